@@ -10,7 +10,7 @@ from cues_kafka.graph.names import check_name, client_id, sender_id, tailer_id
 from cues_kafka.ports import Outgoing, Sender, Sent
 from cues_kafka.runtime.primitives.access import Access, HeadersLike, TopicAccess
 from cues_kafka.runtime.primitives.asking import SinceOffsets, sent_ids
-from cues_kafka.runtime.primitives.places import TailerPlaces
+from cues_kafka.runtime.primitives.places import CLIENT_KEY, HeldPlaces
 from cues_kafka.runtime.primitives.tailer import ClientTailer, Start
 from cues_kafka.runtime.primitives.writing import IdWriter
 
@@ -36,16 +36,32 @@ class ClientHandles:
 
     def writer(self, topic: str) -> IdWriter:
         """What writes transactions that begin with a message to this topic."""
+        if self.stable:
+            return self.take_id()
         graph = self._access.graph
-        taken = client_id(self.name) if self.stable else sender_id(graph.name if graph else None, topic, self.name)
+        taken = sender_id(graph.name if graph else None, topic, self.name)
         with self._lock:
             if taken not in self._writers:
                 self._writers[taken] = IdWriter(self._access, taken, who=f"the client {self.name!r}")
             return self._writers[taken]
 
-    def take_id(self) -> None:
-        """End what a former run of a client with this name left open, and fence it."""
-        self.writer("").open()
+    def take_id(self) -> IdWriter:
+        """
+        Take the id of a client with a name: ends what a former run left open, and takes its place.
+
+        Raises:
+            BrokerError: the cluster does not answer, this user may not, or another run has taken the id since.
+        """
+        taken = client_id(self.name)
+        with self._lock:
+            if taken not in self._writers:
+                held = HeldPlaces(self._access, self.name, "", taken)
+                held.open([CLIENT_KEY])
+                held.store({CLIENT_KEY: (0, b"")})
+                self._writers[taken] = held.writer
+            writer = self._writers[taken]
+        writer.open()
+        return writer
 
     def send_records(self, topic: TopicAccess, records: list[Outgoing]) -> list[Sent]:
         """Send records outside of transactions, and wait until they are acknowledged."""
@@ -79,7 +95,7 @@ class ClientHandles:
                 "sent(...) needs a client with a name: connect(..., name=...). Only its name ends what a former run "
                 "left open, so that the answer is final"
             )
-        self.take_id()  # at once, where it is held: no request is made
+        self.take_id()  # ends what an error has left open; without one, nothing is asked
         wanted = frozenset(ids)
         return sent_ids(self._access, topic, wanted.__contains__, since=since, timeout_s=timeout_s, enough=len(wanted))
 
@@ -99,8 +115,8 @@ class ClientHandles:
             if name is None:
                 tailer.begin(start)
             else:
-                stored = TailerPlaces(self._access, self.name, name, topic.name)
-                tailer.begin_named(start, tailer_id(self.name, name), stored, again=again)
+                taken = tailer_id(self.name, name)
+                tailer.begin_named(start, taken, HeldPlaces(self._access, self.name, name, taken), again=again)
         except BaseException:
             tailer.close()
             raise

@@ -1,69 +1,156 @@
-"""Where named tailers stand: records on the compacted topic `<client>.tailers`, which decide.
+"""Who holds an id of a named client, and where its tailers stand: records on a compacted topic, which decide.
 
-One record for each tailer, topic and partition. All records of a tailer are in one partition, which follows from its
-name: a transaction that another tailer left open seldom hides them.
+The topic is `<client>.tailers`. It has one record for the client itself, and one for each tailer, topic and partition.
+Each record names its holder: the object in a process that took the id last.
+
+Non-obvious: an error does not always tell that another program has the id by now. A process that was stopped for a
+minute may see a time-out first, and takes the id again. So after each error the holder's record is read with the id
+taken, and a holder that finds another name there writes nothing any more. The newest holder goes on.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from cues_kafka.brokers.murmur2 import partition_for
-from cues_kafka.errors import CodecError, ConfigError
+from cues_kafka.errors import CodecError, ConfigError, FatalError
 from cues_kafka.graph.names import tailers_topic
 from cues_kafka.plan.topics import backing_config
-from cues_kafka.ports import NewTopic, Outgoing, TopicPartition
+from cues_kafka.ports import NewTopic, Outgoing, Sent, TopicPartition
 from cues_kafka.runtime.primitives.access import Access
 from cues_kafka.runtime.primitives.asking import ASK_S, read_decided
+from cues_kafka.runtime.primitives.writing import IdWriter
 
 PARTITIONS: Final = 16
-"""How many partitions the topic has. The number is fixed, because a tailer's name decides its partition."""
+"""How many partitions the topic has. The number is fixed, because a tailer's name decides its partition. All records of
+an id are in one partition, so a transaction that another id left open seldom hides them."""
 
 FIRST_WINDOW: Final = 64
-"""Offsets that are read first, from the end: the newest records of a tailer are usually there."""
+"""Offsets that are read first, from the end: the newest records of an id are usually there."""
 
 VERSION: Final = 1
 
 
-class TailerPlace(NamedTuple):
+class HeldPlace(NamedTuple):
     """
-    Where a named tailer stands in a partition.
+    One record.
 
     Attributes:
-        offset: the next offset to read.
-        topic_id: of the topic; a recreated topic has another one.
-        transaction: names the transaction that wrote it.
+        holder: names the holder; another one for each opening.
+        number: counts the holder's transactions, so that no two records are equal.
+        offset: the next offset that a tailer reads; 0 in the record of a client.
+        topic_id: of the tailer's topic; a recreated topic has another one.
+        former: `name` of the record that the holder found when it took the id; empty: there was none. It tells a
+            holder before this one what became of its last transaction.
     """
 
-    offset: int
-    topic_id: bytes
-    transaction: str
+    holder: str
+    number: int
+    offset: int = 0
+    topic_id: bytes = b""
+    former: str = ""
+
+    @property
+    def name(self) -> str:
+        """No other record under this key has it."""
+        return f"{self.holder}.{self.number}"
 
 
-class TailerPlaces:
-    """Reads and encodes the places of one named tailer in one topic."""
+class HeldPlaces:
+    """
+    The records of one transactional id, by key.
 
-    def __init__(self, access: Access, client: str, tailer: str, topic: str) -> None:
+    Args:
+        access: of the client.
+        client: the client's name.
+        name: the tailer's name; empty: the records of the client itself.
+        transactional_id: the id.
+    """
+
+    def __init__(self, access: Access, client: str, name: str, transactional_id: str) -> None:
         self._access = access
         self._topic = tailers_topic(client)
-        self._tailer = tailer
-        self._of = topic
-        self._place = TopicPartition(self._topic, partition_for(tailer.encode(), PARTITIONS))
+        self._place = TopicPartition(self._topic, partition_for(name.encode(), PARTITIONS))
+        self._holder = secrets.token_hex(8)
+        self._number = 0
+        self.kept: dict[bytes, HeldPlace] = {}
+        self._storing: dict[bytes, HeldPlace] = {}
+        self._found: dict[bytes, HeldPlace] = {}
+        who = f"the tailer {name!r} of client {client!r}" if name else f"the client {client!r}"
+        self.writer = IdWriter(access, transactional_id, who=who, regained=self._regained)
 
-    def prepare(self) -> None:
+    def open(self, keys: Iterable[bytes]) -> Mapping[bytes, HeldPlace]:
         """
-        Create the topic where it is missing.
+        Take the id, then read its records; a key without a record is left out. `store` makes this one the holder.
 
         Raises:
-            ConfigError: it has another number of partitions.
+            ConfigError: the topic is not as it was created.
+            Unknown: a transaction of another id hides the records, and does not end.
         """
+        self._prepare()
+        self.writer.open()
+        self._found = self._read(keys)
+        self.kept = dict(self._found)
+        return self.kept
+
+    def store(
+        self,
+        places: Mapping[bytes, tuple[int, bytes]],
+        records: Sequence[Outgoing] = (),
+        *,
+        batch_bytes: int | None = None,
+        offsets: Mapping[TopicPartition, int] | None = None,
+        group: str = "",
+    ) -> Sent:
+        """
+        Store offsets with their topic ids, by key, and write records, in one transaction; see `IdWriter.write`.
+
+        Raises:
+            BrokerError: nothing of it is written.
+            Unknown: it cannot be told whether it is.
+        """
+        self._number += 1
+        new = {
+            key: HeldPlace(self._holder, self._number, *place, former=_name(self._found.get(key)))
+            for key, place in places.items()
+        }
+        self._storing = new
+        own = [Outgoing(*self._place, key, _encoded(place)) for key, place in new.items()]
+        sent = self.writer.write(
+            [*own, *records], batch_bytes=batch_bytes, offsets=offsets, group=group, decide=self._decided
+        )
+        self.kept |= new
+        return sent
+
+    def _decided(self) -> bool | None:
+        """
+        Whether the newest records are those that were being stored, or those before; or where there is a later holder,
+        which of them it found. None: there were two.
+        """
+        newest = self._read(self._storing)
+
+        def found(key: bytes) -> str:
+            one = newest.get(key)
+            later = one is not None and one not in (self._storing[key], self.kept.get(key))
+            return one.former if one is not None and later else _name(one)
+
+        if all(found(key) == new.name for key, new in self._storing.items()):
+            return True
+        return False if all(found(key) == _name(self.kept.get(key)) for key in self._storing) else None
+
+    def _regained(self) -> None:
+        for key, found in self._read({**self.kept, **self._storing}).items():
+            if found not in (self.kept.get(key), self._storing.get(key)):
+                raise FatalError(f"holder {found.holder} has it", code="_FENCED")
+
+    def _prepare(self) -> None:
         broker = self._access.broker
         count = broker.partitions([self._topic]).get(self._topic)
         if count is None:
-            brokers = broker.facts([]).brokers
-            config = {**backing_config(brokers), "segment.bytes": str(1 << 20)}
+            config = {**backing_config(broker.facts([]).brokers), "segment.bytes": str(1 << 20)}
             broker.create([NewTopic(self._topic, PARTITIONS, config=config)])
             count = broker.partitions([self._topic]).get(self._topic)
         if count != PARTITIONS:
@@ -72,55 +159,53 @@ class TailerPlaces:
                 "not where they were written. Give the client another name"
             )
 
-    def read(self, partitions: Iterable[int]) -> dict[int, TailerPlace]:
-        """
-        The newest places; a partition without one is left out. Call it with the tailer's id taken.
-
-        Raises:
-            Unknown: a transaction of another tailer hides them, and does not end.
-            CodecError: a record is none of ours.
-        """
-        keys = {self._key(partition): partition for partition in partitions}
-        broker = self._access.broker
+    def _read(self, keys: Iterable[bytes]) -> dict[bytes, HeldPlace]:
+        wanted, broker = set(keys), self._access.broker
         low, _, high = broker.watermarks([self._place])[self._place]
-        found: dict[int, TailerPlace] = {}
+        found: dict[bytes, HeldPlace] = {}
         window, end = FIRST_WINDOW, high
-        while end > low and len(found) < len(keys):
+        while end > low and len(found) < len(wanted):
             start = max(low, high - window)
+            ranges = {self._place: (start, end)}
             group = self._access.group(self._topic)
-            newest: dict[int, TailerPlace] = {}
-            for message in read_decided(broker, {self._place: (start, end)}, self._access.clock, ASK_S, group=group):
-                partition = keys.get(message.key() or b"")
-                if partition is not None:
-                    newest[partition] = _decoded(message.value(), self._topic)
+            newest: dict[bytes, HeldPlace] = {}
+            for message in read_decided(broker, ranges, self._access.clock, ASK_S, group=group):
+                key = message.key() or b""
+                if key in wanted:
+                    newest[key] = _decoded(message.value(), self._topic)
             found = newest | found  # what was found nearer to the end is newer
             window, end = window * 8, start
         return found
 
-    def records(self, places: Mapping[int, TailerPlace]) -> list[Outgoing]:
-        """The records of new places."""
-        return [Outgoing(*self._place, self._key(partition), _encoded(place)) for partition, place in places.items()]
 
-    def _key(self, partition: int) -> bytes:
-        return json.dumps([self._tailer, self._of, partition], separators=(",", ":")).encode()
+def place_key(tailer: str, topic: str, partition: int) -> bytes:
+    """The key of a tailer's record."""
+    return _json([tailer, topic, partition])
 
 
-def _encoded(place: TailerPlace) -> bytes:
-    fields = {
-        "version": VERSION,
-        "offset": place.offset,
-        "topic_id": place.topic_id.hex(),
-        "transaction": place.transaction,
-    }
-    return json.dumps(fields, separators=(",", ":")).encode()
+CLIENT_KEY: Final = b'["client"]'
+"""The key of a client's own record."""
 
 
-def _decoded(data: bytes | None, topic: str) -> TailerPlace:
+def _name(place: HeldPlace | None) -> str:
+    return "" if place is None else place.name
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _encoded(place: HeldPlace) -> bytes:
+    return _json({"version": VERSION, **place._asdict(), "topic_id": place.topic_id.hex()})
+
+
+def _decoded(data: bytes | None, topic: str) -> HeldPlace:
     try:
         fields = json.loads(data or b"")
-        if fields["version"] == VERSION:
-            return TailerPlace(int(fields["offset"]), bytes.fromhex(fields["topic_id"]), str(fields["transaction"]))
-        why = f"it has version {fields['version']!r}; use the release that wrote it, or a newer one"
-    except (ValueError, KeyError, TypeError) as error:
+        version = fields.pop("version")
+        if version == VERSION:
+            return HeldPlace(**{**fields, "topic_id": bytes.fromhex(fields["topic_id"])})
+        why = f"it has version {version!r}; use the release that wrote it, or a newer one"
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         why = f"{type(error).__name__}: {error}"
-    raise CodecError(f"a record of {topic!r} is no place of a tailer: {why}. Only tailers may write there")
+    raise CodecError(f"a record of {topic!r} is no place of a tailer: {why}. Only clients may write there")

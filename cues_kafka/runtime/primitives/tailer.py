@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,14 +10,13 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias
 
-from cues_kafka.errors import ConfigError, FatalError, RecoveryError, RetriableError
+from cues_kafka.errors import ConfigError, RecoveryError, RetriableError
 from cues_kafka.graph.names import quoted
 from cues_kafka.ports import Clock, Outgoing, Reader, TopicPartition, Watermarks, WireMessage
 from cues_kafka.records.scanning import read_range
 from cues_kafka.runtime.calling.step import Received
 from cues_kafka.runtime.primitives.access import Access, Since, TopicAccess
-from cues_kafka.runtime.primitives.places import TailerPlace, TailerPlaces
-from cues_kafka.runtime.primitives.writing import IdWriter
+from cues_kafka.runtime.primitives.places import HeldPlace, HeldPlaces, place_key
 
 Direction: TypeAlias = Literal["forward", "backward"]
 Start: TypeAlias = "Literal['earliest', 'latest'] | int | datetime | Mapping[int, int]"
@@ -74,10 +72,7 @@ class ClientTailer:
         self._woken = threading.Event()
         self._using = threading.Lock()
         self._closed = False
-        self._writer: IdWriter | None = None
-        self._stored: TailerPlaces | None = None
-        self._kept: dict[int, TailerPlace] = {}
-        self._storing: dict[int, TailerPlace] = {}
+        self._held: HeldPlaces | None = None
         self._group = ""
 
     # Making it.
@@ -91,7 +86,7 @@ class ClientTailer:
         """
         self._at = self._resolved(start)
 
-    def begin_named(self, start: Start, group: str, stored: TailerPlaces, *, again: bool) -> None:
+    def begin_named(self, start: Start, group: str, held: HeldPlaces, *, again: bool) -> None:
         """
         Take the tailer's id, then its place; where it has none, or with `again`, its start becomes its place.
 
@@ -100,20 +95,14 @@ class ClientTailer:
         Raises:
             RecoveryError: the topic was recreated, or what lies at the place was deleted.
         """
-        who = f"the tailer {self.name!r}"
-        writer = IdWriter(self._access, group, who=who, regained=self._regained)
-        self._writer, self._stored, self._group = writer, stored, group
-        stored.prepare()
-        writer.open()
-        self._kept = stored.read(place.partition for place in self._places)
-        new = [place for place in self._places if again or place.partition not in self._kept]
-        if not again:
-            self._check_kept()
-        at = {place: kept.offset for place in self._places if (kept := self._kept.get(place.partition))}
-        if new:
-            starts = self._resolved(start, new)
-            at |= starts
-            self.store({place.partition: offset for place, offset in starts.items()}, [])
+        self._held, self._group = held, group
+        kept = held.open(self._key(place.partition) for place in self._places)
+        known = {} if again else {p: kept[key] for p in self._places if (key := self._key(p.partition)) in kept}
+        self._check_kept(known)
+        at = {place: one.offset for place, one in known.items()}
+        if new := [place for place in self._places if place not in known]:
+            at |= self._resolved(start, new)
+        self.store({place.partition: offset for place, offset in at.items()})  # so the id is this tailer's from now on
         self._at = at
 
     # Reading.
@@ -235,8 +224,8 @@ class ClientTailer:
     def to_place(self) -> Self:
         """Stand at the place that is stored, as when it was opened; only for a named tailer."""
         with self._used():
-            self._named()
-            self._move({place: self._kept[place.partition].offset for place in self._places})
+            kept = self._named().kept
+            self._move({place: kept[self._key(place.partition)].offset for place in self._places})
         return self
 
     def close(self) -> None:
@@ -248,8 +237,8 @@ class ClientTailer:
         with self._using:  # a thread that waits comes back within a moment
             if self._reader is not None:
                 self._reader.close()
-            if self._writer is not None:
-                self._writer.close()
+            if self._held is not None:
+                self._held.writer.close()
         self._forget(self)
 
     def __enter__(self) -> Self:
@@ -291,53 +280,37 @@ class ClientTailer:
         self._named()
         return {place.partition: offset for place, offset in self._at.items()}
 
-    def store(self, offsets: Mapping[int, int], records: Sequence[Outgoing], batch_bytes: int | None = None) -> None:
+    def store(
+        self, offsets: Mapping[int, int], records: Sequence[Outgoing] = (), batch_bytes: int | None = None
+    ) -> None:
         """
-        Store places and write records in one transaction.
+        Store places and write records in one transaction; see `HeldPlaces.store`.
 
         Raises:
-            BrokerError: nothing of it is written, and the tailer stands at its stored place again.
+            BrokerError: nothing of it is written.
+            Unknown: it cannot be told whether it is.
         """
-        writer, stored = self._named()
-        transaction = secrets.token_hex(8)
         topic_id = self._topic.facts.topic_id
-        new = {partition: TailerPlace(offset, topic_id, transaction) for partition, offset in offsets.items()}
-
-        def decide() -> bool:
-            found = stored.read(new)
-            return all(found.get(partition) == place for partition, place in new.items())
-
-        self._storing = new
-        writer.write(
-            [*stored.records(new), *records],
+        self._named().store(
+            {self._key(partition): (offset, topic_id) for partition, offset in offsets.items()},
+            records,
             batch_bytes=batch_bytes,
             offsets={TopicPartition(self._topic.name, partition): offset for partition, offset in offsets.items()},
             group=self._group,
-            decide=decide,
         )
-        self._kept |= new
-
-    def _regained(self) -> None:
-        """
-        Check with the id taken again that no other holder has moved the place meanwhile.
-
-        Raises:
-            FatalError: another one has.
-        """
-        _, stored = self._named()
-        for partition, found in stored.read({**self._kept, **self._storing}).items():
-            if found not in (self._kept.get(partition), self._storing.get(partition)):
-                raise FatalError(f"the place of tailer {self.name!r} is another one by now", code="_FENCED")
 
     # How.
 
-    def _named(self) -> tuple[IdWriter, TailerPlaces]:
-        if self._writer is None or self._stored is None:
+    def _named(self) -> HeldPlaces:
+        if self._held is None:
             raise ConfigError(
                 f"this tailer of {self._topic.name!r} has no name, so its place is not kept. Open it with name=, by a "
                 "client with a name: connect(..., name=...)"
             )
-        return self._writer, self._stored
+        return self._held
+
+    def _key(self, partition: int) -> bytes:
+        return place_key(self.name or "", self._topic.name, partition)
 
     def _shape(self, by_partition: dict[int, Any]) -> Any:
         return next(iter(by_partition.values()), None) if self._single else by_partition
@@ -519,16 +492,16 @@ class ClientTailer:
                     "seek, to_start or to_end; open a named tailer with again=True, which begins at start="
                 )
 
-    def _check_kept(self) -> None:
+    def _check_kept(self, known: Mapping[TopicPartition, HeldPlace]) -> None:
         """Whether the stored places are of this topic, and still in its log."""
         topic_id = self._topic.facts.topic_id
-        other = [p for p, kept in self._kept.items() if kept.topic_id != topic_id]
-        if other:
-            raise RecoveryError(
-                f"topic {self._topic.name!r} was recreated since tailer {self.name!r} stood at partition "
-                f"{other[0]}, offset {self._kept[other[0]].offset}. Open it with again=True to begin at start="
-            )
-        self._check_range({TopicPartition(self._topic.name, p): kept.offset for p, kept in self._kept.items()})
+        for place, kept in known.items():
+            if kept.topic_id != topic_id:
+                raise RecoveryError(
+                    f"topic {place.topic!r} was recreated since tailer {self.name!r} stood at partition "
+                    f"{place.partition}, offset {kept.offset}. Open it with again=True to begin at start="
+                )
+        self._check_range({place: kept.offset for place, kept in known.items()})
 
 
 def alts(

@@ -7,17 +7,19 @@ Non-obvious:
 - After an error *of* the commit, a new session takes the id, which decides what was open. Then the log says whether the
   first record is committed: its partition was chosen here, and its offset is known from the delivery report.
 - A record at that offset is ours: the brokers acknowledged it there.
+- The session of an id is opened again after errors only. To open it again is to take the id, maybe from a newer holder.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, TypeAlias
 
 from cues_kafka.errors import BrokerError, FatalError, Unknown
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import GroupMetadata, Outgoing, Sent, Session, TopicPartition
+from cues_kafka.runtime.calling.outputs import size_of
 from cues_kafka.runtime.primitives.access import Access
 from cues_kafka.runtime.primitives.asking import ASK_S, read_decided
 
@@ -38,7 +40,10 @@ _NOT_AGAIN: Final = {
 }
 """Errors that another attempt would meet again."""
 
-Decide = Callable[[], bool]
+Decide: TypeAlias = "Callable[[], bool | None]"
+
+RECORD_BYTES: Final = 100
+"""What a record may need in a batch beside its key, value and headers."""
 
 
 class IdWriter:
@@ -49,7 +54,8 @@ class IdWriter:
         access: of the client.
         transactional_id: the id.
         who: what has the id, for errors: ``the client 'billing-1'``.
-        regained: called with the id taken again after an error; raises if another holder wrote meanwhile.
+        regained: called when the id was taken again after an error; raises an error that is `fenced` if the id has
+            another holder. Then nothing is written any more.
     """
 
     def __init__(
@@ -65,8 +71,7 @@ class IdWriter:
         self._who = who
         self._regained = regained
         self._session: Session | None = None
-        self._batch_bytes: int | None = None
-        self._fenced: BrokerError | None = None
+        self._lost: BrokerError | None = None
         self._used = False
         self._lock = threading.RLock()
 
@@ -78,7 +83,7 @@ class IdWriter:
             BrokerError: the cluster does not answer, or this user may not.
         """
         with self._lock:
-            self._ready(None)
+            self._ready()
 
     def write(
         self,
@@ -94,10 +99,11 @@ class IdWriter:
 
         Args:
             records: at least one; the first one names its partition.
-            batch_bytes: see `Broker.session`.
+            batch_bytes: the largest batch of records that all topics take; None: not known.
             offsets: the next offsets of a group, for lag tools.
             group: the group.
-            decide: says after an error of the commit whether it is committed; None: the first record says it.
+            decide: says after an error of the commit whether it is committed; without it, or if it gives None, the
+                first record says it.
 
         Returns:
             The place of the first record.
@@ -111,7 +117,7 @@ class IdWriter:
                 try:
                     return self._attempt(records, batch_bytes, offsets, group, decide)
                 except BrokerError as error:
-                    if self._fenced or error.forbidden or error.code in _NOT_AGAIN or not left:
+                    if self._lost or error.forbidden or error.code in _NOT_AGAIN or not left:
                         raise
                     log.info("transaction again", id=self._id, error=str(error))
             raise AssertionError("the last round returns or raises")
@@ -131,15 +137,16 @@ class IdWriter:
         group: str,
         decide: Decide | None,
     ) -> Sent:
-        session = self._ready(batch_bytes)
-        first = records[0]
+        session = self._ready()
+        first, offset = records[0], None
         assert first.partition is not None, "the place of the first record decides"
         try:
             session.begin()
             if offsets:
                 session.send_offsets(offsets, GroupMetadata.outside(group))
-            session.produce(records)
-            offset = session.flush().first_offset
+            for some in self._batches(records, batch_bytes):
+                session.produce(some)
+                offset = session.flush().first_offset
         except BrokerError as error:
             self._drop()
             raise self._not_written(error) from error
@@ -166,17 +173,18 @@ class IdWriter:
     def _committed(self, error: BrokerError, place: Sent, decide: Decide | None) -> bool:
         """Whether the transaction whose commit failed is committed."""
         try:
-            if error.fenced:
-                self._note_fence(error)  # the other session decided it, or is about to
-            else:
-                self._ready(None)
-            return decide() if decide else self._is_there(place)
-        except Unknown:
-            raise
+            try:
+                self._ready()
+            except BrokerError:
+                if not self._lost:
+                    raise
+            # A later holder has decided it by taking the id, or is about to.
+            decided = decide() if decide else None
+            return self._is_there(place) if decided is None else decided
         except BrokerError as problem:
             raise Unknown(
                 f"{self._who}: the commit of a transaction failed ({error}), and the log cannot be asked: {problem}. "
-                f"Its first record is at {place.topic}/{place.partition}, offset {place.offset}, if it is committed"
+                f"If it is committed, its first record is at {place.topic}/{place.partition}, offset {place.offset}"
             ) from problem
 
     def _is_there(self, sent: Sent) -> bool:
@@ -193,27 +201,48 @@ class IdWriter:
             )
         return there
 
-    def _ready(self, batch_bytes: int | None) -> Session:
-        """The session, with the id taken; another one where the topics take smaller batches than those before."""
-        if self._fenced:
-            raise self._fenced
-        smaller = batch_bytes is not None and (self._batch_bytes is None or batch_bytes < self._batch_bytes)
-        if smaller:
-            self._batch_bytes = batch_bytes
-            self.close()
+    def _batches(self, records: Sequence[Outgoing], most: int | None) -> Iterator[Sequence[Outgoing]]:
+        """Runs of records that fit a batch of every topic, where the client's own limit is above it."""
+        if most is None or most >= self._access.broker.max_bytes:
+            yield records
+            return
+        start, size = 0, 0
+        for index, record in enumerate(records):
+            own = len(record.key or b"") + len(record.value or b"") + size_of(record.headers or []) + RECORD_BYTES
+            if size + own > most and index > start:
+                yield records[start:index]
+                start, size = index, 0
+            size += own
+        yield records[start:]
+
+    def _ready(self) -> Session:
+        """The session, with the id taken."""
+        if self._lost:
+            raise self._lost
         if self._session is None:
-            session = self._access.broker.session(self._id, batch_bytes=self._batch_bytes, brief=True)
+            session = self._access.broker.session(self._id, brief=True)
             try:
                 session.init(timeout_s=INIT_TIMEOUT_S)
                 if self._used:
-                    self._regained()
-            except BaseException as error:
+                    self._check_holder()
+            except BaseException:
                 session.abandon()
-                if isinstance(error, BrokerError) and error.fenced:
-                    raise self._note_fence(error) from error
                 raise
             self._session, self._used = session, True
         return self._session
+
+    def _check_holder(self) -> None:
+        try:
+            self._regained()
+        except BrokerError as error:
+            if error.fenced:
+                self._lost = FatalError(
+                    f"{self._who} was opened again, by another program or run, which took its place: {error}. This one "
+                    "writes nothing any more. Give each program a name of its own",
+                    code=error.code,
+                )
+                raise self._lost from error
+            raise
 
     def _drop(self) -> None:
         session, self._session = self._session, None
@@ -221,16 +250,7 @@ class IdWriter:
             session.abandon()
 
     def _not_written(self, error: BrokerError) -> BrokerError:
-        if error.fenced:
-            return self._note_fence(error)
-        text = f"{error}; nothing of this transaction is written"
+        if self._lost:
+            return self._lost
+        text = f"{self._who}: {error}; nothing of this transaction is written"
         return type(error)(text, code=error.code, at=error.at, remedy=error.remedy)
-
-    def _note_fence(self, error: BrokerError) -> BrokerError:
-        self._fenced = self._fenced or FatalError(
-            f"{self._who} was opened again after this one, which took its place. Nothing of this transaction is "
-            f"written. Give each program a name of its own; if this one was only silent for too long, open it again: "
-            f"{error}",
-            code=error.code,
-        )
-        return self._fenced
