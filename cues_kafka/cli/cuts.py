@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
-from types import FrameType
 from typing import Annotated
 
 import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile
-from cues_kafka.cli.options import Target
+from cues_kafka.cli.options import Target, interrupts
 from cues_kafka.errors import ConfigError
 from cues_kafka.words import count
 
@@ -64,7 +59,7 @@ def drain(
 
     if not timeout > 0:
         raise ConfigError(f"--timeout {timeout:g}: takes a number of seconds above 0.")
-    with opened(target, bootstrap, profile, file) as (graph, broker), _interrupts() as ended:
+    with opened(target, bootstrap, profile, file) as (graph, broker), interrupts() as ended:
         tool = Drain(graph, broker, who=f"drain on {socket.gethostname()}")
         taken = tool.take(cut, timeout_s=timeout, tell=lambda text: typer.echo(f"{graph.name}: {text}"), ended=ended)
         stores = sum(len(one.stores) for one in taken.processors.values())
@@ -97,20 +92,3 @@ def cuts(
             )
         if not found:
             typer.echo(f"{graph.name}: no cuts")
-
-
-@contextmanager
-def _interrupts() -> Iterator[threading.Event]:
-    """SIGINT and SIGTERM as an event; a second one kills."""
-    ended = threading.Event()
-
-    def on(number: int, _: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        ended.set()
-
-    before = {number: signal.signal(number, on) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield ended
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -19,6 +19,8 @@ from cues_kafka.cli import (
     rebuild,
     run,
     schemas,
+    send,
+    tail,
     topology,
     verify,
 )
@@ -46,6 +48,8 @@ app.command(cls=Command, epilog=cuts.cuts_epilog)(cuts.cuts)
 app.command(cls=Command, epilog=config.epilog)(config.config)
 app.command(cls=Command, epilog=files.epilog)(files.files)
 app.command(cls=Command, epilog=lineage.epilog)(lineage.lineage)
+app.command(cls=Command, epilog=send.epilog)(send.send)
+app.command(cls=Command, epilog=tail.epilog)(tail.tail)
 app.add_typer(schemas.app, name="schemas")
 app.add_typer(broker.app, name="broker")
 app.add_typer(docs.app, name="docs")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -74,3 +78,20 @@ def at_least(least: int) -> Callable[[int | None], int | None]:
         return number
 
     return check
+
+
+@contextmanager
+def interrupts() -> Iterator[threading.Event]:
+    """Make SIGINT and SIGTERM an event; a second one kills."""
+    ended = threading.Event()
+
+    def on(number: int, _: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        ended.set()
+
+    before = {number: signal.signal(number, on) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield ended
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -103,7 +103,7 @@ class Client:
             Unknown: the message may have been there: the topic is compacted, or its log begins behind `since`; or a
                 transaction of another program is open for too long.
         """
-        return self._handles.sent(self._access.topic(topic), id, since=since, timeout_s=timeout_s)
+        return self._handles.sent(self._access.topic(topic), [id], since=since, timeout_s=timeout_s).get(id)
 
     def send_many(self, topic: str, messages: Iterable[Any]) -> int:
         """

@@ -55,7 +55,7 @@ def doomed(moment: str, seed: int) -> None:
             KafkaSession.commit = commit  # type: ignore[method-assign]
 
 
-def send_all(bootstrap: str, topic: str, name: str, log: str, count: int, life: int, moment: str | None) -> None:
+def send_all(bootstrap: str, topic: str, name: str, log: str, *, count: int, life: int, moment: str | None) -> None:
     """
     Send what is not sent yet. The log has the offset of each message that this program knows of.
 

@@ -6,6 +6,7 @@ import multiprocessing
 import threading
 import time
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -29,7 +30,7 @@ class Beats:
         targets = (self._write, self._read)
         self._threads = [threading.Thread(target=self._run, args=(one, bootstrap, topic)) for one in targets]
 
-    def __enter__(self) -> Beats:
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
         return self
@@ -75,7 +76,8 @@ def test_a_sender_that_is_killed_in_its_transactions_sends_each_id_once(
     context.set_forkserver_preload(["tests.fault.sender_world"])
 
     def live(life: int, moment: str | None, count: int) -> int | None:
-        process = context.Process(target=send_all, args=(kafka.bootstrap, topic, name, str(log), count, life, moment))
+        plan = {"count": count, "life": life, "moment": moment}
+        process = context.Process(target=send_all, args=(kafka.bootstrap, topic, name, str(log)), kwargs=plan)
         process.start()
         process.join()
         return process.exitcode

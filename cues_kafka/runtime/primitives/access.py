@@ -65,12 +65,18 @@ class Access:
 
 
 class TopicAccess:
-    """One topic: converts its messages, and knows its places. Threads may share it."""
+    """
+    One topic: converts its messages, and knows its places. Threads may share it.
+
+    Attributes:
+        name: the topic's name.
+        settings: its settings, with the codecs.
+    """
 
     def __init__(self, access: Access, name: str, settings: Topic) -> None:
         self.name = name
         self._access = access
-        self._settings = settings
+        self.settings = settings
         self._facts: TopicFacts | None = None
         self._fresh_until_s = 0.0
         self._target: Target | None = None
@@ -102,7 +108,7 @@ class TopicAccess:
         Raises:
             GraphError: only the framework writes topics of this name.
         """
-        broker, settings = self._access.broker, self._settings
+        broker, settings = self._access.broker, self.settings
         check_written_topic(self.name, "topic(..., create=True)")
         if not broker.partitions([self.name]):
             broker.create([NewTopic(self.name, settings.partitions, config=settings.config)])
@@ -113,7 +119,7 @@ class TopicAccess:
         facts, target = self.facts, self._target
         if target is None:
             access = self._access
-            made = target_of(self._settings, facts, self.name, access.broker.max_bytes, access.cluster)
+            made = target_of(self.settings, facts, self.name, access.broker.max_bytes, access.cluster)
             target = self._target = replace(made, provenance=False)
         return target
 
@@ -174,7 +180,7 @@ class TopicAccess:
             CodecError: it does not fit the codec.
         """
         if self._decoder is None:
-            self._decoder = decoder(self._settings, MadeFor(self.name, self._access.cluster))
+            self._decoder = decoder(self.settings, MadeFor(self.name, self._access.cluster))
         return self._decoder.received(message)
 
     def ranges(self, since: Since | None = None) -> Ranges:

@@ -95,11 +95,10 @@ def id_of(message: WireMessage) -> str | None:
 def sent_ids(
     access: Access,
     topic: TopicAccess,
-    wanted: Callable[[str], bool],
+    wanted: frozenset[str],
     *,
     since: SinceOffsets | None,
     timeout_s: float,
-    enough: int | None = None,
 ) -> tuple[dict[str, Sent], str]:
     """
     Look for the ids of messages in all partitions of a topic. No transaction of the asking client may be open.
@@ -107,10 +106,9 @@ def sent_ids(
     Args:
         access: of the client.
         topic: where to look.
-        wanted: which ids to look for.
+        wanted: the ids.
         since: where to begin.
         timeout_s: how long to wait for transactions of others.
-        enough: stop when this many are found.
 
     Returns:
         The first place of each id, and why an id that is not there may have been there nevertheless; empty: it never
@@ -125,9 +123,9 @@ def sent_ids(
     found: dict[str, Sent] = {}
     for message in read_decided(access.broker, ranges, access.clock, timeout_s, group=topic.group):
         one = id_of(message)
-        if one is not None and wanted(one):
+        if one is not None and one in wanted:
             found.setdefault(one, Sent(message.topic(), message.partition(), message.offset()))
-            if enough is not None and len(found) >= enough:
+            if len(found) == len(wanted):
                 break
     return found, doubt
 

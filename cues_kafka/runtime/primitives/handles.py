@@ -79,25 +79,21 @@ class ClientHandles:
             return self.send_records(topic, [record])[0]
         return self.writer(topic.name).write([record], batch_bytes=topic.target.batch_bytes)
 
-    def sent(self, topic: TopicAccess, id: str, *, since: SinceOffsets | None, timeout_s: float) -> Sent | None:
-        """See `Client.sent`."""
-        found, doubt = self.sent_ids(topic, [id], since=since, timeout_s=timeout_s)
-        if id not in found and doubt:
-            raise Unknown(f"no message with id {id!r} is in {topic.name!r}, but {doubt}")
-        return found.get(id)
-
-    def sent_ids(
+    def sent(
         self, topic: TopicAccess, ids: list[str], *, since: SinceOffsets | None, timeout_s: float
-    ) -> tuple[dict[str, Sent], str]:
-        """The places of those of the ids that are there, and why others may have been; see `asking.sent_ids`."""
+    ) -> dict[str, Sent]:
+        """See `ClientTopic.sent_many`."""
         if not self.stable:
             raise ConfigError(
                 "sent(...) needs a client with a name: connect(..., name=...). Only its name ends what a former run "
                 "left open, so that the answer is final"
             )
         self.take_id()  # ends what an error has left open; without one, nothing is asked
-        wanted = frozenset(ids)
-        return sent_ids(self._access, topic, wanted.__contains__, since=since, timeout_s=timeout_s, enough=len(wanted))
+        found, doubt = sent_ids(self._access, topic, frozenset(ids), since=since, timeout_s=timeout_s)
+        missing = [one for one in ids if one not in found]
+        if missing and doubt:
+            raise Unknown(f"no message with id {missing[0]!r} is in {topic.name!r}, but {doubt}")
+        return found
 
     def tailer(
         self, topic: TopicAccess, partition: int | None, name: str | None, start: Start, *, again: bool

@@ -169,9 +169,14 @@ class ClientTailer:
         return self._topic.name
 
     @property
+    def positions(self) -> dict[int, int]:
+        """The next offset to read of each partition. It moves over markers."""
+        return {place.partition: offset for place, offset in self._at.items()}
+
+    @property
     def offset(self) -> Any:
-        """The next offset to read; a mapping by partition if it reads all of them. It moves over markers."""
-        return self._shape({place.partition: offset for place, offset in self._at.items()})
+        """The next offset to read; a mapping by partition if it reads all of them."""
+        return self._shape(self.positions)
 
     @property
     def last_read_offset(self) -> Any:
@@ -276,9 +281,9 @@ class ClientTailer:
         return unblock is not None and unblock.is_set()
 
     def pending(self) -> dict[int, int]:
-        """Where it stands, by partition, for `advance`."""
+        """Where it stands, for `advance`."""
         self._named()
-        return {place.partition: offset for place, offset in self._at.items()}
+        return self.positions
 
     def store(
         self, offsets: Mapping[int, int], records: Sequence[Outgoing] = (), batch_bytes: int | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from cues_kafka.errors import ConfigError
@@ -38,13 +39,35 @@ class ClientTopic:
         """Send one message and wait until it is acknowledged; see `Client.send`."""
         return self._handles.send(self.access, message, key=key, headers=headers, id=id)
 
+    def append_many(self, messages: Iterable[Any]) -> list[Sent]:
+        """
+        Send messages together, and wait until all are acknowledged; see `Client.send`. It is no transaction: if it
+        raises, some of them may be sent.
+
+        Returns:
+            Where they are, in the same order.
+        """
+        records = [self.access.record(message) for message in messages]
+        return self._handles.send_records(self.access, records) if records else []
+
     def appender(self) -> ClientAppender:
         """Make an appender, which remembers where its last message is."""
         return ClientAppender(self)
 
     def sent(self, id: str, *, since: SinceOffsets | None = None, timeout_s: float = ASK_S) -> Sent | None:
         """Ask the log for a message that was sent with this id; see `Client.sent`."""
-        return self._handles.sent(self.access, id, since=since, timeout_s=timeout_s)
+        return self.sent_many([id], since=since, timeout_s=timeout_s).get(id)
+
+    def sent_many(
+        self, ids: Iterable[str], *, since: SinceOffsets | None = None, timeout_s: float = ASK_S
+    ) -> dict[str, Sent]:
+        """
+        Ask the log for several ids at once; see `Client.sent`.
+
+        Returns:
+            The first message of each id that is there.
+        """
+        return self._handles.sent(self.access, list(ids), since=since, timeout_s=timeout_s)
 
     def messages(self, limit: int | None = None, *, last: int | None = None, since: Since | None = None) -> Messages:
         """The committed messages, read while you iterate; see `Client.messages`."""

@@ -1,0 +1,197 @@
+"""``cues-kafka tail``: the committed messages of a topic."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+
+import typer
+
+from cues_kafka.cli.config import Bootstrap, File, Profile
+from cues_kafka.cli.options import at_least, interrupts
+from cues_kafka.errors import CodecError, ConfigError
+from cues_kafka.words import count
+
+if TYPE_CHECKING:
+    from cues_kafka.runtime.calling.step import Received
+    from cues_kafka.runtime.primitives.tailer import ClientTailer, Start
+    from cues_kafka.runtime.primitives.topic import ClientTopic
+
+epilog = """
+\b
+Examples:
+  cues-kafka tail orders --limit 10
+  cues-kafka tail orders --follow
+  cues-kafka tail shop.checked --graph shop:graph --format json | jq .value
+  cues-kafka tail orders --from 2026-11-25T10:00 --format full
+  cues-kafka tail orders --from 1700 --partition 0 --limit 1
+
+Only committed messages are shown. Without --follow the command ends where the
+topic ended when it began. A message that does not fit its codec is named on
+stderr, and the command then exits with 1; with 2 if a setting is wrong.
+"""
+
+Shown: TypeAlias = Literal["value", "full", "json"]
+
+LOOK_S = 0.1
+"""How often the command looks whether it has shown everything."""
+
+
+def tail(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", hidden=True, help="The topic.")],
+    *,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more messages, until Ctrl-C.")] = False,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="PLACE", help="earliest, latest, an offset or a time [default: earliest; with -f latest]."
+        ),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(metavar="N", callback=at_least(1), help="End after N messages.")] = None,
+    partition: Annotated[
+        int | None, typer.Option(metavar="P", callback=at_least(0), help="Show this partition only.")
+    ] = None,
+    form: Annotated[
+        Shown,
+        typer.Option("--format", metavar="FORMAT", help="What to show: value; full, with place and key; or json."),
+    ] = "value",
+    graph: Annotated[str, typer.Option(metavar="MODULE:GRAPH", help="Use the codecs of this graph.")] = "",
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    file: File = None,
+) -> None:
+    """Show the committed messages of a topic, and what comes."""
+    from cues_kafka.cli.config import load
+    from cues_kafka.cli.loading import load_graph
+    from cues_kafka.graph.declare import Raw
+    from cues_kafka.graph.topic import Topic
+    from cues_kafka.runtime.connect import connect
+
+    settings = load({"bootstrap": bootstrap}, profile=profile, file=file).kafka()
+    place = start_of(start or ("latest" if follow else "earliest"))
+    with connect(settings, load_graph(graph) if graph else None) as client, interrupts() as over:
+        source = client.topic(topic, None if graph else Topic(value=Raw()))
+        if isinstance(place, int) and partition is None and source.partitions > 1:
+            raise ConfigError(f"--from {place}: {topic!r} has {source.partitions} partitions. Add --partition.")
+        with source.tailer(partition, start=place) as tailer:
+            wrong = _show(tailer, _ends(source, tailer, follow=follow), over, limit, printer(form))
+    if wrong:
+        typer.secho(f"{count(wrong, 'message')} did not fit the codec of {topic}", fg="red", err=True)
+        raise typer.Exit(1)
+
+
+def start_of(text: str) -> Start:
+    """
+    Read the value of --from.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if text in ("earliest", "latest"):
+        return "earliest" if text == "earliest" else "latest"
+    if text.isdecimal():
+        return int(text)
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(
+            f"--from {text!r}: give earliest, latest, an offset, or a time such as 2026-11-25T10:00"
+        ) from None
+
+
+def _ends(source: ClientTopic, tailer: ClientTailer, *, follow: bool) -> Callable[[], bool]:
+    """Makes what says whether the tailer has read what was there at the beginning."""
+    if follow:
+        return lambda: False
+    ends = {place.partition: end for place, (_, end) in source.access.ranges().items()}
+
+    def done() -> bool:
+        at = tailer.positions
+        return all(at[partition] >= end for partition, end in ends.items() if partition in at)
+
+    return done
+
+
+def _show(
+    tailer: ClientTailer,
+    done: Callable[[], bool],
+    over: threading.Event,
+    limit: int | None,
+    show: Callable[[Received], str],
+) -> int:
+    """Print messages; how many could not be decoded."""
+    shown = wrong = 0
+    while not (over.is_set() or done() or shown == limit):
+        try:
+            found = tailer.read_blocking(LOOK_S, unblock=over)
+        except CodecError as error:
+            wrong += 1
+            at = tailer.last_read_offset
+            typer.secho(f"{tailer.topic} at {at}: {error}", fg="red", err=True)
+            continue
+        if found is not None:
+            shown += 1
+            typer.echo(show(found))
+    return wrong
+
+
+def printer(form: Shown) -> Callable[[Received], str]:
+    """Makes what prints a message on one line."""
+    import json
+
+    def value(message: Received) -> str:
+        return (
+            message.value.decode(errors="backslashreplace")
+            if isinstance(message.value, bytes)
+            else _json(message.value)
+        )
+
+    def full(message: Received) -> str:
+        time = datetime.fromtimestamp(message.timestamp_ms / 1000).astimezone().isoformat(timespec="milliseconds")
+        key = "-" if message.key_bytes is None else message.key_bytes.decode(errors="backslashreplace")
+        return f"{message.topic}/{message.partition} at {message.offset}  {time}  {key}  {value(message)}"
+
+    def whole(message: Received) -> str:
+        key = message.key_bytes
+        fields = {
+            "topic": message.topic,
+            "partition": message.partition,
+            "offset": message.offset,
+            "timestamp_ms": message.timestamp_ms,
+            "key": None if key is None else key.decode(errors="backslashreplace"),
+            "headers": {name: (own or b"").decode(errors="backslashreplace") for name, own in message.headers},
+        }
+        return f'{json.dumps(fields)[:-1]}, "value": {_parsed(message.value)}}}'
+
+    return {"value": value, "full": full, "json": whole}[form]
+
+
+def _parsed(value: Any) -> str:
+    """A value as JSON; bytes that are JSON stay, and others become text."""
+    import json
+
+    if not isinstance(value, bytes):
+        return _json(value)
+    try:
+        return json.dumps(json.loads(value))
+    except ValueError:
+        return json.dumps(value.decode(errors="backslashreplace"))
+
+
+def _json(value: Any) -> str:
+    import json
+
+    return json.dumps(value, default=_plain, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    """A value that JSON has no form for: an object as its fields, and all else as text."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    fields = getattr(value, "__struct_fields__", None)  # of a `msgspec.Struct`
+    return str(value) if fields is None else {name: getattr(value, name) for name in fields}
