@@ -180,10 +180,19 @@ class Client:
         """
         if topic is not None:
             return messages_of(self._access, self._access.topic(topic), limit, last=last, since=since)
+        return {name: self.messages(name, limit, last=last, since=since) for name in self.topics}
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """
+        The topics of the graph, sorted.
+
+        Raises:
+            ConfigError: there is no graph.
+        """
         if self._graph is None:
             raise ConfigError("messages() reads all topics of a graph: name a topic, or write connect(options, graph)")
-        named = self._graph.topics_used()
-        return {name: self.messages(name, limit, last=last, since=since) for name in named}
+        return self._graph.topics_used()
 
     def table(
         self,

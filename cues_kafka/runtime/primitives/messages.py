@@ -82,6 +82,7 @@ def messages_of(
             found = islice(read_since(access.broker, ranges, since_ms, group=topic.group), limit)
         else:
             found = read_newest(access.broker, ranges, last, since_ms, group=topic.group)
-        return map(topic.received, found)
+        for message in found:
+            yield topic.received(message)
 
     return Messages(read)
