@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from cues_kafka.ports import Sent
     from cues_kafka.runtime import connect, start
     from cues_kafka.runtime.calling.step import Received, Step
+    from cues_kafka.runtime.client import Client
     from cues_kafka.runtime.primitives.messages import Messages
     from cues_kafka.runtime.primitives.tailer import ClientTailer, alts
     from cues_kafka.runtime.primitives.topic import ClientTopic
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
 
 _LAZY = {
     "Answer": "cues_kafka.runtime.queries",
+    "Client": "cues_kafka.runtime.client",
     "ClientTailer": "cues_kafka.runtime.primitives.tailer",
     "ClientTopic": "cues_kafka.runtime.primitives.topic",
     "ClientTransaction": "cues_kafka.runtime.primitives.transaction",
@@ -120,6 +122,7 @@ __all__ = [
     "CallError",
     "CallRefused",
     "CallUnanswered",
+    "Client",
     "ClientTailer",
     "ClientTopic",
     "ClientTransaction",

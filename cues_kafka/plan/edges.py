@@ -33,7 +33,7 @@ def edges_of(graph: Graph) -> Iterator[Guarantee]:
         yield Guarantee(
             f"applications -> {source}",
             AT_LEAST_ONCE,
-            "a send repeated after a crash is a second message; Dedupe drops it",
+            "a send repeated after a crash is a second message; give it an id",
         )
     for feed in graph.feeds.values():
         yield Guarantee(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +35,7 @@ from cues_kafka.ports import Broker, NewTopic, TopicPartition
 from cues_kafka.runtime.connect import Connection
 from cues_kafka.testing.fixtures import KafkaFixture
 
+ROOT = Path(__file__).parents[2]
 HOUR_AGO = datetime.now(UTC) - timedelta(hours=1)
 
 
@@ -439,3 +444,23 @@ def test_a_name_that_cannot_be_on_the_cluster_is_refused(name: str) -> None:
     """Before anything is opened."""
     with pytest.raises(ConfigError, match="name"):
         connect(Memory(), name=name)
+
+
+@pytest.mark.parametrize("runs", [1, pytest.param(2, marks=pytest.mark.full)])
+def test_the_example_bills_each_order_once(kafka: KafkaFixture, tmp_path: Path, runs: int) -> None:
+    """Also in its second run."""
+    text = (ROOT / "examples" / "by_hand.py").read_text(encoding="utf-8")
+    program = tmp_path / "by_hand.py"
+    program.write_text(
+        text.replace("localhost:9092", kafka.bootstrap).replace('"by-hand', f'"{kafka.unique("by-hand")}')
+    )
+    for _ in range(runs):
+        done = subprocess.run(
+            [sys.executable, program],
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines() == [f"ann {{'order': 'o-{n}', 'due': {100 + n}}}" for n in range(5)]

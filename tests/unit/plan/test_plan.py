@@ -519,7 +519,7 @@ def test_a_plan_is_a_line_for_each_processor_and_what_changes() -> None:
         "  check  pipe  1 task  orders -> checked; errors: shop.errors",
         "",
         "Edges:",
-        "  applications -> orders  at least once  a send repeated after a crash is a second message; Dedupe drops it",
+        "  applications -> orders  at least once  a send repeated after a crash is a second message; give it an id",
         "  check                   exactly once   from Kafka to Kafka: one transaction with the place in the input",
         "",
         "Topics to create:",

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from cues_kafka import ConfigError, Graph, Json, Processor, RetriableError, Source, State, Store, Topic
+from cues_kafka import ConfigError, Graph, Json, Processor, RetriableError, Source, State, Store, Topic, alts
 from cues_kafka.brokers.memory import Faults, MemoryBroker
 from cues_kafka.errors import FactoryError
 from cues_kafka.runtime.task.gate import Gate
@@ -150,3 +150,27 @@ def test_a_kill_needs_a_run_that_may_crash() -> None:
     with pytest.raises(AssertionError, match=r"kill\(\) needs a run with crash=, or run_to_death\(\)"):
         tester.run()
     assert tester.run_to_death()
+
+
+def test_the_client_of_a_tester_has_everything_in_virtual_time() -> None:
+    """Topics, tailers that wait, transactions by hand, ids, and the default source."""
+    graph = Graph("g", Source("in", default=True), Processor(abs, name="abs", inputs="in", outputs="out"))
+    tester = Tester(graph)
+    client = tester.client
+    assert tester.send(-1).topic == "in"
+    tester.send("in", -2, id="two")
+    assert client.sent("in", "two") is not None
+    assert client.sent("in", "three") is None
+    with client.topic("out").tailer(name="reader") as tailer:
+        before_s = tester.clock.monotonic()
+        assert tailer.read_blocking(600) is None
+        assert 600 <= tester.clock.monotonic() - before_s < 601
+        tester.run()
+        with client.transaction() as tx:
+            found = alts([tailer, client.topic("in").tailer(start="latest")], timeout_s=60)
+            assert found is not None
+            tx.append("in", -10 * found[1].value)
+            tx.advance(tailer)
+        tester.run()
+        assert [message.value for message in tailer.messages()] == [2, 10]
+    assert {topic: len(found) for topic, found in tester.messages().items()} == {"in": 3, "out": 3}
