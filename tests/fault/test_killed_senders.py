@@ -1,4 +1,4 @@
-"""Senders that die by SIGKILL inside of their transactions, on a real broker."""
+"""Senders that die by SIGKILL inside of their transactions, on a real broker (K4)."""
 
 from __future__ import annotations
 

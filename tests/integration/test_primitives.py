@@ -1,4 +1,4 @@
-"""Topics as objects, tailers, transactions by hand and ids: the same in memory and on Kafka."""
+"""Topics as objects, tailers, transactions by hand and ids: the same in memory and on Kafka (K1, K3, K4)."""
 
 from __future__ import annotations
 
@@ -300,6 +300,13 @@ def test_a_named_tailer_goes_on_where_its_last_transaction_left_it(place: Place)
         assert (values(tailer.messages()), values(new.messages())) == ([5], [5])
     with again.topic(source).tailer(name="copy", again=True) as tailer:
         assert tailer.offset == 0
+    place.broker.add_partitions(source, 2)
+    again.close()
+    again = place.connect("loop")
+    again.send(source, Message(6, partition=1))
+    with again.topic(source).tailer(None, name="copy", start="latest") as tailer:
+        assert tailer.offset == {0: 0, 1: 0}
+        assert 6 in values(tailer.messages())
     with (
         again.topic(source).tailer() as plain,
         pytest.raises(ConfigError, match="has no name"),

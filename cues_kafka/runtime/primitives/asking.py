@@ -1,4 +1,4 @@
-"""Ask a log whether a message is in it, so that the answer is final."""
+"""Ask a log whether a message is in it (K4) or a transaction committed (K2), so that the answer is final."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class ClientHandles:
 
     def take_id(self) -> IdWriter:
         """
-        Take the id of a client with a name: ends what a former run left open, and takes its place.
+        Take the id of a client with a name (K1): ends what a former run left open, and takes its place.
 
         Raises:
             BrokerError: the cluster does not answer, this user may not, or another run has taken the id since.
@@ -88,7 +88,7 @@ class ClientHandles:
                 "sent(...) needs a client with a name: connect(..., name=...). Only its name ends what a former run "
                 "left open, so that the answer is final"
             )
-        self.take_id()  # ends what an error has left open; without one, nothing is asked
+        self.take_id()  # K4; ends what an error has left open, and asks nothing without one
         found, doubt = sent_ids(self._access, topic, frozenset(ids), since=since, timeout_s=timeout_s)
         missing = [one for one in ids if one not in found]
         if missing and doubt:

@@ -3,9 +3,9 @@
 The topic is `<client>.tailers`. It has one record for the client itself, and one for each tailer, topic and partition.
 Each record names its holder: the object in a process that took the id last.
 
-Non-obvious: an error does not always tell that another program has the id by now. A process that was stopped for a
-minute may see a time-out first, and takes the id again. So after each error the holder's record is read with the id
-taken, and a holder that finds another name there writes nothing any more. The newest holder goes on.
+Non-obvious (K1, K3): an error does not always tell that another program has the id by now. A process that was stopped
+for a minute may see a time-out first, and takes the id again. So after each error the holder's record is read with the
+id taken, and a holder that finds another name there writes nothing any more. The newest holder goes on.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ class HeldPlaces:
 
     def _decided(self) -> bool | None:
         """
-        Whether the newest records are those that were being stored, or those before; or where there is a later holder,
-        which of them it found. None: there were two.
+        Decide (K2): whether the newest records are those that were being stored, or those before; or where there is a
+        later holder, which of them it found. None: there were two.
         """
         newest = self._read(self._storing)
 

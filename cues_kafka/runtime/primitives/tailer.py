@@ -28,7 +28,10 @@ PATIENCE_S: Final = 30.0
 """A tailer that knows of messages waits for them this long; then the cluster does not answer."""
 
 WINDOW: Final = 16
-"""Offsets of the first look backward; the looks behind it double."""
+"""Offsets of the first look backward. The looks behind it double."""
+
+WIDEST: Final = 8192
+"""Offsets of the widest look backward, whose messages are held in memory."""
 
 _AT_ONCE: Final = 1000
 
@@ -69,6 +72,7 @@ class ClientTailer:
         self._reached: dict[TopicPartition, int] = {}  # ends that the reader has reported
         self._behind: dict[TopicPartition, list[WireMessage]] = {}
         self._floor: dict[TopicPartition, int] = {}  # offsets below which nothing was looked at yet
+        self._window = WINDOW
         self._woken = threading.Event()
         self._using = threading.Lock()
         self._closed = False
@@ -88,7 +92,9 @@ class ClientTailer:
 
     def begin_named(self, start: Start, group: str, held: HeldPlaces, *, again: bool) -> None:
         """
-        Take the tailer's id, then its place; where it has none, or with `again`, its start becomes its place.
+        Take the tailer's id, then its place (K3); where it has none, or with `again`, its start becomes its place.
+
+        A partition that was added since the tailer has places is read from its beginning.
 
         `group` is the transactional id, and the group whose offsets show the place to lag tools.
 
@@ -101,7 +107,7 @@ class ClientTailer:
         self._check_kept(known)
         at = {place: one.offset for place, one in known.items()}
         if new := [place for place in self._places if place not in known]:
-            at |= self._resolved(start, new)
+            at |= self._resolved("earliest" if known else start, new)
         self.store({place.partition: offset for place, offset in at.items()})  # so the id is this tailer's from now on
         self._at = at
 
@@ -424,12 +430,11 @@ class ClientTailer:
 
     def _look_back(self, place: TopicPartition, marks: Watermarks) -> None:
         end = min(self._floor.get(place, self._at[place]), marks.stable)
-        window = WINDOW
         found: list[WireMessage] = []
         while not found and end > marks.low:
-            start = max(marks.low, end - window)
+            start = max(marks.low, end - self._window)
             found = list(read_range(self._access.broker, place, start, end, group=self._topic.group))
-            window, end = window * 2, start
+            self._window, end = min(self._window * 2, WIDEST), start
         self._behind[place], self._floor[place] = found, end
 
     def _marks(self) -> dict[TopicPartition, Watermarks]:
@@ -442,6 +447,7 @@ class ClientTailer:
         self._reached.clear()
         self._behind.clear()
         self._floor.clear()
+        self._window = WINDOW
         if self._reader is not None and self._assigned:
             self._reader.unassign(self._places)
         self._assigned = False

@@ -1,4 +1,4 @@
-"""Transactions by hand: messages to any topics, and the place of a named tailer, all or nothing."""
+"""Transactions by hand: messages to any topics, and the place of a named tailer (K3), all or nothing."""
 
 from __future__ import annotations
 

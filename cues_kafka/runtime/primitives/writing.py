@@ -4,10 +4,10 @@ Non-obvious:
 
 - All records are there before a transaction begins, so it is open for milliseconds: no user code runs inside (P5).
 - An error before the commit means that nothing is committed, now or later: the request that commits was never made.
-- After an error *of* the commit, a new session takes the id, which decides what was open. Then the log says whether the
-  first record is committed: its partition was chosen here, and its offset is known from the delivery report.
+- After an error *of* the commit (K2), a new session takes the id, which decides what was open. Then the log says
+  whether the first record is committed: its partition was chosen here, and the delivery report gave its offset.
 - A record at that offset is ours: the brokers acknowledged it there.
-- The session of an id is opened again after errors only. To open it again is to take the id, maybe from a newer holder.
+- The session of an id is opened again after errors only (K1): that takes the id, maybe from a newer holder.
 """
 
 from __future__ import annotations

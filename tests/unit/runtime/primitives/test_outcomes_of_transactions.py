@@ -1,4 +1,4 @@
-"""What a client knows of its transactions when requests fail, and replies are lost."""
+"""What a client knows of its transactions when requests fail, and replies are lost (K1, K2, K3)."""
 
 from __future__ import annotations
 
