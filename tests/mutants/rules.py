@@ -33,6 +33,7 @@ ROWS = "tests/unit/sinks/test_tables.py"
 TIMERS = "tests/unit/runtime/test_timers.py"
 SCHEDULED = "tests/unit/state/test_scheduled.py"
 BLOBS = "tests/unit/sinks/test_blob_crashes.py"
+OUTCOMES = "tests/unit/runtime/primitives/test_outcomes_of_transactions.py"
 VERIFY = "tests/unit/verify/test_verify.py"
 
 
@@ -58,6 +59,10 @@ class Mutant:
 
 def _session(rule: str, old: str, new: str, *tests: str) -> Mutant:
     return Mutant(rule, "cues_kafka/brokers/kafka/session.py", old, new, tests)
+
+
+def _client(rule: str, file: str, old: str, new: str, *tests: str) -> Mutant:
+    return Mutant(rule, f"cues_kafka/runtime/primitives/{file}.py", old, new, tests or (OUTCOMES,))
 
 
 def _reader(rule: str, old: str, new: str, *tests: str) -> Mutant:
@@ -872,5 +877,48 @@ MUTANTS: tuple[Mutant, ...] = (
         "                self._asked(one.upload.result)\n",
         "                self._asked(one.upload.done)\n",
         (BLOBS,),
+    ),
+    _client(
+        "K1: after an error a holder looks whether it still is one",
+        "writing",
+        "                if self._used:\n",
+        "                if not self._id:\n",
+    ),
+    _client(
+        "K1: who takes an id writes its record first",
+        "handles",
+        '                held.store({CLIENT_KEY: (0, b"")})\n',
+        "",
+    ),
+    _client(
+        "K2: after an error of a commit the log is asked",
+        "writing",
+        "            if not self._committed(error, place, decide):\n",
+        "            if not self._id or not decide:\n",
+    ),
+    _client(
+        "K3: the newest place says whether a tailer's transaction is committed",
+        "places",
+        "offsets=offsets, group=group, decide=self._decided\n",
+        "offsets=offsets, group=group, decide=lambda: False\n",
+    ),
+    _client(
+        "K3: a tailer whose transaction fails stands at its place",
+        "transaction",
+        "            except BaseException:\n                self._tailer.to_place()\n                raise\n",
+        "            except BaseException:\n                raise\n",
+    ),
+    _client(
+        "K4: the id is taken before the log is asked",
+        "handles",
+        "        self.take_id()  # K4",
+        "        # K4",
+    ),
+    _client(
+        "K4: an id is looked for up to the high watermark",
+        "asking",
+        "(max(starts[place], mark.low), mark.high)",
+        "(max(starts[place], mark.low), mark.stable)",
+        "tests/integration/test_primitives.py",
     ),
 )
