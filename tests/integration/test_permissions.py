@@ -510,3 +510,34 @@ def test_plan_prints_the_permissions_to_a_user_who_has_none(cluster: Cluster, tm
     assert "user `sender` may not describe topics `strange.in`, `strange.out`, `strange.same.backing`" in result.output
     for commands in kafka_acls(acls_of(load_graph(f"{tmp_path / 'app.py'}:graph"))).values():
         assert all(line in result.output for line in commands)
+
+
+@pytest.mark.full
+def test_a_client_with_a_name_needs_the_rights_that_its_page_lists(cluster: Cluster) -> None:
+    """Each is named by a message when it is missing."""
+    with closing(KafkaBroker(cluster.super_user)) as admin:
+        admin.create([NewTopic("named-orders", 1)])
+    cluster.make_users(["named"])
+    case = Case("named", shop("named"), permissions(shop("named"), "sender")[0])
+
+    def works(_: Case) -> None:
+        with connect(cluster.login("named"), name="named-client") as client:
+            client.send("named-orders", 1, id="one")
+            assert client.sent("named-orders", "one")
+            with client.topic("named-orders").tailer(name="t") as tailer, client.transaction() as tx:
+                assert tailer.read_blocking(10)
+                tx.advance(tailer)
+
+    granted: list[tuple[str, str, str]] = []
+    while len(granted) < 20 and (text := _refused(case, works)):
+        assert "user `named` may not" in text
+        [command] = set(re.findall(r"`(kafka-acls [^`]*)`", text))
+        granted.append(cluster.grant_by(command))
+    assert {(operation, name.removeprefix("named-")) for _, operation, name in granted} == {
+        ("Write", "client."),
+        ("Read", "client.tailer.t"),
+        *((operation, "client.tailers") for operation in ("Create", "Describe", "Read", "Write")),
+        ("Describe", "client.tailers.tools"),
+        *((operation, "orders") for operation in ("Describe", "Read", "Write")),
+        ("Describe", "orders.tools"),
+    }
