@@ -21,7 +21,8 @@ def check_wiring(graph: Graph) -> None:
     Check what processors read and write against each other.
 
     Raises:
-        GraphError: outputs on an errors topic, a processor that reads its own errors, or the framework's own topics.
+        GraphError: outputs on an errors topic, a processor that reads its own errors, or the framework's own topics;
+            a processor of DataFrames that reads a topic with `meta=`.
     """
     label = f"Graph {graph.name!r}"
     error_topics = graph.error_topics()
@@ -43,6 +44,7 @@ def check_wiring(graph: Graph) -> None:
                 raise GraphError(
                     f"{label}: processor {p.name!r} reads {topic!r}, which is the framework's own. Read another topic."
                 )
+    _check_frames(graph, label)
     for processor in graph.processors.values():
         check_annotations(processor)
         check_by(processor, graph.topic(processor.lead))
@@ -52,6 +54,17 @@ def check_wiring(graph: Graph) -> None:
             raise GraphError(
                 f"{label}: processor {processor.name!r} reads {errors!r}, its own errors topic: one failure would "
                 "come back endlessly. Give it errors=False, or an errors topic of its own."
+            )
+
+
+def _check_frames(graph: Graph, label: str) -> None:
+    """Refuse processors of DataFrames whose inputs ask for metadata, which their rows do not pass on."""
+    for frame in graph.dataframes.values():
+        if marked := [topic for topic in frame.input_topics if graph.topic(topic).meta]:
+            raise GraphError(
+                f"{label}: {frame.label} reads {quoted(marked)} with meta=, and rows of DataFrames pass no metadata "
+                f"on. Write topics={{{marked[0]!r}: Topic(meta=())}}: the column _cues has topic, partition and "
+                "offset. Or write a Processor."
             )
 
 

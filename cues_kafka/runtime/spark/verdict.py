@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.names import quoted
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.runtime.prepare import not_in_this_release
 from cues_kafka.runtime.spark.query.plans import keeps_state, shuffle_node
@@ -50,8 +49,6 @@ class Verdict:
 def verdict(graph: Graph, part: Processor | DataFrameProcessor) -> Verdict:
     """Decide where a processor can run, with the remedy if Spark cannot run it."""
     if isinstance(part, DataFrameProcessor):
-        if marked := _marked(graph, part):
-            return Verdict("refused", marked)
         if several := _several(part):
             return Verdict("staged", f"{several}: {_STAGED}")
         return Verdict(
@@ -68,17 +65,6 @@ def verdict(graph: Graph, part: Processor | DataFrameProcessor) -> Verdict:
     if nowhere:
         return Verdict("refused", nowhere)
     return Verdict("direct", "one input, so one Spark task for each of its partitions, which commits by itself")
-
-
-def _marked(graph: Graph, part: DataFrameProcessor) -> str:
-    """Why a processor of DataFrames cannot pass on what `meta=` of its inputs asks for; empty: none asks."""
-    found = [topic for topic in part.input_topics if graph.topic(topic).meta]
-    if not found:
-        return ""
-    return (
-        f"{quoted(found)} has meta={{...}}, and rows of DataFrames pass no metadata on: say Topic(meta=()) for it, and "
-        "take topic, partition and offset from the column `_cues`; or write a Processor"
-    )
 
 
 _STAGED: Final = "each batch is prepared in files, then published part by part"

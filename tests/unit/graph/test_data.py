@@ -179,10 +179,9 @@ def graphs(draw: st.DrawFn) -> Graph:
     names = draw(st.lists(NAMES, min_size=1, max_size=4, unique=True))
     parts: list[Any] = [Source(topic) for topic in draw(st.sets(st.sampled_from(pool)))]
     parts += [draw(processors(name, pool, pool)) for name in names]
-    if draw(st.booleans()):
-        parts.append(DataFrameProcessor(anything, inputs=pool[0], outputs={"a": pool[1]}, name="frame"))
-    bare = Graph("g", *parts)
-    defaults = draw(topics())
+    bare, defaults = Graph("g", *parts), draw(topics())
+    if not defaults.meta and draw(st.booleans()):  # whose rows pass no metadata on
+        parts.append(DataFrameProcessor(anything, inputs="frames", outputs={"a": pool[1]}, name="frame"))
     return Graph(
         draw(NAMES),
         *parts,
