@@ -330,8 +330,10 @@ def test_several_outputs_share_one_publication(world: World, kafka: KafkaFixture
     assert sorted(row["total"] for row in large) == list(range(10, 20))
 
 
-def test_rows_that_do_not_fit_are_error_messages_of_the_same_publication(world: World, kafka: KafkaFixture) -> None:
-    """The others land; each refused row is one message on the errors topic."""
+def test_rows_that_do_not_fit_are_error_messages_of_the_same_publication(
+    world: World, kafka: KafkaFixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others land; each refused row is one message on the errors topic, and the log says how many there are."""
 
     def wrong(orders: Any) -> Any:
         from pyspark.sql import functions as f
@@ -361,6 +363,8 @@ def test_rows_that_do_not_fit_are_error_messages_of_the_same_publication(world: 
     assert "nonce" in error.text
     assert json.loads(error.payload or b"")["customer"] == "c3"
     assert (sum(one.errors for one in totals), sum(one.outputs for one in totals)) == (1, 4)
+    [line] = [one for one in caplog.messages if one.startswith("error messages")]
+    assert line == f"error messages rows=1 processor='frames' batch=0 topic='{name}.errors'"
     broker = open_broker(world.options)
     try:
         root = lineage(broker, TopicPartition(failed.topic, failed.partition), failed.offset)

@@ -157,6 +157,9 @@ class StagedBatch:
             published_s=published_s,
             disk_bytes=disk_bytes(staging),
         )
+        if manifest and (refused := sum(chunk.errors for chunk in manifest.chunks)):
+            where = {"processor": self._work.processor, "batch": announced.batch, "topic": manifest.errors}
+            log.warning("error messages", rows=refused, **where)
 
     @property
     def _expects_small(self) -> bool:
