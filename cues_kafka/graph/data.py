@@ -339,6 +339,10 @@ def _files_to_json(name: str, effect: Effect) -> dict[str, Any]:
     return data
 
 
+def _into_to_json(into: FileTable) -> dict[str, Any]:
+    return _effect_to_json("into", into)
+
+
 def _effects_from_json(data: bool | Mapping[str, Any]) -> Any:
     return data if isinstance(data, bool) else {name: _effect_from_json(one) for name, one in data.items()}
 
@@ -411,6 +415,7 @@ _WRITERS: Final[dict[str, Callable[[Any], Any]]] = {
     "retry": _retry_to_json,
     "commit": asdict,
     "effects": _effects_to_json,
+    "into": _into_to_json,
     "state": lambda stores: {name: _store_to_json(store) for name, store in stores.items()},
     "tables": lambda tables: {name: _table_to_json(table) for name, table in tables.items()},
     "opts": lambda opts: {name: _to_json(item) for name, item in opts.items()},
@@ -487,6 +492,7 @@ def _part_from_json(data: Any) -> Declaration:
         "retry": _retry_from_json,
         "commit": lambda limits: _made(CommitPolicy, limits, "commit"),
         "effects": _effects_from_json,
+        "into": _effect_from_json,
         "state": lambda stores: {name: _store_from_json(store) for name, store in stores.items()},
         "tables": lambda tables: {name: _table_from_json(table) for name, table in tables.items()},
         "opts": lambda opts: {name: _from_json(item) for name, item in opts.items()},

@@ -11,6 +11,7 @@ from typing import Any, Literal, Never, TypeAlias, TypeVar, get_args
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.binding import CallShape, asked_for, bind
+from cues_kafka.graph.blobs import PARQUET, FileTable
 from cues_kafka.graph.calls import check_calls, journaled
 from cues_kafka.graph.declare import CodecSpec, CommitPolicy, Retry, Store, Table
 from cues_kafka.graph.effects import Effect
@@ -24,6 +25,9 @@ from cues_kafka.graph.timers import Timers
 from cues_kafka.graph.topic import check_choice, check_count, check_flag, read_only, set_fields
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+INTO = "into"
+"""The name of the table that `into=` gives."""
 
 Strategy: TypeAlias = Literal["exactly-once", "at-least-once", "at-most-once"]
 Start: TypeAlias = Literal["earliest", "latest"] | datetime | Mapping[int, int]
@@ -126,7 +130,7 @@ class BoundFunction:
 
 
 _DEFAULTS: dict[str, Any] = {
-    **dict.fromkeys(("errors", "filter", "strategy", "retry", "commit")),
+    **dict.fromkeys(("errors", "filter", "strategy", "retry", "commit", "into")),
     **{name: {} for name in ("state", "tables", "opts", "tailers", "appenders")},
     **dict.fromkeys(("effects", "batch"), False),
     "concurrency": 1,
@@ -590,14 +594,17 @@ class DataFrameProcessor(BoundFunction):
     """
     A function of DataFrames, for the Spark runtime; the native runtime refuses it.
 
-    The function takes one DataFrame for each input, and returns one or ``{binding: DataFrame}``.
+    The function takes one DataFrame for each input, and returns one or ``{binding: DataFrame}``. Its rows become
+    messages of `outputs`, or rows of Parquet files.
 
     Attributes:
+        into: the table of files that its rows go to, `Blobs(...).parquet(...)` (E5); None: they go to `outputs`.
         output_mode: Spark's: ``append`` writes rows that are final, ``update`` each row that a batch has changed.
         start: where a processor that has never run begins: `earliest`, at the first message that is not older than a
             time, or at an offset of each partition; with several inputs, of each partition by binding.
     """
 
+    into: FileTable | None
     output_mode: OutputMode
     start: FrameStart
 
@@ -606,13 +613,14 @@ class DataFrameProcessor(BoundFunction):
         fn: Callable[..., Any],
         *,
         inputs: str | Mapping[str, str],
-        outputs: str | Mapping[str, str],
+        outputs: str | Mapping[str, str] | None = None,
+        into: FileTable | None = None,
         name: str | None = None,
         output_mode: OutputMode = "append",
         start: FrameStart = "earliest",
     ) -> None:
         self._bind(fn, name, inputs, None, outputs)
-        set_fields(self, output_mode=output_mode, start=_fixed_place(start))
+        set_fields(self, into=into, output_mode=output_mode, start=_fixed_place(start))
         if output_mode not in get_args(OutputMode):
             raise GraphError(
                 f"{self.label}: output_mode={output_mode!r}. Choose 'append' (rows that are final) or 'update' (each "
@@ -620,9 +628,38 @@ class DataFrameProcessor(BoundFunction):
             )
         if not callable(fn):
             raise GraphError(f"{self.label}: {fn!r} cannot be called. Give the function itself as the first argument.")
-        if not self.outputs:
-            raise GraphError(f"{self.label} has no outputs. Name a topic in outputs=.")
+        self._check_results()
         self._check_start()
+
+    def _check_results(self) -> None:
+        if self.into is None:
+            if not self.outputs:
+                raise GraphError(
+                    f"{self.label} has no outputs. Name a topic in outputs=, or a table of files in "
+                    'into=Blobs(...).parquet("name").'
+                )
+            return
+        if not isinstance(self.into, FileTable) or self.into.format != PARQUET:
+            shown = self.into.title(INTO) if isinstance(self.into, Effect) else repr(self.into)
+            raise GraphError(
+                f"{self.label}: into= gives {shown:.200}, and Spark writes Parquet files only. Write "
+                'into=Blobs("s3://bucket/prefix").parquet("name"), or outputs= and a Sink that reads that topic.'
+            )
+        if self.outputs:
+            raise GraphError(
+                f"{self.label} has outputs= and into=, and no transaction spans both. Keep one of them; a second "
+                "processor that reads the topic of outputs= writes the files."
+            )
+
+    @property
+    def targets(self) -> Mapping[str, Effect]:
+        """Where its rows go besides Kafka, by name."""
+        return {} if self.into is None else {INTO: self.into}
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """The names of the DataFrames that the function returns."""
+        return tuple(binding for binding, _ in self.outputs) or (INTO,)
 
     def _check_start(self) -> None:
         bindings = dict(self.inputs)

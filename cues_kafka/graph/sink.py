@@ -9,11 +9,8 @@ from cues_kafka.graph.blobs import FileTable
 from cues_kafka.graph.declare import Raw
 from cues_kafka.graph.effects import SqlTable, Upsert
 from cues_kafka.graph.names import hint, quoted
-from cues_kafka.graph.processor import Processor
+from cues_kafka.graph.processor import INTO, Processor
 from cues_kafka.graph.topic import Topic, fields_of
-
-INTO = "into"
-"""The name of the table in `effects=`."""
 
 
 def Sink(name: str, *, inputs: str, into: SqlTable | Upsert | FileTable, **settings: Any) -> Processor:  # noqa: N802

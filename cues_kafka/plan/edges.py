@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.processor import Processor
+from cues_kafka.graph.processor import DataFrameProcessor, Processor
 
 EXACTLY_ONCE: Final = "exactly once"
 AT_LEAST_ONCE: Final = "at least once"
@@ -42,12 +42,14 @@ def edges_of(graph: Graph) -> Iterator[Guarantee]:
             feed.rests_on,
         )
     inside = [name for name, one in graph.processors.items() if one.outputs or one.state]
-    inside += list(graph.dataframes)
+    inside += [name for name, one in graph.dataframes.items() if one.outputs]
     if inside:
         why = "from Kafka to Kafka: one transaction with the place in the input"
         yield Guarantee(", ".join(inside), EXACTLY_ONCE, why)
     for processor in graph.processors.values():
         yield from _out_of_kafka(processor)
+    for frame in graph.dataframes.values():
+        yield from _out_of_spark(frame)
 
 
 def _out_of_kafka(processor: Processor) -> Iterator[Guarantee]:
@@ -59,3 +61,9 @@ def _out_of_kafka(processor: Processor) -> Iterator[Guarantee]:
             AT_LEAST_ONCE,
             "the function may be called again after a crash; step.hash is the same then: an idempotency key",
         )
+
+
+def _out_of_spark(frame: DataFrameProcessor) -> Iterator[Guarantee]:
+    for name, one in frame.targets.items():
+        why = "one entry of a log in the store commits all files of a batch; the store must refuse to overwrite"
+        yield Guarantee(f"{frame.name} -> {one.title(name)}", one.level, why)

@@ -304,6 +304,8 @@ def _frame_plan(
     graph: Graph, frame: DataFrameProcessor, sizes: Mapping[str, int | None], facts: ClusterFacts | None
 ) -> FramePlan:
     known = None if facts is None else facts.topics.get(backing_topic(graph.name, frame.name))
+    if frame.into is not None:
+        return FramePlan(**_common(graph, frame), outputs=(), staged=True, slots=1, into=frame.into.title(""))
     staged = len(frame.inputs) > 1 or len(frame.outputs) > 1
     widths = [sizes[topic] for topic in frame.read_topics]
     widest = None if None in widths else max(size for size in widths if size is not None)

@@ -117,11 +117,13 @@ class FramePlan(PartPlan):
     One processor of DataFrames on the cluster.
 
     Attributes:
-        staged: it is written staged whatever its function does, because it has several inputs or outputs. Otherwise
-            Spark's plan decides.
+        staged: it is written staged whatever its function does, because it has several inputs or outputs, or writes
+            files. Otherwise Spark's plan decides.
         slots: transactions side by side. A staged processor has one for each part, which its first record fixes; any
             other has one for each partition of the input. None: not known offline.
+        into: the table of files that its rows go to; empty: they go to its outputs.
     """
 
     staged: bool
     slots: int | None
+    into: str = ""

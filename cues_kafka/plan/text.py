@@ -82,7 +82,8 @@ def _row(one: ProcessorPlan | FramePlan | FeedPlan) -> tuple[str, ...]:
 
 def _wires(one: PartPlan) -> str:
     """``orders -> checked; state: totals; errors: shop.errors``; a binding's name is shown where there are several."""
-    wires = f"{_bound(one.inputs)} -> {_bound(one.outputs)}" if one.outputs else _bound(one.inputs)
+    into = one.into if isinstance(one, FramePlan) else ""
+    wires = f"{_bound(one.inputs)} -> {into or _bound(one.outputs)}" if into or one.outputs else _bound(one.inputs)
     if isinstance(one, ProcessorPlan):
         if one.tables:
             wires += f"; tables: {_bound(one.tables)}"
@@ -169,4 +170,5 @@ def feed_data(one: FeedPlan) -> dict[str, Any]:
 
 def frame_data(one: FramePlan) -> dict[str, Any]:
     """A processor of DataFrames, for `Plan.to_dict`."""
-    return _common_data(one) | {"staged": one.staged, "slots": one.slots}
+    files = {"into": one.into} if one.into else {}
+    return _common_data(one) | {"staged": one.staged, "slots": one.slots} | files

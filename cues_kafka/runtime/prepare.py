@@ -31,9 +31,14 @@ def _inspect_registry(graph: Graph, broker: Broker, terms: Terms) -> Findings:
     return inspect_registry(graph, broker, terms)
 
 
+def _has_targets(graph: Graph) -> bool:
+    frames = any(one.targets for one in graph.dataframes.values())
+    return frames or any(one.targets for one in graph.processors.values())
+
+
 def _inspect_databases(graph: Graph, broker: Broker, terms: Terms) -> Findings:
     """The databases' inspector, which only a graph with `effects={...: Sql(...)}` needs."""
-    if not any(processor.targets for processor in graph.processors.values()):
+    if not _has_targets(graph):
         return Findings()
     from cues_kafka.sinks.tables import inspect_databases  # noqa: PLC0415
 
@@ -42,7 +47,7 @@ def _inspect_databases(graph: Graph, broker: Broker, terms: Terms) -> Findings:
 
 def _inspect_stores(graph: Graph, broker: Broker, terms: Terms) -> Findings:
     """The inspector of stores of files, which only a graph with `effects={...: Blobs(...)}` needs."""
-    if not any(processor.targets for processor in graph.processors.values()):
+    if not _has_targets(graph):
         return Findings()
     from cues_kafka.runtime.file_schemas import with_schemas  # noqa: PLC0415
     from cues_kafka.sinks.blobs.checks import inspect_stores  # noqa: PLC0415
@@ -72,7 +77,7 @@ def await_databases(graph: Graph, names: Sequence[str] | None) -> None:
     Raises:
         RetriableError: one does not answer.
     """
-    if not any(processor.targets for processor in graph.processors.values()):
+    if not _has_targets(graph):
         return
     from cues_kafka.sinks import tables  # noqa: PLC0415
     from cues_kafka.sinks.blobs import checks  # noqa: PLC0415
@@ -92,7 +97,7 @@ def make_tables(graph: Graph, names: Sequence[str] | None, *, create: bool) -> N
             does not fit.
         RetriableError: a database does not answer.
     """
-    if not any(processor.targets for processor in graph.processors.values()):
+    if not _has_targets(graph):
         return
     from cues_kafka.sinks import table_checks, tables  # noqa: PLC0415
     from cues_kafka.sinks.blobs import checks  # noqa: PLC0415
@@ -182,7 +187,7 @@ def selected(graph: Graph, only: Sequence[str] | None) -> list[Processor]:
     Raises:
         ConfigError: the graph has no processor of a given name.
     """
-    known = {**graph.processors, **graph.feeds}
+    known = graph.all_processors
     unknown = sorted(set(only or ()) - set(known))
     if unknown:
         raise ConfigError(f"only=: {no_such_processor(graph.name, unknown, known)}")

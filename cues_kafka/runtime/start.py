@@ -89,11 +89,10 @@ def start(
         raise ConfigError(f"processors {frames} work on DataFrames, not in native workers: leave them out with only=")
     broker = open_broker(options)
     try:
-        plain = only and [name for name in only if name not in graph.dataframes]
         everyone = None if isinstance(options, Memory) else list(only or graph.all_processors)
         accept = isinstance(options, Kafka) and options.accept_unchecked
         terms = Terms(everyone, new, create_topics, accept, options)
-        planned, facts = prepare(graph, broker, only=plain, terms=terms)
+        planned, facts = prepare(graph, broker, only=only, terms=terms)
         for warning in planned.warnings:
             log.info("plan", warning=warning)
         patience_s = options.start_timeout_s if isinstance(options, Kafka) else 0.0
@@ -203,7 +202,7 @@ def carried(graph: Graph, engine: Engine, only: Sequence[str] | None) -> list[st
         ConfigError: the engine cannot run one that was asked for, or none at all.
     """
     everyone: list[Processor | DataFrameProcessor] = [*graph.processors.values(), *graph.dataframes.values()]
-    selected(graph, only and [name for name in only if name not in graph.dataframes])  # unknown names
+    selected(graph, only)  # unknown names
     asked = [part for part in everyone if only is None or part.name in only]
     reasons = {part.name: why for part in asked if (why := engine.refuses(graph, part))}
     names = [part.name for part in asked if part.name not in reasons]

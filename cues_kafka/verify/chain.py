@@ -50,7 +50,7 @@ class Chain:
                 for text in (*self._alone(record), *self._after(record, offset)):
                     self._say(f"backing record {record.sequence} at offset {offset}: {text}")
                 if record.staged or record.place:
-                    self.rows[record.sequence] = record.batch.deliveries
+                    self.rows[record.sequence] = record.batch.deliveries - record.batch.nils  # rows of files have none
                 for name, _ in record.stores:
                     self.stores_since.setdefault(name, self.newest.step if self.newest else None)
                 self.newest = record

@@ -217,7 +217,8 @@ class Part(Books):
             limits.append("nothing of it is published yet")
         unfounded = self._unfounded + len(self.strays.ahead) + self.strays.malformed
         torn = [sequence for sequence, one in sorted(self._of.items()) if one.seen < one.count]
-        lost = totals.deliveries - sum(one.count for one in self._of.values())
+        published = totals.deliveries - totals.nils  # rows of files leave no message (E5)
+        lost = published - sum(one.count for one in self._of.values())
         if unmarked:
             limits.append(unmarked_limit(unmarked))
             lost, torn = 0, []
@@ -225,7 +226,7 @@ class Part(Books):
             limits.append(f"{lost} rows and parts of {len(torn)} publications were not seen: {'; '.join(veils)}")
             lost, torn = min(lost, 0), []
         if lost < 0:
-            problems.append(f"its rows speak of {-lost} more than its totals: {totals.deliveries}")
+            problems.append(f"its rows speak of {-lost} more than its totals: {published}")
         self._tell(lost, torn)
         outputs, errors = self._counts[OUTPUT], self._counts[ERROR]
         said = (totals.outputs, totals.errors)

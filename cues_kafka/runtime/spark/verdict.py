@@ -89,8 +89,10 @@ def planned_verdict(part: DataFrameProcessor, frames: Mapping[str, Any]) -> Verd
 
 
 def _several(part: DataFrameProcessor) -> str:
+    """Why a processor is staged whatever its plan is; empty: its plan decides."""
     many = [word for word, bindings in (("inputs", part.inputs), ("outputs", part.outputs)) if len(bindings) > 1]
-    return f"several {' and '.join(many)}" if many else ""
+    why = [f"several {' and '.join(many)}"] if many else []
+    return "; ".join([*why, *([f"rows go to {part.into.title('')}"] if part.into else [])])
 
 
 def refusal(graph: Graph, part: Processor | DataFrameProcessor) -> str:

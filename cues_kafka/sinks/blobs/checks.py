@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
 from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.graph.blobs import PARQUET, Blobs, FileTable
 from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.effects import Effect
 from cues_kafka.plan.inspectors import Findings, Terms
 from cues_kafka.ports import Broker
 from cues_kafka.sinks.blobs.entries import LOGS
@@ -21,11 +22,20 @@ from cues_kafka.sinks.patience import PATIENCE_S, asking
 def stores(graph: Graph, names: Iterable[str] | None = None) -> dict[str, Blobs]:
     """The stores of the graph's processors, by processor and name; each once."""
     found: dict[Blobs, str] = {}
-    for name, processor in graph.processors.items():
-        for key, one in processor.targets.items():
-            if isinstance(one.home, Blobs) and (names is None or name in names):
-                found.setdefault(one.home, f"{name}, effects[{key!r}]")
+    for where, one in _targets(graph, names):
+        if isinstance(one.home, Blobs):
+            found.setdefault(one.home, where)
     return {where: one for one, where in found.items()}
+
+
+def _targets(graph: Graph, names: Iterable[str] | None) -> Iterator[tuple[str, Effect]]:
+    """The targets of these processors, and how texts name them."""
+    for name, processor in graph.processors.items():
+        for key, one in processor.targets.items() if names is None or name in names else ():
+            yield f"{name}, effects[{key!r}]", one
+    for name, frame in graph.dataframes.items():
+        for key, one in frame.targets.items() if names is None or name in names else ():
+            yield f"{name}, {key}=", one
 
 
 def await_store(declared: Blobs, where: str, *, patience_s: float = PATIENCE_S) -> None:
@@ -96,12 +106,9 @@ def inspect_stores(graph: Graph, broker: Broker, terms: Terms) -> Findings:
     asked: list[tuple[str, Callable[[], object]]] = []
     for where, declared in stores(graph, terms.names).items():
         asked.append((where, lambda declared=declared: _listed(declared)))  # type: ignore[misc]
-    for name, processor in graph.processors.items():
-        if terms.names is not None and name not in terms.names:
-            continue
-        for key, one in processor.targets.items():
-            if isinstance(one, FileTable) and one.format == PARQUET:
-                asked.append((f"{name}, effects[{key!r}]", lambda one=one: schema_of(one)))  # type: ignore[misc]
+    for where, one in _targets(graph, terms.names):
+        if isinstance(one, FileTable) and one.format == PARQUET:
+            asked.append((where, lambda one=one: schema_of(one)))  # type: ignore[misc]
     for where, ask in asked:
         try:
             ask()

@@ -682,8 +682,23 @@ WRONG = [
     ),
     Wrong(
         "DataFrames without outputs",
-        lambda: DataFrameProcessor(same, inputs="a", outputs=None),  # type: ignore[arg-type]
-        ("no outputs", "outputs="),
+        lambda: DataFrameProcessor(same, inputs="a"),
+        ("no outputs", "outputs=", "into=Blobs("),
+    ),
+    Wrong(
+        "DataFrames into JSON lines",
+        lambda: DataFrameProcessor(same, inputs="a", into=Blobs(env="LAKE").json_lines("t")),
+        ("table of files t", "Parquet files only", ".parquet("),
+    ),
+    Wrong(
+        "DataFrames into a database",
+        lambda: DataFrameProcessor(same, inputs="a", into=Sql(env="DB").table("t", columns=["n"])),  # type: ignore[arg-type]
+        ("table t", "Parquet files only", "a Sink"),
+    ),
+    Wrong(
+        "DataFrames into topics and files",
+        lambda: DataFrameProcessor(same, inputs="a", outputs="b", into=Blobs(env="LAKE").parquet("t")),
+        ("outputs= and into=", "Keep one"),
     ),
 ]
 

@@ -13,6 +13,7 @@ from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.processor import DataFrameProcessor
 from cues_kafka.runtime.spark.columns import as_columns
+from cues_kafka.runtime.spark.file_columns import file_columns
 from cues_kafka.runtime.spark.query.files import has_jvm
 from cues_kafka.runtime.spark.query.run import QuerySettings
 from cues_kafka.runtime.spark.source.messages import PREFIX, message_source
@@ -79,6 +80,8 @@ def call_function(
     by_binding = _by_binding(processor, found)
     for frame in by_binding.values():
         check_store(processor.name, frame)
+        if processor.into is not None:
+            file_columns(frame, processor.into, processor.label)
     return by_binding
 
 
@@ -98,13 +101,13 @@ def check_store(name: str, frame: Any) -> None:
 
 
 def _by_binding(processor: DataFrameProcessor, found: Any) -> dict[str, Any]:
-    names = [binding for binding, _ in processor.outputs]
-    if processor.output_shape == "one":
+    names = processor.results
+    if processor.output_shape != "many":
         found = {names[0]: found}
     if not isinstance(found, Mapping) or not set(found) <= set(names):
         shown = sorted(found) if isinstance(found, Mapping) else type(found).__name__
         raise ConfigError(
-            f"{processor.name!r} gave {shown}, its outputs are {names}: return {{binding: DataFrame}} of these"
+            f"{processor.name!r} gave {shown}, its outputs are {list(names)}: return {{binding: DataFrame}} of these"
         )
     for binding, frame in found.items():
         if not getattr(frame, "isStreaming", False):
@@ -112,7 +115,7 @@ def _by_binding(processor: DataFrameProcessor, found: Any) -> dict[str, Any]:
                 f"{processor.name!r} gave for {binding!r} what does not stream: make it of the frames that it is given"
             )
     if not found:
-        raise ConfigError(f"{processor.name!r} gave no DataFrame at all; its outputs are {names}")
+        raise ConfigError(f"{processor.name!r} gave no DataFrame at all; its outputs are {list(names)}")
     return dict(found)
 
 

@@ -4,6 +4,9 @@ A micro-batch has three steps. Job 1 computes it, with all its state, into files
 in the backing topic, or finds that one was announced before (T2). Job 2 publishes the announced attempt, each part in
 one transaction (T3). Only then does Spark hear that the batch is done (T4). After a crash in between, the announcement
 says which files count. So the function may give other rows when it is called again.
+
+Rows of a processor with `into=` are in files of a store as soon as job 1 has ended. The driver commits the announced
+attempt's files there by one entry of a log, before it publishes the first part (E5).
 """
 
 from __future__ import annotations
@@ -35,10 +38,20 @@ from cues_kafka.runtime.spark.query.run import Tell
 from cues_kafka.runtime.spark.query.slots import incarnation
 from cues_kafka.runtime.spark.staged.chunks import Pack
 from cues_kafka.runtime.spark.staged.error_rows import Refusing
-from cues_kafka.runtime.spark.staged.files import SMALL_BYTES, Staging
+from cues_kafka.runtime.spark.staged.file_rows import WriteFiles
+from cues_kafka.runtime.spark.staged.files import SMALL_BYTES, Packing, Staging
 from cues_kafka.runtime.spark.staged.manifest import Chunk, Manifest
-from cues_kafka.runtime.spark.staged.publish import PublishFiles, PublishRows, StagedWork, newest_batch
+from cues_kafka.runtime.spark.staged.publish import (
+    PublishFiles,
+    PublishRows,
+    StagedWork,
+    newest_batch,
+    stands_at,
+)
 from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.sinks.blobs.batches import BatchFiles, BatchLog
+from cues_kafka.sinks.blobs.entries import FileEntry
+from cues_kafka.sinks.lookup import store_of
 
 log = get_logger("cues_kafka.spark")
 
@@ -75,8 +88,9 @@ class StagedBatch:
         self._undecided = undecided
         self._small_bytes = small_bytes
         self._settled = -1
-        self._small_in_a_row = 0
+        self._small_in_a_row = 0 if work.into is None else 1  # the driver gets names of files, not rows
         self._needed_in_a_row = 1  # small batches after which the next one is expected to be small
+        self._log_of_files: BatchLog | None = None
 
     def __call__(self, frame: Any, number: int) -> None:
         """Give one micro-batch a name for this attempt, and write it."""
@@ -109,6 +123,8 @@ class StagedBatch:
             SlotsStopped: a slot refuses to go on; Spark runs the batch again.
         """
         times_s = [time.monotonic()]
+        if self._files is not None and self._settled < 0:
+            self._files.compare(lambda: stands_at(self._work, self._work.broker))
         self._expect()
         staging = Staging(frame.sparkSession, stage_of(self._checkpoint), small_bytes=self._small_bytes)
         manifest = None if prepared else self._stage(staging, frame, mine)
@@ -116,7 +132,7 @@ class StagedBatch:
         announced = self._announce(replace(mine, checksum=manifest.checksum) if manifest else mine)
         times_s.append(time.monotonic())
         if manifest is None or announced.attempt != mine.attempt:
-            tidy(staging.drop, mine)
+            self._drop(staging, mine)
             manifest = None
         manifest, outcomes = self._publish_once(staging, announced, manifest)
         if self._tell:
@@ -126,6 +142,8 @@ class StagedBatch:
         self._learn(staging, manifest)
         times_s.append(time.monotonic())
         tidy(staging.clean, announced)
+        if self._files is not None:
+            self._files.clean()
         self._log(staging, announced, manifest, times_s)
         self._done(announced)
         return outcomes
@@ -137,11 +155,55 @@ class StagedBatch:
         if manifest is None and (outcomes := self._published(announced)) is not None:
             return None, outcomes
         try:
+            staged_here = manifest is not None
             manifest = manifest or staging.read(announced.batch, announced.attempt, announced.checksum)
+            self._commit_files(announced, manifest, staged_here=staged_here)
             return manifest, self._publish(staging, announced, manifest)
         except (BatchFailed, RecoveryError):
             self._refuse_older(announced)
             raise
+
+    @property
+    def _files(self) -> BatchLog | None:
+        """The log of commits in the store that rows go to; None: they go to topics."""
+        into = self._work.into
+        if into is not None and self._log_of_files is None:
+            self._log_of_files = BatchLog(store_of(into.table.blobs), into.processor)
+        return self._log_of_files
+
+    def _commit_files(self, announced: Staged, manifest: Manifest, *, staged_here: bool) -> None:
+        """E5: commit the announced attempt's files by one entry of the log."""
+        into, files = self._work.into, self._files
+        if into is None or files is None:
+            if manifest.data:
+                raise RecoveryError(
+                    f"batch {announced.batch} was announced for files of table {manifest.data[0].table!r}, and is not "
+                    "published yet; the processor has no into= now. Declare it as it was until the batch is published"
+                )
+            return
+        table = manifest.data[0].table if manifest.data else ""
+        batch = BatchFiles(
+            announced.number,
+            announced.attempt,
+            into.directory(announced.query, announced.batch, announced.attempt, table),
+            tuple(FileEntry(one.path, one.table, one.rows, one.bytes) for one in manifest.data),
+        )
+        if not staged_here and (missing := files.missing(batch)):
+            raise RecoveryError(
+                f"{missing[0]} is not in the store: batch {announced.batch} was announced with it, and is not "
+                "published yet. Declare the store as it was, or restore the file; or `cues-kafka reset MODULE:GRAPH "
+                "PROCESSOR` begins again, after which rows repeat"
+            )
+        files.commit(batch)
+
+    def _drop(self, staging: Staging, mine: Staged) -> None:
+        tidy(staging.drop, mine)
+        self.drop_files(mine)
+
+    def drop_files(self, mine: Staged) -> None:
+        """Delete the files in the store of an attempt that lost or failed."""
+        if self._files is not None and self._work.into is not None:
+            self._files.drop(self._work.into.directory(mine.query, mine.batch, mine.attempt))
 
     def _log(self, staging: Staging, announced: Staged, manifest: Manifest | None, times_s: list[float]) -> None:
         staged_s, announced_s, published_s = (round(end - start, 3) for start, end in pairwise(times_s))
@@ -150,7 +212,7 @@ class StagedBatch:
             processor=self._work.processor,
             batch=announced.batch,
             attempt=announced.attempt,
-            rows=manifest.rows if manifest else 0,
+            rows=manifest.rows + manifest.data_rows if manifest else 0,
             bytes=manifest.bytes if manifest else 0,
             staged_s=staged_s,
             announced_s=announced_s,
@@ -178,12 +240,15 @@ class StagedBatch:
         where = (work.graph, work.processor, work.query, mine.batch)
         check = Refusing(*where, work.codecs, work.target, work.options, work.carried)
         try:
-            pack = Pack(work.parts, check, int(time.time() * 1000))
+            pack: Packing = Pack(work.parts, check, int(time.time() * 1000))
+            if work.into is not None:
+                directory = work.into.directory(mine.query, mine.batch, mine.attempt)
+                pack = WriteFiles(work.parts, check, work.into, directory)
             manifest = staging.write(frame, mine.batch, mine.attempt, pack, work.target, small=self._expects_small)
             check_parts(manifest, work.options.transaction_timeout_s)
             return manifest
         except BaseException as failed:
-            tidy(staging.drop, mine)
+            self._drop(staging, mine)
             if isinstance(failed, Py4JError | PySparkException):
                 raise BatchFailed(f"batch {mine.batch} could not be prepared: {innermost(str(failed))}") from None
             raise
@@ -232,7 +297,8 @@ class StagedBatch:
     def _publish(self, staging: Staging, batch: Staged, manifest: Manifest) -> list[Outcome]:
         """T3: publish parts with rows by one job, or from the driver if they are small; the others from the driver."""
         errors = manifest.errors if any(chunk.errors for chunk in manifest.chunks) else ""
-        work = replace(self._work, target=self._work.target.announced(manifest.outputs, errors))
+        target = self._work.target.announced(manifest.outputs, errors)
+        work = replace(self._work, target=target, in_files=manifest.data_rows)
         chunks = {part: own for part in range(batch.parts) if (own := manifest.part(part))}
         kept, outcomes = staging.kept, []
         if chunks and kept is None:

@@ -13,13 +13,39 @@ from pyspark import TaskContext
 
 from cues_kafka.runtime.spark.staged.manifest import checksum
 
-CHUNKS: Final = "part INT, row BIGINT, rows INT, errors INT, checksum BINARY, payload BINARY"
+CHUNKS: Final = "part INT, row BIGINT, rows INT, errors INT, checksum BINARY, data STRING, payload BINARY"
 
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 """Bytes of a chunk. It is in memory as a whole in the Spark task that writes it and in the one that publishes it."""
 
 _ROW_BITS: Final = 33
 """Bits for the number of a row within its Spark task, as in Spark's `monotonically_increasing_id`."""
+
+
+def this_task() -> int:
+    """The number of the Spark task that calls."""
+    context = TaskContext.get()
+    return context.partitionId() if context else 0
+
+
+def first_row(task: int) -> int:
+    """The number of the first row of a Spark task."""
+    return task << _ROW_BITS
+
+
+def limited(
+    chunks: Iterable[pa.RecordBatch], coming: Iterable[pa.RecordBatch], most: int | None
+) -> Iterator[pa.RecordBatch]:
+    """Chunks up to a limit of bytes. Above it the input is read to its end, and a chunk without payload says so."""
+    size = 0
+    for chunk in chunks:
+        size += chunk.column("payload").nbytes
+        if most is not None and size > most:
+            for _ in coming:  # Spark's state is complete after the last row
+                pass
+            yield _chunk(0, 0, 0, 0, b"", None, None)
+            return
+        yield chunk
 
 
 @dataclass(frozen=True)
@@ -40,26 +66,16 @@ class Pack:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pack the messages of this Spark task, which all go to one part."""
-        coming, size = iter(batches), 0
-        for chunk in self._chunks(coming):
-            size += chunk.column("payload").nbytes
-            if self.most is not None and size > self.most:
-                for _ in coming:  # Spark's state is complete after the last row
-                    pass
-                yield _chunk(0, 0, 0, 0, b"", None)
-                return
-            yield chunk
+        coming = iter(batches)
+        return limited(self._chunks(coming), coming, self.most)
 
     def _chunks(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        task = context.partitionId() if context else 0
-        row = task << _ROW_BITS
+        task = this_task()
+        row = first_row(task)
         for batch in batches:
             for given in sliced(batch):
                 piece = self.check(self._whole(given), row)
-                payload = packed(piece)
-                errors = piece.column("error").true_count
-                yield _chunk(task % self.parts, row, piece.num_rows, errors, checksum(payload), payload)
+                yield chunk_of(task % self.parts, row, piece)
                 row += piece.num_rows
 
     def _whole(self, given: pa.RecordBatch) -> pa.RecordBatch:
@@ -78,13 +94,25 @@ class Pack:
 MESSAGES: Final = ("output", "key", "value", "headers", "timestamp", "error")
 """Columns of messages; headers are bytes if no row has any (see `columns`)."""
 
-INDEX: Final = ("part", "row", "rows", "errors", "checksum")
-"""Columns of a chunk other than its bytes."""
+INDEX: Final = ("part", "row", "rows", "errors", "checksum", "data")
+"""Columns of a chunk other than its bytes; `data` names a file of rows (E5), and such a chunk has no messages."""
 
-_TYPES: Final = (pa.int32(), pa.int64(), pa.int32(), pa.int32(), pa.binary(), pa.binary())
+_TYPES: Final = (pa.int32(), pa.int64(), pa.int32(), pa.int32(), pa.binary(), pa.string(), pa.binary())
 
 
-def _chunk(*values: int | bytes | None) -> pa.RecordBatch:
+def chunk_of(part: int, row: int, piece: pa.RecordBatch) -> pa.RecordBatch:
+    """A chunk of messages, of which the first one has this number."""
+    payload = packed(piece)
+    errors = piece.column("error").true_count
+    return _chunk(part, row, piece.num_rows, errors, checksum(payload), None, payload)
+
+
+def reference(data: str) -> pa.RecordBatch:
+    """A chunk that names a file of rows."""
+    return _chunk(0, 0, 0, 0, b"", data, b"")
+
+
+def _chunk(*values: int | str | bytes | None) -> pa.RecordBatch:
     arrays = [pa.array([value], kind) for value, kind in zip(values, _TYPES, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, names=[*INDEX, "payload"])
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from hashlib import blake2b
@@ -16,9 +17,9 @@ from cues_kafka.codecs.error_messages import error_messages
 from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.codecs.raw import as_is
 from cues_kafka.errors import CodecError
-from cues_kafka.graph.declare import CodecSpec
+from cues_kafka.graph.declare import CodecSpec, Json
 from cues_kafka.graph.error_message import ErrorMessage
-from cues_kafka.runtime.calling.carried import NOTHING, Carried
+from cues_kafka.runtime.calling.carried import NOTHING, Carried, Shown
 from cues_kafka.runtime.calling.outputs import HEADER_BYTES, NAMELESS, OVERHEAD_BYTES, Output
 from cues_kafka.runtime.spark.staged.part_slot import ERRORS, StagedTarget
 
@@ -56,18 +57,49 @@ class Refusing:
             return piece
         if self.target.errors is None:
             at, why = min(found.items())
-            topic = self.target.topic(piece.column("output")[at].as_py()).topic
-            raise CodecError(f"a row does not fit {topic!r}: {why}. Declare an errors topic, which takes such rows")
+            raise _no_topic(self.target.topic(piece.column("output")[at].as_py()).topic, why)
         columns = {name: piece.column(name).to_pylist() for name in piece.schema.names}
         now_ms = int(time.time() * 1000)
         for at, why in found.items():
-            columns["key"][at], columns["value"][at] = self._error(columns, at, row + at, why, now_ms)
+            output, data = columns["output"][at], columns["value"][at]
+            shown = self.carried.shown(data, self.codecs[output], partial(self._decoders[output], data))
+            made = self._error(columns["key"][at], row + at, why, now_ms, shown)
+            columns["key"][at], columns["value"][at] = made
             columns["headers"][at] = None
             columns["timestamp"][at] = now_ms
             columns["output"][at] = ERRORS
             columns["error"][at] = True
         arrays = [pa.array(columns[field.name], field.type) for field in piece.schema]
         return pa.RecordBatch.from_arrays(arrays, schema=piece.schema)
+
+    def messages(self, refused: Sequence[tuple[int, bytes, str]], table: str) -> pa.RecordBatch:
+        """
+        Return error messages, with the columns `MESSAGES`, of rows that do not fit a table of files (E5).
+
+        Args:
+            refused: (number of the row, the row as JSON, why) of each.
+            table: its name.
+
+        Raises:
+            CodecError: there is no errors topic.
+        """
+        if self.target.errors is None:
+            raise _no_topic(table, refused[0][2])
+        now_ms = int(time.time() * 1000)
+        made = []
+        for row, value, why in refused:
+            shown = self.carried.shown(value, Json(), partial(json.loads, value))
+            made.append(self._error(None, row, why, now_ms, shown))
+        count = len(made)
+        columns = {
+            "output": pa.repeat(pa.scalar(ERRORS, pa.int32()), count),
+            "key": pa.array([key for key, _ in made], pa.binary()),
+            "value": pa.array([value for _, value in made], pa.binary()),
+            "headers": pa.nulls(count, pa.binary()),
+            "timestamp": pa.repeat(pa.scalar(now_ms, pa.int64()), count),
+            "error": pa.repeat(pa.scalar(value=True), count),
+        }
+        return pa.RecordBatch.from_pydict(columns)
 
     @cached_property
     def _decoders(self) -> list[Callable[[bytes], Any]]:
@@ -93,12 +125,11 @@ class Refusing:
                     yield at, str(error)
 
     def _error(
-        self, columns: dict[str, list[Any]], at: int, row: int, why: str, now_ms: int
+        self, key: bytes | None, row: int, why: str, now_ms: int, shown: Shown
     ) -> tuple[bytes | None, bytes]:
         """Key and value of an error message. It has the row's key if that fits beside the value."""
-        key, number, errors = columns["key"][at], self._hash(row), self.target.errors
+        number, errors = self._hash(row), self.target.errors
         assert errors
-        output, data = columns["output"][at], columns["value"][at]
         value = error_messages().encode(
             ErrorMessage(
                 graph=self.graph,
@@ -114,7 +145,7 @@ class Refusing:
                 timestamp_ms=now_ms,
                 key=key,
                 declaration=self.carried.declaration,
-                **self.carried.shown(data, self.codecs[output], partial(self._decoders[output], data)),
+                **shown,
             )
         )
         room = errors.max_bytes - len(value) - OVERHEAD_BYTES
@@ -129,6 +160,10 @@ class Refusing:
     def _hash(self, row: int) -> bytes:
         name = f"{self.graph}.{self.processor}/{self.query}/{self.batch}/{row}"
         return blake2b(name.encode(), digest_size=16).digest()
+
+
+def _no_topic(where: str, why: str) -> CodecError:
+    return CodecError(f"a row does not fit {where!r}: {why}. Declare an errors topic, which takes such rows")
 
 
 def _refused_by_the_broker(

@@ -12,14 +12,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import parquet
 
 from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.runtime.spark.query.files import Place, delete, lengths, local, names, read_text, size, write_bytes
 from cues_kafka.runtime.spark.staged.chunks import CHUNKS, INDEX, Pack
+from cues_kafka.runtime.spark.staged.file_rows import WriteFiles
 from cues_kafka.runtime.spark.staged.manifest import GONE, RESTORE, Manifest, checksum, listed, parsed
 from cues_kafka.runtime.spark.staged.part_slot import StagedTarget
 
@@ -43,6 +45,10 @@ _FORMAT: Final = {
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "fs.file.impl.disable.cache": "true",
 }
+
+
+Packing: TypeAlias = Pack | WriteFiles
+"""The last function of job 1."""
 
 
 class Staging:
@@ -69,7 +75,7 @@ class Staging:
         self._small_bytes = small_bytes
 
     def write(
-        self, messages: Any, batch: int, attempt: str, pack: Pack, topics: StagedTarget, *, small: bool = False
+        self, messages: Any, batch: int, attempt: str, pack: Packing, topics: StagedTarget, *, small: bool = False
     ) -> Manifest:
         """
         Job 1: compute the batch, with all its state, and keep its messages.
@@ -78,7 +84,8 @@ class Staging:
         files for each task, and renames them, which takes longer than such a batch. If the batch turns out to be
         larger, its rows are dropped, and Spark computes it once more, as it does when a task fails.
 
-        `messages` has the columns of `columns.as_outputs`; `small`: the batch is expected to be small.
+        `messages` has the columns of `columns.as_outputs`, or of `file_columns.file_columns`; `small`: the batch is
+        expected to be small, or its rows go to files, so that only references and error messages are kept here.
 
         Raises:
             ConfigError: files are missing, because driver and executors do not share the directory.
@@ -91,7 +98,7 @@ class Staging:
         )
         manifest = listed(batch, attempt, found, topics.names, topics.errors.topic if topics.errors else "")
         if gathered is not None and manifest.rows <= SMALL_ROWS:
-            self._keep(gathered)
+            self._keep(_with_messages(gathered))
         write_bytes(self.session, self._at(batch, attempt, MANIFEST), manifest.text.encode())
         return manifest
 
@@ -110,7 +117,7 @@ class Staging:
         """In the second format each computation of a batch's state has a name, and Spark takes one of them."""
         return str(self.session.conf.get(_FORMAT_OF_STATE, "1")) == "1"
 
-    def _gather(self, messages: Any, pack: Pack) -> pa.Table | None:
+    def _gather(self, messages: Any, pack: Packing) -> pa.Table | None:
         """All chunks; None: a Spark task has more than a quarter of the limit, so that the sum stays small."""
         found = messages.mapInArrow(replace(pack, most=self._small_bytes // 4), CHUNKS).toArrow()
         self.computed_twice = found.column("payload").null_count > 0
@@ -120,12 +127,14 @@ class Staging:
         if not len(chunks):
             return []
         name, sink = "few.parquet", pa.BufferOutputStream()
-        parquet.write_table(chunks, sink, compression="none", use_dictionary=False, row_group_size=_GROUP)
+        if len(few := _with_messages(chunks)):
+            parquet.write_table(few, sink, compression="none", use_dictionary=False, row_group_size=_GROUP)
         data = sink.getvalue()
-        write_bytes(self.session, self._at(batch, attempt, _ROWS, name), memoryview(data))
+        if data.size:
+            write_bytes(self.session, self._at(batch, attempt, _ROWS, name), memoryview(data))
         return [row | {"file_name": name, "file_size": data.size} for row in chunks.select(INDEX).to_pylist()]
 
-    def _by_spark(self, messages: Any, pack: Pack, batch: int, attempt: str) -> list[Any]:
+    def _by_spark(self, messages: Any, pack: Packing, batch: int, attempt: str) -> list[Any]:
         from pyspark.sql import Observation  # noqa: PLC0415 - only the driver needs it
         from pyspark.sql import functions as f  # noqa: PLC0415
 
@@ -220,3 +229,8 @@ class Staging:
     def _name(self, *names: str | int) -> str:
         """Add the scheme `file:`, because Spark may take a plain path for one of another file system."""
         return "/".join([self._directory, *map(str, names)])
+
+
+def _with_messages(chunks: pa.Table) -> pa.Table:
+    """The chunks of a batch that have messages."""
+    return chunks.filter(pc.is_null(chunks.column("data")))

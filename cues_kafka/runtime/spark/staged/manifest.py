@@ -13,6 +13,23 @@ from cues_kafka.errors import ConfigError, RecoveryError
 _VERSION: Final = 1
 
 
+class StagedFile(NamedTuple):
+    """
+    A file of rows that lies in a store of files (E5).
+
+    Attributes:
+        path: in the store.
+        table: which table it is a part of.
+        rows: its number of rows.
+        bytes: its size.
+    """
+
+    path: str
+    table: str
+    rows: int
+    bytes: int
+
+
 class Chunk(NamedTuple):
     """
     Some messages of one part.
@@ -42,6 +59,7 @@ class Manifest:
         chunks: of all parts, in the order of publication.
         outputs: topics by the numbers in the messages; a program that was changed since may have others.
         errors: topic of error messages; empty if there is none.
+        data: files of rows in a store of files. The text of a manifest without any has no such field.
     """
 
     batch: int
@@ -50,11 +68,14 @@ class Manifest:
     chunks: tuple[Chunk, ...]
     outputs: tuple[str, ...]
     errors: str
+    data: tuple[StagedFile, ...] = ()
 
     @property
     def text(self) -> str:
         """The manifest as JSON, with its fields in their order."""
         plain = {"version": _VERSION} | {field.name: getattr(self, field.name) for field in fields(self)}
+        if not self.data:
+            del plain["data"]
         return json.dumps(plain, separators=(",", ":"))
 
     @property
@@ -68,6 +89,10 @@ class Manifest:
     @property
     def bytes(self) -> int:
         return sum(length for _, length in self.files)
+
+    @property
+    def data_rows(self) -> int:
+        return sum(one.rows for one in self.data)
 
     @property
     def largest(self) -> tuple[int, int]:
@@ -85,13 +110,15 @@ class Manifest:
 
 def listed(batch: int, attempt: str, rows: list[Any], outputs: tuple[str, ...], errors: str) -> Manifest:
     """Make the manifest of an attempt from the rows of its files' index: `chunks.INDEX`, file_name and file_size."""
+    data = sorted(StagedFile(*json.loads(row["data"])) for row in rows if row["data"])
+    rows = [row for row in rows if not row["data"]]
     files = sorted({(row["file_name"], row["file_size"]) for row in rows})
     numbers = {name: number for number, (name, _) in enumerate(files)}
     chunks = sorted(
         Chunk(row["part"], row["row"], row["rows"], row["errors"], row["checksum"].hex(), numbers[row["file_name"]])
         for row in rows
     )
-    return Manifest(batch, attempt, tuple(files), tuple(chunks), outputs, errors)
+    return Manifest(batch, attempt, tuple(files), tuple(chunks), outputs, errors, tuple(data))
 
 
 def checksum(data: bytes) -> bytes:
@@ -109,7 +136,8 @@ def parsed(text: str) -> Manifest:
         )
     files = tuple((name, length) for name, length in plain["files"])
     chunks = tuple(Chunk(*one) for one in plain["chunks"])
-    return Manifest(plain["batch"], plain["attempt"], files, chunks, tuple(plain["outputs"]), plain["errors"])
+    data = tuple(StagedFile(*one) for one in plain.get("data", ()))
+    return Manifest(plain["batch"], plain["attempt"], files, chunks, tuple(plain["outputs"]), plain["errors"], data)
 
 
 RESTORE: Final = (

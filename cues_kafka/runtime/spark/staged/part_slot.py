@@ -161,12 +161,19 @@ class PartSlot:
             self._interpreter.advance(on.Revoked())
 
     def publish(
-        self, spool: Spool, coming: Iterable[tuple[int, bytes]], chunks: tuple[Chunk, ...], target: StagedTarget
+        self,
+        spool: Spool,
+        coming: Iterable[tuple[int, bytes]],
+        chunks: tuple[Chunk, ...],
+        target: StagedTarget,
+        *,
+        in_files: int = 0,
     ) -> Outcome:
         """
         Do `Publish`: write the part in one transaction, if it is not published yet.
 
         The spool is filled while the slot recovers, with what comes: (number of the first row, bytes) of each chunk.
+        `in_files` is the number of rows that this part counts as delivered without a message, because files have them.
         """
         rows, errors = sum(chunk.rows for chunk in chunks), sum(chunk.errors for chunk in chunks)
         good = rows - errors
@@ -181,7 +188,8 @@ class PartSlot:
                 # Taken before records are made: then this attempt is the pending one.
                 prefix = provenance_prefix(self._spec.full_name, self.task.next_sequence, ())
                 records = self._records(spool, rows, target, prefix)
-                called = on.Called((), Totals(rows, good, errors, 0, good)) if rows else on.Idle(())
+                counts = Totals(rows + in_files, good, errors, in_files, good)
+                called = on.Called((), counts) if counts.deliveries else on.Idle(())
                 began_s = self._clock.monotonic()
                 interpreter.advance(called, records)
             halt = interpreter.task.halt

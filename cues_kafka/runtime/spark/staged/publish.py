@@ -16,9 +16,9 @@ from pyspark import TaskContext
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.codecs.lookup import MadeFor
 from cues_kafka.codecs.text import Text, text_of
-from cues_kafka.core.records import Staged
+from cues_kafka.core.records import Attempt, Record, Staged
 from cues_kafka.core.spec import Spec
-from cues_kafka.core.staged import Enter, Publish, Role
+from cues_kafka.core.staged import RESET, Enter, Publish, Role
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.declare import CodecSpec
 from cues_kafka.ports import Broker
@@ -28,10 +28,12 @@ from cues_kafka.runtime.spark.connections import shared_broker
 from cues_kafka.runtime.spark.query.outcome import Outcome
 from cues_kafka.runtime.spark.query.slots import incarnation
 from cues_kafka.runtime.spark.staged.chunks import chunks_in
+from cues_kafka.runtime.spark.staged.file_rows import FilesInto
 from cues_kafka.runtime.spark.staged.manifest import Chunk, altered
 from cues_kafka.runtime.spark.staged.part_slot import PartSlot, Spool, StagedTarget
 from cues_kafka.runtime.specs import Identity, frame_spec
 from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.sinks.blobs.batches import StandsAt
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ class StagedWork:
         identity: id of this run of the query.
         query: Spark's id of the query.
         carried: what error messages have besides the reason.
+        into: the files that rows go to (E5); None: they go to the target's outputs.
+        in_files: rows of the announced batch that are in files; part 0 counts them.
     """
 
     options: Kafka
@@ -59,6 +63,8 @@ class StagedWork:
     identity: Identity
     query: str = ""
     carried: Carried = NOTHING
+    into: FilesInto | None = None
+    in_files: int = 0
 
     @property
     def texts(self) -> list[Text | None]:
@@ -97,8 +103,9 @@ class StagedWork:
                 leaving.callback(slot.close)
                 slot.begin()  # now: a process that outlives its query must not take over an id later
             for part, slot in slots.items():
+                in_files = 0 if part else self.in_files
                 with closing(Spool(f"part {part} of batch {batch.batch} ({batch.attempt})")) as spool:
-                    outcome = slot.publish(spool, coming(part), chunks.get(part, ()), self.target)
+                    outcome = slot.publish(spool, coming(part), chunks.get(part, ()), self.target, in_files=in_files)
                 yield outcome
                 if outcome.kind:  # the other slots would wait as long, with the same result
                     return
@@ -182,5 +189,17 @@ def enter(work: StagedWork, part: int) -> tuple[Outcome, Staged | None]:
 
 def newest_batch(work: StagedWork, broker: Broker) -> Staged | None:
     """The newest announced batch, as any reader sees it."""
-    record = newest_record(work.spec(0, Enter("", work.stateless, 0), "look"), broker, SystemClock())
+    record = _newest(work, broker)
     return record.staged if record is not None else None
+
+
+def stands_at(work: StagedWork, broker: Broker) -> StandsAt | None:
+    """Where the processor stands, as any reader sees it; None: it has no record."""
+    record = _newest(work, broker)
+    if record is None or record.staged is None:
+        return None
+    return StandsAt(record.staged.number, isinstance(record, Attempt), record.staged.batch == RESET)
+
+
+def _newest(work: StagedWork, broker: Broker) -> Record | None:
+    return newest_record(work.spec(0, Enter("", work.stateless, 0), "look"), broker, SystemClock())

@@ -13,9 +13,11 @@ from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import Enter
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.names import backing_topic
+from cues_kafka.graph.processor import INTO
 from cues_kafka.ports import Position, Positions, TopicPartition
 from cues_kafka.runtime.calling.carried import carried_by
 from cues_kafka.runtime.spark.columns import key_column, messages_of
+from cues_kafka.runtime.spark.file_columns import file_columns
 from cues_kafka.runtime.spark.query.files import names
 from cues_kafka.runtime.spark.query.offset_log import known_query
 from cues_kafka.runtime.spark.query.outcome import Outcome
@@ -24,6 +26,7 @@ from cues_kafka.runtime.spark.query.run import QuerySettings, Tell
 from cues_kafka.runtime.spark.query.slots import written
 from cues_kafka.runtime.spark.staged.batch import StagedBatch, check_session, stage_of, tidy
 from cues_kafka.runtime.spark.staged.extents import begun, canonical, ends_in, extents_of
+from cues_kafka.runtime.spark.staged.file_rows import FilesInto
 from cues_kafka.runtime.spark.staged.files import Staging
 from cues_kafka.runtime.spark.staged.part_slot import StagedTarget
 from cues_kafka.runtime.spark.staged.publish import StagedWork, enter, newest_batch
@@ -55,6 +58,10 @@ class StagedRun:
         self._reached = {place: job.planned.first_of(processor, place, marks[place]) for place in places}
         frames = call_function(settings, job.options, graph, processor, self._positions())
         self._work = self._work_of(stateless=not any(map(keeps_state, frames.values())))
+        if processor.into is not None:  # all rows of a batch are committed at once, so it needs no parts
+            _, schema = file_columns(frames[INTO], processor.into, processor.label)
+            into = FilesInto(processor.into, schema, f"{graph.name}.{processor.name}")
+            self._work = replace(self._work, parts=1, into=into)
         self._newest: Staged | None = None
         self._undecided: list[Staged] = []
         if newest := newest_batch(self._work, job.broker):
@@ -113,9 +120,7 @@ class StagedRun:
         self._reached = {**self._reached, **known}
         first = self._positions()
         frames = call_function(settings, self._work.options, job.graph, self._processor, first, back=False)
-        numbers = {binding: number for number, (binding, _) in enumerate(self._processor.outputs)}
-        rows = [(numbers[binding], frame) for binding, frame in frames.items()]
-        whole = messages_of(rows, self._work.key_fields, self._work.texts)
+        whole = self._whole(frames)
         begins = {self._bindings[topic]: start_of(topic, offsets, known) for topic, offsets in first.items()}
 
         def extents(session: Any, number: int) -> tuple[Extent, ...]:
@@ -127,11 +132,20 @@ class StagedRun:
 
             return extents_of(session, settings.checkpoint, number, names=named, first=begins)
 
-        self._drop_losers(newest)
         batch = StagedBatch(
             self._work, extents, settings.checkpoint, tell=tell, done=self._done, undecided=self._undecided.append
         )
+        self._drop_losers(newest, batch)
         return settings.write(whole, f"{job.graph.name}.{self._processor.name}", batch, self._processor.output_mode)
+
+    def _whole(self, frames: Mapping[str, Any]) -> Any:
+        """What job 1 packs: messages of all outputs, or rows of files."""
+        if self._processor.into is not None:
+            whole, _ = file_columns(frames[INTO], self._processor.into, self._processor.label)
+            return whole
+        numbers = {binding: number for number, (binding, _) in enumerate(self._processor.outputs)}
+        rows = [(numbers[binding], frame) for binding, frame in frames.items()]
+        return messages_of(rows, self._work.key_fields, self._work.texts)
 
     def positions(self, outcome: Outcome) -> Positions:
         """See `query.Run`: what part 0 announced, for all inputs; the sums of their partitions' offsets."""
@@ -155,13 +169,14 @@ class StagedRun:
         """See `query.Run`."""
         return self._reached
 
-    def _drop_losers(self, newest: Staged | None) -> None:
+    def _drop_losers(self, newest: Staged | None, batch: StagedBatch) -> None:
         """Delete attempts of this process that were not announced, which is decided now that slot 0 was entered."""
         staging = Staging(self._settings.session, stage_of(self._settings.checkpoint))
         while self._undecided:
             one = self._undecided.pop()
             if newest is None or one.attempt != newest.attempt:
                 tidy(staging.drop, one)
+                batch.drop_files(one)
 
     def _done(self, batch: Staged) -> None:
         self._reached = {**self._reached, **ends_in(batch)}
