@@ -135,7 +135,7 @@ def test_rows_that_do_not_fit_the_schema_are_error_messages_and_the_others_are_i
     with world.start(graph) as running:
         running.send_many(f"{graph.name}.orders", [Order(f"{n}", "c", n) for n in range(20)])
         running.wait_idle(timeout_s=180)
-        errors = running.errors()
+        errors = [message.value for message in running.messages(f"{graph.name}.errors")]
     assert sorted(row["total"] for row in world.rows("totals")) == [n for n in range(20) if n % 10 != 3]
     [first, *_] = files(world.url)
     read = pyarrow.parquet.read_schema(first.url.removeprefix("file://"))

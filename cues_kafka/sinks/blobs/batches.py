@@ -191,7 +191,7 @@ class BatchLog:
                 if entry is not None and entry.kind == ATTEMPT:
                     self._delete(_siblings(entry.directory), {one.path for one in entry.files})
             self._settled = True
-            if tail[0] % HINTED == 0:
+            if (tail[0] + 1) % HINTED == 0:
                 self._log.tend(tail[0])
         except (RetriableError, CodecError) as error:
             log.warning("not cleaned up", processor=self._processor, why=str(error))

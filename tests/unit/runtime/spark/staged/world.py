@@ -145,6 +145,7 @@ class World:
         self.broker = MemoryBroker()
         _, facts = prepare(graph, self.broker)
         self.ids = {name: facts.topics[name].topic_id for name in SIZES}
+        self.slots = facts.topics["g.frames.backing"].partitions
         self.client = Client(self.broker, graph, name="test")
         self.target = StagedTarget(
             tuple(Output(topic, 2, 1_000_000, graph.topic(topic).provenance) for topic in ("out", "other")),
@@ -189,7 +190,7 @@ class World:
 
     def records(self, part: int) -> list[Record]:
         """Of one slot."""
-        messages = read_all(self.broker, "g.frames.backing", PARTS)
+        messages = read_all(self.broker, "g.frames.backing", self.slots)
         return records_of([message for message in messages if message.partition() == part])
 
     def written(self, topic: str) -> int:

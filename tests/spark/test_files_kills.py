@@ -1,0 +1,142 @@
+"""SIGKILL of drivers whose batches go to files, on a real broker: before, between and behind entry and parts (E5)."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+
+from cues_kafka import Kafka, files
+from cues_kafka.brokers.open import open_broker
+from cues_kafka.records.bytes import decode_error
+from cues_kafka.runtime.prepare import prepare
+from cues_kafka.testing.fixtures import KafkaFixture
+from cues_kafka.verify.scan import verify
+from tests.fault.support import Setup, committed_all, until
+from tests.spark import files_driver
+from tests.spark.drivers import STARTED_S
+from tests.spark.files_driver import BAD
+from tests.spark.staged_checks import LIMIT, StagedDrivers, Tally, at
+from tests.spark.test_staged_faults import stopped
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
+
+
+class Lake:
+    """What goes in, and what readers of files and of the errors topic see."""
+
+    def __init__(self, kafka: KafkaFixture, directory: Path) -> None:
+        self.setup = Setup(kafka.bootstrap, kafka.unique("g"))
+        self.directory = directory
+        self.url = f"file://{directory}/lake"
+        self.tally = Tally(self.setup)
+        broker = open_broker(Kafka(kafka.bootstrap))
+        try:
+            prepare(files_driver.graph(self.setup.name, self.url), broker)
+        finally:
+            broker.close()
+
+    def drivers(self) -> StagedDrivers:
+        """Of this graph."""
+        names = {"program": "tests.spark.files_driver", "graph": "tests.spark.files_driver:graph"}
+        return StagedDrivers(self.setup, self.directory, self.url, **names)
+
+    def committed(self) -> list[int]:
+        """Publication numbers of the batches that readers of files see."""
+        return list(dict.fromkeys(one.step for one in files(self.url, "counts")))
+
+    def published(self) -> list[int]:
+        """Publication numbers of the batches that Kafka has."""
+        return [one["staged"]["number"] for one in self.tally.records()[0] if one["kind"] == "Attempt"]
+
+    def drained(self) -> bool:
+        """Whether all that was sent is published."""
+        records = self.tally.records()[0]
+        if not records or records[-1]["kind"] != "Attempt":
+            return False
+        [extent] = records[-1]["staged"]["extents"]
+        [ends] = json.loads(extent["end"]).values()
+        return sum(ends.values()) == self.tally.count
+
+    def wait(self) -> None:
+        """Until all is published."""
+        until(self.drained, f"all {self.tally.count} are published", STARTED_S)
+
+    def check(self, batches: int) -> None:
+        """Each row of each batch is in one file or one error message, of the attempt that was announced."""
+        setup = self.setup
+        found = committed_all(setup.bootstrap, [setup.source, setup.errors, setup.backing])
+        announced = [one["staged"] for one in self.tally.records()[0] if one["kind"] == "Snapshot"]
+        assert len(announced) == batches
+        assert self.published() == [one["number"] for one in announced]
+        named: dict[int, Any] = {one["number"]: one for one in announced}
+        rows: Counter[tuple[int, str, int]] = Counter()
+        nonces: Counter[str] = Counter()
+        for file in files(self.url, "counts"):
+            own = named[file.step]
+            assert f"/{own['batch']}/{own['attempt']}/" in file.url
+            for row in pyarrow.parquet.read_table(file.url.removeprefix("file://")).to_pylist():
+                rows[own["batch"], row["key"], row["count"]] += 1
+                nonces[row["nonce"]] += 1
+        expected = self.tally._counts(announced, found[setup.source])
+        bad = Counter(batch for batch, key, _ in expected if key == BAD)
+        assert rows == Counter({row: count for row, count in expected.items() if row[1] != BAD})
+        assert set(nonces.values()) == {1}
+        errors = [decode_error(one.value() or b"") for one in found[setup.errors]]
+        assert Counter(int(one.context["batch"]) for one in errors) == bad
+        listed = {one.url.removeprefix("file://") for one in files(self.url)}
+        assert {str(path) for path in (self.directory / "lake" / "counts").rglob("*.parquet")} == listed
+        broker = open_broker(Kafka(setup.bootstrap))
+        try:
+            report = verify(files_driver.graph(setup.name, self.url), broker)
+            assert report.ok, str(report)
+        finally:
+            broker.close()
+
+
+def test_drivers_killed_around_the_entry_lose_and_double_no_row(kafka: KafkaFixture, tmp_path: Path) -> None:
+    """Each is killed with its JVM; what readers see is stated at each place; the last driver publishes the rest."""
+    lake = Lake(kafka, tmp_path)
+    lake.tally.send(LIMIT)
+    with lake.drivers() as drivers:
+        driver = drivers.add(**at("announced", 0))
+        driver.reached()
+        driver.kill_all()
+        assert (len(lake.committed()), lake.published()) == (0, [])
+        driver = drivers.add(**at("committed", 0))
+        driver.reached()
+        driver.kill_driver()
+        driver.gone()
+        assert (len(lake.committed()), lake.published()) == (1, [])
+        lake.tally.send(LIMIT)
+        driver = drivers.add(**at("published", 1))
+        driver.reached()
+        driver.kill_all()
+        assert len(lake.committed()) == len(lake.published()) == 2
+        lake.tally.send(LIMIT)
+        driver = drivers.add().started()
+        lake.wait()
+        driver.stop()
+    lake.check(3)
+
+
+def test_a_driver_that_slept_before_its_entry_commits_nothing(kafka: KafkaFixture, tmp_path: Path) -> None:
+    """It has announced the batch; another driver commits and publishes it, and the next one; then it wakes."""
+    lake = Lake(kafka, tmp_path)
+    lake.tally.send(2 * LIMIT)
+    with lake.drivers() as drivers:
+        asleep = drivers.add(**at("announced", 0))
+        pid = asleep.reached()
+        driver = drivers.add().started()
+        lake.wait()
+        seen = lake.committed()
+        asleep.wake(pid)
+        stopped(asleep, "stop the older driver of the two")
+        asleep.kill_all()
+        assert lake.committed() == seen
+        driver.stop()
+    lake.check(len(seen))
