@@ -50,7 +50,7 @@ def verdict(graph: Graph, part: Processor | DataFrameProcessor) -> Verdict:
     """Decide where a processor can run, with the remedy if Spark cannot run it."""
     if isinstance(part, DataFrameProcessor):
         if several := _several(part):
-            return Verdict("staged", f"{several}: {_STAGED}")
+            return Verdict("staged", f"{several}: {_way(part)}")
         return Verdict(
             "direct or staged",
             "one input, one output: direct, or staged if its plan shuffles or keeps state; explain(graph, cluster, "
@@ -67,7 +67,9 @@ def verdict(graph: Graph, part: Processor | DataFrameProcessor) -> Verdict:
     return Verdict("direct", "one input, so one Spark task for each of its partitions, which commits by itself")
 
 
-_STAGED: Final = "each batch is prepared in files, then published part by part"
+def _way(part: DataFrameProcessor) -> str:
+    then = "published part by part" if part.into is None else "committed as a whole by one entry of the store's log"
+    return f"each batch is prepared in files, then {then}"
 
 
 def planned_verdict(part: DataFrameProcessor, frames: Mapping[str, Any]) -> Verdict:
@@ -85,7 +87,7 @@ def planned_verdict(part: DataFrameProcessor, frames: Mapping[str, Any]) -> Verd
     if not why:
         return Verdict("direct", "one input, one output, and the plan leaves the input's partitions apart", state=False)
     kept = "Spark keeps state" if state else "Spark keeps no state"
-    return Verdict("staged", f"{'; '.join(why)}: {_STAGED}; {kept} from one batch to the next", state=state)
+    return Verdict("staged", f"{'; '.join(why)}: {_way(part)}; {kept} from one batch to the next", state=state)
 
 
 def _several(part: DataFrameProcessor) -> str:

@@ -49,8 +49,7 @@ from cues_kafka.runtime.spark.staged.publish import (
     stands_at,
 )
 from cues_kafka.runtime.task.clock import SystemClock
-from cues_kafka.sinks.blobs.batches import BatchFiles, BatchLog
-from cues_kafka.sinks.blobs.entries import FileEntry
+from cues_kafka.sinks.blobs.batches import BatchLog
 from cues_kafka.sinks.lookup import store_of
 
 log = get_logger("cues_kafka.spark")
@@ -171,6 +170,15 @@ class StagedBatch:
             self._log_of_files = BatchLog(store_of(into.table.blobs), into.processor)
         return self._log_of_files
 
+    def _check_uploaded(self, mine: Staged, manifest: Manifest) -> None:
+        """Refuse a store in which the driver does not see what Spark's tasks wrote, before anything is announced."""
+        into, files = self._work.into, self._files
+        if into is not None and files is not None and (missing := files.missing(into.batch(mine, manifest))):
+            raise ConfigError(
+                f"the driver does not find {missing[0]} in the store of table {into.table.table!r}, where a Spark task "
+                "wrote it: the driver and the executors do not share that directory. Give a store that all of them see"
+            )
+
     def _commit_files(self, announced: Staged, manifest: Manifest, *, staged_here: bool) -> None:
         """E5: commit the announced attempt's files by one entry of the log."""
         into, files = self._work.into, self._files
@@ -181,13 +189,7 @@ class StagedBatch:
                     "published yet; the processor has no into= now. Declare it as it was until the batch is published"
                 )
             return
-        table = manifest.data[0].table if manifest.data else ""
-        batch = BatchFiles(
-            announced.number,
-            announced.attempt,
-            into.directory(announced.query, announced.batch, announced.attempt, table),
-            tuple(FileEntry(one.path, one.table, one.rows, one.bytes) for one in manifest.data),
-        )
+        batch = into.batch(announced, manifest)
         if not staged_here and (missing := files.missing(batch)):
             raise RecoveryError(
                 f"{missing[0]} is not in the store: batch {announced.batch} was announced with it, and is not "
@@ -203,7 +205,7 @@ class StagedBatch:
     def drop_files(self, mine: Staged) -> None:
         """Delete the files in the store of an attempt that lost or failed."""
         if self._files is not None and self._work.into is not None:
-            self._files.drop(self._work.into.directory(mine.query, mine.batch, mine.attempt))
+            self._files.drop(self._work.into.directory(mine))
 
     def _log(self, staging: Staging, announced: Staged, manifest: Manifest | None, times_s: list[float]) -> None:
         staged_s, announced_s, published_s = (round(end - start, 3) for start, end in pairwise(times_s))
@@ -242,10 +244,10 @@ class StagedBatch:
         try:
             pack: Packing = Pack(work.parts, check, int(time.time() * 1000))
             if work.into is not None:
-                directory = work.into.directory(mine.query, mine.batch, mine.attempt)
-                pack = WriteFiles(work.parts, check, work.into, directory)
+                pack = WriteFiles(work.parts, check, work.into, work.into.directory(mine))
             manifest = staging.write(frame, mine.batch, mine.attempt, pack, work.target, small=self._expects_small)
             check_parts(manifest, work.options.transaction_timeout_s)
+            self._check_uploaded(mine, manifest)
             return manifest
         except BaseException as failed:
             self._drop(staging, mine)
@@ -397,6 +399,6 @@ def check_session(session: Any) -> None:
     """Refuse a session that lacks something that staged writing needs."""
     if not has_jvm(session):
         raise ConfigError(
-            "staged writing (shuffles, aggregations, state) needs Spark's Java in the driver, which Spark Connect does "
+            "staged writing (shuffles, aggregations, state, files) needs Spark's Java in the driver, which Spark Connect does "
             "not give. Use a classic session: SparkSession.builder.master(...), not remote(...)."
         )

@@ -15,11 +15,13 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import parquet
 
+from cues_kafka.core.records import Staged
 from cues_kafka.graph.blobs import FileTable
 from cues_kafka.runtime.spark.staged.chunks import chunk_of, first_row, limited, reference, sliced, this_task
 from cues_kafka.runtime.spark.staged.error_rows import Refusing
-from cues_kafka.runtime.spark.staged.manifest import StagedFile
-from cues_kafka.sinks.blobs.batches import attempt_directory
+from cues_kafka.runtime.spark.staged.manifest import Manifest, StagedFile
+from cues_kafka.sinks.blobs.batches import BatchFiles, attempt_directory
+from cues_kafka.sinks.blobs.entries import FileEntry
 from cues_kafka.sinks.blobs.store import BlobStore
 from cues_kafka.sinks.lookup import store_of
 
@@ -42,9 +44,15 @@ class FilesInto:
     schema: pa.Schema
     processor: str
 
-    def directory(self, query: str, batch: int, attempt: str, table: str = "") -> str:
+    def directory(self, batch: Staged, table: str = "") -> str:
         """The directory of one attempt at a batch, in the store."""
-        return attempt_directory(table or self.table.table, self.processor, query, batch, attempt)
+        return attempt_directory(table or self.table.table, self.processor, batch.query, batch.batch, batch.attempt)
+
+    def batch(self, batch: Staged, manifest: Manifest) -> BatchFiles:
+        """What the log gets of an attempt. The files are of the table that was declared when they were written."""
+        table = manifest.data[0].table if manifest.data else ""
+        files = tuple(FileEntry(one.path, one.table, one.rows, one.bytes) for one in manifest.data)
+        return BatchFiles(batch.number, batch.attempt, self.directory(batch, table), files)
 
 
 @dataclass(frozen=True)
