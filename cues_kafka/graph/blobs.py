@@ -90,7 +90,8 @@ class Blobs(Effect):
         Args:
             table: see `json_lines`.
             schema: the type of each field, as pyarrow names it: `{"id": "int64", "carrier": "string"}`. Fields of the
-                values that it does not name are left out. None: the fields of the class in the topic's codec.
+                values that it does not name are left out. None: the fields of the class in the topic's codec; on Spark,
+                the columns of the DataFrame.
             max_file_bytes: see `json_lines`; counted before compression.
 
         Raises:

@@ -60,7 +60,7 @@ class Lake:
             return False
         [extent] = records[-1]["staged"]["extents"]
         [ends] = json.loads(extent["end"]).values()
-        return sum(ends.values()) == self.tally.count
+        return bool(sum(ends.values()) == self.tally.count)
 
     def wait(self) -> None:
         """Until all is published."""

@@ -35,7 +35,7 @@ def test_every_block_with_a_session_runs_and_prints_what_is_shown(
     """One after the other in one program, as a reader would; on a broker of its own: the names are the example's."""
     bootstrap = kafka_fault_cluster().bootstrap
     shown = [block.text for block in blocks("python") if WITH_SPARK in block.text]
-    assert len(shown) == 4
+    assert len(shown) == 5
     program = tmp_path / "shown.py"
     program.write_text("\n".join(shown).replace(ADDRESS, bootstrap).replace(CHECKPOINT, str(tmp_path / "checkpoints")))
 
@@ -45,6 +45,7 @@ def test_every_block_with_a_session_runs_and_prints_what_is_shown(
     assert printed[1:] == [
         'orders {"id":"a1","total":250}',
         "a1 250",
+        "a1 500",
         "2 rows are there now",
         "2 rows were there already",
     ]

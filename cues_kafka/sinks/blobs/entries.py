@@ -53,7 +53,7 @@ class FileEntry:
         table: which table it is a part of; empty: a function put it.
         rows: its number of rows; None: it has none.
         bytes: its size.
-        topic, partition, first, last: the messages that it has; empty and None where a function put it.
+        topic, partition, first, last: the messages that it has; empty and None where a function or Spark put it.
     """
 
     path: str

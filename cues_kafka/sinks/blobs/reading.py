@@ -1,4 +1,4 @@
-"""What readers of files may read: exactly the files that are committed (E3)."""
+"""What readers of files may read: exactly the files that are committed (E3, E5)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class DataFile:
         table: which table it is a part of; empty: a function put it.
         rows: its number of rows; None: it has none, because a function put it.
         bytes: its size.
-        topic: of the messages that it has; empty: a function put it.
+        topic: of the messages that it has; empty: a function put it, or Spark made its rows of several messages.
         partition: of these messages.
         first: offset of the first one.
         last: offset of the last one.
-        step: step number of its task behind the batch that committed it.
+        step: step number of its task behind the batch that committed it; of Spark, the batch's publication number.
     """
 
     url: str

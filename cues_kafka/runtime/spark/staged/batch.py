@@ -399,6 +399,6 @@ def check_session(session: Any) -> None:
     """Refuse a session that lacks something that staged writing needs."""
     if not has_jvm(session):
         raise ConfigError(
-            "staged writing (shuffles, aggregations, state, files) needs Spark's Java in the driver, which Spark Connect does "
-            "not give. Use a classic session: SparkSession.builder.master(...), not remote(...)."
+            "staged writing (shuffles, aggregations, state, files) needs Spark's Java in the driver, which Spark "
+            "Connect does not give. Use a classic session: SparkSession.builder.master(...), not remote(...)."
         )
