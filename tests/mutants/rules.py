@@ -34,6 +34,8 @@ TIMERS = "tests/unit/runtime/test_timers.py"
 SCHEDULED = "tests/unit/state/test_scheduled.py"
 BLOBS = "tests/unit/sinks/test_blob_crashes.py"
 OUTCOMES = "tests/unit/runtime/primitives/test_outcomes_of_transactions.py"
+BATCHES = "tests/unit/sinks/test_blob_batches.py"
+BATCH_FILES = "tests/unit/runtime/spark/staged/test_batch_files.py"
 VERIFY = "tests/unit/verify/test_verify.py"
 
 
@@ -920,5 +922,71 @@ MUTANTS: tuple[Mutant, ...] = (
         "(max(starts[place], mark.low), mark.high)",
         "(max(starts[place], mark.low), mark.stable)",
         "tests/integration/test_primitives.py",
+    ),
+    Mutant(
+        "E5: the entry is put before the parts",
+        "cues_kafka/runtime/spark/staged/batch.py",
+        "            self._commit_files(announced, manifest, staged_here=staged_here)\n"
+        "            return manifest, self._publish(staging, announced, manifest)\n",
+        "            outcomes = self._publish(staging, announced, manifest)\n"
+        "            self._commit_files(announced, manifest, staged_here=staged_here)\n"
+        "            return manifest, outcomes\n",
+        (BATCH_FILES,),
+    ),
+    Mutant(
+        "E5: files of an announced batch are there before its entry",
+        "cues_kafka/runtime/spark/staged/batch.py",
+        "if not staged_here and (missing := files.missing(batch)):",
+        "if missing := [][:1]:",
+        (BATCH_FILES,),
+    ),
+    Mutant(
+        "E5: an older driver puts no entry",
+        "cues_kafka/sinks/blobs/batches.py",
+        "            if tail and tail[1].step >= batch.number:",
+        "            if tail and tail[1].step == batch.number:",
+        (BATCHES,),
+    ),
+    Mutant(
+        "E5: one attempt has a publication number",
+        "cues_kafka/sinks/blobs/batches.py",
+        "        if found.attempt != attempt:",
+        "        if not found:",
+        (BATCHES,),
+    ),
+    Mutant(
+        "E5: a driver compares the store with Kafka before its first batch",
+        "cues_kafka/sinks/blobs/batches.py",
+        "        if kafka and kafka.published and not kafka.reset and top < number:",
+        "        if not number:",
+        (BATCHES,),
+    ),
+    Mutant(
+        "E5: a claim stands for a reset",
+        "cues_kafka/sinks/blobs/batches.py",
+        "        if kafka and kafka.reset and kafka.number > self._top:",
+        "        if not self:",
+        (BATCHES,),
+    ),
+    Mutant(
+        "E5: what is committed is not cleaned up",
+        "cues_kafka/sinks/blobs/batches.py",
+        "            if path not in kept and not",
+        "            if not",
+        (BATCHES,),
+    ),
+    Mutant(
+        "E5: each run of a Spark task has names of its own",
+        "cues_kafka/runtime/spark/staged/file_rows.py",
+        'f"{prefix}-{secrets.token_hex(8)}"',
+        "prefix",
+        (BATCH_FILES,),
+    ),
+    Mutant(
+        "E5: the rows of files are counted once",
+        "cues_kafka/runtime/spark/staged/publish.py",
+        "in_files = 0 if part else self.in_files",
+        "in_files = 0",
+        (BATCH_FILES,),
     ),
 )

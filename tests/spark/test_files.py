@@ -18,9 +18,11 @@ from cues_kafka import Blobs, ConfigError, DataFrameProcessor, Graph, Json, Kafk
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.graph.blobs import FileTable
 from cues_kafka.runtime.running import Running
+from cues_kafka.sinks.blobs.store import open_store
 from cues_kafka.spark import Spark, explain
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
+from tests.servers.fixtures import S3Bucket
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -101,6 +103,7 @@ def world(spark: Any, kafka: KafkaFixture, tmp_path: Path) -> World:
     return World(spark, Kafka(kafka.bootstrap), tmp_path)
 
 
+@pytest.mark.full
 def test_each_batch_of_an_aggregate_is_in_files_once_over_restarts(world: World, kafka: KafkaFixture) -> None:
     """A batch updates a customer once, so each of its counts appears once; `verify` finds nothing wrong."""
     graph = make(kafka.unique("files"), sums, Blobs(world.url).parquet("sums"), "update")
@@ -142,6 +145,22 @@ def test_rows_that_do_not_fit_the_schema_are_error_messages_and_the_others_are_i
     assert read.equals(pa.schema([("total", "int64"), ("id", "string"), ("at", pa.timestamp("us"))]))
     assert sorted(json.loads(one.payload or b"")["id"] for one in errors) == ["13", "3"]
     assert all("field 'total' is 'three', which is no int64" in one.text for one in errors)
+
+
+@pytest.mark.full
+def test_batches_go_to_s3_over_restarts(world: World, kafka: KafkaFixture, s3: S3Bucket) -> None:
+    """Spark's tasks get the options of the store; readers list what counts, by the same options."""
+    lake = Blobs(f"{s3.url}/deep", options=s3.options)
+    graph = make(kafka.unique("files"), lambda orders: orders.select("id", "total"), lake.parquet("orders"))
+    for run in range(2):
+        with world.start(graph) as running:
+            running.send_many(f"{graph.name}.orders", [Order(f"{run}-{n}", "c", n) for n in range(20)])
+            running.wait_idle(timeout_s=180)
+    store = open_store(f"{s3.url}/deep", s3.options)
+    paths = {one.url.removeprefix(f"{s3.url}/deep/") for one in files(f"{s3.url}/deep", options=s3.options)}
+    assert set(store.below("orders")) == paths
+    tables = [pyarrow.parquet.read_table(pa.BufferReader(store.read(path) or b"")) for path in paths]
+    assert sorted(pa.concat_tables(tables)["id"].to_pylist()) == sorted(f"{r}-{n}" for r in range(2) for n in range(20))
 
 
 def test_wrong_columns_are_refused_at_the_start_with_the_remedy(world: World, kafka: KafkaFixture) -> None:

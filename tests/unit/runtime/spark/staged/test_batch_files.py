@@ -7,6 +7,8 @@ again, with other rows, as Spark would.
 from __future__ import annotations
 
 import dataclasses
+import random
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
@@ -21,7 +23,7 @@ import pyarrow.parquet
 import pytest
 
 from cues_kafka import Blobs, DataFrameProcessor, Graph, Kafka, Raw, RecoveryError, Source, Topic, files
-from cues_kafka.core.records import Attempt, Snapshot, Staged
+from cues_kafka.core.records import Attempt, Extent, Snapshot, Staged
 from cues_kafka.core.staged import Role
 from cues_kafka.ports import Broker
 from cues_kafka.records.bytes import decode_error
@@ -63,6 +65,7 @@ class Life:
         self.seen: list[str] = []
         self.at = at
         self.dead = False
+        self.gate: Callable[[], None] = lambda: None
 
     def through(self, what: str, do: Callable[[], Any]) -> Any:
         """Do something in the store."""
@@ -74,6 +77,7 @@ class Life:
     def pass_by(self, moment: str, what: str) -> None:
         """Before and behind each thing."""
         if moment == "before":
+            self.gate()
             self.seen.append(what)
         self.dead = self.dead or (moment, len(self.seen)) == self.at
         if self.dead:
@@ -100,6 +104,23 @@ class MortalStore(LocalStore):
         self._life.through("delete", lambda: LocalStore.delete(self, path))
 
 
+class Clock(SystemClock):
+    """Time that a driver passes by waiting for others."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+        self._slept_s = 0.0
+
+    def monotonic(self) -> float:
+        """See `Clock`."""
+        return super().monotonic() + self._slept_s
+
+    def sleep(self, seconds: float) -> None:
+        """See `Clock`."""
+        self._slept_s += seconds
+        self._life.pass_by("before", "wait")
+
+
 @dataclass(frozen=True, slots=True)
 class MortalWork(StagedWork):
     """The work of a driver that dies."""
@@ -120,7 +141,7 @@ class MortalWork(StagedWork):
             if effect == "Commit":
                 self.life.pass_by(moment, f"{effect} {type(role).__name__}")
 
-        return PartSlot(self.spec(part, role, who), broker=self.broker, clock=SystemClock(), hook=pass_by)
+        return PartSlot(self.spec(part, role, who), broker=self.broker, clock=Clock(self.life), hook=pass_by)
 
 
 def parallelize(groups: list[list[int]], _: int) -> Any:
@@ -164,7 +185,9 @@ class Lake:
         self.root = root
         self.url = f"file://{root / 'lake'}"
         self.world = World(GRAPH)
-        self._patch = monkeypatch
+        self._extents: dict[int, tuple[Extent, ...]] = {}
+        self._lives: dict[int, Life] = {}
+        monkeypatch.setattr(file_rows, "store_of", self._store)
         monkeypatch.setattr(staged_files, "local", lambda *_: root / "checkpoint" / "stage")
 
     def driver(self, life: Life | None = None, kind: type[StagedBatch] = StagedBatch) -> StagedBatch:
@@ -188,17 +211,23 @@ class Lake:
         )
         made = kind(work, lambda *_: (), str(self.root / "checkpoint"))
         made._log_of_files = BatchLog(MortalStore(self.root / "lake", life), "g.frames")
-        self._patch.setattr(file_rows, "store_of", lambda _: MortalStore(self.root / "lake", life))
+        self._lives[threading.get_ident()] = life
         return made
+
+    def _store(self, _: Blobs) -> MortalStore:
+        """The store as Spark's tasks of the driver in this thread see it."""
+        return MortalStore(self.root / "lake", self._lives[threading.get_ident()])
 
     def mine(self, number: int) -> Staged:
         """A new attempt at a batch, of all that the inputs hold by now."""
-        records = self.world.records(0)
-        newest = records[-1].staged if records else None
         made = self.world.driver().prepared(number)
-        if newest and newest.batch == number:  # it comes again, with the same offsets
-            made = replace(made, extents=newest.extents)
-        return replace(made, parts=1, attempt=uuid4().hex)
+        if number not in self._extents:  # as Spark's log of offsets keeps them
+            starts = {one.source: one.end for one in self._extents.get(number - 1, made.extents)}
+            self._extents[number] = tuple(
+                one._replace(start=starts[one.source] if number else one.start) for one in made.extents
+            )
+            self.world.send(1)
+        return replace(made, extents=self._extents[number], parts=1, attempt=uuid4().hex)
 
     def batches(self) -> list[tuple[int, set[str], int]]:
         """What readers see: publication, attempts of its rows, and how many rows."""
@@ -247,7 +276,6 @@ def test_a_driver_does_what_the_crashes_are_about(lake: Lake) -> None:
     driver = lake.driver(life)
     for number in range(2):
         driver.write(Frame(), lake.mine(number))
-        lake.world.send(1)
     batch = ["put", "Commit Announce", "create", "Commit Publish"]
     assert life.seen == batch * 2
     lake.check(2)
@@ -263,7 +291,6 @@ def test_a_batch_is_in_files_once_wherever_its_driver_dies(lake: Lake, moment: s
     with suppress(Died):
         while True:
             driver.write(Frame(), lake.mine(done))
-            lake.world.send(1)
             done += 1
     assert done in (0, 1)
     seen = len(lake.batches())
@@ -271,7 +298,6 @@ def test_a_batch_is_in_files_once_wherever_its_driver_dies(lake: Lake, moment: s
     successor = lake.driver()
     for number in range(done, 3):
         successor.write(Frame(), lake.mine(number))
-        lake.world.send(1)
     lake.check(3)
     assert not lake.orphans()
 
@@ -309,7 +335,6 @@ def test_a_driver_that_slept_while_another_went_on_changes_nothing(lake: Lake, a
         successor = lake.driver()
         for number in range(batches):
             successor.write(Frame(), lake.mine(number))
-            lake.world.send(1)
 
     setattr(zombie, asleep, others)
     mine = lake.mine(0)
@@ -322,6 +347,73 @@ def test_a_driver_that_slept_while_another_went_on_changes_nothing(lake: Lake, a
     assert not lake.orphans()
 
 
+class Turns:
+    """Several drivers in threads, one of which takes a step at a time."""
+
+    def __init__(self, count: int) -> None:
+        self._news = threading.Condition()
+        self._turn: int | None = None
+        self._waiting: set[int] = set()
+        self.running = set(range(count))
+
+    def gate(self, who: int) -> None:
+        """A driver waits for its turn."""
+        with self._news:
+            self._waiting.add(who)
+            self._news.notify_all()
+            assert self._news.wait_for(lambda: self._turn == who, 60)
+            self._turn = None
+            self._waiting.discard(who)
+
+    def over(self, who: int) -> None:
+        """A driver has ended."""
+        with self._news:
+            self.running.discard(who)
+            self._news.notify_all()
+
+    def grant(self, choose: Callable[[list[int]], int]) -> None:
+        """One more step of one of them, once all stand still."""
+        with self._news:
+            assert self._news.wait_for(lambda: self._turn is None and self.running <= self._waiting, 60)
+            if self.running:
+                self._turn = choose(sorted(self.running))
+                self._news.notify_all()
+
+
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.full) for seed in range(8, 150))])
+def test_drivers_side_by_side_commit_each_batch_once(lake: Lake, seed: int) -> None:
+    """Two at once, in a random order of their steps; sometimes one dies, and a third one comes. The last one heals."""
+    chance = random.Random(seed)
+    turns = Turns(2)
+
+    def drive(who: int, life: Life) -> None:
+        try:
+            life.gate = lambda: turns.gate(who)
+            life.gate()
+            driver = lake.driver(life)
+            for number in range(3):
+                driver.write(Frame(), lake.mine(number))
+        except (Died, RecoveryError, SlotsStopped) as ended:
+            endings.append(str(ended))
+        finally:
+            turns.over(who)
+
+    endings: list[str] = []
+    lives = [Life((chance.choice(["before", "after"]), chance.randrange(1, 20))) for _ in range(2)]
+    threads = [threading.Thread(target=drive, args=one, daemon=True) for one in enumerate(lives)]
+    for one in threads:
+        one.start()
+    while turns.running:
+        turns.grant(chance.choice)
+    for one in threads:
+        one.join(60)
+    newest = next((r.staged.batch for r in reversed(lake.world.records(0)) if r.staged), 0)
+    last = lake.driver()
+    for number in range(newest, 4):
+        last.write(Frame(), lake.mine(number))
+    lake.check(4)
+
+
 def test_rows_of_a_frozen_driver_are_swept_an_hour_later(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Spark task of the dead driver uploads after the batch was committed by its successor, and cleaned."""
     with pytest.raises(Died):
@@ -329,14 +421,12 @@ def test_rows_of_a_frozen_driver_are_swept_an_hour_later(lake: Lake, monkeypatch
     driver = lake.driver()
     for number in range(3):
         driver.write(Frame(), lake.mine(number))
-        lake.world.send(1)
     assert not lake.orphans()
     late = lake.root / "lake" / "t" / "g.frames" / "first" / "0" / "dead" / "part-0.parquet"
     late.parent.mkdir(parents=True)
     late.write_bytes(b"late")
     lake.driver().write(Frame(), lake.mine(3))
     assert late.exists()
-    lake.world.send(1)
     monkeypatch.setattr("time.time", lambda: 4e9)
     lake.driver().write(Frame(), lake.mine(4))
     assert not late.exists()
@@ -386,6 +476,19 @@ def test_files_have_a_limited_size_and_their_rows_in_order(tmp_path: Path) -> No
     assert [n for table in tables for n in table["n"].to_pylist()] == list(range(5)) * 5
     assert [one.bytes for one in found] == [(tmp_path / one.path).stat().st_size for one in found]
     assert not list(tmp_path.glob("cues-kafka-files-*"))
+
+
+def test_a_spark_task_that_runs_twice_writes_two_files(tmp_path: Path) -> None:
+    """As with speculation, where the manifest names one of them: the other one may not replace it."""
+    into = FilesInto(Blobs(f"file://{tmp_path}").parquet("t"), SCHEMA, "g.p")
+    batch = pa.RecordBatch.from_pydict({"attempt": ["a"], "n": [1]}, schema=SCHEMA)
+    made = set()
+    for _ in range(2):
+        with FileWriter(LocalStore(tmp_path), into, "t/part-00000") as writer:
+            assert not list(writer.write(batch))
+            made |= {one.path for one in writer.finish()}
+    assert len(made) == 2
+    assert set(LocalStore(tmp_path).below("t")) == made
 
 
 @pytest.mark.parametrize(
