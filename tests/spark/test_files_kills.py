@@ -98,45 +98,34 @@ class Lake:
             broker.close()
 
 
-def test_drivers_killed_around_the_entry_lose_and_double_no_row(kafka: KafkaFixture, tmp_path: Path) -> None:
-    """Each is killed with its JVM; what readers see is stated at each place; the last driver publishes the rest."""
+def test_drivers_that_die_around_the_entry_lose_and_double_no_row(kafka: KafkaFixture, tmp_path: Path) -> None:
+    """
+    One is killed before the entry of its batch, one sleeps there, one is killed between entry and parts.
+
+    Each kill takes the JVM along. The last driver publishes the rest, and the one that slept commits nothing.
+    """
     lake = Lake(kafka, tmp_path)
     lake.tally.send(LIMIT)
     with lake.drivers() as drivers:
-        driver = drivers.add(**at("announced", 0))
-        driver.reached()
-        driver.kill_all()
+        killed = drivers.add(**at("announced", 0))
+        killed.reached()
+        killed.kill_all()
         assert (len(lake.committed()), lake.published()) == (0, [])
-        driver = drivers.add(**at("committed", 0))
-        driver.reached()
-        driver.kill_driver()
-        driver.gone()
-        assert (len(lake.committed()), lake.published()) == (1, [])
-        lake.tally.send(LIMIT)
-        driver = drivers.add(**at("published", 1))
-        driver.reached()
-        driver.kill_all()
-        assert len(lake.committed()) == len(lake.published()) == 2
-        lake.tally.send(LIMIT)
-        driver = drivers.add().started()
-        lake.wait()
-        driver.stop()
-    lake.check(3)
-
-
-def test_a_driver_that_slept_before_its_entry_commits_nothing(kafka: KafkaFixture, tmp_path: Path) -> None:
-    """It has announced the batch; another driver commits and publishes it, and the next one; then it wakes."""
-    lake = Lake(kafka, tmp_path)
-    lake.tally.send(2 * LIMIT)
-    with lake.drivers() as drivers:
         asleep = drivers.add(**at("announced", 0))
         pid = asleep.reached()
+        killed = drivers.add(**at("committed", 0))
+        killed.reached()
+        killed.kill_driver()
+        killed.gone()
+        assert (len(lake.committed()), lake.published()) == (1, [])
+        lake.tally.send(2 * LIMIT)
         driver = drivers.add().started()
         lake.wait()
         seen = lake.committed()
+        assert len(seen) == len(lake.published()) == 3
         asleep.wake(pid)
         stopped(asleep, "stop the older driver of the two")
         asleep.kill_all()
         assert lake.committed() == seen
         driver.stop()
-    lake.check(len(seen))
+    lake.check(3)
