@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import ConfigError, DataFrameProcessor, Graph, Json, Kafka, Processor, Source, Topic, start
+from cues_kafka import Blobs, ConfigError, DataFrameProcessor, Graph, Json, Kafka, Processor, Source, Topic, start
 from cues_kafka.cli.on_spark import _carried
 from cues_kafka.graph.declare import Store
 from cues_kafka.plan.plan import plan
@@ -160,6 +160,18 @@ def test_dataframes_with_several_inputs_are_staged() -> None:
     assert lines[0] == "stats: dataframe, on Spark, staged"
     assert "  parts                 5" in lines
     assert lines[-1] == "  stage                 <checkpoint>/shop.stats/stage"
+
+
+def test_dataframes_into_files_are_staged_in_one_part() -> None:
+    """That is known without their plan, too."""
+    table = Blobs(env="LAKE").parquet("sums")
+    found = explain(Graph("shop", Source("orders"), DataFrameProcessor(one, inputs="orders", into=table)))["one"]
+
+    assert (found.mode, found.slots, found.transactional_ids) == ("staged", 1, ("shop.one.0",))
+    assert found.why == (
+        "rows go to table of files sums: each batch is prepared in files, then committed as a whole by one entry of "
+        "the store's log"
+    )
 
 
 def test_how_dataframes_with_one_input_are_written_their_plan_says() -> None:

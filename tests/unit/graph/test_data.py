@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cues_kafka import (
+    Blobs,
     DataFrameProcessor,
     Graph,
     GraphError,
@@ -182,6 +183,8 @@ def graphs(draw: st.DrawFn) -> Graph:
     bare, defaults = Graph("g", *parts), draw(topics())
     if not defaults.meta and draw(st.booleans()):  # whose rows pass no metadata on
         parts.append(DataFrameProcessor(anything, inputs="frames", outputs={"a": pool[1]}, name="frame"))
+        table = Blobs(env="LAKE").parquet("rows", schema={"id": "int64"}, max_file_bytes=1_000)
+        parts.append(DataFrameProcessor(anything, inputs="frames", into=table, name="filed"))
     return Graph(
         draw(NAMES),
         *parts,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cues_kafka import Graph, Processor, Source, Sql
+from cues_kafka import Blobs, DataFrameProcessor, Graph, Processor, Source, Sql
 from cues_kafka.plan.edges import edges_of
 from cues_kafka.plan.plan import plan
 
@@ -51,3 +51,19 @@ def test_plan_prints_edges_and_no_address() -> None:
     ):
         assert "hidden" not in text
         assert "db.internal" not in text
+
+
+def test_files_of_dataframes_are_an_edge_out_of_kafka() -> None:
+    """With its level; the processor is staged, has one part, and writes no topic but its errors."""
+    into = Blobs("s3://hidden-bucket/lake").parquet("sums")
+    planned = plan(Graph("shop", Source("orders"), DataFrameProcessor(ring, inputs="orders", into=into), errors="bad"))
+
+    assert [(one.where, one.level) for one in planned.edges] == [
+        ("applications -> orders", "at least once"),
+        ("ring -> table of files sums", "exactly once"),
+    ]
+    assert "  ring  dataframe, staged  1 part  orders -> table of files sums; errors: bad\n" in planned.text()
+    [frame] = planned.to_dict()["dataframes"]
+    assert (frame["outputs"], frame["into"], frame["staged"], frame["slots"]) == ({}, "table of files sums", True, 1)
+    assert {one.name for one in planned.create} == {"orders", "bad", "shop.ring.backing"}
+    assert "hidden-bucket" not in f"{planned.text(topics=True, acls=True)}{planned.to_dict()}"
