@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.processor import Processor
+from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.graph.topology import Edge, edges
 
 Look: TypeAlias = Literal["source", "topic", "processor", "feed", "outside"]
@@ -146,7 +146,7 @@ def _role(graph: Graph, edge: Edge) -> str:
 def _outside(graph: Graph, name: str) -> Iterator[tuple[str, str]]:
     """What a processor acts on besides Kafka: names and classes, as in ("db", "Sql")."""
     part = graph.all_processors[name]
-    if isinstance(part, Processor):
+    if isinstance(part, Processor | DataFrameProcessor):
         for target, effect in part.targets.items():
             yield target, type(effect).__name__
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from cues_kafka import DataFrameProcessor, Feed, Graph, Iterate, Once, Processor, Source, Sql, Table
+from cues_kafka import Blobs, DataFrameProcessor, Feed, Graph, Iterate, Once, Processor, Source, Sql, Table
 from cues_kafka.graph.pictures import MOST_DEEP, Branch, dot, mermaid, to_data, tree
 
 
@@ -131,3 +131,11 @@ def test_data_has_the_edges_and_what_the_topology_says() -> None:
     assert data["order"].index("enrich") < data["order"].index("route")
     assert len(data["components"]) == 1
     assert (to_data(RING)["order"], to_data(RING)["cycles"]) == (None, [["a", "b"]])
+
+
+def test_files_that_dataframes_become_are_drawn() -> None:
+    """By the class of the table; the address shows nowhere."""
+    table = Blobs("s3://hidden/lake").parquet("rows")
+    graph = Graph("lake", Source("orders"), DataFrameProcessor(fn, inputs="orders", into=table))
+    assert "into: FileTable" in mermaid(graph)
+    assert "hidden" not in f"{mermaid(graph)}{dot(graph)}{to_data(graph)}"
