@@ -22,6 +22,7 @@ from cues_kafka.sinks.blobs.store import open_store
 from cues_kafka.spark import Spark, explain
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
+from tests.fault.support import until
 from tests.servers.fixtures import S3Bucket
 
 pytestmark = pytest.mark.timeout(300)
@@ -163,12 +164,36 @@ def test_batches_go_to_s3_over_restarts(world: World, kafka: KafkaFixture, s3: S
     assert sorted(pa.concat_tables(tables)["id"].to_pylist()) == sorted(f"{r}-{n}" for r in range(2) for n in range(20))
 
 
+@pytest.mark.full
+def test_a_store_that_goes_away_pauses_the_processor_and_it_goes_on_by_itself(
+    world: World, kafka: KafkaFixture
+) -> None:
+    """In mid-run: no row becomes an error, and the cause is in the status."""
+    schema = {"total": "int64", "id": "string"}
+    graph = make(kafka.unique("files"), texts, Blobs(world.url).parquet("totals", schema=schema))
+    store, away = world.root / "store", world.root / "away"
+    with world.start(graph) as running:
+        running.send_many(f"{graph.name}.orders", [Order(f"{n}", "c", n) for n in range(3)])
+        running.wait_idle(timeout_s=180)
+        store.rename(away)
+        store.write_text("in its place")
+        running.send_many(f"{graph.name}.orders", [Order(f"{n}", "c", n) for n in range(4, 13)])
+        [stopped] = until(lambda: list(running.status().stopped), "the processor says that it stopped", 120)
+        assert "the store does not" in stopped.stopped
+        store.unlink()
+        away.rename(store)
+        until(lambda: not running.status().stopped, "it goes on", 120)
+        running.wait_idle(timeout_s=180)
+        assert not running.messages(f"{graph.name}.errors")
+    assert sorted(row["total"] for row in world.rows("totals")) == [n for n in range(13) if n != 3]
+
+
 def test_wrong_columns_are_refused_at_the_start_with_the_remedy(world: World, kafka: KafkaFixture) -> None:
     """Before any topic or file is written by the query."""
     lake = Blobs(world.url)
     wrong: list[tuple[Callable[..., Any], FileTable, str]] = [
         (lambda o: o.withColumnRenamed("id", "_key"), lake.parquet("t"), r"'_key' are the key.*withColumnRenamed"),
-        (lambda o: o.select("id", o.total.alias("id")), lake.parquet("t"), "'id' are there twice"),
+        (lambda o: o.select("id", o.total.alias("ID")), lake.parquet("t"), "'ID', 'id' are there twice"),
         (lambda o: o, lake.parquet("t", schema={"totl": "int64"}), "no column 'totl'.*'total'"),
         (lambda o: o.select("_cues"), lake.parquet("t"), "no column is left"),
         (lambda o: o.selectExpr("array(total) AS all"), lake.parquet("t", schema={"all": "int64"}), "Correct one"),

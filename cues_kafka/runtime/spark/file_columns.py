@@ -37,7 +37,8 @@ def file_columns(frame: Any, table: FileTable, label: str) -> tuple[Any, pa.Sche
             f"{label}: the columns {quoted(own)} are the key, headers and timestamp of a message, and the rows go to "
             f"files. Drop them, or give them other names: withColumnRenamed({own[0]!r}, {own[0].lstrip('_')!r})"
         )
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    folded = [name.lower() for name in names]  # readers such as Spark take no notice of case
+    if twice := sorted({name for name in names if folded.count(name.lower()) > 1}):
         raise ConfigError(f"{label}: the columns {quoted(twice)} are there twice. Give each column a name of its own")
     if missing := [name for name in table.schema if name not in names]:
         raise ConfigError(
