@@ -145,7 +145,7 @@ def test_rows_that_do_not_fit_the_schema_are_error_messages_and_the_others_are_i
     read = pyarrow.parquet.read_schema(first.url.removeprefix("file://"))
     assert read.equals(pa.schema([("total", "int64"), ("id", "string"), ("at", pa.timestamp("us"))]))
     assert sorted(json.loads(one.payload or b"")["id"] for one in errors) == ["13", "3"]
-    assert all("field 'total' is 'three', which is no int64" in one.text for one in errors)
+    assert all("field 'total' is no int64" in one.text for one in errors)
 
 
 @pytest.mark.full

@@ -12,7 +12,7 @@ import pytest
 
 from cues_kafka import Kafka, files
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.records.bytes import decode_error
+from cues_kafka.codecs.error_messages import error_messages
 from cues_kafka.runtime.prepare import prepare
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
@@ -86,7 +86,7 @@ class Lake:
         bad = Counter(batch for batch, key, _ in expected if key == BAD)
         assert rows == Counter({row: count for row, count in expected.items() if row[1] != BAD})
         assert set(nonces.values()) == {1}
-        errors = [decode_error(one.value() or b"") for one in found[setup.errors]]
+        errors = [error_messages().decode(one.value() or b"") for one in found[setup.errors]]
         assert Counter(int(one.context["batch"]) for one in errors) == bad
         listed = {one.url.removeprefix("file://") for one in files(self.url)}
         assert {str(path) for path in (self.directory / "lake" / "counts").rglob("*.parquet")} == listed

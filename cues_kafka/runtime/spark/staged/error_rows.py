@@ -124,9 +124,7 @@ class Refusing:
                 except CodecError as error:
                     yield at, str(error)
 
-    def _error(
-        self, key: bytes | None, row: int, why: str, now_ms: int, shown: Shown
-    ) -> tuple[bytes | None, bytes]:
+    def _error(self, key: bytes | None, row: int, why: str, now_ms: int, shown: Shown) -> tuple[bytes | None, bytes]:
         """Key and value of an error message. It has the row's key if that fits beside the value."""
         number, errors = self._hash(row), self.target.errors
         assert errors

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -182,7 +182,7 @@ def fitting(batch: pa.RecordBatch, schema: pa.Schema) -> tuple[pa.RecordBatch, l
         for field in schema:
             column = batch.column(field.name)
             for at in _unfit(column, field.type):
-                why.setdefault(at, f"field {field.name!r} is {_shown(column[at])}, which is no {field.type}")
+                why.setdefault(at, f"field {field.name!r} is no {field.type}")  # its value may be redacted
         kept = pa.array([at for at in range(len(batch)) if at not in why], pa.int64())
         refused = [(at, _as_json(batch.slice(at, 1)), text) for at, text in sorted(why.items())]
         return _cast(batch.take(kept), schema), refused
@@ -206,10 +206,6 @@ def _unfit(column: pa.Array, kind: pa.DataType) -> Iterator[int]:
             else:
                 half = count // 2
                 spans += [(start, half), (start + half, count - half)]
-
-
-def _shown(value: Any) -> str:
-    return f"{value.as_py()!r:.100}"
 
 
 def _as_json(row: pa.RecordBatch) -> bytes:

@@ -22,17 +22,19 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from cues_kafka import Blobs, DataFrameProcessor, Graph, Kafka, Raw, RecoveryError, Source, Topic, files
+from cues_kafka import Blobs, CodecError, DataFrameProcessor, Graph, Kafka, Raw, RecoveryError, Source, Topic, files
+from cues_kafka.codecs.error_messages import error_messages
 from cues_kafka.core.records import Attempt, Extent, Snapshot, Staged
 from cues_kafka.core.staged import Role
 from cues_kafka.ports import Broker
-from cues_kafka.records.bytes import decode_error
 from cues_kafka.records.scanning import read_all
+from cues_kafka.runtime.calling.carried import Carried
 from cues_kafka.runtime.calling.outputs import Output
 from cues_kafka.runtime.spark.query.outcome import SlotsStopped
 from cues_kafka.runtime.spark.staged import file_rows
 from cues_kafka.runtime.spark.staged import files as staged_files
 from cues_kafka.runtime.spark.staged.batch import StagedBatch
+from cues_kafka.runtime.spark.staged.error_rows import Refusing
 from cues_kafka.runtime.spark.staged.file_rows import FilesInto, FileWriter, fitting
 from cues_kafka.runtime.spark.staged.manifest import Manifest
 from cues_kafka.runtime.spark.staged.part_slot import PartSlot, StagedTarget
@@ -240,7 +242,7 @@ class Lake:
 
     def errors(self) -> list[str]:
         """Of rows that did not fit."""
-        return [decode_error(one.value() or b"").text for one in read_all(self.world.broker, "g.errors", 2)]
+        return [error_messages().decode(one.value() or b"").text for one in read_all(self.world.broker, "g.errors", 2)]
 
     def check(self, count: int) -> None:
         """This number of batches is there, each of them once, in the store as in Kafka."""
@@ -508,6 +510,20 @@ def test_a_value_fits_if_nothing_of_it_is_lost(values: list[Any], kind: pa.DataT
     assert {at for at, _, _ in refused} == bad
     assert len(good) == len(values) - len(bad)
     assert all(f"no {kind}" in why and b'"left"' in data for _, data, why in refused)
+
+
+def test_a_row_that_does_not_fit_shows_no_field_that_is_redacted() -> None:
+    """Neither in its payload nor in the reason."""
+    batch = pa.RecordBatch.from_pydict({"card": ["4711"], "n": ["hidden"]})
+    _, [(_, data, why)] = fitting(batch, SCHEMA.remove(0))
+    target = StagedTarget((), Output("g.errors", 2, 1_000_000))
+    refusing = Refusing("g", "p", "q", 7, (), target, carried=Carried(redact=("card", "n")))
+    made = refusing.messages([(3, data, why)], "t")
+    error = error_messages().decode(made.column("value")[0].as_py())
+    assert error.payload == b'{"card":"(redacted)","n":"(redacted)"}'
+    assert (error.text, error.context["row"]) == ("field 'n' is no int64", "3")
+    with pytest.raises(CodecError, match=r"a row does not fit 't': field 'n' is no int64\. Declare an errors topic"):
+        replace(refusing, target=StagedTarget(())).messages([(3, data, why)], "t")
 
 
 def test_the_text_of_a_manifest_without_files_is_as_it_was() -> None:
