@@ -584,6 +584,11 @@ class TransactionalSink(Protocol):
         """The newest attempt; nothing is noted."""
         ...
 
+    @property
+    def torn(self) -> bool:
+        """Whether the target lacks something below what it holds, so that no task goes on before `settle`."""
+        ...
+
     def settle(self, held: HeldAttempt, was: HeldAttempt | None) -> bool:
         """
         Have the target stand where this attempt ends, with an empty outbox, as an operator wants it.

@@ -147,8 +147,9 @@ def _plan(
             raise found.refuse_to_create(f"{count(len(planned.create), 'topic')} missing")
         if applies:
             from cues_kafka.operate.moving import apply_plan
-            from cues_kafka.runtime.prepare import make_tables
+            from cues_kafka.runtime.prepare import make_stores, make_tables
 
+            make_stores(graph, running, created=None)
             apply_plan(planned, broker)
             make_tables(graph, running, create=True)
             done = [f"{count(len(planned.create), 'topic')} created"] if planned.create else []

@@ -31,7 +31,7 @@ from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, no_such_processor
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.operate.places import wanted
-from cues_kafka.operate.settling import DATABASE, HERE, settling, stands_at
+from cues_kafka.operate.settling import DATABASE, HERE, Settling, settling, stands_at
 from cues_kafka.plan.plan import Plan, plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import (
@@ -201,6 +201,8 @@ class Maintenance:
         assert self.declared.target is not None
         target, record, it = self.target_of(spec), self.settled(spec), self.declared.target[1].holder
         found = settling(spec, record, target.newest(), self.inputs(spec), to, it=it)
+        if found is None and record is not None and target.torn:
+            found = Settling(target.newest(), record.positions, True, (f"{spec.name}: no attempt is lost",))
         if found is None:
             return None
         _refuse_stores(spec, record, found.positions)

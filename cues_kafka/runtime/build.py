@@ -35,6 +35,7 @@ from cues_kafka.runtime.calling.failures import Outage
 from cues_kafka.runtime.calling.outputs import OVERHEAD_BYTES, Output, Returned, Target, key_field
 from cues_kafka.runtime.file_schemas import with_schemas
 from cues_kafka.runtime.task.following import Tables
+from cues_kafka.sinks.blobs.marker import KnownStore
 from cues_kafka.sinks.calls import Calls
 from cues_kafka.sinks.journal import Journal
 from cues_kafka.sinks.lookup import open_calls, open_target
@@ -104,7 +105,7 @@ def caller_of(
     calls = {name: one for name, one in processor.calls.items() if name in processor.call.context}
     shared = open_calls(calls, graph.name, processor, threads=threads) if calls else None
 
-    effects = with_schemas(graph, processor)
+    effects, known = with_schemas(graph, processor), KnownStore()
 
     def context_of(spec: Spec) -> CallContext:
         stores = Stores(specs, spec.partition) if specs else None
@@ -112,7 +113,7 @@ def caller_of(
         everything = {**values, **own}
         target, placed = None, None
         if processor.target:
-            target = open_target(effects, graph.name, processor.name, spec.partition)
+            target = open_target(effects, graph.name, processor.name, spec.partition, known)
             everything |= target.values
             placed = getattr(target, "placed", None) if processor.placed else None
         everything |= {name: one.value for name, one in processor.targets.items() if isinstance(one, Given)}

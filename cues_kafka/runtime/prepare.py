@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
 from cues_kafka.brokers.patience import FIRST_S, ask_again
@@ -88,22 +88,42 @@ def await_databases(graph: Graph, names: Sequence[str] | None) -> None:
         checks.await_store(store, where)
 
 
-def make_tables(graph: Graph, names: Sequence[str] | None, *, create: bool) -> None:
+def make_stores(graph: Graph, names: Sequence[str] | None, *, created: Collection[str] | None) -> None:
     """
-    Make our tables in the databases of these processors where they are missing, and try their stores of files.
+    Make the stores of files of these processors where they have not begun yet, and try all of them.
+
+    It comes before topics are created: backing topics without a store mean that the store is gone.
+
+    Args:
+        graph: the graph.
+        names: of processors; None: all.
+        created: the topics that are to be created; None: an operator wants stores made where there are none.
 
     Raises:
-        ConfigError: they are missing and must not be made, a database or a store refuses, or a table of the user's
-            does not fit.
+        ConfigError: a store refuses.
+        RetriableError: a store does not answer, or is gone.
+    """
+    if not _has_targets(graph):
+        return
+    from cues_kafka.sinks.blobs import checks  # noqa: PLC0415
+
+    for where, store in checks.stores(graph, names).items():
+        first = created is None or set(checks.backing_topics(graph, store)) <= set(created)
+        checks.make_ready(store, where, first=first, tables=checks.tables_in(graph, store))
+
+
+def make_tables(graph: Graph, names: Sequence[str] | None, *, create: bool) -> None:
+    """
+    Make our tables in the databases of these processors where they are missing.
+
+    Raises:
+        ConfigError: they are missing and must not be made, a database refuses, or a table of the user's does not fit.
         RetriableError: a database does not answer.
     """
     if not _has_targets(graph):
         return
     from cues_kafka.sinks import table_checks, tables  # noqa: PLC0415
-    from cues_kafka.sinks.blobs import checks  # noqa: PLC0415
 
-    for where, store in checks.stores(graph, names).items():
-        checks.make_ready(store, where)
     for where, declared in tables.databases(graph, names).items():
         written = table_checks.tables_in(graph, declared, names)
         tables.make_tables(declared, where, create=create, written=written)
@@ -149,13 +169,13 @@ def prepare(
     for feed in selected_feeds(graph, only):
         if why := next(feed_without_codec(feed, graph, terms.cluster), ""):
             raise ConfigError(f"feed {feed.name!r}: {why}")
+    if planned.create and not terms.create_topics:
+        raise TopicsMissing(
+            f"graph {graph.name!r} needs topics that do not exist: "
+            f"{quoted([topic.name for topic in planned.create])}. 'cues-kafka plan MODULE:GRAPH --apply' creates them"
+        )
+    make_stores(graph, only, created={topic.name for topic in planned.create})
     if planned.create:
-        if not terms.create_topics:
-            raise TopicsMissing(
-                f"graph {graph.name!r} needs topics that do not exist: "
-                f"{quoted([topic.name for topic in planned.create])}. 'cues-kafka plan MODULE:GRAPH --apply' creates "
-                "them"
-            )
         broker.create(planned.create)
     make_tables(graph, only, create=terms.create_topics)
     facts = _facts_with(broker, names, {topic.name for topic in planned.create})

@@ -11,6 +11,7 @@ from cues_kafka.graph.blobs import Blobs, check_address
 from cues_kafka.graph.calls import Http
 from cues_kafka.graph.effects import Effect, Sql, dialect_of
 from cues_kafka.graph.processor import Processor
+from cues_kafka.sinks.blobs.marker import KnownStore
 from cues_kafka.sinks.blobs.store import BlobStore, open_store
 from cues_kafka.sinks.blobs.target import BlobTarget
 from cues_kafka.sinks.calls import Shared
@@ -20,7 +21,7 @@ from cues_kafka.sinks.turns import TaskName
 
 
 def open_target(
-    declared: Mapping[str, Effect], graph: str, processor: str, partition: int
+    declared: Mapping[str, Effect], graph: str, processor: str, partition: int, known: KnownStore | None = None
 ) -> TablesTarget | BlobTarget:
     """
     Make the target of one task. It connects when it is first asked.
@@ -30,6 +31,7 @@ def open_target(
         graph: of the task.
         processor: of the task.
         partition: of the task.
+        known: what all tasks of the processor in this process know of a store of files; None: nothing yet.
 
     Raises:
         ConfigError: a package or the address is missing, or it is no target with transactions.
@@ -38,7 +40,7 @@ def open_target(
     home = next((one.home for one in inside.values()), None)
     task = TaskName(graph, processor, partition)
     if isinstance(home, Blobs):
-        return BlobTarget(partial(store_of, home), task, inside)
+        return BlobTarget(partial(store_of, home), task, inside, known)
     found = next((one.database for one in inside.values()), None)
     if found is None:
         raise ConfigError(f"{', '.join(map(repr, declared.values()))}: no target with transactions of its own")

@@ -84,6 +84,11 @@ class SqlTarget(TaskTarget):
             row = self._dialect.execute(connection, _SELECT, self._task).fetchone()
         return None if row is None else HeldAttempt(*row[:4])
 
+    @property
+    def torn(self) -> bool:
+        """See `ports.TransactionalSink`. A row has nothing below it."""
+        return False
+
     def settle(self, held: HeldAttempt, was: HeldAttempt | None) -> bool:
         """See `ports.TransactionalSink`."""
         dialect = self._dialect

@@ -7,6 +7,7 @@ import pytest
 from cues_kafka import Blobs, RetriableError, files
 from cues_kafka.ports import HeldAttempt
 from cues_kafka.sinks.blobs.checks import probe
+from cues_kafka.sinks.blobs.marker import make_store
 from cues_kafka.sinks.blobs.store import BlobStore, FsspecStore, open_store
 from cues_kafka.sinks.blobs.target import BlobTarget
 from cues_kafka.sinks.turns import TaskName
@@ -15,6 +16,7 @@ from tests.servers.fixtures import S3Bucket
 
 def opened(store: BlobStore) -> BlobTarget:
     """The target of a task."""
+    make_store(store)
     return BlobTarget(lambda: store, TaskName("g", "p", 0), {"blobs": Blobs("s3://bucket")})
 
 

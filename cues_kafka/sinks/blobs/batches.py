@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from cues_kafka.errors import CodecError, RecoveryError, RetriableError
 from cues_kafka.observe.log import get_logger
-from cues_kafka.sinks.blobs.entries import ATTEMPT, CLAIM, HINTED, CommitLog, FileEntry, LogEntry, Sweep
+from cues_kafka.sinks.blobs.entries import ATTEMPT, CLAIM, TENDED, CommitLog, FileEntry, LogEnds, LogEntry, Sweep
+from cues_kafka.sinks.blobs.marker import KnownStore
 from cues_kafka.sinks.blobs.store import BlobStore
 from cues_kafka.sinks.blobs.target import CLAIMS, MOST_SWEEPS, SWEPT_AGAIN_S
 
@@ -76,6 +78,7 @@ class BatchLog:
         self._store = store
         self._processor = processor
         self._log = CommitLog(store, f"{processor}/0")
+        self._known = KnownStore()
         self._tail: tuple[int, LogEntry] | None = None  # as far as this driver knows
         self._former: LogEntry | None = None
         self._settled = False
@@ -93,8 +96,9 @@ class BatchLog:
             RecoveryError: the log is ahead of Kafka, or lacks what is published. One of the two was restored or lost.
         """
         kafka = asked()
+        self._told(self._known.check, self._store)
         while True:
-            self._tail = self._told(self._log.newest)
+            self._tail = self._stands(kafka)
             why = self._mismatch(kafka)
             if not why or (again := asked()) == kafka:
                 break
@@ -103,6 +107,20 @@ class BatchLog:
             raise RecoveryError(why)
         if kafka and kafka.reset and kafka.number > self._top:
             self._append(CLAIM, BatchFiles(kafka.number, "", "", ()))
+
+    def _stands(self, kafka: StandsAt | None) -> tuple[int, LogEntry] | None:
+        """The newest entry. Behind a reset the claim says that nothing counts that is behind a gap."""
+        found: LogEnds = self._told(self._log.standing)
+        if found.gap is None or found.top is None:
+            return found.newest
+        number, top = found.top
+        if not (kafka and kafka.reset and kafka.number > top.step):
+            raise RecoveryError(
+                f"{found.gap.lost}: {self._store.url(self._log.place(found.gap.number))} was lost. Put it back, from a "
+                "backup or an older version of the bucket; or `cues-kafka reset MODULE:GRAPH PROCESSOR` begins again, "
+                "after which rows repeat"
+            )
+        return number, replace(top, voids=(*top.voids, (found.gap.number, number)))
 
     def _mismatch(self, kafka: StandsAt | None) -> str:
         top, number = self._top, kafka.number if kafka else -1
@@ -138,6 +156,7 @@ class BatchLog:
         self._append(ATTEMPT, batch)
 
     def _append(self, kind: str, batch: BatchFiles) -> None:
+        self._told(self._known.glance, self._store)
         for _ in range(CLAIMS):
             tail = self._tail = self._tail or self._told(self._log.newest)
             if tail and tail[1].step >= batch.number:
@@ -147,7 +166,8 @@ class BatchLog:
                 return
             number, base = (tail[0] + 1, tail[1].step) if tail else (0, 0)
             named = (batch.number, 0, batch.attempt, batch.directory, batch.files)
-            entry = LogEntry(kind, base, *named, sweeps=tuple(self._sweeps(batch)))
+            voids = tail[1].voids if tail else ()
+            entry = LogEntry(kind, base, *named, sweeps=tuple(self._sweeps(batch)), voids=voids)
             if self._told(self._log.append, number, entry):
                 self._former, self._tail = tail[1] if tail else None, (number, entry)
                 return
@@ -191,7 +211,7 @@ class BatchLog:
                 if entry is not None and entry.kind == ATTEMPT:
                     self._delete(_siblings(entry.directory), {one.path for one in entry.files})
             self._settled = True
-            if (tail[0] + 1) % HINTED == 0:
+            if (tail[0] + 1) % TENDED == 0:
                 self._log.tend(tail[0])
         except (RetriableError, CodecError) as error:
             log.warning("not cleaned up", processor=self._processor, why=str(error))

@@ -5,10 +5,13 @@
     <url>/_cues/<graph>.<processor>/<task>/<n, 20 digits>.json       entry n: 0, 1, 2 ... without gaps, never changed
     <url>/_cues/<graph>.<processor>/<task>/segments/<k>.json         entries 256 k to 256 k + 255 in one object
     <url>/_cues/<graph>.<processor>/<task>/outbox/...                records for Kafka of an entry that has some
-    <url>/_cues/<graph>.<processor>/<task>/hint.json                 where to begin to look for the newest entry
+    <url>/_cues/<graph>.<processor>/<task>/hint.json                 which segments have no single entries any more
 
 The store refuses a second entry of a number (`BlobStore.create`). So of two processes that decide what follows entry n,
 one wins, and the other one sees that. A reader of files needs nothing but this log: see `reading.files`.
+
+An entry that is missing below another one was lost. Readers and tasks stop at such a gap: they raise `LogGap`.
+An operator who gives up what lies behind it has a later entry say so, and all entries after that: `LogEntry.voids`.
 """
 
 from __future__ import annotations
@@ -16,16 +19,13 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from cues_kafka.errors import CodecError, RetriableError
+from cues_kafka.errors import CodecError, RecoveryError, RetriableError
 from cues_kafka.ports import HeldAttempt
-from cues_kafka.sinks.blobs.store import BlobStore
-
-LOGS: Final = "_cues"
-"""The directory of all logs in a store."""
+from cues_kafka.sinks.blobs.store import LOGS, BlobStore, ObjectGone
 
 VERSION: Final = 1
 """The version of entries and segments. Others are refused."""
@@ -33,14 +33,40 @@ VERSION: Final = 1
 FOLDED: Final = 256
 """How many entries one segment has."""
 
-HINTED: Final = 32
-"""After how many entries the hint is written again: a start asks for at most about that many that are not there."""
+TENDED: Final = 32
+"""After how many entries of a process the log is looked after: see `CommitLog.tend`."""
 
 KEPT_S: Final = 3600.0
 """For how many seconds an entry stays besides its segment."""
 
-CLAIM, ATTEMPT, SETTLED = "claim", "attempt", "settled"
-"""Kinds of entries: an owner says that it is there; an attempt is committed; an operator says where the task stands."""
+CLAIM, ATTEMPT, SETTLED, VOID = "claim", "attempt", "settled", "void"
+"""Kinds: an owner is there; an attempt is committed; an operator says where the task stands; it does not count."""
+
+Voids: TypeAlias = tuple[tuple[int, int], ...]
+"""The first and the last numbers of entries that do not count."""
+
+
+class LogGap(RecoveryError):
+    """
+    An entry of a log is lost, and later ones are there.
+
+    Attributes:
+        number: of the entry.
+    """
+
+    def __init__(self, url: str, name: str, number: int, top: int) -> None:
+        processor = name.partition("/")[0].rpartition(".")[2]
+        self.number = number
+        self.lost = f"entry {number} of the log of commits of {name} is missing, and entry {top} is there"
+        super().__init__(
+            f"{self.lost}: {url} was lost",
+            remedy="put it back, from a backup or an older version of the bucket. Or give up what the log has behind "
+            f"it, and have it delivered again: `cues-kafka reset MODULE:GRAPH {processor} --to database`. On Spark, "
+            f"`cues-kafka reset MODULE:GRAPH {processor}` begins again",
+        )
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}. Remedy: {self.remedy}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +120,7 @@ class LogEntry:
         files: what readers may read since this entry.
         outbox: path of its records for Kafka; empty: it has none.
         sweeps: directories that are to be looked at again.
+        voids: the first and the last number of entries that do not count; later entries say the same.
         id: tells this entry from that of another process.
         time: when it was made, in seconds since the epoch.
     """
@@ -107,6 +134,7 @@ class LogEntry:
     files: tuple[FileEntry, ...] = ()
     outbox: str = ""
     sweeps: tuple[Sweep, ...] = ()
+    voids: Voids = ()
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     time: float = field(default_factory=lambda: round(time.time(), 3))
 
@@ -157,9 +185,38 @@ def _entry(found: dict[str, Any]) -> LogEntry:
         given = {name: one for name, one in found.items() if name != "version"}
         given["files"] = tuple(FileEntry(**one) for one in given.get("files", ()))
         given["sweeps"] = tuple(Sweep(**one) for one in given.get("sweeps", ()))
+        given["voids"] = tuple((int(first), int(last)) for first, last in given.get("voids", ()))
         return LogEntry(**given)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise CodecError(f"no entry of a log of commits: {str(found)[:100]!r} ({error})") from None
+
+
+class LogEnds(NamedTuple):
+    """
+    Where a log stands.
+
+    Attributes:
+        newest: the newest entry below which all are there, with its number; None: there is none.
+        top: the newest entry of all; another one only where there is a gap.
+        gap: what is lost between the two; None: nothing.
+    """
+
+    newest: tuple[int, LogEntry] | None
+    top: tuple[int, LogEntry] | None
+    gap: LogGap | None
+
+
+class _Listed(NamedTuple):
+    """
+    What a list of a log says.
+
+    Attributes:
+        single: numbers of entries that are there by themselves.
+        folded: numbers of blocks that have a segment.
+    """
+
+    single: set[int]
+    folded: set[int]
 
 
 class CommitLog:
@@ -203,71 +260,119 @@ class CommitLog:
 
     def append(self, number: int, entry: LogEntry) -> bool:
         """
-        Put an entry, if its number is free.
+        Put an entry behind the one before it, if its number is free.
 
         Returns:
             False: another process has put one.
 
         Raises:
+            ObjectGone: the entry before it is not there, so this is not the log that the process knows.
             RetriableError: no answer. The entry may be there, and may still come.
         """
-        if self.store.create(self.place(number), encode_entry(entry)):
+        data, former = encode_entry(entry), number - 1
+        try:
+            put = self.store.create(self.place(number), data, after=self.place(former) if number else "")
+        except ObjectGone:
+            if self.segment(former // FOLDED) is None:
+                raise
+            put = self.store.create(self.place(number), data)
+        if put:
             return True
         found = self.entry(number)  # libraries ask again by themselves, and then meet what they have put
         return found is not None and found.id == entry.id
 
     def newest(self) -> tuple[int, LogEntry] | None:
-        """The newest entry with its number; None: the log is empty. The hint and lists only say where to begin."""
-        number = self._first_guess()
-        found: LogEntry | None = None
-        while True:
-            if (entry := self.entry(number)) is not None:
-                found, number = entry, number + 1
-                continue
-            # A gap means the end only if nothing was folded and deleted here.
-            block = number // FOLDED
-            if (segment := self.segment(block)) is not None:
-                found, number = segment[-1], (block + 1) * FOLDED
-                continue
-            return None if found is None else (number - 1, found)
+        """
+        The newest entry with its number; None: the log is empty.
 
-    def _first_guess(self) -> int:
-        hinted = self.hint().get("newest", 0)
-        if hinted and self.store.exists(self.place(hinted)):
-            return hinted
-        single = [int(one[:-5]) for one in self.store.names(self.directory) if one[:-5].isdigit()]
-        if single:
-            return max(single)
-        folded = [int(one[:-5]) for one in self.store.names(f"{self.directory}/segments") if one[:-5].isdigit()]
-        return (max(folded) + 1) * FOLDED - 1 if folded else 0
+        Raises:
+            LogGap: an entry below it is lost.
+        """
+        found = self.standing()
+        if found.gap is not None:
+            raise found.gap
+        return found.newest
+
+    def standing(self) -> LogEnds:
+        """How far the log goes without a gap, and where it ends. A list says where to look, and reading decides."""
+        listed = self._listed()
+        top = self._top(listed)
+        missing = None if top is None else next(self._missing(listed, *top), None)
+        if top is None or missing is None:
+            return LogEnds(top, top, None)
+        before = next((n for n in range(missing - 1, -1, -1) if not _is_void(n, top[1].voids)), None)
+        entry = None if before is None else self._at(listed, before)
+        newest = None if before is None or entry is None else (before, entry)
+        return LogEnds(newest, top, self._gap(missing, top[0]))
+
+    def _listed(self) -> _Listed:
+        single = self._numbers(self.directory)  # a single entry that is missing here is in a segment by now
+        return _Listed(single, self._numbers(f"{self.directory}/segments"))
+
+    def _numbers(self, directory: str) -> set[int]:
+        return {int(one[:-5]) for one in self.store.names(directory) if one[:-5].isdigit()}
+
+    def _top(self, listed: _Listed) -> tuple[int, LogEntry] | None:
+        """The newest entry. Those that are younger than the list are there one by one."""
+        number = max((*listed.single, *((block + 1) * FOLDED - 1 for block in listed.folded)), default=0)
+        found: tuple[int, LogEntry] | None = None
+        while (entry := self._at(listed, number)) is not None:
+            found, number = (number, entry), number + 1
+        if found is None and number:
+            raise RetriableError(f"{self.place(number)} went away while the log was read", code="TARGET")
+        return found
+
+    def _at(self, listed: _Listed, number: int) -> LogEntry | None:
+        """The entry of this number, by itself or in its segment, where a late put of a zombie is not looked at."""
+        block, place = divmod(number, FOLDED)
+        if block not in listed.folded and (entry := self.entry(number)) is not None:
+            return entry
+        segment = self.segment(block)
+        return None if segment is None else segment[place]
+
+    def _missing(self, listed: _Listed, top: int, newest: LogEntry) -> Iterator[int]:
+        """Numbers below the newest one whose entries are neither in the list nor there."""
+        for block in range(top // FOLDED + 1):
+            numbers = range(block * FOLDED, min((block + 1) * FOLDED, top))
+            for number in () if block in listed.folded else sorted(set(numbers) - listed.single):
+                if not _is_void(number, newest.voids) and self._at(listed, number) is None:
+                    yield number
+
+    def _gap(self, number: int, top: int) -> LogGap:
+        return LogGap(self.store.url(self.place(number)), self.name, number, top)
 
     def after(self, number: int) -> list[LogEntry]:
-        """All entries from this number on, each once, also while they are folded."""
-        found: list[LogEntry] = []
-        first = number
-        while True:
-            block = number // FOLDED
-            if (segment := self.segment(block)) is not None:
-                found += segment[number % FOLDED :]
-                number = (block + 1) * FOLDED
-            elif (entry := self.entry(number)) is not None:
-                found += self._singles(number, entry)
-                number = first + len(found)
-            elif self.segment(block) is None:  # else it was folded, and the entry deleted, just now
-                return found
+        """
+        All entries from this number on that count, each once, also while they are folded.
 
-    def _singles(self, number: int, entry: LogEntry | None) -> Iterable[LogEntry]:
-        """Entries of one block, from this one to the first that is not there."""
-        end = (number // FOLDED + 1) * FOLDED
-        while entry is not None:
-            yield entry
+        Raises:
+            LogGap: one is lost.
+        """
+        top = self._top(self._listed())
+        if top is None:
+            return []
+        voids, found, block = top[1].voids, list[LogEntry](), -1
+        segment: tuple[LogEntry, ...] | None = None
+        while True:
+            if number // FOLDED != block:
+                block = number // FOLDED
+                segment = self.segment(block)
+            entry = segment[number % FOLDED] if segment else self.entry(number)
+            if entry is None and not _is_void(number, voids):
+                segment = self.segment(block)  # it was folded, and the entry deleted, just now
+                if segment is None and number <= top[0]:
+                    raise self._gap(number, top[0])
+                if segment is None:
+                    return found
+                entry = segment[number % FOLDED]
+            if entry is not None and not _is_void(number, voids):
+                found.append(entry)
             number += 1
-            entry = self.entry(number) if number < end else None
 
     # Growth
 
     def hint(self) -> dict[str, int]:
-        """Where to begin to look for the newest entry, and which blocks have no single entries any more."""
+        """Up to which block no single entries are left, and which entry was the newest one then."""
         data = self.store.read(f"{self.directory}/hint.json")
         try:
             found = json.loads(data) if data else {}
@@ -278,8 +383,9 @@ class CommitLog:
     def tend(self, newest: int) -> None:
         """Write the hint, fold blocks that are full, and delete entries whose segment is older than an hour."""
         cleaned = block = self.hint().get("cleaned", 0)
+        last = self.entry(newest)
         while (block + 1) * FOLDED <= newest:  # the newest entry stays by itself
-            entries = self.segment(block) or self._fold(block)
+            entries = self.segment(block) or self._fold(block, last.voids if last else ())
             if entries[-1].time < time.time() - KEPT_S and block == cleaned:
                 for number in range(block * FOLDED, (block + 1) * FOLDED):
                     self.store.delete(self.place(number))
@@ -288,12 +394,18 @@ class CommitLog:
         data = json.dumps({"newest": newest, "cleaned": cleaned}).encode()
         self.store.put(f"{self.directory}/hint.json", data)
 
-    def _fold(self, block: int) -> Sequence[LogEntry]:
-        numbers = range(block * FOLDED, (block + 1) * FOLDED)
-        entries = [entry for number in numbers if (entry := self.entry(number)) is not None]
-        if len(entries) < FOLDED:
-            raise RetriableError(f"{self.directory}: entries of block {block} are missing", code="TARGET")
+    def _fold(self, block: int, voids: Voids) -> Sequence[LogEntry]:
+        entries: list[LogEntry] = []
+        for number in range(block * FOLDED, (block + 1) * FOLDED):
+            entry = LogEntry(VOID, 0, 0, 0) if _is_void(number, voids) else self.entry(number)
+            if entry is None:
+                raise RetriableError(f"{self.place(number)} is missing, so its block is not folded", code="TARGET")
+            entries.append(entry)
         brief = [replace(one, attempt="", outbox="", sweeps=()) for one in entries[:-1]]
         data = {"version": VERSION, "entries": [_bare(one) for one in (*brief, entries[-1])]}
         self.store.create(self.segment_place(block), json.dumps(data, separators=(",", ":")).encode())
         return entries
+
+
+def _is_void(number: int, voids: Voids) -> bool:
+    return any(first <= number <= last for first, last in voids)

@@ -6,8 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cues_kafka.sinks.blobs.entries import LOGS, CommitLog
-from cues_kafka.sinks.blobs.store import BlobStore, open_store
+from cues_kafka.errors import ConfigError
+from cues_kafka.graph.names import hint, quoted
+from cues_kafka.sinks.blobs.entries import CommitLog
+from cues_kafka.sinks.blobs.marker import MARKER, TABLES, is_store, logs_in
+from cues_kafka.sinks.blobs.store import LOGS, BlobStore, open_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +43,32 @@ class DataFile:
 
 def read_files(store: BlobStore, table: str | None = None) -> Iterator[DataFile]:
     """The committed files of a store, task by task, each in the order of commits; see `files`."""
-    for processor in store.names(LOGS):
+    if not is_store(store):
+        raise ConfigError(
+            f"there is no store of files at {store.url('').rstrip('/')}: it lacks {MARKER}. Give the address that was "
+            "given to Blobs, mount the directory, or start the graph, which makes the store"
+        )
+    known = set(store.names(TABLES))
+    for processor in logs_in(store):
         for task in store.names(f"{LOGS}/{processor}"):
             for entry in CommitLog(store, f"{processor}/{task}").after(0):
                 for one in entry.files:
+                    known.add(one.table)
                     if table is None or one.table == table:
                         yield DataFile(
                             *(store.url(one.path), one.table, one.rows, one.bytes, one.topic, one.partition),
                             *(one.first, one.last, entry.step),
                         )
+    if table and table not in known:
+        raise ConfigError(
+            f"the store has no table {table!r}{hint(table, known - {''})}. Its tables: {quoted(sorted(known - {''}))}"
+        )
+
+
+def missing_files(store: BlobStore, table: str | None = None) -> Iterator[DataFile]:
+    """The committed files that are not in the store any more. Raises what `files` raises."""
+    root = store.url("")
+    return (one for one in read_files(store, table) if not store.exists(one.url.removeprefix(root)))
 
 
 def files(url: str, table: str | None = None, *, options: Mapping[str, Any] | None = None) -> Iterator[DataFile]:
@@ -67,7 +87,9 @@ def files(url: str, table: str | None = None, *, options: Mapping[str, Any] | No
         The files of one task after the other, each in the order of its input.
 
     Raises:
-        ConfigError: a package is missing, or the options do not fit.
+        ConfigError: there is no store at the address, or no such table in it; a package is missing, or the options do
+            not fit.
+        RecoveryError: an entry of a log is lost, so files would be missing. The message names it, and the remedy.
         RetriableError: the store does not answer.
         CodecError: a log was written by another release.
     """

@@ -6,6 +6,7 @@ What a directory lists is never kept from one question to the next.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
@@ -21,6 +22,9 @@ from cues_kafka.errors import ConfigError, RetriableError
 
 ASIDE: Final = ".writing-"
 """How a file of this machine begins whose content is not complete. No list of names has it."""
+
+LOGS: Final = "_cues"
+"""The directory of all that a store needs besides its files: logs of commits, and the marker."""
 
 LEFT_ASIDE_S: Final = 3600.0
 """After how many seconds such a file is that of a process which died."""
@@ -41,8 +45,25 @@ class BlobStore(Protocol):
         """The bytes of an object; None: the path is free."""
         ...
 
-    def create(self, path: str, data: bytes) -> bool:
-        """Put an object at a free path. False: an object has it and stays; this very call may have put that one."""
+    def make(self) -> None:
+        """Make what an address needs before objects are put: a directory. No other method makes it."""
+        ...
+
+    def create(self, path: str, data: bytes, *, after: str = "") -> bool:
+        """
+        Put an object at a free path.
+
+        Args:
+            path: its path.
+            data: its bytes.
+            after: path of an object beside it that must be there; empty: none.
+
+        Returns:
+            False: an object has the path, and stays; this very call may have put that one.
+
+        Raises:
+            ObjectGone: the object `after` is not there, and nothing was put.
+        """
         ...
 
     def put(self, path: str, data: bytes | Path) -> None:
@@ -51,6 +72,10 @@ class BlobStore(Protocol):
 
     def exists(self, path: str) -> bool:
         """Whether there is an object."""
+        ...
+
+    def stamp(self, path: str) -> object:
+        """What tells an object from its successor without a request; None: this store has nothing of the kind."""
         ...
 
     def names(self, directory: str) -> list[str]:
@@ -68,6 +93,10 @@ class BlobStore(Protocol):
     def tidy(self, directory: str) -> None:
         """Remove what dead processes left of unfinished writes directly in a directory."""
         ...
+
+
+class ObjectGone(RetriableError):
+    """An object that must be there is not. The task asks what the store has by now."""
 
 
 def open_store(url: str, options: Mapping[str, Any] | None = None) -> BlobStore:
@@ -105,11 +134,18 @@ class LocalStore:
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
-    def create(self, path: str, data: bytes) -> bool:
+    def make(self) -> None:
+        """See `BlobStore`."""
+        with _told("make", ""):
+            _make_directory(self._root, Path(self._root.anchor))
+
+    def create(self, path: str, data: bytes, *, after: str = "") -> bool:
         """See `BlobStore`. The file is complete and on the disk before it has its name."""
         with _told("create", path):
             goal = self._root / path
-            with self._written(goal, data) as aside:
+            if after and not (self._root / after).exists():
+                raise gone(after)
+            with self._written(goal, data, beside=bool(after)) as aside:
                 try:
                     os.link(aside, goal)
                 except FileExistsError:
@@ -126,11 +162,11 @@ class LocalStore:
             _sync(goal.parent)
 
     @contextmanager
-    def _written(self, goal: Path, data: bytes | Path) -> Iterator[Path]:
-        """A file beside the goal with this content, on the disk; it is removed if it was not moved."""
+    def _written(self, goal: Path, data: bytes | Path, *, beside: bool = False) -> Iterator[Path]:
+        """A file next to the goal with this content, on the disk; it is removed if it was not moved."""
         aside = goal.parent / f"{ASIDE}{secrets.token_hex(8)}"
         try:
-            with _opened(aside) as file:
+            with aside.open("xb") if beside else self._opened(aside) as file:
                 if isinstance(data, Path):
                     with data.open("rb") as given:
                         shutil.copyfileobj(given, file, 1024 * 1024)
@@ -142,10 +178,27 @@ class LocalStore:
         finally:
             aside.unlink(missing_ok=True)
 
+    def _opened(self, path: Path) -> BinaryIO:
+        """A new file. Its directory may be removed as empty, by another thread or process, when it was just made."""
+        for _ in range(5):
+            _make_directory(path.parent, self._root)
+            with suppress(FileNotFoundError):
+                return path.open("xb")
+        return path.open("xb")
+
     def exists(self, path: str) -> bool:
         """See `BlobStore`."""
         with _told("look for", path):
             return (self._root / path).exists()
+
+    def stamp(self, path: str) -> object:
+        """See `BlobStore`."""
+        with _told("look for", path):
+            try:
+                found = (self._root / path).stat()
+            except (FileNotFoundError, NotADirectoryError):
+                return "not there"
+            return (found.st_dev, found.st_ino, found.st_mtime_ns)
 
     def names(self, directory: str) -> list[str]:
         """See `BlobStore`."""
@@ -184,20 +237,17 @@ class LocalStore:
                         one.unlink()
 
 
-def _opened(path: Path) -> BinaryIO:
-    """A new file. Its directory may be removed as empty, by another thread or process, when it was just made."""
-    for _ in range(5):
-        _make_directory(path.parent)
-        with suppress(FileNotFoundError):
-            return path.open("xb")
-    return path.open("xb")
+def _make_directory(path: Path, root: Path) -> None:
+    """
+    Make a directory with its parents, so that they are still there after the machine has lost its power.
 
-
-def _make_directory(path: Path) -> None:
-    """Make a directory with its parents, so that they are still there after the machine has lost its power."""
+    The root is not made: where it is gone, as a mount may be, an empty one in its place would hide all that was there.
+    """
     if path.is_dir():
         return
-    _make_directory(path.parent)
+    if path == root:
+        raise FileNotFoundError(errno.ENOENT, "the directory of the store is not there")
+    _make_directory(path.parent, root)
     path.mkdir(exist_ok=True)
     _sync(path.parent)
 
@@ -231,8 +281,13 @@ class FsspecStore:
             return None
         return found
 
-    def create(self, path: str, data: bytes) -> bool:
-        """See `BlobStore`. On S3 it is one request with `If-None-Match: *`, below 100 MiB."""
+    def make(self) -> None:
+        """See `BlobStore`. A bucket is there already, and a prefix needs nothing."""
+
+    def create(self, path: str, data: bytes, *, after: str = "") -> bool:
+        """See `BlobStore`. On S3 it is one request with `If-None-Match: *`, below 100 MiB, and one for `after`."""
+        if after and not self.exists(after):
+            raise gone(after)
         with self._creating:
             try:
                 self._told("create", path, self._files.pipe_file, self.url(path), data, mode="create")
@@ -259,6 +314,11 @@ class FsspecStore:
         except FileNotFoundError:
             return False
         return True
+
+    def stamp(self, path: str) -> object:
+        """See `BlobStore`."""
+        del path
+        return None
 
     def names(self, directory: str) -> list[str]:
         """See `BlobStore`."""
@@ -330,6 +390,11 @@ def _texts(given: Any) -> Iterator[str]:
         elif isinstance(one, str) and len(one) >= 4:
             found.append(one)
     return iter(sorted(found, key=len, reverse=True))
+
+
+def gone(path: str) -> ObjectGone:
+    """What `create` raises."""
+    return ObjectGone(f"{path} is not there any more", code="TARGET")
 
 
 @contextmanager

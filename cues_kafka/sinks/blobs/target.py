@@ -24,13 +24,16 @@ from cues_kafka.ports import HeldAttempt
 from cues_kafka.sinks.blobs.entries import (
     ATTEMPT,
     CLAIM,
-    HINTED,
     SETTLED,
+    TENDED,
     CommitLog,
     FileEntry,
+    LogEnds,
     LogEntry,
+    LogGap,
     Sweep,
 )
+from cues_kafka.sinks.blobs.marker import KnownStore
 from cues_kafka.sinks.blobs.store import BlobStore
 from cues_kafka.sinks.blobs.tables import TableFiles
 from cues_kafka.sinks.packing import packed, unpacked
@@ -119,9 +122,16 @@ class BlobTarget(TaskTarget):
 
     what = "files"
 
-    def __init__(self, opened: Callable[[], BlobStore], task: TaskName, declared: Mapping[str, Effect]) -> None:
+    def __init__(
+        self,
+        opened: Callable[[], BlobStore],
+        task: TaskName,
+        declared: Mapping[str, Effect],
+        known: KnownStore | None = None,
+    ) -> None:
         super().__init__(task)
         self._opened = opened
+        self._known = known or KnownStore()
         self._store: BlobStore | None = None
         self._tail: tuple[int, LogEntry] | None = None  # as far as this process knows
         self._seen = 0.0
@@ -170,6 +180,7 @@ class BlobTarget(TaskTarget):
         with self._lock:
             self._end_open()
             self._tail = None
+            self._asked(self._known.check, self.store)
             for _ in range(CLAIMS):
                 found = self._asked(self.log.newest)
                 held = None if found is None else found[1].held
@@ -181,7 +192,8 @@ class BlobTarget(TaskTarget):
                 if entry.step != step or entry.owner > owner:
                     self._sweeps, self._tail, self._seen = left, found, boot_time()
                     return held
-                claim = LogEntry(CLAIM, entry.base, entry.step, owner, entry.attempt, sweeps=tuple(left))
+                told = (CLAIM, entry.base, entry.step, owner, entry.attempt)
+                claim = LogEntry(*told, sweeps=tuple(left), voids=entry.voids)
                 number = found[0] + 1 if found else 0
                 if self._asked(self.log.append, number, claim):
                     self._sweeps, self._tail, self._seen = left, (number, claim), boot_time()
@@ -202,18 +214,30 @@ class BlobTarget(TaskTarget):
         return f"{self.home}/{step:020d}-{owner}"
 
     def newest(self) -> HeldAttempt | None:
-        """See `ports.TransactionalSink`."""
-        found = self._asked(self.log.newest)
+        """See `ports.TransactionalSink`. It is the newest one below which no entry is lost."""
+        found = self._standing().newest
         return None if found is None else found[1].held
 
+    @property
+    def torn(self) -> bool:
+        """See `ports.TransactionalSink`."""
+        return self._standing().gap is not None
+
+    def _standing(self) -> LogEnds:
+        self._asked(self._known.check, self.store)
+        found: LogEnds = self._asked(self.log.standing)
+        return found
+
     def settle(self, held: HeldAttempt, was: HeldAttempt | None) -> bool:
-        """See `ports.TransactionalSink`. Files that are committed stay committed."""
-        found = self._asked(self.log.newest)
-        if (found[1].held if found else None) != was:
+        """See `ports.TransactionalSink`. Files that are committed stay committed, but for those behind a gap."""
+        found = self._standing()
+        if (found.newest[1].held if found.newest else None) != was:
             return False
-        owner = max(held.owner, found[1].owner if found else 0)
-        entry = LogEntry(SETTLED, held.base, held.step, owner, held.attempt, sweeps=found[1].sweeps if found else ())
-        return bool(self._asked(self.log.append, found[0] + 1 if found else 0, entry))
+        number, top = found.top or (-1, LogEntry(SETTLED, 0, 0, 0))
+        voids = (*top.voids, (found.gap.number, number)) if found.gap else top.voids
+        owner = max(held.owner, top.owner)
+        entry = LogEntry(SETTLED, held.base, held.step, owner, held.attempt, sweeps=top.sweeps, voids=voids)
+        return bool(self._asked(self.log.append, number + 1, entry))
 
     def outbox(self) -> Iterable[tuple[Any, ...]]:
         """See `ports.TransactionalSink`."""
@@ -231,6 +255,10 @@ class BlobTarget(TaskTarget):
             return ask(*given)
         except RetriableError as error:
             raise RetriableError(f"the files of {self._task}: {error}", code="TARGET", remedy=error.remedy) from error
+        except LogGap as error:
+            raise RetriableError(
+                f"the files of {self._task}: {error.lost}", code="TARGET", remedy=error.remedy
+            ) from error
         except (CodecError, ConfigError) as error:
             raise self._retriable(str(error)) from error
 
@@ -326,7 +354,7 @@ class BlobTarget(TaskTarget):
             directory = running.directory if files else ""
             due = time.time() + SWEPT_AGAIN_S
             self._sweeps += (Sweep(one.entry.path, "", due) for one in running.dropped)
-            entry = LogEntry(ATTEMPT, *held, directory, files, outbox, tuple(self._sweeps))
+            entry = LogEntry(ATTEMPT, *held, directory, files, outbox, tuple(self._sweeps), tail[1].voids)
             self._check_void()
             # From here on the try may be committed, whatever is answered: nothing of it is deleted.
             self._try, self._tail = None, None
@@ -338,7 +366,7 @@ class BlobTarget(TaskTarget):
             self._threads().submit(self._tend, running, tail[1], tail[0] + 1)
 
     def _prepare(self, running: Try) -> None:
-        """Upload the tables, and wait for all uploads."""
+        """Upload the tables, wait for all uploads, and see that they went into the store."""
         for table in self._files.values():
             for entry, data in table.made(running.directory):
                 self._upload(running, entry, data)
@@ -349,6 +377,7 @@ class BlobTarget(TaskTarget):
                 raise self._retriable(f"{one.entry.path}: {error}") from error
         if boot_time() - running.began > LONGEST_S:
             raise self._retriable(f"the batch began more than {LONGEST_S:.0f} s ago; it is called again")
+        self._asked(self._known.glance, self.store)
 
     def _put_outbox(self, running: Try, records: Iterable[tuple[Any, ...]]) -> str:
         rows = list(packed(records))
@@ -368,7 +397,7 @@ class BlobTarget(TaskTarget):
                 self.store.delete(one.entry.path)
             if former.outbox:
                 self.store.delete(former.outbox)
-            if number % HINTED == 0:
+            if number % TENDED == 0:
                 self._sweep_all(running.owner)
                 self.log.tend(number)
         except (RetriableError, CodecError) as error:

@@ -12,6 +12,7 @@ import pytest
 from cues_kafka import Blobs, CommitPolicy, Graph, Json, Processor, Source, Sql, Store, TaskStopped
 from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.operate.moving import Maintenance
+from cues_kafka.runtime.prepare import make_stores
 from cues_kafka.testing.tester import Crash, Tester
 
 
@@ -171,6 +172,7 @@ def test_store_of_files_that_was_made_again_is_called_a_store(tmp_path: Path) ->
     tester.run()
     tester.stop()
     shutil.rmtree(tmp_path / "files")
+    make_stores(graph, None, created=None)
 
     with pytest.raises(ConfigError, match="the store has no row of keep/0"):
         Maintenance(graph, tester.broker, "keep", who="test").reset(to="database")

@@ -9,6 +9,7 @@ import pytest
 from cues_kafka import RecoveryError, RetriableError
 from cues_kafka.sinks.blobs.batches import BatchFiles, BatchLog, StandsAt, attempt_directory
 from cues_kafka.sinks.blobs.entries import ATTEMPT, CLAIM, FOLDED, CommitLog, FileEntry, LogEntry
+from cues_kafka.sinks.blobs.marker import MARKER, make_store
 from cues_kafka.sinks.blobs.reading import files
 from cues_kafka.sinks.blobs.store import LocalStore
 
@@ -17,7 +18,9 @@ NAME = "shop.sums"
 
 def opened(root: Path, store: LocalStore | None = None) -> BatchLog:
     """The log, as each driver opens it."""
-    return BatchLog(store or LocalStore(root), NAME)
+    made = store or LocalStore(root)
+    make_store(made)
+    return BatchLog(made, NAME)
 
 
 def batch(number: int, attempt: str = "a", *, written: Path | None = None) -> BatchFiles:
@@ -123,15 +126,15 @@ class Lossy(LocalStore):
     lost: tuple[str, bytes] | None = None
     fails = ""
 
-    def create(self, path: str, data: bytes) -> bool:
+    def create(self, path: str, data: bytes, *, after: str = "") -> bool:
         """See `BlobStore`."""
-        if self.fails:
+        if self.fails and path != MARKER:
             self.lost = (path, data)
             if self.fails == "done":
-                assert super().create(path, data)
+                assert super().create(path, data, after=after)
             self.fails = ""
             raise RetriableError("no answer", code="TARGET")
-        return super().create(path, data)
+        return super().create(path, data, after=after)
 
 
 @pytest.mark.parametrize("fate", ["done", "late", "too late"])

@@ -35,6 +35,7 @@ from cues_kafka.ports import HeldAttempt
 from cues_kafka.sinks.blobs import target as target_module
 from cues_kafka.sinks.blobs.checks import probe
 from cues_kafka.sinks.blobs.entries import CommitLog
+from cues_kafka.sinks.blobs.marker import make_store
 from cues_kafka.sinks.blobs.store import LocalStore
 from cues_kafka.sinks.blobs.target import BlobTarget
 from cues_kafka.sinks.turns import TaskName
@@ -190,6 +191,7 @@ def test_columns_are_the_fields_of_the_codec(tmp_path: Path) -> None:
 def opened(root: Path, store: LocalStore | None = None, partition: int = 0) -> BlobTarget:
     """The target of a task, as each process that has the task opens it."""
     made = store or LocalStore(root)
+    make_store(made)
     return BlobTarget(lambda: made, TaskName("g", "p", partition), {"blobs": Blobs(f"file://{root}")})
 
 
@@ -257,12 +259,12 @@ class Ambiguous(LocalStore):
     lost: tuple[str, bytes] | None = None
     fails = False
 
-    def create(self, path: str, data: bytes) -> bool:
+    def create(self, path: str, data: bytes, *, after: str = "") -> bool:
         """See `BlobStore`."""
         if self.fails:
             self.fails, self.lost = False, (path, data)
             raise RetriableError("no answer", code="TARGET")
-        return super().create(path, data)
+        return super().create(path, data, after=after)
 
     def late(self) -> bool:
         """The request arrives."""
@@ -421,8 +423,9 @@ def test_operator_says_where_the_store_stands(tmp_path: Path) -> None:
 class Overwriting(LocalStore):
     """A store that ignores the condition, as old copies of S3 do."""
 
-    def create(self, path: str, data: bytes) -> bool:
+    def create(self, path: str, data: bytes, *, after: str = "") -> bool:
         """See `BlobStore`."""
+        del after
         self.put(path, data)
         return True
 

@@ -42,6 +42,7 @@ from cues_kafka.runtime.spark.staged.publish import StagedWork
 from cues_kafka.runtime.specs import Identity
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.sinks.blobs.batches import BatchLog
+from cues_kafka.sinks.blobs.marker import make_store, name_tables
 from cues_kafka.sinks.blobs.store import LocalStore
 from tests.unit.runtime.spark.staged.world import SIZES, World, same
 
@@ -93,9 +94,9 @@ class MortalStore(LocalStore):
         super().__init__(root)
         self._life = life
 
-    def create(self, path: str, data: bytes) -> bool:
+    def create(self, path: str, data: bytes, *, after: str = "") -> bool:
         """See `BlobStore`."""
-        return bool(self._life.through("create", lambda: LocalStore.create(self, path, data)))
+        return bool(self._life.through("create", lambda: LocalStore.create(self, path, data, after=after)))
 
     def put(self, path: str, data: bytes | Path) -> None:
         """See `BlobStore`."""
@@ -211,6 +212,8 @@ class Lake:
             world=self.world,
             life=life,
         )
+        make_store(LocalStore(self.root / "lake"))
+        name_tables(LocalStore(self.root / "lake"), ["t"])
         made = kind(work, lambda *_: (), str(self.root / "checkpoint"))
         made._log_of_files = BatchLog(MortalStore(self.root / "lake", life), "g.frames")
         self._lives[threading.get_ident()] = life
