@@ -13,9 +13,13 @@ epilog = """
 Examples:
   cues-kafka files s3://bucket/prefix flights
   cues-kafka files file:///data/lake --json
+  cues-kafka files file:///data/lake --check
 
 Only files of committed batches are listed. Credentials come from the
-environment. Exits with 2 if the store or its log cannot be read.
+environment. Exits with 2 if there is no store at the address or no such
+table in it, and with 1 if the store does not answer or its log lacks an
+entry. With --check it lists the committed files that are missing, and exits
+with 1 if there are any.
 """
 
 
@@ -27,16 +31,27 @@ def files(
     *,
     options: Annotated[str, typer.Option("--options", metavar="JSON", help="Options for fsspec, as JSON.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON text for each file.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="List only files that are missing in the store, and exit with 1 then.")
+    ] = False,
 ) -> None:
     """List the files that processors have committed in a store."""
     from cues_kafka.errors import ConfigError, GraphError
     from cues_kafka.graph.blobs import check_address
-    from cues_kafka.sinks.blobs.reading import files as committed
+    from cues_kafka.sinks.blobs.reading import missing_files, read_files
+    from cues_kafka.sinks.blobs.store import open_store
+    from cues_kafka.words import count
 
     try:
         check_address(url)
         given = json.loads(options or "{}")
     except (GraphError, ValueError) as error:
         raise ConfigError(f"cues-kafka files: {error}") from None
-    for one in committed(url, table, options=given):
+    found = 0
+    for one in (missing_files if check else read_files)(open_store(url, given), table):
+        found += 1
         typer.echo(json.dumps(dataclasses.asdict(one)) if as_json else one.url)
+    if check:
+        typer.echo(f"{count(found, 'committed file')} missing." if found else "No committed file is missing.", err=True)
+        if found:
+            raise typer.Exit(1)

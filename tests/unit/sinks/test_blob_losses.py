@@ -319,6 +319,29 @@ def test_target_without_its_store_writes_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "s").exists()
 
 
+def test_table_that_is_not_there_is_told_from_an_empty_one(tmp_path: Path) -> None:
+    """A start writes down which tables there are; the command exits with 2."""
+    lake = Lake(tmp_path / "lake")
+    assert list(files(lake.url, "raw")) == []
+    assert run(app, ["files", lake.url, "raw"]).exit_code == 0
+    with pytest.raises(ConfigError, match=r"no table 'rwa' \(did you mean 'raw'\?\)\. Its tables: 'raw'"):
+        list(files(lake.url, "rwa"))
+    for arguments, why in (([lake.url, "rwa"], "no table"), ([f"file://{tmp_path}/none"], "there is no store")):
+        ended = run(app, ["files", *arguments])
+        assert (ended.exit_code, why in ended.stderr) == (2, True)
+
+
+def test_check_names_committed_files_that_are_missing(lake: Lake) -> None:
+    """And exits with 1."""
+    ended = run(app, ["files", lake.url, "--check"])
+    assert (ended.exit_code, ended.stdout) == (0, "")
+    lost = next(files(lake.url)).url
+    Path(lost.removeprefix("file://")).unlink()
+    ended = run(app, ["files", lake.url, "raw", "--check"])
+    assert (ended.exit_code, ended.stdout.split()) == (1, [lost])
+    assert "1 committed file missing" in ended.stderr
+
+
 def test_settled_attempt_of_an_empty_log_stays_at_its_place(store: BlobStore) -> None:
     """A field that a former release did not write is absent in what it wrote."""
     log = filled(store, 1)
