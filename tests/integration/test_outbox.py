@@ -95,6 +95,40 @@ def graph_of(url: str, **options: Any) -> Graph:
     )
 
 
+JSON_VALUES = ["123", "true", "text", "", 5, True, [1], {"x": "1"}, '{"x": 1}']
+
+
+def delivered_json(database: Database) -> list[Any]:
+    """The JSON values of messages whose rows were written as JSON."""
+    with closing(database.connect()) as connection:
+        cursor = connection.cursor()
+        mark = "?" if database.kind == "sqlite" else "%s"
+        for one in JSON_VALUES:
+            cursor.execute(f"INSERT INTO outbox (value) VALUES ({mark})", (json.dumps(one),))
+        connection.commit()
+    feed = Feed(SqlOutbox(database.url), into="orders", name="outbox")
+    tester = Tester(Graph("shop", feed, defaults=Topic(value=Json(), partitions=1)))
+    try:
+        return tester.run().values("orders")
+    finally:
+        tester.stop()
+
+
+def test_json_keeps_its_types(database: Database) -> None:
+    """A JSON text that looks like a number is no number, whether the database parses JSON or has text."""
+    assert delivered_json(database) == JSON_VALUES
+
+
+@pytest.mark.parametrize("column", ["json", "text"])
+def test_json_keeps_its_types_in_each_column_of_postgresql(postgres: PostgresDatabase, column: str) -> None:
+    """The driver parses some of them."""
+    made = _made("postgres", postgres.url, lambda: psycopg.connect(postgres.url))
+    with closing(made.connect()) as connection:
+        connection.execute(f"ALTER TABLE outbox ALTER COLUMN value TYPE {column}".encode())
+        connection.commit()
+    assert delivered_json(made) == JSON_VALUES
+
+
 def test_rows_are_delivered_once_in_order_with_their_keys(database: Database) -> None:
     """Rows of before the start and of later, over a restart of the process."""
     database.write(*range(5))

@@ -26,6 +26,9 @@ CONNECT_S: Final = 10
 LISTEN_S: Final = 5.0
 AGAIN_S: Final = 5.0
 
+JSON_TYPES: Final = frozenset({114, 3802})
+"""The numbers of the types `json` and `jsonb`, which the driver parses."""
+
 
 class PostgresOutbox(OutboxReader):
     """Reads rows behind the place; see `OutboxReader`. The place is a transaction and a row of it."""
@@ -52,7 +55,9 @@ class PostgresOutbox(OutboxReader):
         )
         given = (limit,) if place is None else (*_place(place), limit)
         with self._connected() as connection:
-            rows = connection.execute(query.encode(), given).fetchall()
+            cursor = connection.execute(query.encode(), given)
+            rows = cursor.fetchall()
+            self._parsed = cursor.description is not None and cursor.description[2].type_code in JSON_TYPES
         return [(row[2:], f"{row[0]}:{row[1]}") for row in rows]
 
     def _check(self, xid: str, _: int) -> None:

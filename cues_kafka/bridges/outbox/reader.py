@@ -51,6 +51,7 @@ class OutboxReader(ABC):
     def __init__(self, outbox: OutboxTable, url: str) -> None:
         self.outbox = outbox
         self._url = url
+        self._parsed = False  # values come as what their JSON means, so a text is a value, not bytes of the codec
 
     def parts(self) -> int:
         """See `SqlOutbox`."""
@@ -87,7 +88,7 @@ class OutboxReader(ABC):
         Raises:
             RecoveryError: the row's headers are no JSON object.
         """
-        if isinstance(value, str):
+        if isinstance(value, str) and not self._parsed:
             value = Encoded(value.encode())
         elif isinstance(value, bytes | bytearray | memoryview):
             value = Encoded(bytes(value))
