@@ -116,6 +116,19 @@ def test_first_plan_says_that_the_store_will_be_made(tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
+def test_plan_warns_of_a_store_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a database: a start asks again."""
+
+    def silent(_: BlobStore) -> bool:
+        raise RetriableError("the store does not read a: no route", code="TARGET")
+
+    lake = Lake(tmp_path / "lake")
+    monkeypatch.setattr(checks, "is_store", silent)
+    assert any(
+        "into" in one and "no route" in one for one in plan_start(lake.graph, lake.tester.broker, Terms()).warnings
+    )
+
+
 def test_another_store_in_the_place_is_an_outage_until_a_restart(lake: Lake) -> None:
     """The worker remembers the id, also between commits, and says what it found."""
     store = LocalStore(lake.root)
