@@ -22,6 +22,8 @@ class Chain:
         begin: positions of the `Start`, if compaction has left it.
         next_offset: offset at which to look for the next record.
         hidden: an open transaction hides what follows.
+        moved: sequence of the last record with which an operator moved the task; None: none is there.
+        whole: no record was compacted away, so an operator's would be there.
         problems: what is wrong.
         stores_since: by store, the step behind which the records name it first; None: it is not known.
         rows: for a slot of a staged processor and a feed, the rows that each of its records publishes, by sequence.
@@ -32,6 +34,8 @@ class Chain:
         self.begin: tuple[Position, ...] | None = None
         self.next_offset = 0
         self.hidden = False
+        self.moved: int | None = None
+        self.whole = True
         self.problems: list[str] = []
         self.stores_since: dict[str, int | None] = {}
         self.rows: dict[int, int] = {}
@@ -53,8 +57,30 @@ class Chain:
                     self.rows[record.sequence] = record.batch.deliveries - record.batch.nils  # rows of files have none
                 for name, _ in record.stores:
                     self.stores_since.setdefault(name, self.newest.step if self.newest else None)
+                if self.newest is None:
+                    self.whole = record.sequence == 0
+                elif record.writer.runtime == "tool":
+                    self.moved = record.sequence
+                elif record.sequence > self.newest.sequence + 1:
+                    self.whole = False
                 self.newest = record
                 self.next_offset = offset + 1
+
+    @property
+    def explained(self) -> str:
+        """What may have made anomalies of this task, and what to do then; empty: no operator has moved it."""
+        if self.moved is None and self.whole:
+            return ""
+        begin = (
+            "an operator may have moved this task, by reset or accept-loss"
+            if self.moved is None
+            else f"an operator moved this task at backing record {self.moved}, by reset or accept-loss"
+        )
+        return (
+            f"{begin}. Messages that came again then count as duplicated, and skipped ones as lost, and totals differ, "
+            "for as long as the topics hold them. If the lines above are about these, nothing has to be repaired. A "
+            "processor with a new name= has a count of its own"
+        )
 
     def _say(self, text: str) -> None:
         if len(self.problems) < PROBLEMS:

@@ -193,6 +193,9 @@ class TaskBalance:
             self._details.append(f"duplicated: {count(fires.duplicated, 'outcome')} of timers")
         self._tell("duplicated", "duplicated")
         self._tell("out of order", "out of order")
+        wrong = lost or torn or duplicated or out_of_order or unfounded or ahead or self._problems
+        if wrong and (explained := task.chain.explained):
+            self._details.append(explained)
         return TaskReport(
             task=task.task,
             steps=steps,

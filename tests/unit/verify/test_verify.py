@@ -17,7 +17,7 @@ from cues_kafka.cli import verify as command
 from cues_kafka.core.delivery import HEADER, provenance_prefix
 from cues_kafka.core.records import KEY, Attempt, Record, Totals
 from cues_kafka.errors import ConfigError
-from cues_kafka.operate.moving import apply_plan
+from cues_kafka.operate.moving import Maintenance, apply_plan
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import TopicPartition
@@ -795,3 +795,25 @@ def words_of(report: Report, capsys: pytest.CaptureFixture[str]) -> str:
     """The last line."""
     command.show(report)
     return capsys.readouterr().out.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("to", "compacted"), [("earliest", False), ("latest", False), ("earliest", True)])
+def test_report_says_that_an_operator_moved_the_task(to: str, compacted: bool) -> None:
+    """So that what came again, or was skipped, is not taken for a defect; not where no operator did."""
+    memory, broker = ran(PIPE, range(5))
+    assert not any("operator" in line for line in verify(PIPE, broker).lines)
+    vandal = Vandal(broker)
+    vandal.feed()
+    tool = Maintenance(PIPE, broker, "same", who="test")
+    tool.carry_out(tool.reset(to=to))
+    with start(PIPE, memory) as running:
+        running.send_many("in", [Message(9, key="9")])
+        running.wait_idle()
+    if compacted:
+        broker.compact("g.same.backing")
+    report = verify(PIPE, broker)
+    assert report.verdict == "WRONG"
+    [line] = [line for line in report.lines if "operator" in line]
+    assert line.startswith(
+        "same/0: an operator may have moved" if compacted else "same/0: an operator moved this task at backing record"
+    )
