@@ -339,8 +339,8 @@ def _files_to_json(name: str, effect: Effect) -> dict[str, Any]:
     return data
 
 
-def _into_to_json(into: FileTable) -> dict[str, Any]:
-    return _effect_to_json("into", into)
+def _into_to_json(into: FileTable | str) -> dict[str, Any] | str:
+    return into if isinstance(into, str) else _effect_to_json("into", into)  # a feed's is a topic
 
 
 def _effects_from_json(data: bool | Mapping[str, Any]) -> Any:
