@@ -129,13 +129,18 @@ class Await:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """P4: call user code for exactly the ranges that were polled, in this order of bindings; or fire timers (F3)."""
+    """
+    P4: call user code for exactly the ranges that were polled, in this order of bindings; or fire timers (F3).
+
+    Tailers show no message at or beyond `tail_ends` (S5); those that are not named there show all.
+    """
 
     ends: Positions
     steps: int
     choice: Choice
     starts: int
     timers: bool = False
+    tail_ends: Positions = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from cues_kafka.core.records import Choice, Record, TargetRow, Totals
@@ -70,13 +70,15 @@ class Polled:
     """
     A batch is fetched and not decoded: `steps` deliveries up to `ends`, in this order of bindings.
 
-    With `timers` that many timers are due instead, and `ends` are the positions of the task (F3).
+    `tail_ends` are the last stable offsets of the tailers' logs, if what tailers show must be fixed (S5). With `timers`
+    that many timers are due instead, and `ends` are the positions of the task (F3).
     """
 
     ends: Positions
     steps: int
     choice: Choice = ()
     timers: bool = False
+    tail_ends: Positions = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +86,15 @@ class Called:
     """
     User code ended `batch.deliveries` steps, which reach up to `ends`; `halt` says why it ended no more.
 
-    Of a feed they reach up to `place` in its source, and `ends` is empty (G1).
+    Of a feed they reach up to `place` in its source, and `ends` is empty (G1). `tails` is where the tailers stand
+    behind these steps, copied when the batch was closed: later calls may have moved them on (L2).
     """
 
     ends: Positions
     batch: Totals
     halt: Halt | None = None
     place: str = ""
+    tails: Positions = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +158,7 @@ class InputsFetched:
 
     inputs: Mapping[str, InputFacts]
     at_s: float
+    tails: Mapping[str, InputFacts] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from cues_kafka.core.records import Attempt, Record, Snapshot, TargetRow, Totals
 from cues_kafka.core.recover import Delivered, Fresh, Pending, Refuse, first_positions, foreign, recover, refused
 from cues_kafka.core.spec import Move
 from cues_kafka.core.staged import Publish, Turn, verdict
+from cues_kafka.core.tails import announced, begun, behind, in_row, placed
 from cues_kafka.core.target import compare
 from cues_kafka.core.task import Doing, Due, Task
 from cues_kafka.core.turns import take
@@ -116,7 +117,9 @@ def _newest_read(task: Task, event: on.NewestRead) -> Next:
 
 
 def _inputs_fetched(task: Task, event: on.InputsFetched) -> Next:
-    task = replace(task, inputs=tuple(event.inputs.items()), recovered_at_s=event.at_s)
+    task = replace(
+        task, inputs=tuple(event.inputs.items()), tail_facts=tuple(event.tails.items()), recovered_at_s=event.at_s
+    )
     if task.spec.staged:
         return _staged(task)
     if task.spec.target and not task.leaving:
@@ -136,7 +139,7 @@ def _target_asked(task: Task, event: on.TargetAsked) -> Next:
             if refusal := refused(task.spec, task.record, dict(task.offsets), dict(task.inputs)):
                 return _refused(task, refusal.halt, task.recovered_at_s) if refusal.stale else _stop(task, refusal.halt)
             task = _as_recorded(task, task.record)
-            return _transact(task, attempt_in(task, row), Doing.FETCHING_INPUTS)
+            return _transact(task, in_row(task, attempt_in(task, row), row), Doing.FETCHING_INPUTS)
         case None:
             return _decided(task)
 
@@ -146,7 +149,8 @@ def _decided(task: Task) -> Next:
     if task.spec.move:
         return _move(task, task.spec.move)
     assert task.recovered_at_s is not None
-    match recover(task.spec, task.record, dict(task.offsets), dict(task.inputs)):
+    found = recover(task.spec, task.record, dict(task.offsets), dict(task.inputs))
+    match placed(task.spec, found, dict(task.tail_facts)):
         case Refuse(halt, stale):
             return _refused(task, halt, task.recovered_at_s) if stale else _stop(task, halt)
         case Fresh():
@@ -159,9 +163,14 @@ def _decided(task: Task) -> Next:
 
 
 def _as_recorded(task: Task, record: Record) -> Task:
-    """The task with what the record says of careful mode and of a choice that is kept."""
-    timers = record.careful_timers
-    return replace(task, careful_until=record.careful_until, careful_timers=timers, choice=record.choice)
+    """The task with what the record says of careful mode, and of a choice and of ends that are kept."""
+    return replace(
+        task,
+        careful_until=record.careful_until,
+        careful_timers=record.careful_timers,
+        choice=record.choice,
+        tail_ends=record.tail_ends,
+    )
 
 
 def _retry(task: Task, record: Snapshot, starts: int) -> Task:
@@ -204,7 +213,7 @@ def _assign(task: Task, positions: Positions) -> Next:
 def _sibling_read(task: Task, event: on.SiblingRead) -> Next:
     positions = first_positions(task.spec, dict(task.inputs), event.born)
     born = task.spec.width if event.born is None else event.born
-    return _transact(task, start_of(task, positions, born), Doing.ASSIGNING)
+    return _transact(task, begun(task, start_of(task, positions, born), event.born), Doing.ASSIGNING)
 
 
 def _staged(task: Task, settled: bool | None = None) -> Next:
@@ -375,7 +384,8 @@ def _on_from(task: Task, record: Record) -> Next:
             # With effects, a step that a retry delays keeps its place: a target would take another message under its
             # step number for it (I7, E1).
             choice = record.choice if task.spec.effects or task.careful else ()
-            return _called_for(replace(task, first=False, due=due, choice=choice), due)
+            task = replace(task, first=False, due=due, choice=choice, tail_ends=record.tail_ends)
+            return _called_for(task, due)
         case Doing.STOPPED:
             assert task.halt
             return _stop(task, task.halt)
@@ -420,7 +430,7 @@ def _polled(task: Task, event: on.Polled) -> Next:
     if due and not task.first:
         # User code is called again in the same start: its snapshot is the newest record already.
         return _called_for(task, due)
-    return _transact(task, snapshot_of(task, event), Doing.CALLING)
+    return _transact(task, announced(task, snapshot_of(task, event), event.tail_ends), Doing.CALLING)
 
 
 def _polled_again(task: Task, due: Due, event: on.Polled) -> Task:
@@ -444,9 +454,9 @@ def _called(task: Task, event: on.Called) -> Next:
     stops = event.halt is not None and event.halt.kind != "retry"
     task = replace(task, halt=event.halt if stops else None)
     if event.batch.deliveries:
-        return _transact(
-            task, _attempt(task, event.ends, event.batch, event.place), Doing.STOPPED if stops else Doing.READY
-        )
+        made = _attempt(task, event.ends, event.batch, event.place)
+        made = behind(task, made, event.tails, put_off=event.halt is not None, careful=bool(made.careful_until))
+        return _transact(task, made, Doing.STOPPED if stops else Doing.READY)
     if stops:
         return _leave(task, Doing.STOPPED)
     if task.alone and task.must_leave(task.record):
@@ -461,7 +471,8 @@ def _idle(task: Task, event: on.Idle) -> Next:
         name = f"{task.spec.name}: due up to {task.due.ends}, {task.due.steps} {_kind(task.due)}"
         raise IllegalEvent(f"{name}; idle at {event.positions}")
     task = replace(task, choice=())  # what it may still name was compacted away
-    return _transact(task, _attempt(task, event.positions, Totals()), Doing.READY)
+    made = _attempt(task, event.positions, Totals())
+    return _transact(task, behind(task, made, (), careful=bool(made.careful_until)), Doing.READY)
 
 
 def _attempt(task: Task, positions: Positions, batch: Totals, place: str = "") -> Attempt:
@@ -478,7 +489,7 @@ def _called_for(task: Task, due: Due) -> Next:
     task = replace(task, state=Doing.CALLING)
     if task.quarantined:
         return task, do.Quarantine(due.ends, due.choice, due.starts, due.timers)
-    return task, do.Call(due.ends, due.steps, due.choice, due.starts, due.timers)
+    return task, do.Call(due.ends, due.steps, due.choice, due.starts, due.timers, task.tail_ends)
 
 
 # Endings.

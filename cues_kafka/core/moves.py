@@ -75,6 +75,7 @@ def moved(spec: Spec, move: Move, before: Record | None, inputs: Mapping[str, In
         "positions": move.positions,
         "fingerprint": plan_of(spec, inputs),
         **({"stores": move.stores} if move.stores else {}),
+        **({} if move.tails is None else {"tails": move.tails}),
     }
     if before is None:
         return following(Start, spec, None, born=spec.width, **where)

@@ -131,7 +131,9 @@ class Record:
         sequence: one more than the record before it (I13); the first is 0.
         step: steps that the task has taken since its beginning; an attempt counts those of its batch.
         positions: the next offset of each input; in a snapshot the starts of its ranges.
-        tails: the next offset of each tailer of an imperative processor.
+        tails: the next offset of each tailer of an imperative processor (L2).
+        tail_ends: up to where tailers show messages to the steps that are announced, or put off (S5); empty: up to the
+            end of their logs.
         place: where the source of a feed stands, as that source writes it; empty for partitions of Kafka.
         ledger: ids of the newest messages of a feed; the task drops a message that it has already.
         totals: counts since the beginning of the task.
@@ -162,6 +164,7 @@ class Record:
     step: int
     positions: Positions
     tails: Positions = ()
+    tail_ends: Positions = ()
     place: str = ""
     ledger: tuple[str, ...] = ()
     totals: Totals = Totals()
@@ -220,6 +223,8 @@ class TargetRow:
         ends: positions behind it, with the ids of the topics.
         batch: what it counts.
         choice: what remains of a recorded choice of alts.
+        tails: where the tailers stand behind it (L2).
+        tail_ends: see `Record`.
     """
 
     base: int
@@ -228,3 +233,5 @@ class TargetRow:
     ends: Positions = ()
     batch: Totals = Totals()
     choice: Choice = ()
+    tails: Positions = ()
+    tail_ends: Positions = ()

@@ -29,6 +29,7 @@ class Move:
         staged: a staged processor: what its record says; its slots have no positions.
         begins: slot 0 of a staged processor: where the group's offsets shall stand, which lag tools read.
         stores: what the record says of the task's stores (R4b); empty: the same as the record before it.
+        tails: where its tailers shall stand (L2); None: where they stood.
     """
 
     after: int
@@ -36,6 +37,7 @@ class Move:
     staged: Staged | None = None
     begins: tuple[Extent, ...] = ()
     stores: Kept = ()
+    tails: Positions | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,9 @@ class Spec:
         staged: the role of a slot of a staged processor; such a slot has no inputs (T2, T3).
         move: what a tool does to the task (X2); None if the task is run to deliver.
         stores: each with its changelog.
+        tailers: topics that user code reads by itself (L1), by binding; the same topic may stand here twice.
+        fixed_views: what tailers show to a step is the same at each call, because calls are seen outside of Kafka, or
+            are made again (S5).
         timers: the last store holds the task's timers, which user code sets (F1).
         feed: the task reads a source that is no topic; its only input is its own backing topic (G1).
         target: what user code writes outside of Kafka is committed there in one transaction with the attempt (E1).
@@ -88,6 +93,8 @@ class Spec:
     staged: Role | None = None
     move: Move | None = None
     stores: tuple[tuple[str, str], ...] = ()
+    tailers: tuple[Input, ...] = ()
+    fixed_views: bool = False
     timers: bool = False
     feed: bool = False
     target: bool = False

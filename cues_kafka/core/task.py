@@ -85,6 +85,8 @@ class Task:
         leaving: the task was revoked while it recovered, and goes on only to say `left`.
         offsets: the answer to R2, while R3 to R5 go on.
         inputs: the answer to R5.
+        tail_facts: the same for tailers.
+        tail_ends: up to where tailers show messages to the due steps, or to the next one, which was put off (S5).
     """
 
     spec: Spec
@@ -109,6 +111,8 @@ class Task:
     leaving: bool = False
     offsets: tuple[tuple[str, int | None], ...] = ()
     inputs: tuple[tuple[str, InputFacts], ...] = ()
+    tail_facts: tuple[tuple[str, InputFacts], ...] = ()
+    tail_ends: Positions = ()
 
     @property
     def positions(self) -> Positions:
@@ -121,9 +125,15 @@ class Task:
         return self.careful_timers > 0 or before(self.positions, self.careful_until)
 
     @property
+    def step_by_step(self) -> bool:
+        """Whether the next batch has one step: in careful mode, or where the next step was put off (S5)."""
+        return self.careful or bool(self.tail_ends)
+
+    @property
     def snapshot_due(self) -> bool:
-        """Whether the shell must say `Polled`, and wait for `Call`, before it touches a message (S1, S2, G3)."""
-        due = self.first or self.due is not None or (self.spec.effects and self.spec.pairing == "alts")
+        """Whether the shell must say `Polled`, and wait for `Call`, before it touches a message (S1, S2, S5, G3)."""
+        kept = self.spec.fixed_views or (self.spec.effects and self.spec.pairing == "alts")
+        due = self.first or self.due is not None or kept
         return due and self.spec.rules.snapshots and not self.spec.feed
 
     @property

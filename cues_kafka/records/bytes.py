@@ -4,9 +4,9 @@
 
     C3 01 | CRC-64-AVRO of the schema, little-endian, 8 bytes | body
 
-The schemas are `schemas/backing.avsc`, `schemas/stores.avsc` for tasks with stores, and `schemas/staged.avsc`. A schema
-that changes gets a new file beside the old one, which every later release still reads: `decode_record` chooses by the
-fingerprint.
+The schemas are `schemas/backing.avsc`, `schemas/stores.avsc` for tasks with stores, `schemas/tails.avsc` for records
+that fix what tailers show (S5), and `schemas/staged.avsc`. A schema that changes gets a new file beside the old one,
+which every later release still reads: `decode_record` chooses by the fingerprint.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ def encode_record(record: Record) -> bytes:
     """
     if record.staged:
         data = _pack(_staged(), _staged_fields(record))
+    elif record.tail_ends:
+        data = _pack(_fixed(), _fields(record) | _store_fields(record) | {"tail_ends": _plain(record.tail_ends)})
     elif record.stores:
         data = _pack(_kept(), _fields(record) | _store_fields(record))
     else:
@@ -141,12 +143,17 @@ def _readers() -> dict[bytes, tuple[_Schema, Callable[[dict[str, Any]], dict[str
     return {
         _backing().header: (_backing(), _task_fields),
         _kept().header: (_kept(), _kept_fields),
+        _fixed().header: (_fixed(), _fixed_fields),
         _staged().header: (_staged(), _slot_fields),
     }
 
 
 def _kept_fields(fields: dict[str, Any]) -> dict[str, Any]:
     return _task_fields(fields) | {"stores": tuple((kept["store"], kept["step"]) for kept in fields["stores"])}
+
+
+def _fixed_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    return _kept_fields(fields) | {"tail_ends": _positions(fields["tail_ends"])}
 
 
 def _task_fields(fields: dict[str, Any]) -> dict[str, Any]:
@@ -188,6 +195,12 @@ def _backing() -> _Schema:
 def _kept() -> _Schema:
     """That of tasks with stores."""
     return _schema("stores")
+
+
+@functools.cache
+def _fixed() -> _Schema:
+    """That of records that fix what tailers show."""
+    return _schema("tails")
 
 
 @functools.cache

@@ -52,6 +52,7 @@ DEEP = {
     "a stale end of a changelog is believed",
     "with a target the first batch of a start has no snapshot",
     "the target's row is not locked",
+    "in careful mode the next step sees what came since",
 }
 """Mutants whose counterexamples take a search of several seconds: `make test-full` looks for them."""
 

@@ -21,6 +21,7 @@ from tests.proof.model.outbox import EMPTY, OutboxWorld
 from tests.proof.model.outbox import judged as at_target
 from tests.proof.model.staging import Staging
 from tests.proof.model.states import IDLE, ONGOING, Part, State, Step
+from tests.proof.model.tailing import TailWorld
 from tests.proof.model.timers import TimerWorld, judged, messages_of
 from tests.proof.model.world import World
 
@@ -104,6 +105,8 @@ def _counted(world: World, part: Part, record: Record, steps: list[Step]) -> str
         return f"I2, I3: {len(steps)} deliveries have outcomes, the record counts {totals}"
     if any(offset >= ends[b] for step in messages for b, offset in step):
         return f"I2: an outcome above the position {ends}"
+    if isinstance(world, TailWorld) and (wrong := world.judged(part, record)):
+        return wrong
     if world.setting.target and (wrong := _at_the_target(world, part, steps, ends)):
         return wrong
     if world.setting.stores:

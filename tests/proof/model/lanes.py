@@ -467,7 +467,7 @@ class Lanes(Cluster):
 
     def _cuts(self, task: Task, rest: list[tuple[int, ...]]) -> Iterator[tuple[Step, ...]]:
         """What may be taken at once, the largest first; one step in careful mode; a recorded choice is kept."""
-        limit = 1 if task.careful else self.setting.batch
+        limit = 1 if task.step_by_step else self.setting.batch
         match self.setting.pairing:
             case "join":
                 rows: list[Step] = [tuple(enumerate(row)) for row in zip(*rest, strict=False)]
@@ -534,6 +534,7 @@ class Lanes(Cluster):
             kinds = "".join(kind for _, kind in done)
             begun = len(done) + (halt == "retry")  # who asks to be called again has acted already
             after = self._applied(s, p, task, list(steps[:begun]))
+            after = self._witnessed(turn._replace(s=after), steps, done, halt)
             if wrong:
                 after = self._put_part(after, p, self.part(after, p)._replace(wrong=wrong))
             if halt == "kill":
@@ -556,6 +557,11 @@ class Lanes(Cluster):
             told = self._after_calls(turn._replace(s=after), ends, done, halt)
             out.append(((who, f"calls user code: {kinds or 'nothing'} {halt}"), owner and halt != "retry", told))
         self._deaths_inside(turn, task, steps)
+
+    def _witnessed(self, turn: Turn, steps: tuple[Step, ...], done: Delivered, halt: str) -> State:
+        """What the calls of these steps leave besides; the one that did not end was called, too. See `tailing`."""
+        del steps, done, halt
+        return turn.s
 
     def _after_calls(self, turn: Turn, ends: tuple[int, ...], done: Delivered, halt: str) -> State:
         """User code has ended these steps, and `halt` says why no more."""

@@ -55,21 +55,34 @@ class Facts(NamedTuple):
         inputs: bindings and topics.
         ids: the topics' ids.
         high: the ends of their logs, when all has arrived.
+        tailers, tailed_ids, tailed_high: the same of tailers.
     """
 
     inputs: tuple[Input, ...]
     ids: tuple[bytes, ...]
     high: tuple[int, ...]
+    tailers: tuple[Input, ...] = ()
+    tailed_ids: tuple[bytes, ...] = ()
+    tailed_high: tuple[int, ...] = ()
 
     def positions(self, offsets: tuple[int, ...]) -> Positions:
         """One for each binding."""
         rows = zip(self.inputs, self.ids, offsets, strict=True)
         return tuple(Position(i.binding, i.topic, topic_id, offset) for i, topic_id, offset in rows)
 
+    def tails(self, offsets: tuple[int, ...]) -> Positions:
+        """One for each tailer; none where nothing is said of them."""
+        rows = zip(self.tailers, self.tailed_ids, offsets, strict=bool(offsets))
+        return tuple(Position(i.binding, i.topic, topic_id, offset) for i, topic_id, offset in rows)
+
     def answer(self, highs: tuple[int, ...]) -> on.InputsFetched:
         """R5; time stands still in a world, so that two fences are always close to each other (R7)."""
         rows = zip(self.inputs, self.ids, highs, strict=True)
-        return on.InputsFetched({i.binding: on.InputFacts(id_, 0, high, high) for i, id_, high in rows}, 0.0)
+        tails = zip(self.tailers, self.tailed_ids, self.tailed_high, strict=True)
+        found, tailed = (
+            {i.binding: on.InputFacts(id_, 0, high, high) for i, id_, high in each} for each in (rows, tails)
+        )
+        return on.InputsFetched(found, 0.0, tailed)
 
 
 class Machine:
@@ -164,13 +177,24 @@ def _newest(machine: Machine, number: int, _: tuple[int, ...]) -> on.Event:
     return on.NewestRead(machine.record(number) if number >= 0 else None)
 
 
-def _polled(machine: Machine, ends: tuple[int, ...], steps: int, choice: Choice, timers: bool = False) -> on.Event:
-    return on.Polled(machine.facts.positions(ends), steps, choice, timers)
+def _polled(  # noqa: PLR0917  a key has its parts in order
+    machine: Machine,
+    ends: tuple[int, ...],
+    steps: int,
+    choice: Choice,
+    timers: bool = False,
+    tail_ends: tuple[int, ...] = (),
+) -> on.Event:
+    facts = machine.facts
+    return on.Polled(facts.positions(ends), steps, choice, timers, facts.tails(tail_ends))
 
 
-def _called(machine: Machine, ends: tuple[int, ...], counts: tuple[int, ...], kind: str) -> on.Event:
+def _called(
+    machine: Machine, ends: tuple[int, ...], counts: tuple[int, ...], kind: str, tails: tuple[int, ...] = ()
+) -> on.Event:
+    facts = machine.facts
     halt = on.Halt(kind, "user code said so", "none") if kind else None
-    return on.Called(machine.facts.positions(ends) if ends else (), Totals(*counts), halt)
+    return on.Called(facts.positions(ends) if ends else (), Totals(*counts), halt, tails=facts.tails(tails))
 
 
 def _fed(_: Machine, counts: tuple[int, ...], kind: str, place: str) -> on.Event:

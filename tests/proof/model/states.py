@@ -59,12 +59,17 @@ class Turn(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """One record of an output or errors topic: `number` (from 0) of the records of its delivery."""
+    """
+    One record of an output or errors topic: `number` (from 0) of the records of its delivery.
+
+    `view` is what its step saw with its tailer, in worlds with `Setting.tailed`.
+    """
 
     step: Step
     kind: str
     number: int
     of: int
+    view: tuple[int, int] = (0, 0)
 
 
 class Lane(NamedTuple):
@@ -131,8 +136,10 @@ class Part(NamedTuple):
         base: deliveries, outputs, errors and nils before the task was moved last; `outputs` begin with that move.
         mover: incarnation of the tool that moved the task last.
         changes: the store's changelog.
-        table: messages of the table that arrived since the world began, in worlds with `Setting.tables`.
-        target: what `outbox` keeps with it: the database, in worlds with `Setting.target`.
+        table: messages of the table that arrived since the world began, in worlds with `Setting.tables`; of the tailed
+            topic, in worlds with `Setting.tailed`.
+        target: what `outbox` keeps with it: the database, in worlds with `Setting.target`. What `tailing` keeps: what
+            the first call of each step saw.
         wrong: a violation that was seen when it happened.
     """
 
@@ -233,6 +240,9 @@ class Setting:
         target: user code writes into a target, which commits the attempt too (E1).
         restores: an old backup of the target may be restored, and an operator then restores the newest state.
         feed: the messages come from a source that is no topic (G1).
+        tailed: how many messages arrive one by one in a topic that user code reads with a tailer (L1).
+        tails_itself: the tailed topic is the input.
+        fixed_views: each call of a step must see the same of it (S5).
         reorders: every second life of a worker declares its inputs in the other order (O7).
         start: see `Spec`.
         intruder: a program may write into the backing partition, with another transactional id.
@@ -266,6 +276,9 @@ class Setting:
     target: bool = False
     restores: bool = False
     feed: bool = False
+    tailed: int = 0
+    tails_itself: bool = False
+    fixed_views: bool = False
     reorders: bool = False
     start: str = "earliest"
     intruder: bool = False

@@ -16,6 +16,7 @@ from tests.proof.model.outbox import OutboxWorld, TimedOutboxWorld
 from tests.proof.model.staged import StagedWorld
 from tests.proof.model.states import Faults, Setting
 from tests.proof.model.tables import TableWorld
+from tests.proof.model.tailing import TailWorld
 from tests.proof.model.timers import TimerWorld
 from tests.proof.model.world import World
 
@@ -70,6 +71,20 @@ _WORLDS = [
         batch=1,
     ),
     Setting(name="stop", about="user code that stops its task on purpose", inputs=("os",)),
+    Setting(
+        name="join-fork",
+        about="several outputs of one pair, and a message whose partner is not there",
+        inputs=("fn", "o"),
+        pairing="join",
+    ),
+    Setting(name="alts-fork", about="several outputs of any of two inputs", inputs=("f", "o"), pairing="alts"),
+    Setting(
+        name="join-sink",
+        about="one message of each input, and no output but effects",
+        inputs=("nn", "n"),
+        pairing="join",
+        effects=True,
+    ),
     Setting(name="join", about="the k-th message of each input", inputs=("oo", "o"), pairing="join"),
     Setting(name="alts", about="any of two inputs", inputs=("o", "o"), pairing="alts"),
     Setting(name="alts-effects", about="the choice is kept", inputs=("o", "oo"), pairing="alts", effects=True),
@@ -286,6 +301,38 @@ _WORLDS = [
     ),
     Setting(name="feed", about="rows of a source, one of which fails", inputs=("oeo",), feed=True),
     Setting(name="feed-stop", about="a source that refuses behind its first rows", inputs=("?ors",), feed=True),
+    Setting(
+        name="imperative",
+        about="a tailed topic that grows, of which a step that is called again must see the same",
+        inputs=("re",),
+        tailed=2,
+        fixed_views=True,
+    ),
+    Setting(
+        name="imperative-alone",
+        about="the same in one worker, which puts off a step behind others",
+        inputs=("oro",),
+        workers=("native",),
+        tailed=2,
+        fixed_views=True,
+    ),
+    Setting(
+        name="imperative-kill",
+        about="the same, and a message that kills",
+        inputs=("oko",),
+        workers=("native",),
+        batch=3,
+        tailed=2,
+        fixed_views=True,
+    ),
+    Setting(name="imperative-free", about="a tailed topic, and views that may change", inputs=("feo",), tailed=2),
+    Setting(
+        name="imperative-itself",
+        about="a tailer on the own input",
+        inputs=("oe",),
+        tailed=2,
+        tails_itself=True,
+    ),
     Setting(name="slots", about="two Spark slots for one range", inputs=("oo",), workers=("slot", "slot")),
     Setting(name="both", about="a native worker and a Spark slot", inputs=("oo",), workers=("native", "slot")),
     replace(_STAGED, name="staged", about="a driver of Spark, its successors, and tasks of theirs that stay behind"),
@@ -323,6 +370,8 @@ def world_of(setting: Setting) -> World:
         return HandlerWorld(setting)
     if setting.tables:
         return TableWorld(setting)
+    if setting.tailed:
+        return TailWorld(setting)
     if setting.feed:
         return FeedWorld(setting)
     if setting.target:

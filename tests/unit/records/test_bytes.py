@@ -53,6 +53,8 @@ ATTEMPT = Attempt(
 )
 KEPT = replace(ATTEMPT, stores=(("counts", 104), ("seen", 90)), batch=Totals(4, 4, timers=2), careful_timers=3)
 TIMERS = replace(SNAPSHOT, stores=(("counts", 104),), totals=Totals(100, 90, 4, 6, 180, 103, 2, 1, 7), timers=True)
+FIXED = replace(SNAPSHOT, tail_ends=POSITIONS)
+FIXED_KEPT = replace(KEPT, tails=POSITIONS, tail_ends=POSITIONS[:1])
 STAGED = Staged(
     query="0f0e",
     batch=7,
@@ -91,8 +93,11 @@ PUBLISHED = Attempt(
 
 @pytest.mark.parametrize(
     "record",
-    [START, SNAPSHOT, ATTEMPT, ANNOUNCED, PUBLISHED, KEPT, TIMERS],
-    ids=["start", "snapshot", "attempt", "announced", "published", "with stores", "with timers"],
+    [START, SNAPSHOT, ATTEMPT, ANNOUNCED, PUBLISHED, KEPT, TIMERS, FIXED, FIXED_KEPT],
+    ids=[
+        *("start", "snapshot", "attempt", "announced", "published", "with stores", "with timers"),
+        *("with fixed views", "with stores and fixed views"),
+    ],
 )
 def test_a_backing_record_comes_back_as_it_was(record: Record) -> None:
     """All fields, and the class."""
@@ -104,12 +109,18 @@ def test_the_schemas_have_the_fingerprints_that_are_on_clusters() -> None:
     assert encode_record(START)[:10].hex() == "c30163a6e350ca98c5af"
     assert encode_record(KEPT)[:10].hex() == "c30197a9fbf145ffb29d"
     assert encode_record(PUBLISHED)[:10].hex() == "c301c910d76ae107f4eb"
+    assert encode_record(FIXED)[:10].hex() == "c301db3d6e281c1d9932"
+
+
+def test_a_record_that_fixes_no_views_has_the_bytes_that_older_releases_read() -> None:
+    """Where tailers stand has had its field from the first schema on."""
+    assert encode_record(replace(FIXED, tail_ends=())) == encode_record(SNAPSHOT)
 
 
 def test_the_fingerprint_is_that_of_the_avro_specification() -> None:
     """Against the specification's own example, and against the library for both schemas."""
     assert crc64(b'"int"') == 0x7275D51A3F395C8F
-    for name in ("backing", "stores", "staged"):
+    for name in ("backing", "stores", "tails", "staged"):
         canonical = fastavro.schema.to_parsing_canonical_form(load_schema(name))
         theirs = bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
         assert crc64(canonical.encode()).to_bytes(8, "little") == theirs
