@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from cues_kafka.observe.openlineage import OpenLineage
     from cues_kafka.ports import Sent
     from cues_kafka.runtime import connect, start
+    from cues_kafka.runtime.calling.imperative import Appender, Tailer
     from cues_kafka.runtime.calling.step import Received, Step
     from cues_kafka.runtime.client import Client
     from cues_kafka.runtime.primitives.messages import Messages
@@ -85,6 +86,7 @@ _LAZY = {
     "ClientTailer": "cues_kafka.runtime.primitives.tailer",
     "ClientTopic": "cues_kafka.runtime.primitives.topic",
     "ClientTransaction": "cues_kafka.runtime.primitives.transaction",
+    "Appender": "cues_kafka.runtime.calling.imperative",
     "Directory": "cues_kafka.bridges.files",
     "Files": "cues_kafka.bridges.files",
     "Iterate": "cues_kafka.bridges.iterate",
@@ -103,6 +105,7 @@ _LAZY = {
     "StoreView": "cues_kafka.runtime.store_view",
     "TableView": "cues_kafka.state.tables",
     "alts": "cues_kafka.runtime.primitives.tailer",
+    "Tailer": "cues_kafka.runtime.calling.imperative",
     "DataFile": "cues_kafka.sinks.blobs.reading",
     "connect": "cues_kafka.runtime",
     "files": "cues_kafka.sinks.blobs.reading",
@@ -115,6 +118,7 @@ __all__ = [
     "Alias",
     "Answer",
     "AnswerTooLarge",
+    "Appender",
     "Avro",
     "Blobs",
     "BrokerError",
@@ -192,6 +196,7 @@ __all__ = [
     "StoreView",
     "Table",
     "TableView",
+    "Tailer",
     "TaskElsewhere",
     "TaskStopped",
     "Timer",

@@ -455,7 +455,7 @@ def _called(task: Task, event: on.Called) -> Next:
     task = replace(task, halt=event.halt if stops else None)
     if event.batch.deliveries:
         made = _attempt(task, event.ends, event.batch, event.place)
-        made = behind(task, made, event.tails, put_off=event.halt is not None, careful=bool(made.careful_until))
+        made = behind(task, made, event.tails, put_off=event.halt is not None)
         return _transact(task, made, Doing.STOPPED if stops else Doing.READY)
     if stops:
         return _leave(task, Doing.STOPPED)
@@ -471,8 +471,7 @@ def _idle(task: Task, event: on.Idle) -> Next:
         name = f"{task.spec.name}: due up to {task.due.ends}, {task.due.steps} {_kind(task.due)}"
         raise IllegalEvent(f"{name}; idle at {event.positions}")
     task = replace(task, choice=())  # what it may still name was compacted away
-    made = _attempt(task, event.positions, Totals())
-    return _transact(task, behind(task, made, (), careful=bool(made.careful_until)), Doing.READY)
+    return _transact(task, behind(task, _attempt(task, event.positions, Totals()), ()), Doing.READY)
 
 
 def _attempt(task: Task, positions: Positions, batch: Totals, place: str = "") -> Attempt:

@@ -16,7 +16,7 @@ from cues_kafka.core.events import Halt, InputFacts
 from cues_kafka.core.records import Attempt, Record, Snapshot, Start, TargetRow
 from cues_kafka.core.recover import Decision, Delivered, Pending, Refuse
 from cues_kafka.core.spec import Spec
-from cues_kafka.core.task import Task
+from cues_kafka.core.task import Task, before
 from cues_kafka.ports import Position, Positions
 
 AnyRow = TypeVar("AnyRow", Attempt, TargetRow)
@@ -127,7 +127,7 @@ def _joined(handed_down: Positions, ends: Positions) -> Positions:
     return (*handed_down, *(p for p in ends if p.binding not in known))
 
 
-def behind(task: Task, made: AnyRow, tails: Positions, *, put_off: bool = False, careful: bool = False) -> AnyRow:
+def behind(task: Task, made: AnyRow, tails: Positions, *, put_off: bool = False) -> AnyRow:
     """
     L2, S5: the attempt with where the tailers stand behind it, and with the ends that later calls need.
 
@@ -140,13 +140,12 @@ def behind(task: Task, made: AnyRow, tails: Positions, *, put_off: bool = False,
         made: the attempt, or the row of a target that holds it.
         tails: where the tailers stand; empty: where they stood.
         put_off: a step behind the batch was called and did not end.
-        careful: whether careful mode goes on behind it (Q2).
     """
     if not task.spec.tailers:
         return made
     assert task.record
-    batch = made.batch
-    kept = put_off or careful or 0 < batch.taken == batch.timers
+    reached = made.positions if isinstance(made, Attempt) else made.ends
+    kept = put_off or before(reached, task.careful_until) or 0 < made.batch.taken == made.batch.timers
     return replace(made, tails=tails or task.record.tails, tail_ends=task.tail_ends if kept else ())
 
 

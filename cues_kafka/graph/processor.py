@@ -153,8 +153,8 @@ class Processor(BoundFunction):
         state: stores by name.
         tables: topics that the function looks up by key, by name; in `inputs=`, too, they may stand.
         opts: plain values by name.
-        tailers: topics that the function reads at will, by binding; refused at the start by this release.
-        appenders: topics that the function writes at will, by binding; refused at the start by this release.
+        tailers: topics that the function reads at will, by the name of a `Tailer`; any topic, an input too.
+        appenders: topics that the function writes at will, by the name of an `Appender`.
         effects: whether the function does something outside of Kafka; a sink always counts as one. Or what it acts on,
             by name, such as a database.
         batch: whether the function gets lists.
@@ -240,7 +240,7 @@ class Processor(BoundFunction):
     def kind(self) -> str:
         """The kind's name: pipe, fork, join-sink and so on."""
         name = KINDS[self.input_shape, self.output_shape]
-        return f"imperative {name}" if self.tailers or self.appenders else name
+        return f"imperative {name}" if self.imperative else name
 
     @property
     def may_miss_bindings(self) -> bool:
@@ -266,6 +266,11 @@ class Processor(BoundFunction):
     def timers(self) -> tuple[str, Timers] | None:
         """Its timers with their name in `state=`; None: it has none."""
         return next(((name, one) for name, one in self.state.items() if isinstance(one, Timers)), None)
+
+    @property
+    def imperative(self) -> bool:
+        """Whether its function reads or writes topics by itself."""
+        return bool(self.tailers or self.appenders)
 
     @property
     def has_effects(self) -> bool:
@@ -437,6 +442,7 @@ def _check_settings(processor: Processor, label: str) -> None:
             f"{label}: a Handler with batch=True: where one message fails, its steps are called again one by one. Have "
             "the function take one message."
         )
+    _check_imperative(processor, label)
     _check_policies(processor, label)
     if processor.quarantine_after is not None:
         check_count(processor.quarantine_after, f"{label}: quarantine_after")
@@ -529,6 +535,28 @@ def _check_timers(processor: Processor, label: str) -> None:
         raise GraphError(f"{label}: Timers with a Handler: only stores are taken back where a timer fails. Use Store.")
 
 
+def _check_imperative(processor: Processor, label: str) -> None:
+    """Refuse what does not go with moves and appends that belong to one step (L1)."""
+    if not processor.imperative:
+        return
+    which = "tailers" if processor.tailers else "appenders"
+    if processor.batch:
+        raise GraphError(
+            f"{label}: {which}= with batch=True: which step of a list has moved or appended is not known. Have the "
+            "function take one message: drop batch=True."
+        )
+    if processor.concurrency > 1:
+        raise GraphError(
+            f"{label}: {which}= with concurrency={processor.concurrency}: steps that run side by side would share one "
+            "place. Drop concurrency=, and add partitions."
+        )
+    if any(isinstance(store, Handler) for store in processor.state.values()):
+        raise GraphError(
+            f"{label}: {which}= with a Handler: where a step fails, those before it are called again for the handler, "
+            "and would move and append again. Use Store."
+        )
+
+
 def _check_start(processor: Processor, label: str) -> None:
     if not isinstance(processor.start, str) and processor.input_shape != "single":
         raise GraphError(
@@ -565,7 +593,6 @@ def _check_topics_once(processor: Processor, label: str) -> None:
         {
             processor.inputs_word: processor.inputs,
             "tables": [(name, table.topic) for name, table in processor.tables.items()],
-            "tailers": processor.tailers.items(),
         },
         {"outputs": processor.outputs, "appenders": processor.appenders.items()},
     ):

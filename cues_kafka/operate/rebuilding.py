@@ -75,6 +75,9 @@ def obstacle(processor: Processor, *, pure: bool) -> str | None:
     if processor.tables:
         topics = ", ".join(map(repr, processor.tables))
         return f"{name!r} looks things up in {topics}, which may have changed since. {FRESH}"
+    if processor.tailers:
+        topics = ", ".join(map(repr, processor.tailers))
+        return f"{name!r} reads {topics} by itself, and what it saw there is not kept. {FRESH}"
     if processor.input_shape == "join":
         return f"{name!r} is a join, which pairs messages from the beginning of its inputs. {FRESH}"
     if processor.target:

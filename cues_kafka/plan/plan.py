@@ -264,6 +264,7 @@ def _processor_plan(
         changelogs=tuple((store, changelog_topic(graph.name, name, store)) for store in processor.state),
         journal=journal_topic(graph.name, name) if processor.journaled else None,
         tables=tuple((table, one.topic) for table, one in processor.tables.items()),
+        tailers=tuple(processor.tailers.items()),
         partitions=sizes[processor.lead],
         backing_partitions=sizes[processor.lead] if known is None else known.partitions,
         fingerprint=_fingerprint(processor, facts),

@@ -58,6 +58,7 @@ class ProcessorPlan(PartPlan):
         changelogs: (store, topic) of each store.
         journal: the topic of the answers to its calls (E4), or None.
         tables: (name, topic) of each table.
+        tailers: (name, topic) of each tailer; appenders are among the outputs.
         partitions: partitions of its inputs, so its number of tasks; None: not known offline.
         backing_partitions: partitions that the backing topic has, or will have when it is created.
         fingerprint: the plan fingerprint (O7); None where the topics' ids are not known yet.
@@ -73,6 +74,7 @@ class ProcessorPlan(PartPlan):
     changelogs: Pairs
     journal: str | None
     tables: Pairs
+    tailers: Pairs
     partitions: int | None
     backing_partitions: int | None
     fingerprint: bytes | None

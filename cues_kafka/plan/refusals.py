@@ -40,6 +40,7 @@ def refusals_of(
         yield from _too_wide_backing(one, facts)
         yield from _split_stores(graph.processors[one.name], one, facts)
         yield from _split_rows(graph.processors[one.name], one, facts)
+        yield from _compacted_tailers(graph.processors[one.name], facts)
     for frame in frames:
         yield from _wrong_cleanup_policy((frame.backing,), facts)
     if graph.cuts is not None:
@@ -128,6 +129,20 @@ def _compacted_join(processor: Processor, compacted: Iterable[str]) -> Iterator[
             "inputs. Compaction removes messages, so wrong ones would be paired without an error. Read a topic that "
             "keeps every message: let its writer send to a second topic with cleanup.policy=delete."
         )
+
+
+def _compacted_tailers(processor: Processor, facts: ClusterFacts) -> Iterator[str]:
+    """S5 cannot hold: of a compacted topic an older view cannot be read again."""
+    for name, topic in processor.tailers.items() if processor.has_effects else ():
+        known = facts.topics.get(topic)
+        if known is not None and "compact" in known.config.get("cleanup.policy", ""):
+            why = "effects=" if processor.effects else "no outputs, so it counts as a sink"
+            yield (
+                f"{processor.name} has {why}, and its tailer {name!r} reads {topic!r}, which is compacted: a retry "
+                "might see other messages than the call before it did, and repeat its effect in another way. Make "
+                f"{topic!r} an input and keep what is needed in a Store, or look it up as a Table in a processor "
+                "without effects."
+            )
 
 
 def _wrong_cleanup_policy(topics: Iterable[str], facts: ClusterFacts) -> Iterator[str]:

@@ -87,6 +87,8 @@ def _wires(one: PartPlan) -> str:
     if isinstance(one, ProcessorPlan):
         if one.tables:
             wires += f"; tables: {_bound(one.tables)}"
+        if one.tailers:
+            wires += f"; tailers: {_bound(one.tailers)}"
         if one.changelogs:
             wires += f"; state: {', '.join(name for name, _ in one.changelogs)}"
     return f"{wires}; errors: {one.errors}" if one.errors else wires
@@ -112,6 +114,7 @@ def _names(one: ProcessorPlan | FramePlan | FeedPlan) -> Iterator[tuple[str, str
         if one.journal:
             yield "journal", one.journal
         yield from ((f"table {name}", topic) for name, topic in one.tables)
+        yield from ((f"tailer {name}", topic) for name, topic in one.tailers)
         if (own := one.commit) is not None:
             yield "commits after", f"{own.max_messages:,} messages, {own.max_bytes:,} bytes or {own.max_seconds:g} s"
         if one.fingerprint:
@@ -157,6 +160,7 @@ def processor_data(one: ProcessorPlan) -> dict[str, Any]:
         "changelogs": dict(one.changelogs),
         "journal": one.journal,
         "tables": dict(one.tables),
+        "tailers": dict(one.tailers),
         "fingerprint": None if one.fingerprint is None else one.fingerprint.hex(),
         "unchecked": list(one.unchecked),
         "commit": None if one.commit is None else asdict(one.commit),

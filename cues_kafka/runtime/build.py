@@ -27,12 +27,14 @@ from cues_kafka.graph.sink import is_sink
 from cues_kafka.graph.timers import Timers
 from cues_kafka.graph.topic import Topic
 from cues_kafka.plan.refusals import LEAST_BYTES
-from cues_kafka.ports import ClusterFacts, TopicFacts, WireMessage, headers_of
+from cues_kafka.ports import UNREADABLE, ClusterFacts, TopicFacts, WireMessage, headers_of
 from cues_kafka.runtime.calling.batch import CallContext
 from cues_kafka.runtime.calling.caller import Caller, Decoder
 from cues_kafka.runtime.calling.carried import carried_by
-from cues_kafka.runtime.calling.failures import Outage
+from cues_kafka.runtime.calling.imperative import Hands, TailerSpec
+from cues_kafka.runtime.calling.outage import Outage
 from cues_kafka.runtime.calling.outputs import OVERHEAD_BYTES, Output, Returned, Target, key_field
+from cues_kafka.runtime.calling.step import Received, unreadable
 from cues_kafka.runtime.file_schemas import with_schemas
 from cues_kafka.runtime.task.following import Tables
 from cues_kafka.sinks.blobs.marker import KnownStore
@@ -82,6 +84,14 @@ def caller_of(
         binding: target_of(graph.topic(topic), facts.topics[topic], binding, client_bytes, cluster)
         for binding, topic in processor.outputs
     }
+    appenders = {
+        binding: target_of(graph.topic(topic), facts.topics[topic], binding, client_bytes, cluster)
+        for binding, topic in processor.appenders.items()
+    }
+    tailers = [
+        TailerSpec(binding, topic, _received(graph.topic(topic), MadeFor(topic, cluster)))
+        for binding, topic in processor.tailers.items()
+    ]
     errors = graph.errors_of(processor)
     places: Mapping[str, Mapping[str, Any]] = {"opts": processor.opts, "system": system}
     asked = {**(processor.timer_call.context if processor.timer_call else {}), **processor.call.context}
@@ -122,7 +132,10 @@ def caller_of(
         handlers = Handlers(declared, given, stores, monotonic) if declared and stores else None
         journal = Journal(kept, spec.partition, journal_bytes) if kept else None
         made = Calls(calls, shared, journal) if shared else None
-        return CallContext(given, stores, stores, tables, handlers, timed, target, placed, made)
+        hands = Hands(tailers, appenders, spec.partition) if tailers or appenders else None
+        if hands is not None:
+            given |= {name: one for name, one in hands.values.items() if name in processor.call.context}
+        return CallContext(given, stores, stores, tables, handlers, timed, target, placed, made, hands)
 
     def release() -> None:
         for one in (tables, shared):
@@ -228,6 +241,23 @@ def decoder(settings: Topic, made_for: MadeFor, *, nulls: bool = False) -> Decod
         )
 
     return Decoder(read, getattr(codec, "id_header", None), key, settings.value, marks)
+
+
+def _received(settings: Topic, made_for: MadeFor) -> Callable[[WireMessage], Received]:
+    """
+    Makes what a tailer gives of a message.
+
+    It is decoded in the user's function, so the outages of a registry must be told from what that raises.
+    """
+    found = decoder(settings, made_for, nulls=True)
+    read = _outages_told(settings.value, found.read)
+
+    def received(message: WireMessage) -> Received:
+        if headers_of(message) is UNREADABLE:
+            raise unreadable(message)
+        return Received(message, read(message), found.key, found.marks)
+
+    return received
 
 
 def _key_decoder(declared: CodecSpec, made_for: MadeFor) -> Callable[[WireMessage], Any]:

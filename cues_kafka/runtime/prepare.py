@@ -234,7 +234,6 @@ def not_in_this_release(processor: Processor, graph: Graph, cluster: Any = None)
         GraphError: the class of `Json(cls)` of one of its topics has a field that cannot travel.
     """
     missing = [
-        (bool(processor.tailers or processor.appenders), "tailers= and appenders="),
         (graph.strategy_of(processor) != "exactly-once", f"strategy={graph.strategy_of(processor)!r}"),
     ]
     for present, what in missing:

@@ -76,6 +76,8 @@ def spec_of(graph: Graph, planned: Plan, processor: Processor, width: int, ident
             strategy=graph.strategy_of(processor),
             quarantine_after=processor.quarantine_after,
             stores=tuple((name, changelog_topic(graph.name, processor.name, name)) for name in processor.state),
+            tailers=tuple(Input(*pair) for pair in processor.tailers.items()),
+            fixed_views=bool(processor.tailers) and (processor.has_effects or processor.retry is not None),
             timers=processor.timers is not None,
             target=processor.target is not None,
             compacted=processor.input_shape == "single" and bool(planned[processor.name].compacted),

@@ -46,6 +46,8 @@ def obstacle(processor: Processor, pure: Container[str]) -> str | None:
     timed = processor.timer_call.context if processor.timer_call else {}
     if "system" in (*processor.call.context.values(), *timed.values()):
         return "its function takes values of system=, which verify does not open"
+    if processor.tailers:
+        return f"it reads {', '.join(map(repr, processor.tailers))} by itself, and what it saw there is not kept"
     if processor.input_shape == "alts":
         return "it takes its inputs in turns, and the order is not kept"
     if processor.batch:

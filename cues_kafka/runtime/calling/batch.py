@@ -14,6 +14,7 @@ from cues_kafka.core.records import Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.ports import BatchReport, Coordinates, Positions, Sink, TransactionalSink, WireMessage
 from cues_kafka.runtime.calling.fired import Fired
+from cues_kafka.runtime.calling.imperative import Hands
 from cues_kafka.runtime.calling.outbox import Outbox
 from cues_kafka.runtime.calling.outputs import Now
 from cues_kafka.runtime.task.following import Tables
@@ -40,6 +41,7 @@ class CallContext:
         target: commits what the calls write outside of Kafka with the attempt (E1); None: nothing does.
         placed: told which messages the function is called with, before each call; None: nothing asks for it.
         calls: what the function calls by `effects=` and knows its step (E4); None: nothing.
+        hands: the task's tailers and appenders (L1); None: it has none.
     """
 
     values: Mapping[str, Any]
@@ -51,6 +53,7 @@ class CallContext:
     target: TransactionalSink | None = None
     placed: Callable[[Sequence[Coordinates]], None] | None = None
     calls: Calls | None = None
+    hands: Hands | None = None
 
 
 class Mark(NamedTuple):
@@ -91,6 +94,7 @@ class Batch:
             the handlers.
         tentative: whether the first failure ends the run, because all of its steps are called again one by one (E1).
         spoiled: whether the step behind its last one raised, and so left its traces in the handlers.
+        tails: where the tailers stood when it was closed (L2).
         most: how many steps it may have before a timer that is due must wait for the next batch (F3).
         until_s: when timers that are due must wait for the next batch, by `now`.
         most_bytes: with how many bytes they must wait, too.
@@ -129,6 +133,7 @@ class Batch:
     steps: list[Any] = field(default_factory=list)
     retrying: Retrying | None = None
     ends: Positions = ()
+    tails: Positions = ()
     now: Callable[[], float] = time.monotonic
     today: Now = field(default_factory=lambda: Now(time.time))
     notes: list[dict[str, Any]] = field(default_factory=list)

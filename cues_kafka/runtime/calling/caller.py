@@ -29,9 +29,10 @@ from cues_kafka.ports import UNREADABLE, Coordinates, Sink, TransactionalSink, W
 from cues_kafka.runtime.calling.batch import Batch, CallContext, Mark, Retrying, Taken
 from cues_kafka.runtime.calling.carried import NOTHING, Carried, Shown
 from cues_kafka.runtime.calling.coroutines import Coroutines, Ended
-from cues_kafka.runtime.calling.failures import UNDECODED, Failure, Outage, end_frames, error_message, note, place, show
+from cues_kafka.runtime.calling.failures import UNDECODED, Failure, end_frames, error_message, note, place, show
 from cues_kafka.runtime.calling.fired import Fired
 from cues_kafka.runtime.calling.metadata import Marks
+from cues_kafka.runtime.calling.outage import Outage
 from cues_kafka.runtime.calling.outputs import (
     HEADER_BYTES,
     OVERHEAD_BYTES,
@@ -123,13 +124,15 @@ class Caller:
         self._fire = (
             None if timed is None else Returned(processor.output_shape, returned.targets, generator=timed.is_generator)
         )
-        self._side_by_side = not (processor.batch or processor.state or processor.target)
+        by_itself = processor.imperative
+        self._side_by_side = not (processor.batch or processor.state or processor.target or by_itself)
         self._coming: Iterator[Any] | None = None
         self._simple = processor.input_shape == "single" and not (
             processor.batch
             or processor.filter is not None
             or processor.placed
             or processor.calls
+            or by_itself
             or call.wants_step
             or call.rest
             or call.is_async
@@ -201,10 +204,11 @@ class Caller:
         """
         E1: call for the chunk in one go; where a step fails, take all of it back, and call step by step.
 
-        A savepoint for each step would cost two round trips for each message. Stores cannot take back several steps, so
-        with them each step has its own.
+        A savepoint for each step would cost two round trips for each message. Stores and tailers cannot take back
+        several steps, so with them each step has its own.
         """
-        if retrying is None and batch.context.stores is None and len(steps) > 1:
+        context = batch.context
+        if retrying is None and context.stores is None and context.hands is None and len(steps) > 1:
             before = batch.mark()
             target.mark()
             batch.tentative = True
@@ -419,6 +423,8 @@ class Caller:
     def _one(self, taken: Taken, batch: Batch, retrying: Retrying | None) -> bool:
         """Decode, filter, call and read the result of one step; False: it did not end."""
         failure = Failure(taken, batch, retrying)
+        if (hands := batch.context.hands) is not None:
+            hands.begin_step(taken[0][1].key())
         try:
             received = self._decode(taken, failure)
             failure.kind = "raised"
@@ -508,6 +514,8 @@ class Caller:
         failure.kind = "raised" if self.processor.call.is_generator else "output"
         payloads = self._returned.read(result, taken[0][1].key())
         failure.kind = "output"
+        if (hands := batch.context.hands) is not None:
+            payloads = hands.end_step(payloads)
         if payloads:
             self._add(taken, batch, payloads)
             batch.outputs += 1
@@ -581,7 +589,7 @@ class Caller:
         """End the step as one error message, True; or halt the batch before it, False."""
         context, called = failure.batch.context, failure.kind not in UNDECODED
         _check_calls(failure)
-        if called and (context.target is not None or context.stores is not None):
+        if called and (context.target is not None or context.stores is not None or context.hands is not None):
             self._end_frames(error)
         if context.target is not None and called:
             if why := context.target.outage(error):
@@ -591,6 +599,9 @@ class Caller:
             context.target.back()
         if context.stores is not None and called:
             context.stores.undo_step()
+        if context.hands is not None and called:
+            context.hands.undo_step()
+            context.hands.check()
         if self._became_error(error, failure):
             return True
         failure.batch.about = note(failure, error, self.coordinates(failure.taken, failure.batch))

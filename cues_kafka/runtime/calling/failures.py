@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from cues_kafka.core.hashing import delivery_hash
-from cues_kafka.errors import RetriableError, context_of
+from cues_kafka.errors import context_of
 from cues_kafka.graph.error_message import ErrorCause, ErrorMessage
 from cues_kafka.ports import Coordinates, WireMessage
 from cues_kafka.runtime.calling.carried import Shown
@@ -36,10 +36,6 @@ MOST_FRAMES = 10
 
 MOST_TEXT = 500
 """Characters of an exception's text in a log line. The error message has more of it."""
-
-
-class Outage(RetriableError):
-    """What a codec needs does not answer, or lacks what was declared: not the message's fault, wherever it comes up."""
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from cues_kafka.core.records import Choice
 from cues_kafka.core.turns import drop, shares
 from cues_kafka.ports import Fetched, Position, Positions, WireMessage
+from cues_kafka.runtime.calling.imperative import Stands
 
 Step: TypeAlias = Any
 """single: a message. join: a tuple of messages in order of binding. alts: (index of the binding, message)."""
@@ -122,10 +123,12 @@ class Buffer:
 
     Attributes:
         pairing: `single`, `join` or `alts`.
+        standing: where the task's tailers stand behind what was taken (L2); None: it is not set yet.
     """
 
     def __init__(self, pairing: str, positions: Positions) -> None:
         self.pairing = pairing
+        self.standing: Stands | None = None
         self._queues = [_Queue(position) for position in positions]
         self._by_topic = {queue.position.topic: queue for queue in self._queues}
         self._turn = 0  # of alts: the queue that the next cut begins with

@@ -21,16 +21,8 @@ from cues_kafka.observe.log import LINES
 from cues_kafka.ports import Headers
 from cues_kafka.runtime.calling.batch import Batch
 from cues_kafka.runtime.calling.carried import Carried
-from cues_kafka.runtime.calling.failures import (
-    MOST_TEXT,
-    Outage,
-    causes_of,
-    location,
-    merged_context,
-    show,
-    text_of,
-    trace,
-)
+from cues_kafka.runtime.calling.failures import MOST_TEXT, causes_of, location, merged_context, show, text_of, trace
+from cues_kafka.runtime.calling.outage import Outage
 from cues_kafka.runtime.calling.outputs import OVERHEAD_BYTES, Now, Origin, Target, payload, record
 
 ROOM = b"9" * 40

@@ -650,9 +650,11 @@ class ProcessorWorker(Worker):
         self._unowned = found
 
     def _compare_topic_ids(self) -> None:
-        """R6, R4b: a topic that was recreated must not be read or written on as if it were the old one."""
+        """R6, R4b, L2: a topic that was recreated must not be read or written on as if it were the old one."""
         try:
             facts = self._inlet.facts([i.topic for i in self.first.inputs]).topics
+            tailed = [i.topic for i in self.first.tailers]
+            facts = {**(self._broker.facts(tailed).topics if tailed else {}), **facts}
             kept = [topic for _, topic in self.first.stores]
             changelogs = self._broker.facts(kept).topics if kept else {}
         except BrokerError as error:
@@ -663,7 +665,8 @@ class ProcessorWorker(Worker):
             )
             return
         for lane in list(self.lanes.values()):
-            for position in lane.task.positions:
+            record = lane.task.record
+            for position in (*lane.task.positions, *(record.tails if record else ())):
                 found = facts.get(position.topic)
                 if found is None or found.topic_id != position.topic_id:
                     self._submit(lane, lane.fail(f"topic {position.topic!r} was deleted or recreated"))

@@ -114,7 +114,7 @@ def _native_only(processor: Processor) -> str:
         (bool(processor.tables), "tables= live in a native worker"),
         (processor.target is not None, "a database or store of effects= is written by native workers"),
         (bool(processor.calls), "calls of effects= are made by native workers"),
-        (bool(processor.tailers or processor.appenders), "tailers= and appenders= live in a native worker"),
+        (processor.imperative, "tailers= and appenders= live in a native worker"),
     ):
         if present:
             return what

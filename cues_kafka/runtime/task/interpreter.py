@@ -17,7 +17,7 @@ from cues_kafka.core import events as on
 from cues_kafka.core.machine import handle
 from cues_kafka.core.moves import MOVED
 from cues_kafka.core.records import KEY, Attempt, Record
-from cues_kafka.core.spec import Spec
+from cues_kafka.core.spec import Input, Spec
 from cues_kafka.core.task import Doing, Task
 from cues_kafka.errors import BrokerError, CodecError, ConfigError, FatalError, RetriableError
 from cues_kafka.observe.log import get_logger
@@ -250,15 +250,21 @@ class Interpreter:
         spec, inlet = self.task.spec, self._world.inlet or self._world.broker
         if not spec.inputs:
             return on.InputsFetched({}, self._world.clock.monotonic())
-        facts = inlet.facts([i.topic for i in spec.inputs]).topics
+        found = self._facts_of(inlet, spec.inputs)
+        tails = self._facts_of(self._world.broker, spec.tailers) if spec.tailers else {}
+        return on.InputsFetched(found, self._world.clock.monotonic(), tails)
+
+    def _facts_of(self, inlet: Inlet, bindings: Sequence[Input]) -> dict[str, on.InputFacts]:
+        """Ask about the partition of each binding; those whose topic does not have it are left out."""
+        partition = self.task.spec.partition
+        facts = inlet.facts(list(dict.fromkeys(i.topic for i in bindings))).topics
         places = {
-            binding: place
-            for binding, place in self._places().items()
-            if place.topic in facts and spec.partition < facts[place.topic].partitions
+            i.binding: TopicPartition(i.topic, partition)
+            for i in bindings
+            if i.topic in facts and partition < facts[i.topic].partitions
         }
-        marks = inlet.watermarks(list(places.values()))
-        inputs = {b: on.InputFacts(facts[place.topic].topic_id, *marks[place]) for b, place in places.items()}
-        return on.InputsFetched(inputs, self._world.clock.monotonic())
+        marks = inlet.watermarks(list(dict.fromkeys(places.values())))
+        return {b: on.InputFacts(facts[place.topic].topic_id, *marks[place]) for b, place in places.items()}
 
     def _ask_target(self, effect: do.AskTarget) -> on.Event:
         """Its records are made when they are produced: their provenance names the attempt that commits them."""

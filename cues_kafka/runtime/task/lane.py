@@ -15,6 +15,7 @@ from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
 from cues_kafka.core.records import Attempt
 from cues_kafka.core.spec import Spec
+from cues_kafka.core.tails import behind
 from cues_kafka.core.task import Doing, Task
 from cues_kafka.core.writing import owner_of, row_of
 from cues_kafka.errors import RetriableError
@@ -24,6 +25,7 @@ from cues_kafka.ports import Broker, Clock, GroupMetadata, Inlet, Observer, Posi
 from cues_kafka.records.held import held_of
 from cues_kafka.runtime.calling.batch import Batch, Retrying
 from cues_kafka.runtime.calling.caller import Caller
+from cues_kafka.runtime.calling.imperative import Stands, ends_of
 from cues_kafka.runtime.calling.outputs import Now
 from cues_kafka.runtime.calling.pairing import Buffer, Cut, OutOfOrder
 from cues_kafka.runtime.task import handling
@@ -138,6 +140,8 @@ class Lane:
             target=self._context.target,
         )
         self.interpreter = Interpreter(spec, world)
+        if (hands := self._context.hands) is not None:
+            hands.connect(broker, clock, spec.group, lambda: self.interpreter.gate.closed)
 
     # What others see.
 
@@ -239,6 +243,8 @@ class Lane:
         """Void everything that was fetched and called, and point the reader: positions come from recoveries (R6)."""
         with self._lock:
             self.buffer = self._new_buffer(positions)
+            if self._context.hands is not None:
+                self.buffer.standing = Stands(self.task.record.tails if self.task.record else ())
             self._batch = self._cut = self._retrying = None
             self._limit = min(FIRST_BATCH, self._policy.max_messages) if self.task.first else self._policy.max_messages
         self._discard_effects()
@@ -514,6 +520,8 @@ class Lane:
             self._context.target.close()
         if self._context.tables is not None:
             self._context.tables.leave(self.spec.partition)
+        if self._context.hands is not None:
+            self._context.hands.close()
 
     def give_up(self) -> None:
         """Have other tasks no longer wait for user code of this lost task that does not return (Q2a)."""
@@ -561,14 +569,20 @@ class Lane:
             if not cut.steps:
                 return on.Idle(due.ends)
         else:
-            cut = self._next_cut(task, buffer, 1 if task.careful else self._worth_announcing())
+            cut = self._next_cut(task, buffer, 1 if task.step_by_step else self._worth_announcing())
         if not cut.steps:
             return self._idled(task, buffer, self._clock.monotonic())
         with self._lock:
             if self.buffer is not buffer:
                 return None
             self._cut = cut
-        return on.Polled(cut.ends, len(cut.steps), cut.choice)
+        return on.Polled(cut.ends, len(cut.steps), cut.choice, tail_ends=self._tail_ends(task))
+
+    def _tail_ends(self, task: Task) -> Positions:
+        """S5: the ends that a snapshot holds, but for those that are handed down."""
+        if not (self.spec.fixed_views and task.record) or len(task.tail_ends) == len(self.spec.tailers):
+            return ()
+        return ends_of(self._broker, task.record.tails, self.spec.partition)
 
     def _announce_timers(self, task: Task, buffer: Buffer, timers: Scheduled) -> on.Event | None:
         """F3: due timers come next, and no message. Those that are announced already fire again, all of them."""
@@ -716,8 +730,11 @@ class Lane:
             handling.begin(batch)
         return batch
 
-    def _call(self, steps: list[Any], batch: Batch, buffer: Buffer) -> int:
+    def _call(self, steps: list[Any], batch: Batch, buffer: Buffer, tail_ends: Positions = ()) -> int:
         """Call user code for one chunk; gives how many of its steps ended."""
+        if (hands := self._context.hands) is not None:
+            assert buffer.standing
+            hands.follow(buffer.standing, tail_ends)
         began, before = self._clock.monotonic(), batch.deliveries
         retrying, self._retrying = self._retrying, None
         self.interpreter.point("before", "Call")
@@ -757,6 +774,10 @@ class Lane:
     def _close(self, batch: Batch) -> on.Event | None:
         """Make the event that commits an open batch."""
         halt, sink = batch.halt, self._context.sink
+        if self._context.hands is not None:
+            assert self._worked_on
+            assert self._worked_on.standing
+            batch.tails = self._worked_on.standing.positions
         self._closed = batch
         if sink is not None and batch.deliveries:
             if self.buffer is not self._worked_on or self.interpreter.gate.closed:
@@ -770,7 +791,7 @@ class Lane:
             return None
         if halt and halt.kind == "retry" and not batch.deliveries:
             return None if self.task.state is Doing.READY else on.Called((), batch.totals, halt)
-        return on.Called(batch.ends, batch.totals, halt)
+        return on.Called(batch.ends, batch.totals, halt, tails=batch.tails)
 
     def _committed(self, target: TransactionalSink, batch: Batch) -> bool:
         """E1: commit what the steps wrote, with their outcomes. Kafka's transaction comes behind; False: it is void."""
@@ -781,7 +802,9 @@ class Lane:
             return False
         assert self._begun  # a recovery may be under way by now, and the task have no record
         self.interpreter.point("before", COMMIT_TARGET)
-        target.commit(held_of(row_of(self._begun, batch.ends, batch.totals)), batch.records)
+        row = row_of(self._begun, batch.ends, batch.totals)
+        row = behind(self._begun, row, batch.tails, put_off=batch.halt is not None)
+        target.commit(held_of(row), batch.records)
         self.interpreter.point("after", COMMIT_TARGET)
         return True
 
@@ -799,7 +822,8 @@ class Lane:
         steps, done = cut.steps, 0
         deadline = self._clock.monotonic() + self._policy.max_seconds
         while done < len(steps) and not (batch.halt or batch.closed or self.interpreter.gate.closed):
-            done += self._call(steps[done : done + self._chunk_size(len(steps))], batch, buffer)
+            chunk = steps[done : done + self._chunk_size(len(steps))]
+            done += self._call(chunk, batch, buffer, call.tail_ends)
             if batch.size >= self._policy.max_bytes or self._clock.monotonic() >= deadline:
                 break  # what was called is committed; the rest comes with the next batch
         batch.ends = cut.ends if done == len(steps) else buffer.ends_before(steps[done:])

@@ -56,11 +56,21 @@ def _fresh_ends_at_a_retry() -> Patch:
     return core, "announced", announced
 
 
-def _behind(**wrong: bool) -> Patch:
-    """S5: an attempt does not hand the ends down in one of the cases in which it must."""
+def _not_put_off() -> Patch:
+    """S5: an attempt does not hand the ends down to a step that was put off."""
 
-    def behind(task: Task, made: Any, stand: Any, **given: bool) -> Any:
-        return tails.behind(task, made, stand, **(given | wrong))
+    def behind(task: Task, made: Any, stand: Any, *, put_off: bool = False) -> Any:
+        del put_off
+        return tails.behind(task, made, stand)
+
+    return core, "behind", behind
+
+
+def _not_in_careful_mode() -> Patch:
+    """S5: an attempt does not hand the ends down to the next step of careful mode."""
+
+    def behind(task: Task, made: Any, stand: Any, *, put_off: bool = False) -> Any:
+        return tails.behind(replace(task, careful_until=()), made, stand, put_off=put_off)
 
     return core, "behind", behind
 
@@ -126,8 +136,8 @@ TAILS: Final = [
     Mutant("a batch with fixed views has no snapshot", "imperative-alone", NOTHING, (_only_first(),)),
     Mutant("the first call sees what came behind its snapshot", "imperative-alone", NET, (_first_call_unbounded(),)),
     Mutant("a retry sees what came since its first call", "imperative-kill", CRASH, (_fresh_ends_at_a_retry(),)),
-    Mutant("a step that was put off sees what came since", "imperative-alone", NET, (_behind(put_off=False),)),
-    Mutant("in careful mode the next step sees what came since", "imperative-kill", CRASHES, (_behind(careful=False),)),
+    Mutant("a step that was put off sees what came since", "imperative-alone", NET, (_not_put_off(),)),
+    Mutant("in careful mode the next step sees what came since", "imperative-kill", CRASHES, (_not_in_careful_mode(),)),
     Mutant("an attempt does not say where tailers stand", "imperative-free", NOTHING, (_where_it_stood(),)),
     Mutant("a snapshot forgets where tailers stand", "imperative-free", CRASH, (_forgotten_by_snapshots(),)),
     Mutant("tailers stand among the group's offsets", "imperative-itself", NOTHING, (_among_the_offsets(),)),

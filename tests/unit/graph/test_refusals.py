@@ -161,6 +161,12 @@ def slashed(a: Any, b: Any, /) -> Any: ...
 def untaken(message: Any, store: Any) -> Any: ...
 
 
+def tailing(message: Any, old: Any) -> Any: ...
+
+
+async def appending(message: Any, kept: Any) -> Any: ...
+
+
 def returns_int(message: Any) -> int:
     return 1
 
@@ -291,7 +297,14 @@ WRONG = [
     Wrong("empty outputs", pipe(outputs={}), ("empty", "drop outputs= (a sink)")),
     Wrong("one topic under two inputs", lambda: Processor(two, inputs={"a": "t", "b": "t"}), ("'t'", "Keep one")),
     Wrong("one topic under two outputs", pipe(outputs={"a": "t", "b": "t"}), ("two bindings", "Keep one")),
-    Wrong("input and tailer of one topic", pipe(tailers={"old": "orders"}), ("'orders'", "tailers='old'")),
+    Wrong(
+        "batches with tailers", pipe(fn=tailing, tailers={"old": "t"}, batch=True), ("which step", "drop batch=True")
+    ),
+    Wrong(
+        "side by side with appenders",
+        pipe(fn=appending, appenders={"kept": "t"}, concurrency=2),
+        ("share one place", "Drop concurrency="),
+    ),
     Wrong("output to a backing topic", pipe(outputs="shop.check.backing"), ("only the framework", "another topic")),
     Wrong("errors to a replay topic", pipe(errors="shop.check.replay"), ("only the framework",)),
     Wrong("source on a changelog", lambda: Source("a.b.c.changelog"), ("only the framework",)),

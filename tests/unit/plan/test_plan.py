@@ -653,6 +653,7 @@ def test_a_plan_is_plain_data_with_stable_keys() -> None:
         "changelogs": {},
         "journal": None,
         "tables": {},
+        "tailers": {},
         "fingerprint": (plan(PIPE, facts(orders=2))["check"].fingerprint or b"").hex(),
         "commit": None,
         "unchecked": [],
