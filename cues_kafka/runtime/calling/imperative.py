@@ -27,6 +27,9 @@ AT_ONCE: Final = 500
 
 OUTSIDE: Final = "a tailer or appender is valid during the call that it was passed to, and on its thread"
 
+REST_S: Final = 1.0
+"""After this time without a read, a tailer at the end of its log asks the broker for nothing more."""
+
 RECENT_S: Final = 0.05
 """For how long within a batch the end of the log is taken for the present one."""
 
@@ -134,8 +137,8 @@ class Line:
     """
     One partition, read at any offset, by a consumer of its own.
 
-    It is opened at the first read, and paused at the end of the log, where it would ask the broker all the time. One
-    thread at a time uses it; `close` may come from any.
+    It is opened at the first read. At the end of the log it asks the broker every few milliseconds, so that it hears of
+    the end as soon; a line that is not used for a while rests. One thread at a time uses it; `close` may come from any.
     """
 
     def __init__(self, place: TopicPartition, broker: Broker, clock: Clock, group: str) -> None:
@@ -144,7 +147,8 @@ class Line:
         self._reader: Reader | None = None
         self._ahead: deque[WireMessage] = deque()
         self._from = self._reach = 0  # what was brought of these offsets, and is not in `_ahead`, is not there
-        self._paused = self._closed = False
+        self._pointed = self._closed = False
+        self._used_s = 0.0
         self._marks: Watermarks | None = None
         self._asked_s = 0.0
 
@@ -175,7 +179,7 @@ class Line:
             try:
                 while self._ahead and self._ahead[0].offset() < offset:
                     self._ahead.popleft()
-                pointed = self._reader is not None and self._from <= offset <= self._reach
+                pointed = self._pointed and self._from <= offset <= self._reach
                 self._from = offset if pointed else self._from
                 if not (pointed and self._ahead):
                     bound = self.marks().stable if end is None else end
@@ -198,26 +202,19 @@ class Line:
         reader.assign({self._place: offset})
         self._ahead.clear()
         self._from = self._reach = offset
-        self._paused = False
+        self._pointed = True
         return reader
 
     def _bring(self, reader: Reader | None, bound: int, given_up: Callable[[], bool]) -> None:
         """Wait for a message, or for the end that says that none is below `bound`: one of them must come."""
         assert reader is not None
-        since_s = self._clock.monotonic()
-        if self._paused:
-            reader.resume([self._place])
-            self._paused = False
+        self._used_s = since_s = self._clock.monotonic()
         while True:
             for fetched in reader.poll(POLL_S, AT_ONCE):
                 self._ahead.extend(fetched.messages)
                 last = fetched.messages[-1].offset() + 1 if fetched.messages else 0
                 self._reach = max(self._reach, last, fetched.eof or 0)
-            if self._ahead:
-                return
-            if self._reach >= bound:
-                reader.pause([self._place])
-                self._paused = True
+            if self._ahead or self._reach >= bound:
                 return
             if given_up():
                 raise RetriableError("the task was given up while its tailer read")
@@ -229,6 +226,17 @@ class Line:
                 )
             if now == since_s:
                 self._clock.sleep(POLL_S)  # time is virtual, and polls do not wait
+
+    def rest(self, now_s: float) -> float | None:
+        """Have the reader ask the broker for nothing, if it was at the end for a while; else when to call again."""
+        if not self._pointed or self._ahead or self._reader is None:
+            return None
+        if now_s < (at_s := self._used_s + REST_S):
+            return at_s
+        with self._lock:
+            self._pointed = False
+            self._reader.unassign([self._place])
+        return None
 
     def close(self) -> None:
         """Release the client, now or as soon as the read that is under way ends."""
@@ -242,7 +250,7 @@ class Line:
     def _forget(self) -> None:
         reader, self._reader = self._reader, None
         self._ahead.clear()
-        self._from = self._reach = 0
+        self._pointed = False
         self._marks = None
         if reader is not None:
             reader.close()
@@ -281,6 +289,11 @@ class Hands:
         self._ends = {p.binding: p.offset for p in ends}
         for one in self._tailers.values():
             one.line.refresh()
+
+    def rest(self, now_s: float) -> float | None:
+        """No step is to be called: have readers rest that were not used for a while; when to call this again."""
+        left = [at_s for one in self._tailers.values() if (at_s := one.line.rest(now_s)) is not None]
+        return min(left, default=None)
 
     def begin_step(self, key: bytes | None) -> None:
         """The function is called next, for a message with this key."""

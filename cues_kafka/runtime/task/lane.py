@@ -619,6 +619,8 @@ class Lane:
 
     def _idled(self, task: Task, buffer: Buffer, now: float) -> on.Event | None:
         """The event for a position that has moved over markers only for so long that it is committed (P1)."""
+        if self._context.hands is not None:
+            self._ask_at_s = self._context.hands.rest(now)
         if now - self._committed_at_s < self._policy.idle_seconds or buffer.ready or not buffer.at_end:
             return None
         self._committed_at_s = now

@@ -503,7 +503,23 @@ def test_none_is_there_only_when_the_end_was_seen() -> None:
     line, reader = line_of(3, [], [Fetched(OLD, [], 1)], [], [Fetched(OLD, [], 3)])
 
     assert line.head(0, None, lambda: False) is None
-    assert [name for name, *_ in reader.told] == ["unassign", "assign", "pause"]
+    assert [name for name, *_ in reader.told] == ["unassign", "assign"]
+
+
+def test_a_tailer_at_the_end_rests_when_it_is_not_used() -> None:
+    """Its reader would ask the broker all the time; the next read points it again, where it stands."""
+    line, reader = line_of(3, [Fetched(OLD, [], 3)], [Fetched(OLD, [message(3)], None)])
+    line.head(0, 3, lambda: False)
+    used_s = line.rest(0.0)
+    assert used_s is not None
+    assert line.rest(used_s - 0.1) == used_s
+    assert line.rest(used_s) is None
+    assert reader.told[-1] == ("unassign", [OLD])
+
+    found = line.head(3, 4, lambda: False)
+
+    assert found is not None
+    assert reader.told[-1] == ("assign", {OLD: 3})
 
 
 def test_a_tailer_that_hears_nothing_is_an_outage() -> None:
