@@ -120,6 +120,7 @@ def _plan(
         show(planned)
         return planned
     from cues_kafka.brokers.open import open_broker
+    from cues_kafka.operate.forgotten import forgotten_tailers
     from cues_kafka.plan.inspectors import Terms
     from cues_kafka.runtime.prepare import plan_start
 
@@ -139,6 +140,7 @@ def _plan(
             show(planned, acls=True)  # what would help, as far as it follows from the graph alone
             return planned
         planned = _as_run_refuses(planned, graph, without, kafka)
+        planned = dataclasses.replace(planned, warnings=(*planned.warnings, *forgotten_tailers(graph, broker)))
         unnamed = apply and planned.create and not found.named
         applies = apply and not unnamed and not planned.refusals
         resolved = set(outgrown(planned.processors)) if applies else set()

@@ -22,7 +22,7 @@ from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import quoted
 from cues_kafka.graph.topology import feeders
 from cues_kafka.operate.cuts import ControlTopic, no_such_cut
-from cues_kafka.operate.moving import Maintenance, PlannedMove, rewrite
+from cues_kafka.operate.moving import Maintenance, PlannedMove, goes_back, rewrite
 from cues_kafka.plan.topics import CLOCKS_MS, KEEPS
 from cues_kafka.ports import Broker, Clock, Position, Positions, TopicPartition
 from cues_kafka.records.control import RESET, GraphCut, ProcessorCut, ResetUnderWay, StoreCut, encode
@@ -162,6 +162,13 @@ class _Tool(Maintenance):
                 f"{spec.processor}` to its end first."
             )
         positions = self._positions_at(spec, part, fed, cut)
+        if spec.tailers and goes_back(record, positions):
+            topics = quoted(i.topic for i in spec.tailers)
+            raise ConfigError(
+                f"{spec.name} reads {topics} by itself, and a cut does not hold where its tailers stood: its steps "
+                "would be called again with other messages there. Have it read the topic as an input, and keep what it "
+                "needs in a Store; or reset the other processors one by one with `cues-kafka reset`."
+            )
         undone = {name: self._undone(spec, record, name, at, cut) for name, at in part.stores.items()}
         changes = [(name, key, value) for name, entries in undone.items() for key, value in entries.items()]
         if positions == record.positions and not changes and not isinstance(record, Snapshot):

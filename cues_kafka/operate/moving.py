@@ -25,6 +25,7 @@ from cues_kafka.core.moves import MOVED, To, begin, behind_compaction, behind_lo
 from cues_kafka.core.records import Attempt, Extent, Record, Snapshot, Staged, Start
 from cues_kafka.core.spec import Input, Move, Spec
 from cues_kafka.core.staged import RESET
+from cues_kafka.core.tails import behind_loss as tails_behind_loss
 from cues_kafka.core.turns import take
 from cues_kafka.errors import CodecError, ConfigError, RecoveryError
 from cues_kafka.graph.definition import Graph
@@ -288,7 +289,8 @@ class Maintenance:
 
         After retention or a trim, a task goes on at the first message in the log. After compaction took messages of an
         announced batch, it goes on with what is left of the batch; a join goes on behind the batch, because messages
-        without partners are no steps.
+        without partners are no steps. A tailer goes on at the first message in its log; one whose topic was recreated
+        begins at `start=` again (L2).
 
         Raises:
             ConfigError: the processor is staged.
@@ -322,7 +324,31 @@ class Maintenance:
             return behind_compaction(spec, record)
 
         moves = self._moves(target, self.specs)
-        return [replace(move, notes=(*notes.get(move.spec.partition, ()), *move.notes)) for move in moves]
+        found = [replace(move, notes=(*notes.get(move.spec.partition, ()), *move.notes)) for move in moves]
+        return self._with_tails(found) if self.specs[0].tailers else found
+
+    def _with_tails(self, moves: Sequence[PlannedMove]) -> list[PlannedMove]:
+        """Let tailers go on, too, where messages are gone from the logs that they read."""
+        planned = {move.spec.partition: move for move in moves}
+        for spec in self.specs:
+            record = self.settled(spec)
+            places = {i.binding: TopicPartition(i.topic, spec.partition) for i in spec.tailers if i.topic in self._ids}
+            if record is None or len(places) < len(spec.tailers):
+                continue
+            marks = self._broker.watermarks(list(dict.fromkeys(places.values())))
+            facts = {name: InputFacts(self._ids[place.topic], *marks[place]) for name, place in places.items()}
+            tails = tuple(p for p in record.tails if p.binding in facts)
+            kept = {p.binding: p for p in tails_behind_loss(record, facts)}
+            if tuple(kept.values()) == tails:
+                continue
+            move = planned.get(spec.partition) or PlannedMove(
+                replace(spec, move=Move(after=_sequence(record), positions=record.positions)), ()
+            )
+            assert move.spec.move
+            moved = replace(move.spec, move=replace(move.spec.move, tails=tuple(kept.values())))
+            notes = tuple(_tail_note(spec, p, kept.get(p.binding)) for p in tails if kept.get(p.binding) != p)
+            planned[spec.partition] = replace(move, spec=moved, notes=(*move.notes, *notes))
+        return [planned[p] for p in sorted(planned)]
 
     def _gone(self, spec: Spec, snapshot: Snapshot) -> Iterator[str]:
         """Messages of an announced batch that are gone from the log."""
@@ -608,7 +634,7 @@ def _refuse_stores(spec: Spec, record: Record | None, positions: Positions) -> N
     Raises:
         ConfigError: it would go back.
     """
-    if record is not None and record.stores and _goes_back(record, positions):
+    if record is not None and record.stores and goes_back(record, positions):
         stores = ", ".join(name for name, _ in record.stores)
         raise ConfigError(
             f"{spec.name} cannot go back: its stores ({stores}) hold what the messages since then have changed "
@@ -617,7 +643,19 @@ def _refuse_stores(spec: Spec, record: Record | None, positions: Positions) -> N
         )
 
 
-def _goes_back(record: Record, positions: Positions) -> bool:
+def _tail_note(spec: Spec, was: Position, now: Position | None) -> str:
+    place = f"{was.topic}/{spec.partition}"
+    if now is None:
+        return f"{place}: tailer {was.binding!r} begins at start= of the new topic; what the old one still held is LOST"
+    gone = count(now.offset - was.offset, "message")
+    return (
+        f"{place}: tailer {was.binding!r} goes on at {now.offset}; what offsets [{was.offset}, {now.offset}) held is "
+        f"LOST, it is never shown: at most {gone}, for markers of transactions have offsets too"
+    )
+
+
+def goes_back(record: Record, positions: Positions) -> bool:
+    """Whether any of these positions is below the record's."""
     before = {(p.binding, p.topic_id): p.offset for p in record.positions}
     return any(p.offset < before.get((p.binding, p.topic_id), 0) for p in positions)
 

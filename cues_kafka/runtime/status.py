@@ -18,6 +18,7 @@ class TaskStatus:
         task: `processor/partition`.
         state: what it is doing, see `core.task.Doing`.
         positions: its positions.
+        tails: where its tailers stand, by the newest record.
         totals: counts since its beginning.
         stopped: why it stopped; empty while it works.
         remedy: what to do about the stop.
@@ -45,9 +46,12 @@ class TaskStatus:
     late: int = 0
     place: str = ""
     silent: str = ""
+    tails: Positions = ()
 
     def __str__(self) -> str:
         places = self.place or ", ".join(f"{p.topic}@{p.offset}" for p in self.positions)
+        if self.tails:
+            places += "; tailers: " + ", ".join(f"{p.topic}@{p.offset}" for p in self.tails)
         t = self.totals
         line = f"{self.task}  {self.state}  {places}  {t.deliveries} delivered, {t.errors} errors, {t.nils} nil"
         if self.late:
@@ -92,5 +96,6 @@ def task_status(lane: Lane, *, calling: str = "", unreachable_s: float = 0.0, he
         calling=calling,
         unreachable_s=unreachable_s,
         held=held,
+        tails=task.record.tails if task.record else (),
         late=sum(store.late for store in lane.stores.values.values()) if lane.stores else 0,
     )

@@ -21,7 +21,7 @@ class NotNow(Exception):
 CALLED: set[int] = set()
 
 
-def work(n: int, old: Tailer, archive: Appender[Any], step: Any) -> list[Any]:
+def work(n: int, old: Tailer, archive: Appender, step: Any) -> list[Any]:
     """Take two of the old messages, and archive them; the answer says where they were."""
     taken = [one.value for one in old.messages(limit=2)]
     archive.append({"n": n, "taken": taken})

@@ -118,7 +118,7 @@ def test_the_cluster_is_asked_where_it_is_given(kafka: KafkaFixture) -> None:
         ("pair", "natively", "a join takes the k-th message of each input"),
         ("any", "natively", "alts choose among several inputs"),
         ("count", "natively", "state= lives in a native worker"),
-        ("look", "refused", "tailers= and appenders= live in a native worker"),
+        ("look", "natively", "tailers= and appenders= live in a native worker"),
     ],
 )
 def test_what_spark_cannot_carry_says_why_and_where_it_runs(name: str, mode: str, words: str) -> None:

@@ -34,7 +34,6 @@ RECENT_S: Final = 0.05
 """For how long within a batch the end of the log is taken for the present one."""
 
 Found = TypeVar("Found")
-T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Tailer(Protocol):
@@ -86,10 +85,10 @@ class Tailer(Protocol):
         ...
 
 
-class Appender(Protocol[T_contra]):
+class Appender(Protocol):
     """Writes a topic at will. What it appends is committed with the step, before what the function returns (L1)."""
 
-    def append(self, message: T_contra) -> None:
+    def append(self, message: Any) -> None:
         """
         Append a value, or a `Message`, which without a key of its own gets that of the input.
 

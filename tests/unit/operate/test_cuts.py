@@ -853,3 +853,26 @@ def test_an_engine_that_does_not_pause_is_refused() -> None:
     engine: Any = SimpleNamespace(runtime="spark")
     with pytest.raises(ConfigError, match="'g' has cuts=, which needs workers that pause: run it natively"):
         start(GRAPH, Memory(), engine=engine)
+
+
+def looked(order: dict[str, Any], old: Any) -> dict[str, Any]:
+    """The order, and the next one of the tailed topic."""
+    found = old.read()
+    return {**order, "old": found and found.value["id"]}
+
+
+def test_a_processor_with_tailers_does_not_go_back() -> None:
+    """A cut does not hold where they stood. One that has delivered nothing since stays where it is."""
+    cluster = Memory()
+    graph = graph_of(Processor(looked, inputs="orders", outputs="looked", tailers={"old": "checked"}))
+    with start(graph, cluster) as running, connect(cluster, graph) as client:
+        send(client, range(10))
+        running.wait_idle()
+        drain(cluster, graph=graph)
+    assert back(cluster, graph=graph) == []
+    with start(graph, cluster) as running, connect(cluster, graph) as client:
+        send(client, range(10, 20))
+        running.wait_idle()
+
+    with pytest.raises(ConfigError, match="a cut does not hold where its tailers stood"):
+        back(cluster, graph=graph)

@@ -17,6 +17,7 @@ from cues_kafka import (
     Handler,
     Interrupt,
     Json,
+    Memory,
     Message,
     OutputError,
     Processor,
@@ -35,6 +36,7 @@ from cues_kafka.ports import Fetched, NewTopic, TopicPartition, Watermarks
 from cues_kafka.runtime import CommitPolicy
 from cues_kafka.runtime.calling.imperative import Line
 from cues_kafka.testing.tester import Crash, Tester
+from examples import closing
 from tests.unit.runtime.test_handlers import Counts
 
 ONE = Topic(value=Json(), partitions=1)
@@ -68,7 +70,7 @@ def put(tester: Tester, topic: str, *values: Any) -> None:
         tester.send(topic, Message(value, key="k"))
 
 
-def drain(n: int, old: Tailer, kept: Appender[Any]) -> list[Any]:
+def drain(n: int, old: Tailer, kept: Appender) -> list[Any]:
     """Append what the tailer shows, and return the number with how many there were."""
     seen = [one.value for one in old.messages()]
     for value in seen:
@@ -101,7 +103,7 @@ def test_a_processor_reads_and_appends_by_itself() -> None:
 def test_appended_messages_come_before_the_outputs_and_are_counted_with_them() -> None:
     """The provenance header says i of n over all records of the step, also of a generator."""
 
-    def fn(n: int, kept: Appender[Any]) -> Iterator[int]:
+    def fn(n: int, kept: Appender) -> Iterator[int]:
         kept.append(f"{n} before")
         yield n
         kept.append(f"{n} after")
@@ -135,7 +137,7 @@ def test_a_step_that_only_appends_has_ended_with_outputs() -> None:
 def test_moves_and_appends_of_a_step_that_failed_are_gone() -> None:
     """The next step sees what it had seen; its error message is all that is left."""
 
-    def fn(n: int, old: Tailer, kept: Appender[Any]) -> list[Any]:
+    def fn(n: int, old: Tailer, kept: Appender) -> list[Any]:
         made = drain(n, old, kept)
         if n == 1:
             raise ValueError("no")
@@ -168,7 +170,7 @@ def test_an_appended_message_that_its_topic_refuses_is_an_error_of_the_call() ->
     """It is encoded at once, so the function may answer it."""
     seen: list[Exception] = []
 
-    def fn(n: int, kept: Appender[Any]) -> int:
+    def fn(n: int, kept: Appender) -> int:
         for wrong in (object(), None, Message(None)):
             with pytest.raises((OutputError, CodecError)) as caught:
                 kept.append(wrong)
@@ -190,7 +192,7 @@ def test_an_interrupted_step_leaves_no_move_and_no_append() -> None:
     """It is called again with the tailer where it stood."""
     stop = [True]
 
-    def fn(n: int, old: Tailer, kept: Appender[Any]) -> list[Any]:
+    def fn(n: int, old: Tailer, kept: Appender) -> list[Any]:
         made = drain(n, old, kept)
         if n == 2 and stop.pop():
             raise Interrupt("now")
@@ -260,7 +262,7 @@ def test_a_killed_process_finds_its_tailer_where_the_last_commit_left_it() -> No
     deadly = [True]
     made: list[Tester] = []
 
-    def fn(n: int, old: Tailer, kept: Appender[Any]) -> None:
+    def fn(n: int, old: Tailer, kept: Appender) -> None:
         seen = [one.value for one in old.messages()]
         calls.append((n, seen))
         kept.append(n)
@@ -397,7 +399,7 @@ def test_a_store_goes_with_tailers() -> None:
     assert tester.state("counts") == {"seen": 2}
 
 
-async def waits(n: int, old: Tailer, kept: Appender[Any]) -> list[Any]:
+async def waits(n: int, old: Tailer, kept: Appender) -> list[Any]:
     """A coroutine function."""
     return drain(n, old, kept)
 
@@ -431,7 +433,7 @@ def world(tester: Tester) -> Mapping[str, Any]:
     }
 
 
-def sums(n: int, old: Tailer, kept: Appender[Any]) -> int | None:
+def sums(n: int, old: Tailer, kept: Appender) -> int | None:
     """Each order takes two of the old messages; some fail, some are nil."""
     taken = [one.value for one in old.messages(limit=2)]
     kept.append([n, taken])
@@ -606,6 +608,14 @@ def test_the_thread_of_a_reader_is_left_alone_when_the_task_is_given_up() -> Non
     line.head(0, None, lambda: False)
 
     assert reader.told[-1] == ("close",)
+
+
+def test_the_example_closes_each_day_once() -> None:
+    """The third one cannot be closed."""
+    assert closing.main(Memory()) == [
+        {"day": "Monday", "total": 12, "orders": 2},
+        {"day": "Tuesday", "total": 0, "orders": 0},
+    ]
 
 
 def test_what_a_state_handler_would_call_again_is_refused() -> None:
