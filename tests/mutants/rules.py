@@ -37,6 +37,7 @@ OUTCOMES = "tests/unit/runtime/primitives/test_outcomes_of_transactions.py"
 BATCHES = "tests/unit/sinks/test_blob_batches.py"
 BATCH_FILES = "tests/unit/runtime/spark/staged/test_batch_files.py"
 VERIFY = "tests/unit/verify/test_verify.py"
+IMPERATIVE = "tests/unit/runtime/test_imperative.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,10 @@ def _interpreter(rule: str, old: str, new: str, *tests: str) -> Mutant:
 
 def _pairing(rule: str, old: str, new: str, *tests: str) -> Mutant:
     return Mutant(rule, "cues_kafka/runtime/calling/pairing.py", old, new, tests)
+
+
+def _hands(rule: str, old: str, new: str) -> Mutant:
+    return Mutant(rule, "cues_kafka/runtime/calling/imperative.py", old, new, (IMPERATIVE,))
 
 
 def _lane(rule: str, old: str, new: str, *tests: str) -> Mutant:
@@ -988,5 +993,59 @@ MUTANTS: tuple[Mutant, ...] = (
         "in_files = 0 if part else self.in_files",
         "in_files = 0",
         (BATCH_FILES,),
+    ),
+    _hands(
+        "L1: moves of a step that failed are taken back",
+        "        self._standing.offsets.update(self._before)\n",
+        "",
+    ),
+    _hands(
+        "L1: appended messages come before the outputs",
+        "        return [*self._appended, *outputs]\n",
+        "        return [*outputs, *self._appended]\n",
+    ),
+    _hands(
+        "L2: places are copied when a batch is closed",
+        "        return tuple(p._replace(offset=self.offsets[p.binding]) for p in self._positions)\n",
+        "        return self._positions\n",
+    ),
+    _hands(
+        "L3: an empty poll does not say that nothing is there",
+        "            if self._ahead or self._reach >= bound:\n",
+        "            if self._ahead or self._reach >= 0:\n",
+    ),
+    _hands(
+        "L3: a seek points the reader again",
+        "                pointed = self._pointed and self._from <= offset <= self._reach\n",
+        "                pointed = self._pointed\n",
+    ),
+    _hands(
+        "L3: an outage voids the batch, whatever the function makes of it",
+        "            self._hands.note(outage)\n",
+        "",
+    ),
+    _hands(
+        "S5: a call sees no message behind the ends",
+        "        self._ends = {p.binding: p.offset for p in ends}\n",
+        "        self._ends = {}\n",
+    ),
+    _lane(
+        "L2: the place of the batch is that of its own steps",
+        "            batch.tails = self._worked_on.standing.positions\n",
+        "            batch.tails = self.task.record.tails if self.task.record else ()\n",
+        IMPERATIVE,
+    ),
+    _lane(
+        "S5: a step that was put off is a batch of its own",
+        "1 if task.step_by_step else self._worth_announcing()",
+        "1 if task.careful else self._worth_announcing()",
+        IMPERATIVE,
+    ),
+    Mutant(
+        "S5: a batch is announced with last stable offsets",
+        "cues_kafka/runtime/calling/imperative.py",
+        "    return tuple(p._replace(offset=marks[places[p.binding]].stable) for p in tails)\n",
+        "    return tuple(p._replace(offset=marks[places[p.binding]].high) for p in tails)\n",
+        (IMPERATIVE,),
     ),
 )

@@ -12,6 +12,7 @@ from cues_kafka import (
     Appender,
     CodecError,
     ConfigError,
+    FatalError,
     Graph,
     GraphError,
     Handler,
@@ -32,9 +33,9 @@ from cues_kafka import (
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.core.delivery import HEADER, parse_provenance
 from cues_kafka.core.records import Attempt, Snapshot
-from cues_kafka.ports import Fetched, NewTopic, TopicPartition, Watermarks
+from cues_kafka.ports import Fetched, NewTopic, Position, TopicPartition, Watermarks
 from cues_kafka.runtime import CommitPolicy
-from cues_kafka.runtime.calling.imperative import Line
+from cues_kafka.runtime.calling.imperative import Line, ends_of
 from cues_kafka.testing.tester import Crash, Tester
 from examples import closing
 from tests.unit.runtime.test_handlers import Counts
@@ -636,3 +637,14 @@ def test_a_compacted_tailer_of_a_processor_with_effects_is_refused() -> None:
                 Tester(graph, broker=broker)
         else:
             Tester(graph, broker=broker)
+
+
+def test_ends_are_last_stable_offsets() -> None:
+    """S5: behind them an open transaction may still abort, or commit what a retry would then see."""
+    broker: Any = Mock()
+    broker.watermarks = lambda places: {place: Watermarks(0, 3, 8) for place in places}
+
+    assert ends_of(broker, (Position("old", "old", b"o" * 16, 1),), 0) == (Position("old", "old", b"o" * 16, 3),)
+    broker.watermarks = Mock(side_effect=FatalError("no"))
+    with pytest.raises(RetriableError, match="the ends of tailers cannot be read: no"):
+        ends_of(broker, (Position("old", "old", b"o" * 16, 1),), 0)
