@@ -599,7 +599,7 @@ class Caller:
             context.target.back()
         if context.stores is not None and called:
             context.stores.undo_step()
-        if context.hands is not None and called:
+        if context.hands is not None and called and failure.batch.fired is None:
             context.hands.undo_step()
             context.hands.check()
         if self._became_error(error, failure):

@@ -52,7 +52,7 @@ class Tailer(Protocol):
 
     def read(self) -> Received | None:
         """
-        The next message, and move behind it; None: none is there.
+        The next message, and move behind it; None: none is there, and the tailer stands at the end of the log.
 
         Raises:
             CodecError: its value does not fit the topic's codec; the tailer has moved behind it.
@@ -150,6 +150,8 @@ class Line:
         self._used_s = 0.0
         self._marks: Watermarks | None = None
         self._asked_s = 0.0
+        self.bound = 0
+        """When `head` has found none: nothing is below this offset, but markers."""
 
     def marks(self) -> Watermarks:
         """What bounds the partition now, or did a moment ago."""
@@ -181,7 +183,7 @@ class Line:
                 pointed = self._pointed and self._from <= offset <= self._reach
                 self._from = offset if pointed else self._from
                 if not (pointed and self._ahead):
-                    bound = self.marks().stable if end is None else end
+                    self.bound = bound = self.marks().stable if end is None else end
                     if offset >= bound or (pointed and self._reach >= bound):
                         return None
                     self._bring(self._reader if pointed else self._point(offset), bound, given_up)
@@ -192,7 +194,9 @@ class Line:
                 if self._closed:
                     self._forget()
             found = self._ahead[0] if self._ahead else None
-            return None if found is None or (end is not None and found.offset() >= end) else found
+            if found is not None and end is not None and found.offset() >= end:
+                self.bound, found = end, None
+            return found
 
     def _point(self, offset: int) -> Reader:
         """Have the reader bring messages from this offset on."""
@@ -234,7 +238,10 @@ class Line:
             return at_s
         with self._lock:
             self._pointed = False
-            self._reader.unassign([self._place])
+            try:
+                self._reader.unassign([self._place])
+            except BrokerError:
+                self._forget()  # the next read opens another one
         return None
 
     def close(self) -> None:
@@ -397,6 +404,8 @@ class StepTailer:
         """See `Tailer`."""
         message = self._head()
         if message is None:
+            # Over markers: where retention takes them, the tailer must not seem to stand below the log (L2).
+            self._hands.move(self._spec.binding, max(self.offset, self.line.bound))
             return None
         self._hands.move(self._spec.binding, message.offset() + 1)
         return self._received(message)

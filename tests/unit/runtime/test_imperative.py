@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 from unittest.mock import Mock
 
@@ -25,9 +27,11 @@ from cues_kafka import (
     RetriableError,
     Retry,
     Source,
+    Sql,
     Store,
     Tailer,
     TaskStopped,
+    Timers,
     Topic,
 )
 from cues_kafka.brokers.memory import MemoryBroker
@@ -648,3 +652,80 @@ def test_ends_are_last_stable_offsets() -> None:
     broker.watermarks = Mock(side_effect=FatalError("no"))
     with pytest.raises(RetriableError, match="the ends of tailers cannot be read: no"):
         ends_of(broker, (Position("old", "old", b"o" * 16, 1),), 0)
+
+
+def test_a_tailer_that_finds_nothing_stands_behind_the_markers() -> None:
+    """L2: if retention takes what was read, and the markers behind it, nothing is missed."""
+    tester = tried(drain)
+    tester.send_many("old", [Message("a", key="k"), Message("b", key="k")])
+    put(tester, "orders", 1)
+    tester.run()
+    assert tails(tester) == [3]
+    tester.broker.trim({OLD: 3})
+    put(tester, "orders", 2)
+    tester.restart().run()
+
+    assert tester.values("out") == [[1, 2], [2, 0]]
+
+
+def test_a_timer_that_fails_leaves_the_moves_of_the_message_before_it() -> None:
+    """Its function has no tailers, so it takes none back."""
+
+    def fn(n: int, old: Tailer, step: Any) -> list[Any]:
+        step.schedule(f"k{n}", at=0)
+        return drain(n, old, Mock())
+
+    def fires(timer: Any) -> None:
+        raise ValueError(timer.key)
+
+    tester = tried(fn, appenders=None, state={"timers": Timers(fires)})
+    put(tester, "old", "a", "b")
+    put(tester, "orders", 1, 2)
+    tester.run()
+
+    assert tester.values("out") == [[1, 2], [2, 0]]
+    assert [one.text for one in tester.errors()] == ["k1", "k2"]
+    assert tails(tester) == [2]
+
+
+TARGET_POINTS = [
+    (moment, effect) for effect in ("CommitTarget", "Begin", "Produce", "Commit") for moment in ("before", "after")
+]
+
+
+@pytest.mark.parametrize("point", TARGET_POINTS, ids=" ".join)
+def test_a_target_and_tailers_are_together_after_a_crash(point: tuple[str, str], tmp_path: Path) -> None:
+    """E1: what the target is ahead with is published without a call, and the tailer stands behind it."""
+    address = f"sqlite:///{tmp_path / 'shop.db'}"
+    with sqlite3.connect(tmp_path / "shop.db") as db:
+        db.execute("CREATE TABLE taken (n INTEGER, value INTEGER)")
+    db.close()
+
+    def fn(n: int, old: Tailer, kept: Appender, db: Any) -> list[Any]:
+        taken = [one.value for one in old.messages(limit=2)]
+        kept.append([n, taken])
+        for value in taken:
+            db.execute("INSERT INTO taken VALUES (?, ?)", (n, value))
+        if n == 2:
+            raise ValueError("no")
+        return [n, taken]
+
+    tester = tried(fn, policy=CommitPolicy(max_messages=2), effects={"db": Sql(address)})
+    put(tester, "old", *range(12))
+    put(tester, "orders", *range(5))
+    tester.run(crash=Crash(*point, 2))
+    assert tester.crashed
+    put(tester, "old", 99)
+    tester.run()
+
+    taken_by = {0: [0, 1], 1: [2, 3], 3: [4, 5], 4: [6, 7]}
+    expected = [[n, taken] for n, taken in taken_by.items()]
+    assert tester.values("out") == tester.values("archive") == expected
+    assert [one.text for one in tester.errors()] == ["no"]
+    assert tails(tester) == [8]
+    tester.stop()
+    with sqlite3.connect(tmp_path / "shop.db") as db:
+        assert db.execute("SELECT n, value FROM taken ORDER BY value").fetchall() == [
+            (n, value) for n, taken in taken_by.items() for value in taken
+        ]
+    db.close()
