@@ -66,8 +66,8 @@ def placed(spec: Spec, decision: Decision, facts: Mapping[str, InputFacts]) -> D
     if refusal := next(filter(None, refusals), None):
         return refusal
     tails = tuple(known.get((p.binding, p.topic), p) for p in begin(spec, facts))
-    declared = {one.binding for one in spec.tailers}
-    kept = replace(record, tails=tails, tail_ends=tuple(p for p in ends if p.binding in declared))
+    declared = {(one.binding, one.topic) for one in spec.tailers}
+    kept = replace(record, tails=tails, tail_ends=tuple(p for p in ends if p[:2] in declared))
     return replace(decision, record=kept)  # type: ignore[arg-type]  # the record is of the same kind
 
 

@@ -213,9 +213,8 @@ class Maintenance:
                 raise RecoveryError(f"{spec.name}: its target has changed since. Run the command again")
 
         # The core must not ask the target: it does not fit, which is why the operator is here.
-        moved = replace(
-            spec, target=False, move=None if found.stays else Move(after=_sequence(record), positions=found.positions)
-        )
+        move = Move(after=_sequence(record), positions=found.positions, tails=found.tails)
+        moved = replace(spec, target=False, move=None if found.stays else move)
         notes = () if found.stays else tuple(_notes(spec, record, found.positions))
         return PlannedMove(moved, (*found.notes, *notes), settle=settle)
 

@@ -28,6 +28,7 @@ class Settling:
         was: what the target holds.
         positions: where the task shall stand.
         stays: the task stands there already; only the target changes.
+        tails: where its tailers shall stand (L2); None: where they stood.
         notes: what will be lost or repeated, in words.
     """
 
@@ -35,6 +36,7 @@ class Settling:
     positions: Positions
     stays: bool
     notes: tuple[str, ...]
+    tails: Positions | None = None
 
 
 def settling(
@@ -101,14 +103,22 @@ def settling(
                 f"{spec.name}: the {it} stands at {position.topic}/{spec.partition} at {position.offset}, and the "
                 f"log has [{facts.low}, {facts.high})"
             )
-    stays = record is not None and not isinstance(record, Snapshot) and record.positions == positions
-    return Settling(held, positions, stays, tuple(_notes(spec, row.step, step, it)))
+    there = record is not None and record.positions == positions and record.tails == (row.tails or record.tails)
+    stays = there and not isinstance(record, Snapshot)
+    return Settling(held, positions, stays, tuple(_notes(spec, row.step, step, it)), row.tails or None)
 
 
 def stands_at(record: Record) -> HeldAttempt:
     """What a target holds that stands where this record does, so that a backup of it tells where to go."""
     return held_of(
-        TargetRow(base=record.step, step=record.step, owner=record.sequence, ends=record.positions, batch=Totals())
+        TargetRow(
+            base=record.step,
+            step=record.step,
+            owner=record.sequence,
+            ends=record.positions,
+            batch=Totals(),
+            tails=record.tails,
+        )
     )
 
 

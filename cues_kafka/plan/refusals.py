@@ -30,6 +30,7 @@ def refusals_of(
     for one in processors:
         yield from _unequal_inputs(graph.processors[one.name], sizes)
         yield from _compacted_join(graph.processors[one.name], one.compacted)
+        yield from _tailers_without_exactly_once(graph.processors[one.name], one.strategy)
     if facts is None:
         return
     yield from _missing_inputs(graph, facts)
@@ -128,6 +129,14 @@ def _compacted_join(processor: Processor, compacted: Iterable[str]) -> Iterator[
             f"The join {processor.name} reads {topic!r}, which is compacted. A join pairs the k-th messages of its "
             "inputs. Compaction removes messages, so wrong ones would be paired without an error. Read a topic that "
             "keeps every message: let its writer send to a second topic with cleanup.policy=delete."
+        )
+
+
+def _tailers_without_exactly_once(processor: Processor, strategy: str) -> Iterator[str]:
+    if processor.tailers and strategy != "exactly-once":
+        yield (
+            f"{processor.name} has tailers and runs {strategy}: where they stand could not be committed with what its "
+            "steps did. Give it strategy='exactly-once', or have it read the topics as inputs."
         )
 
 

@@ -88,6 +88,17 @@ def test_a_task_whose_tailers_are_all_removed_forgets_them() -> None:
     assert (found.record.tails, found.record.tail_ends) == ((), ())
 
 
+def test_a_tailer_that_reads_another_topic_now_has_none_of_its_old_ends() -> None:
+    """They are offsets of the former topic."""
+    other = make_spec(effects=True, tailers=(Input("old", "alpha"),), fixed_views=True)
+    record = snapshot(SPEC, (5,), (9,), 4, tails=tail(7), tail_ends=tail(9))
+    found = placed(other, Pending(record, 1), {"old": InputFacts(A, 0, 100, 100)})
+
+    assert isinstance(found, Pending)
+    assert found.record.tails == (Position("old", "alpha", A, 0),)
+    assert found.record.tail_ends == ()
+
+
 @pytest.mark.parametrize(
     ("found", "text", "remedy"),
     [

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import Blobs, CommitPolicy, Graph, Json, Processor, Source, Sql, Store, TaskStopped
+from cues_kafka import Blobs, CommitPolicy, Graph, Json, Processor, Source, Sql, Store, TaskStopped, Topic
 from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.operate.moving import Maintenance
 from cues_kafka.runtime.prepare import make_stores
@@ -243,3 +243,36 @@ def test_task_with_stores_does_not_go_back_to_a_backup(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match=r"cannot go back: its stores \(counts\)"):
         shop.reset("database")
+
+
+def test_a_tailer_goes_back_with_a_database_that_was_restored(tmp_path: Path) -> None:
+    """L2: the row holds where it stood, so steps that are repeated read what they had read."""
+
+    def fn(order: dict[str, Any], db: Any, prices: Any) -> dict[str, Any]:
+        [price] = prices.messages(limit=1)
+        db.execute("INSERT INTO rows (id) VALUES (?)", (order["id"],))
+        return {"booked": order["id"], "price": price.value}
+
+    shop = Shop(tmp_path / "shop.db", fn=lambda _, db: None)
+    processor = Processor(
+        fn,
+        name="book",
+        inputs="orders",
+        outputs="booked",
+        effects={"db": Sql(f"sqlite:///{shop.path}")},
+        tailers={"prices": "prices"},
+    )
+    shop.graph = Graph("g", Source("orders"), Source("prices"), processor, defaults=Topic(value=Json(), partitions=1))
+    shop.tester = Tester(shop.graph, policy=CommitPolicy(max_messages=3))
+    for n in range(20):
+        shop.tester.send("prices", n)
+    shop.send(4).tester.run()
+    backup = shop.save()
+    shop.tester.restart()
+    shop.send(3).tester.run()
+    shop.restore(backup)
+    assert any("REPEAT" in note for note in shop.reset("database"))
+    shop.tester.restart().run()
+
+    found = [(one["booked"], one["price"]) for one in shop.tester.values("booked")]
+    assert found == [*((n, n) for n in range(7)), *((n, n) for n in range(4, 7))]

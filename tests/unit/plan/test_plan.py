@@ -162,6 +162,11 @@ def test_offline_all_that_is_declared_is_planned() -> None:
             ["'b'", "does not exist"],
         ),
         (
+            Graph("g", Processor(anything, inputs="a", tailers={"t": "b"}, strategy="at-least-once")),
+            facts(a=4, b=4),
+            ["has tailers and runs at-least-once", "strategy='exactly-once'"],
+        ),
+        (
             PIPE,
             facts(orders=4, shop__check__backing=4, config={"cleanup.policy": "compact,delete"}),
             ["cleanup.policy=compact,delete", "kafka-configs --alter"],
@@ -191,6 +196,7 @@ def test_offline_all_that_is_declared_is_planned() -> None:
         "alts of unequal inputs",
         "tailer too narrow",
         "missing tailer",
+        "tailer of another strategy",
         "backing topic with deletion",
         "errors topic too narrow",
         "output too narrow",
