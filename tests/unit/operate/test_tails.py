@@ -8,6 +8,7 @@ import pytest
 
 from cues_kafka import Graph, Json, Message, Processor, Source, Store, Tailer, TaskStopped, Topic
 from cues_kafka.operate.forgotten import forgotten_tailers
+from cues_kafka.operate.lineage import lineage
 from cues_kafka.operate.moving import Maintenance
 from cues_kafka.operate.rebuilding import obstacle as cannot_rebuild
 from cues_kafka.plan.plan import plan
@@ -145,6 +146,18 @@ def test_a_removed_tailer_is_forgotten_and_begins_again_when_it_is_back() -> Non
     again.run()
 
     assert again.values("out")[-1] == [4, [0, 1]]
+
+
+def test_lineage_of_an_appended_message_leads_to_the_message_of_its_step() -> None:
+    """As that of an output."""
+    processor = Processor(lambda n, kept: kept.append(n), name="work", inputs="orders", appenders={"kept": "archive"})
+    tester = Tester(Graph("shop", Source("orders"), processor, defaults=Topic(value=Json(), partitions=1)))
+    tester.send("orders", 7)
+    tester.run()
+    [kept] = tester.messages("archive")
+    [(_, parent)] = lineage(tester.broker, TopicPartition("archive", 0), kept.offset).inputs
+
+    assert (parent.topic, parent.offset) == ("orders", 0)
 
 
 def test_verify_finds_nothing_wrong_and_says_where_it_cannot_look() -> None:
