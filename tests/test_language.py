@@ -94,6 +94,30 @@ def test_the_code_has_no_word_that_makes_readers_stumble() -> None:
     assert found == {}
 
 
+MOVES = re.compile(r"cues-kafka (?:reset|accept-loss|rebuild|adopt|drain)\b(?! MODULE:GRAPH)[^`]{0,40}")
+"""A command for one processor without what it needs."""
+
+
+def test_commands_in_remedies_can_be_pasted() -> None:
+    """A text with `cues-kafka reset` names graph and processor within the command."""
+    found = {}
+    for path in sorted((ROOT / "cues_kafka").rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+        texts = [
+            "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values)
+            if isinstance(node, ast.JoinedStr)
+            else str(node.value)
+            for node in ast.walk(tree)
+            if (isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str)))
+            and id(node) not in docs | parts
+        ]
+        if "cli" not in path.parts and (broken := [one for text in texts for one in MOVES.findall(text)]):
+            found[str(path.relative_to(ROOT))] = broken
+    assert found == {}
+
+
 def test_the_tests_have_no_word_that_makes_readers_stumble() -> None:
     """In comments, texts and names; of the model and the simulation, whose code is recorded, only in explanations."""
     results = (ROOT / "docs" / "proof" / "shell-mutants.json").read_text(encoding="utf-8")

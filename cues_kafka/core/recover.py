@@ -153,7 +153,7 @@ def _without_record(spec: Spec, offsets: Mapping[str, int | None]) -> Decision:
     # knows no offsets may be wrong for a moment (KAFKA-20416); here it knows some.
     return _refuse(
         f"backing topic {spec.backing!r} is empty, yet group {spec.group!r} has committed offsets {held}",
-        f"restore the backing topic, or run `cues-kafka reset` for {spec.processor!r} to begin again on purpose",
+        f"restore the backing topic, or begin again on purpose: `cues-kafka reset MODULE:GRAPH {spec.processor}`",
         stale=True,
     )
 
@@ -221,7 +221,7 @@ def _other_topics(spec: Spec, record: Record, inputs: Mapping[str, InputFacts]) 
         if inputs[position.binding].topic_id != position.topic_id:
             return _refuse(
                 f"topic {position.topic!r} was deleted and recreated: offsets mean other messages now",
-                f"run `cues-kafka reset` for {spec.processor!r} to start at the new topic's beginning",
+                f"start at the new topic's beginning: `cues-kafka reset MODULE:GRAPH {spec.processor}`",
             )
     if isinstance(record, Snapshot) and record.timers and not spec.timers:
         return _refuse(
@@ -262,7 +262,7 @@ def _outside_the_log(spec: Spec, record: Record, inputs: Mapping[str, InputFacts
             return _refuse(
                 f"offsets [{position.offset}, {facts.low}) of {where} are gone from the log (retention or trim) and "
                 "were not delivered; they may have held markers only",
-                f"`cues-kafka accept-loss` for {spec.processor!r} goes on at {facts.low} and records the loss",
+                f"go on at {facts.low}, and record the loss: `cues-kafka accept-loss MODULE:GRAPH {spec.processor}`",
             )
         end = max([position.offset, *(p.offset for p in ends if p.binding == position.binding)])
         if end > facts.high:

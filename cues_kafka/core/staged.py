@@ -72,7 +72,7 @@ class Turn(Enum):
 
 
 Verdict: TypeAlias = Turn | Halt
-_RESET: Final = "`cues-kafka reset` (where there is no graph: another name and checkpoint)"
+_RESET: Final = "`cues-kafka reset MODULE:GRAPH PROCESSOR` (where there is no graph: another name and checkpoint)"
 
 
 def verdict(role: Role, record: Record | None, *, settled: bool | None = None) -> Verdict:
@@ -147,7 +147,11 @@ def _announced(role: Announce, was: Staged, settled: bool | None) -> Verdict:
     if settled is None and role.settled != was.number:
         return Turn.ASK
     if settled is False and was.batch == RESET:
-        return Halt("refused", "its reset has not reached all parts", "run `cues-kafka reset` again, to its end")
+        return Halt(
+            "refused",
+            "its reset has not reached all parts",
+            "run `cues-kafka reset MODULE:GRAPH PROCESSOR` again, to its end",
+        )
     if settled is False:
         text = f"batch {was.batch} of query {was.query} is announced, and not all of its parts are published"
         return Halt("refused", text, f"start the query from that batch's checkpoint, which completes it; or {_RESET}")

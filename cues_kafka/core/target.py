@@ -35,14 +35,15 @@ def compare(spec: Spec, record: Record | None, row: TargetRow | None) -> TargetR
         return _refuse(
             f"the target of {spec.name} stands at step {row.step}, its newest record at step {step}: the target was "
             "restored from a backup, or lost commits",
-            f"restore a newer backup, or go back to where the target stands: `cues-kafka reset` {spec.processor!r} "
-            "`--to database`. Outputs to Kafka then repeat",
+            "restore a newer backup, or go back to where the target stands: "
+            f"`cues-kafka reset MODULE:GRAPH {spec.processor} --to database`. Outputs to Kafka then repeat",
         )
     return _refuse(
         f"the target of {spec.name} holds an attempt over step {row.base}, its newest record stands at step {step}: "
         f"records of {spec.backing!r} were lost, or another application uses this name with this target",
-        f"restore {spec.backing!r}, or go to where the target stands: `cues-kafka reset` {spec.processor!r} "
-        "`--to database`. If it is another application, give this graph a name of its own",
+        f"restore {spec.backing!r}, or go to where the target stands: "
+        f"`cues-kafka reset MODULE:GRAPH {spec.processor} --to database`. If it is another application, or a test "
+        "whose Tester begins with an empty Kafka, give each of them a graph name or a target of its own",
         stale=True,
     )
 
@@ -60,7 +61,7 @@ def _of_others(spec: Spec) -> Refuse:
     return _refuse(
         f"the target of {spec.name} holds an attempt over other topics than its newest record: an application of this "
         "name on another cluster uses it too",
-        "give one of the two another database, or another graph name",
+        "give one of the two another database, or another graph name; in tests, give each test one of its own",
         stale=True,
     )
 
@@ -69,6 +70,6 @@ def _without_row(spec: Spec, step: int) -> Refuse:
     return _refuse(
         f"the target of {spec.name} has no row of it, although it has taken {count(step, 'step')}: the target was "
         "recreated, or the processor had no target before",
-        "restore the target; or, if what it holds is right as it is, begin its rows here: `cues-kafka reset` "
-        f"{spec.processor!r} `--to here`",
+        "restore the target; or, if what it holds is right as it is, begin its rows here: "
+        f"`cues-kafka reset MODULE:GRAPH {spec.processor} --to here`",
     )

@@ -561,8 +561,8 @@ def _check_start(processor: Processor, label: str) -> None:
     if not isinstance(processor.start, str) and processor.input_shape != "single":
         raise GraphError(
             f"{label}: start={processor.start!r} is for a processor with one input. Write start='earliest' or "
-            "'latest'; to begin elsewhere, create the topics with `cues-kafka plan --apply`, then use "
-            "`cues-kafka reset --to FILE`."
+            "'latest'; to begin elsewhere, create the topics with `cues-kafka plan MODULE:GRAPH --apply`, then "
+            "use `cues-kafka reset MODULE:GRAPH PROCESSOR --to FILE`."
         )
     _check_place(processor.start, label, ("earliest", "latest"))
 

@@ -234,7 +234,10 @@ class Maintenance:
                 task has a record of another place.
         """
         if self.staged or not self.specs[0].inputs:
-            raise ConfigError(f"{self.specs[0].processor!r} is written staged. Use reset --to group:{group}")
+            raise ConfigError(
+                f"{self.specs[0].processor!r} is written staged. Use `cues-kafka reset MODULE:GRAPH "
+                f"{self.specs[0].processor} --to group:{group}`"
+            )
         if group == self.specs[0].group:
             raise ConfigError(f"group {group!r} is this processor's own, so there is no place to take over")
         self._refuse_unplanned()
@@ -242,7 +245,7 @@ class Maintenance:
         if ran := [spec.name for spec in self.specs if not self._may_begin(spec, offsets)]:
             raise RecoveryError(
                 f"{', '.join(ran)}: there is a record already, so the task has a place of its own. To give it up, use "
-                f"`cues-kafka reset ... --to group:{group}`"
+                f"`cues-kafka reset MODULE:GRAPH {self.specs[0].processor} --to group:{group}`"
             )
         return self._moves(self._target(offsets), self.specs)
 
@@ -298,8 +301,9 @@ class Maintenance:
         if self.staged:
             raise ConfigError(
                 f"{self.specs[0].processor!r} is written staged: where it goes on is in the checkpoint of its query, "
-                "together with the state that Spark keeps, and no record can move that. `cues-kafka reset` lets it "
-                "begin again, at the first messages in the log or behind the last ones"
+                "together with the state that Spark keeps, and no record can move that. "
+                f"`cues-kafka reset MODULE:GRAPH {self.specs[0].processor}` lets it begin again, at the first messages "
+                "in the log or behind the last ones"
             )
 
         notes: dict[int, tuple[str, ...]] = {}
@@ -310,7 +314,8 @@ class Maintenance:
             for position in record.positions:
                 if position.binding not in inputs or inputs[position.binding].topic_id != position.topic_id:
                     raise RecoveryError(
-                        f"{spec.name}: {position.topic!r} was recreated. Run `cues-kafka reset` instead."
+                        f"{spec.name}: {position.topic!r} was recreated. Run `cues-kafka reset MODULE:GRAPH "
+                        f"{spec.processor}` instead."
                     )
             kept = behind_loss(record, inputs)
             if kept != record.positions:

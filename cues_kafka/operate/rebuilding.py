@@ -140,7 +140,8 @@ class Rebuild(Maintenance):
         """
         if processor in graph.dataframes:
             raise ConfigError(
-                f"{processor!r} is a processor of DataFrames: Spark keeps its state. Use cues-kafka reset"
+                f"{processor!r} is a processor of DataFrames: Spark keeps its state. Use "
+                f"`cues-kafka reset MODULE:GRAPH {processor}`"
             )
         if processor in graph.processors and (why := obstacle(graph.processors[processor], pure=pure)):
             raise ConfigError(why)

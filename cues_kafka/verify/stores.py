@@ -42,8 +42,8 @@ SHOWN: Final = 5
 """Keys of a store that the report shows."""
 
 REBUILD: Final = (
-    "an update was lost, or another program wrote to the changelog. Stop that program, and run `cues-kafka rebuild` "
-    "for this processor: it builds its stores again from the input, as far as that is there"
+    "an update was lost, or another program wrote to the changelog. Stop that program, and run `cues-kafka rebuild "
+    "MODULE:GRAPH PROCESSOR`: it builds its stores again from the input, as far as that is there"
 )
 
 REMEDY: Final = (

@@ -88,7 +88,7 @@ def test_reset_repeats_and_accept_loss_goes_on(kafka: KafkaFixture, tmp_path: Pa
         for n in (11, 12):
             client.send(setting.numbers, n, key="k")
     broker.trim({TopicPartition(setting.numbers, place.partition): place.offset + 2})
-    with pytest.raises(TaskStopped, match=r"`cues-kafka accept-loss` for 'double'"):
+    with pytest.raises(TaskStopped, match=r"`cues-kafka accept-loss MODULE:GRAPH double`"):
         setting.deliver()
     lost = setting.command("accept-loss", "double", "--yes")
     assert lost.returncode == 0, lost.stdout + lost.stderr

@@ -614,7 +614,10 @@ class Lane:
 
     def _announced_gone(self, text: str) -> on.Event:
         """The event for announced messages that are gone, although the topic is not declared compacted."""
-        remedy = f"stop the workers; `cues-kafka accept-loss` for {self.spec.processor!r} goes on without what is gone"
+        remedy = (
+            "stop the workers, and go on without what is gone: "
+            f"`cues-kafka accept-loss MODULE:GRAPH {self.spec.processor}`"
+        )
         return on.Failed(text, self._clock.monotonic(), remedy=remedy)
 
     def _idled(self, task: Task, buffer: Buffer, now: float) -> on.Event | None:

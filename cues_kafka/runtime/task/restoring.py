@@ -27,13 +27,13 @@ RETENTION_MS: Final = 86_400_000
 
 
 LOST: Final = (
-    "run `cues-kafka rebuild` for this processor, which builds its stores again from its input. Where the input does "
-    "not hold all messages, give the store another name: it begins empty, and the task goes on where it stands"
+    "run `cues-kafka rebuild MODULE:GRAPH PROCESSOR`, which builds its stores again from its input. Where the input "
+    "does not hold all messages, give the store another name: it begins empty, and the task goes on where it stands"
 )
 """What to do where the entries of a changelog are gone."""
 
 
-FINISH: Final = "run `cues-kafka rebuild` for this processor again, to its end"
+FINISH: Final = "run `cues-kafka rebuild MODULE:GRAPH PROCESSOR` again, to its end"
 
 
 class ChangelogEnds(NamedTuple):

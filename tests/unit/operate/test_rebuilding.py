@@ -280,7 +280,9 @@ def test_a_task_waits_until_the_rebuild_is_finished() -> None:
     tester = widened(ran(graph, *WORDS), 2)
     with pytest.raises(Killed):
         rebuild(tester, graph, hook=Death("after", 2 * EFFECTS + 1))
-    with pytest.raises(TaskStopped, match=r"its stores are being rebuilt, .* run `cues-kafka rebuild` .* again"):
+    with pytest.raises(
+        TaskStopped, match=r"its stores are being rebuilt, .* run `cues-kafka rebuild MODULE:GRAPH PROCESSOR` again"
+    ):
         entries(tester, graph)
     tester.broker.expire("r.count")
     rebuild(tester, graph)
@@ -543,7 +545,7 @@ def test_entries_of_a_changelog_that_is_gone_come_back(monkeypatch: pytest.Monke
     tester = ran(graph, "ann", "bob", "ann")
     tester.broker.delete(["r.count.counts.changelog"])
     monkeypatch.setattr(Gate, "wait", lambda _, seconds: None)
-    with pytest.raises(TaskStopped, match="run `cues-kafka rebuild` for this processor"):
+    with pytest.raises(TaskStopped, match="run `cues-kafka rebuild MODULE:GRAPH PROCESSOR`"):
         entries(tester, graph)
     tester.broker.expire("r.count")
 

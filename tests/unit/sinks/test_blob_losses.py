@@ -313,6 +313,12 @@ def test_frozen_writer_commits_nothing_behind_an_operator(tmp_path: Path) -> Non
     assert opened().ask(3, 0) == HeldAttempt(0, 0, 2, "")
 
 
+def test_second_test_on_one_store_is_told_what_it_needs(lake: Lake) -> None:
+    """A new Tester has no record of what the store holds."""
+    with pytest.raises(TaskStopped, match="a test whose Tester begins with an empty Kafka, give each of them a graph"):
+        Tester(lake.graph).run()
+
+
 def test_store_that_is_half_made_is_made_by_the_next_start(tmp_path: Path) -> None:
     """A start that dies behind the directory or the marker has created no topic, so the next one is the first."""
     (tmp_path / "lake").mkdir()

@@ -20,10 +20,11 @@ from cues_kafka.runtime.spark.source.rows import read_range
 
 PREFIX: Final = "cues-messages-"
 
-ACCEPT: Final = "`cues-kafka accept-loss` goes on behind it"
+ACCEPT: Final = "`cues-kafka accept-loss MODULE:GRAPH PROCESSOR` goes on behind it"
 
 RESET: Final = (
-    "a staged processor cannot pass over it: `cues-kafka reset` begins again with a new checkpoint, and outputs repeat"
+    "a staged processor cannot pass over it: `cues-kafka reset MODULE:GRAPH PROCESSOR` begins again with a new "
+    "checkpoint, and outputs repeat"
 )
 
 

@@ -141,8 +141,8 @@ def parsed(text: str) -> Manifest:
 
 
 RESTORE: Final = (
-    "Restore the directory of staged files; or run `cues-kafka reset` (where there is no graph: take another name and "
-    "checkpoint), after which the outputs of that batch repeat."
+    "Restore the directory of staged files; or run `cues-kafka reset MODULE:GRAPH PROCESSOR` (where there is no graph: "
+    "take another name and checkpoint), after which the outputs of that batch repeat."
 )
 
 GONE: Final = (

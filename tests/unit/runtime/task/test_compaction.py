@@ -86,7 +86,9 @@ def test_a_retry_on_a_topic_that_is_not_compacted_never_goes_on_without_a_messag
     tester.run(crash=Crash("before", "Call"))
     tester.send("in", "new", key="k")
     tester.broker.compact("in")
-    with pytest.raises(TaskStopped, match=rf"{left} of the {left + 1} steps.*`cues-kafka accept-loss` for 'same'"):
+    with pytest.raises(
+        TaskStopped, match=rf"{left} of the {left + 1} steps.*`cues-kafka accept-loss MODULE:GRAPH same`"
+    ):
         tester.restart().run()
     assert not tester.values("out")
 
