@@ -25,6 +25,13 @@ IDLE_S = 30
 """For how long a connection that no row names may be idle in a transaction."""
 
 
+DEADLOCK = (
+    "deadlock, as tasks change the same rows in another order: key the messages by the row, or change rows in the "
+    "order of their keys"
+)
+"""What is said of one, with the remedy: the batch is called again, and may meet the next one."""
+
+
 class Dialect(Protocol):
     """
     One kind of database.

@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from cues_kafka.errors import ConfigError, RetriableError
-from cues_kafka.sinks.dialect import IDLE_S, INTO_OUTBOX, LOCK_S, OUTBOX, RELEASE, SAVEPOINT, TASKS
+from cues_kafka.sinks.dialect import DEADLOCK, IDLE_S, INTO_OUTBOX, LOCK_S, OUTBOX, RELEASE, SAVEPOINT, TASKS
 from cues_kafka.sinks.statements import ENDING_MYSQL, refused
 
 try:
@@ -26,7 +26,7 @@ CONNECT_S: Final = 10
 
 OUTAGES: Final = {
     1205: "another transaction has the lock",
-    1213: "deadlock",
+    1213: DEADLOCK,
     1020: "another transaction has changed the row",
     1021: "the disk is full",
     1037: "the server lacks memory",

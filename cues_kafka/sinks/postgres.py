@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from typing import Any, Final
 
 from cues_kafka.errors import ConfigError, RetriableError
-from cues_kafka.sinks.dialect import IDLE_S, INTO_OUTBOX, LOCK_S, OUTBOX, RELEASE, SAVEPOINT, TASKS
+from cues_kafka.sinks.dialect import DEADLOCK, IDLE_S, INTO_OUTBOX, LOCK_S, OUTBOX, RELEASE, SAVEPOINT, TASKS
 from cues_kafka.sinks.statements import refused
 
 try:
@@ -23,7 +23,7 @@ CONNECT_S: Final = 10
 
 OUTAGES: Final = {
     "40001": "serialization failure",
-    "40P01": "deadlock",
+    "40P01": DEADLOCK,
     "55P03": "another transaction has the lock",
     "57014": "the statement was cancelled",
     "25P03": "the transaction was idle for too long",

@@ -68,7 +68,7 @@ def whole(tester: Tester, shop: Shop, count: int = 6) -> bool:
 
 
 @pytest.mark.parametrize("swallowed", [False, True])
-def test_deadlock_is_called_again(shop: Shop, swallowed: bool) -> None:
+def test_deadlock_is_called_again(shop: Shop, swallowed: bool, caplog: pytest.LogCaptureFixture) -> None:
     """The function's transaction is the victim; where the function takes the exception, its batch is void, too."""
     shop.query("INSERT INTO shop (id, text) VALUES (1001, ''), (1002, '')")
     many = ", ".join(f"({i}, '')" for i in range(2000, 2200))
@@ -106,6 +106,7 @@ def test_deadlock_is_called_again(shop: Shop, swallowed: bool) -> None:
 
     other[0].join()
     assert calls.count(0) == 2, "all of the batch is called again"
+    assert "key the messages by the row" in caplog.text
     shop.query("DELETE FROM shop WHERE id > 1000")
     assert whole(tester, shop)
 
