@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from cues_kafka.brokers.murmur2 import partition_for
 from cues_kafka.codecs.lookup import MadeFor
-from cues_kafka.errors import ConfigError
+from cues_kafka.errors import CodecError, ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.message import HeaderValue, Message
 from cues_kafka.graph.names import check_written_topic, tools_group
@@ -177,11 +177,15 @@ class TopicAccess:
         Decode a message.
 
         Raises:
-            CodecError: it does not fit the codec.
+            CodecError: it does not fit the codec; the text names partition and offset.
         """
         if self._decoder is None:
             self._decoder = decoder(self.settings, MadeFor(self.name, self._access.cluster))
-        return self._decoder.received(message)
+        try:
+            return self._decoder.received(message)
+        except CodecError as error:
+            place = f"{self.name}/{message.partition()} at offset {message.offset()}"
+            raise CodecError(f"{place} cannot be decoded: {error}", remedy=error.remedy) from error
 
     def ranges(self, since: Since | None = None) -> Ranges:
         """The offsets of each partition that may have messages committed by now, and not older than a time."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
-from cues_kafka import Memory, OutputError, connect
+from cues_kafka import CodecError, Graph, Json, Memory, OutputError, Source, Topic, connect
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.ports import NewTopic
+from cues_kafka.testing.tester import Tester
 
 
 def test_two_clients_of_a_process_do_not_fence_each_other() -> None:
@@ -30,3 +33,19 @@ def test_what_the_client_cannot_take_is_refused_by_send_as_by_produce() -> None:
         pytest.raises(OutputError, match=r"'wide' are more than the 1000000 of message\.max\.bytes"),
     ):
         client.send("wide", "x" * 1_200_000)
+
+
+@dataclass(frozen=True)
+class Booking:
+    """A class without None."""
+
+    id: int
+
+
+def test_message_that_cannot_be_decoded_is_named() -> None:
+    """By partition and offset: a topic has many."""
+    tester = Tester(Graph("g", Source("in"), topics={"in": Topic(value=Json(Booking), partitions=1)}))
+    tester.send("in", Booking(1), key="a")
+    tester.broker.sender("test").send([("in", 0, b"a", None, None, 0)])
+    with pytest.raises(CodecError, match=r"in/0 at offset 1 cannot be decoded: .*has no value \(a tombstone\)"):
+        list(tester.messages("in"))
