@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,6 +56,12 @@ def test_help_shows_nothing_of_how_it_is_made(path: str) -> None:
     wide = [line for line in shown.splitlines() if len(line) > WIDTH]
     assert not [line for line in wide if not line.startswith("    cues-kafka ") or len(line) > EXAMPLE_WIDTH]
     assert not [mark for mark in ("<", "{", "x>=", "\b", "\n\n\n", "  process\n") if mark in shown]
+
+
+def test_readme_names_every_command() -> None:
+    """In its table; groups by their first commands."""
+    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+    assert not [path for path in COMMANDS if " " not in path and not re.search(rf"`cues-kafka {path}\b", readme)]
 
 
 def test_help_has_a_short_option() -> None:
