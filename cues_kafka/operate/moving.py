@@ -203,7 +203,9 @@ class Maintenance:
         target, record, it = self.target_of(spec), self.settled(spec), self.declared.target[1].holder
         found = settling(spec, record, target.newest(), self.inputs(spec), to, it=it)
         if found is None and record is not None and target.torn:
-            found = Settling(target.newest(), record.positions, True, (f"{spec.name}: no attempt is lost",))
+            found = Settling(
+                target.newest(), record.positions, True, ("the log of the store lacks entries, but no attempt",)
+            )
         if found is None:
             return None
         _refuse_stores(spec, record, found.positions)

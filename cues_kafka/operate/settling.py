@@ -130,7 +130,7 @@ def _here(spec: Spec, record: Record | None, held: HeldAttempt | None, step: int
             f"--to here: the {it} stands at step {held.step} of {spec.name}, Kafka at step {step}. What lies "
             "between would be lost or doubled. Use `--to database`"
         )
-    note = f"{spec.name}: the {it} gets a row at step {step}; what it lacks of the steps before stays missing"
+    note = f"the {it} gets a row at step {step}; what it lacks of the steps before stays missing"
     return Settling(None, record.positions, True, (note,))
 
 

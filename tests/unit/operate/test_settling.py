@@ -159,6 +159,14 @@ def test_reset_to_the_database_needs_one(shop: Shop) -> None:
         Maintenance(plain, tester.broker, "same", who="test").reset(to="database")
 
 
+def test_notes_of_a_new_row_do_not_name_the_task(shop: Shop) -> None:
+    """The command puts it in front of each."""
+    shop.send(4).tester.run()
+    with sqlite3.connect(shop.path) as made:
+        made.execute("DELETE FROM cues_task")
+    assert shop.reset("here") == ["the database gets a row at step 4; what it lacks of the steps before stays missing"]
+
+
 def test_store_of_files_that_was_made_again_is_called_a_store(tmp_path: Path) -> None:
     """Texts name what it is, and the place goes by the same word."""
     blobs = Blobs(f"file://{tmp_path}/files")
