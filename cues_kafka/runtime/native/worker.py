@@ -572,12 +572,14 @@ class ProcessorWorker(Worker):
             self._joining_since_s = None
         elif self._joining_since_s is not None and now - self._joining_since_s >= JOINING_S:
             self._joining_since_s = None
+            named = (
+                "" if self._options.instance else "; with --instance NAME a restarted worker takes them over at once"
+            )
             log.info(
                 "waiting for the group",
                 processor=self.name,
                 group=self.first.group,
-                why="a worker that was killed keeps its tasks until its session has timed out; with --instance NAME a "
-                "restarted worker takes them over at once",
+                why=f"a worker that was killed keeps its tasks until its session has timed out{named}",
             )
         lanes = list(self.lanes.values())
         if self._unready_since_s is not None and lanes and all(lane.delivers for lane in lanes):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -38,6 +39,7 @@ def test_a_worker_that_the_group_does_not_take_in_says_so_once(caplog: pytest.Lo
     tester = Tester(GRAPH)
     tester._start()
     [worker] = tester._workers
+    worker._options = replace(worker._options, instance=None)
     worker.call_once()
     assert told(caplog) == []
     for _ in range(3):
@@ -49,6 +51,22 @@ def test_a_worker_that_the_group_does_not_take_in_says_so_once(caplog: pytest.Lo
     tester.run()
     assert "all tasks ready processor='count' tasks=3" in told(caplog)[-1]
     assert len(told(caplog)) == 2
+
+
+def test_a_worker_with_an_instance_is_not_told_to_take_one(caplog: pytest.LogCaptureFixture) -> None:
+    """It has a name; its group waits for the session of another worker."""
+    caplog.set_level(logging.INFO)
+    tester = Tester(GRAPH)
+    tester._start()
+    [worker] = tester._workers
+    assert worker._options.instance
+    for _ in range(2):
+        worker.call_once()
+        tester.clock.advance(JOINING_S)
+    worker.call_once()
+    [waiting] = told(caplog)
+    assert "session has timed out" in waiting
+    assert "--instance" not in waiting
 
 
 def test_all_tasks_are_ready_when_their_stores_are_read(
