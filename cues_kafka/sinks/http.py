@@ -154,7 +154,8 @@ class Server:
             CallUnanswered: there was no answer for longer than `patience_s`.
             AnswerTooLarge: the body is larger than `max_bytes`.
         """
-        until_s, pause_s = clock.monotonic() + self._declared.patience_s, FIRST_S
+        began_s, pause_s = clock.monotonic(), FIRST_S
+        until_s = began_s + self._declared.patience_s
         while True:
             status: int | None = None
             asked_s: float | None = None
@@ -170,7 +171,8 @@ class Server:
             if clock.monotonic() + pause_s > until_s:
                 asks = f", and asks to wait {asked_s:g} s" if asked_s else ""
                 raise CallUnanswered(
-                    f"{what}: {why}{asks}; it was asked again for {self._declared.patience_s:g} s",
+                    f"{what}: {why}{asks}; it was asked for {clock.monotonic() - began_s:.1f} s, and patience_s is "
+                    f"{self._declared.patience_s:g}",
                     status=status,
                     retry_after_s=asked_s,
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import sqlite3
 import threading
@@ -539,6 +540,8 @@ def test_hostile_server_is_bounded(hostile: str) -> None:
             tester.send("orders", path)
         assert [one.exception for one in tester.run().errors()] == [*paths.values()]
         assert not [one for one in tester.errors() if "127.0.0.1" in one.text]
+        asked = [one.text for one in tester.errors() if one.exception == "CallUnanswered"]
+        assert all(re.search(r"it was asked for 0\.\d s, and patience_s is 0$", one) for one in asked)
         tester.stop()
 
 
