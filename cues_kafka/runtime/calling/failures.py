@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sysconfig
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,6 +34,10 @@ MOST_CAUSES = 5
 
 MOST_FRAMES = 10
 """Frames of a trace, the innermost ones."""
+
+_PYTHON = f"{sysconfig.get_path('stdlib')}{os.sep}"
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+"""Where files of other libraries are."""
 
 MOST_TEXT = 500
 """Characters of an exception's text in a log line. The error message has more of it."""
@@ -129,19 +134,19 @@ def end_frames(error: BaseException) -> None:
 
 def location(error: BaseException) -> str:
     """
-    The innermost frame outside this package as `module.py:function:line`, without a path of the machine.
+    The innermost frame of the user's code as `module.py:function:line`, without a path of the machine.
 
-    A look-up in a store or table raises in this package, and the line of the function that made it is what helps.
-    Where all frames are in this package, it is the innermost one.
+    A look-up in a store raises in this package, and a statement in the driver of a database: the line of the function
+    that made it is what helps. Where no frame is the user's, it is the innermost one of a library, or else of this
+    package.
     """
     frames = list(_frames(error))
-    outside = [frame for frame in frames if _is_outside(frame)]
-    return _shown((outside or frames)[-1]) if frames else ""
+    return _shown(max(reversed(frames), key=_nearness)) if frames else ""
 
 
 def trace(error: BaseException) -> tuple[str, ...]:
     """The frames outside this package as `location` shows them, the innermost last."""
-    return tuple(_shown(frame) for frame in _frames(error) if _is_outside(frame))[-MOST_FRAMES:]
+    return tuple(_shown(frame) for frame in _frames(error) if _nearness(frame))[-MOST_FRAMES:]
 
 
 def _frames(error: BaseException) -> Iterator[TracebackType]:
@@ -151,8 +156,12 @@ def _frames(error: BaseException) -> Iterator[TracebackType]:
         frame = frame.tb_next
 
 
-def _is_outside(frame: TracebackType) -> bool:
-    return not frame.tb_frame.f_code.co_filename.startswith(_PACKAGE)
+def _nearness(frame: TracebackType) -> int:
+    """How near to the user a frame is: 0 of this package, 1 of a library or of Python, 2 of the user."""
+    file = frame.tb_frame.f_code.co_filename
+    if file.startswith(_PACKAGE):
+        return 0
+    return 1 if file.startswith(("<frozen", _PYTHON)) or not _INSTALLED.isdisjoint(PurePath(file).parts) else 2
 
 
 def _shown(frame: TracebackType) -> str:
