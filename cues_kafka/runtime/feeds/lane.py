@@ -214,7 +214,8 @@ class FeedLane(Lane):
             left = self._add(self._feeding.source.read(self.spec.partition, place.at, most), batch, place, most)
             place.ended = left and not batch.halt
             place.look_at_s = self._clock.monotonic() + self._feeding.feed.poll_seconds if place.ended else 0.0
-            self._answers(place)
+            if batch.halt is None:
+                self._answers(place)
         except (OSError, RetriableError) as error:
             self._does_not_answer(place, error)
         except RecoveryError as error:
@@ -267,6 +268,7 @@ class FeedLane(Lane):
             after_s = round(self._clock.monotonic() - place.since_s, 3)
             log.info("source answers again", task=self.spec.name, after_s=after_s)
         place.failures, place.why = 0, ""
+        self.interpreter.tell_recovered()
 
     def _does_not_answer(self, place: SourcePlace, error: BaseException) -> None:
         """Ask again after a pause. What was read before stays read."""

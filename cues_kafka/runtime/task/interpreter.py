@@ -167,14 +167,16 @@ class Interpreter:
                     break
                 self.task, effect = handle(self.task, answer)
             self.effect = effect
-            if self._failed_at_s is not None and not isinstance(effect, do.Stop | do.Release):
-                self._tell_recovered(self._failed_at_s)
+            if not isinstance(effect, do.Stop | do.Release) and not self.task.spec.feed:
+                self.tell_recovered()
             return effect
 
-    def _tell_recovered(self, failed_at_s: float) -> None:
-        self._failed_at_s = None
-        for observer in self.observers:
-            observer.recovered(self.task.spec.name, self._world.clock.monotonic() - failed_at_s)
+    def tell_recovered(self) -> None:
+        """Tell observers that the task works again, if it did not. That of a feed says so once its source answers."""
+        failed_at_s, self._failed_at_s = self._failed_at_s, None
+        if failed_at_s is not None:
+            for observer in self.observers:
+                observer.recovered(self.task.spec.name, self._world.clock.monotonic() - failed_at_s)
 
     def _abandon(self) -> None:
         if self._session:

@@ -11,19 +11,27 @@ from cues_kafka.ports import BatchReport, Clock
 log = get_logger("cues_kafka.task")
 
 
+MOST_TOLD = 100
+"""How many texts are remembered."""
+
+
 class TaskLog:
     """
     Observes one task (see `ports.Observer`) and writes what an operator should see.
 
     A message that became an error is logged when its batch is committed, so a batch that is called again is logged
     once. Of each event at most `observe.log.LINES` lines are written in an interval.
+
+    A task that has stopped is tried again by itself. What fails then as before is logged by the line of the stop alone.
     """
 
-    __slots__ = ("_clock", "_sparing")
+    __slots__ = ("_clock", "_sparing", "_stopped", "_told")
 
     def __init__(self, task: str, clock: Clock) -> None:
         self._clock = clock
         self._sparing = Sparing(log.bind(task=task))
+        self._stopped = False  # and has not recovered since
+        self._told: set[str] = set()  # what failed since the last recovery
 
     def committed(self, task: str, batch: BatchReport) -> None:
         """Log the steps that became error messages."""
@@ -42,15 +50,22 @@ class TaskLog:
         self._sparing.info("retry", values, self._clock.monotonic())
 
     def failed(self, task: str, why: str, round_: int) -> None:
-        """Log what failed."""
+        """Log what failed, unless it is what made the task stop before."""
+        if self._stopped and why in self._told:
+            return
+        if len(self._told) < MOST_TOLD:
+            self._told.add(why)
         log.warning("failed", task=task, why=why, round=round_)
 
     def stopped(self, task: str, why: str, remedy: str, about: Mapping[str, Any]) -> None:
         """Log why the task stopped, and what to do."""
+        self._stopped = True
         log.error("stopped", task=task, why=why, remedy=remedy, **about)
 
     def recovered(self, task: str, after_s: float) -> None:
         """Log that the task delivers again."""
+        self._stopped = False
+        self._told.clear()
         log.info("recovered", task=task, after_s=round(after_s, 3))
 
     def catch_up(self, *, at_once: bool = False) -> None:

@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
 
-from cues_kafka import Graph, Json, Memory, Processor, Retry, Source, TaskStopped, Topic, start
+from cues_kafka import (
+    Feed,
+    Graph,
+    Iterate,
+    Json,
+    Memory,
+    Processor,
+    RecoveryError,
+    Retry,
+    Source,
+    TaskStopped,
+    Topic,
+    start,
+)
 from cues_kafka.brokers.kafka import watch
 from cues_kafka.brokers.memory import Faults, MemoryBroker
 from cues_kafka.errors import RetriableError
 from cues_kafka.observe import log as observed
 from cues_kafka.observe.log import INTERVAL_S, LINES, Sparing
+from cues_kafka.runtime.task import lane
 from cues_kafka.runtime.task.lane import RESTART_FIRST_S
-from cues_kafka.testing.tester import Crash, Tester
+from cues_kafka.runtime.task.task_log import TaskLog
+from cues_kafka.testing.tester import Crash, Tester, VirtualClock
 
 Said = list[tuple[int, str, dict[str, Any]]]
 
@@ -238,3 +253,39 @@ def test_a_refused_login_is_said_once_however_many_clients_try(said: Said, monke
     assert (level, event, keys["client"]) == (logging.ERROR, "authentication refused", "a")
     assert "wrong user name or password" in keys["why"]
     assert "restart it with the new one" in keys["remedy"]
+
+
+def test_failures_of_a_stopped_task_are_said_once(said: Said) -> None:
+    """It is tried again up to each minute, five rounds each time; something else that fails is said."""
+    task = TaskLog("p/0", VirtualClock())
+    for attempt in range(3):
+        for round_ in range(1, 6):
+            task.failed("p/0", "the store does not read", round_)
+        if attempt == 1:
+            task.failed("p/0", "no broker", 1)
+        task.stopped("p/0", "gave up", "have it answer", {})
+    assert [one["why"] for one in of(said, "failed")] == ["the store does not read"] * 5 + ["no broker"]
+    assert len(of(said, "stopped")) == 3
+    task.recovered("p/0", 1.0)
+    task.failed("p/0", "the store does not read", 1)
+    assert len(of(said, "failed")) == 7
+
+
+def test_feed_has_recovered_when_its_source_answers(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not at each try while its file is still wrong."""
+    monkeypatch.setattr(lane, "RESTART_FIRST_S", 0.05)
+    wrong: list[str] = []
+
+    def rows(place: str | None) -> Iterator[tuple[int, str]]:
+        if wrong:
+            raise RecoveryError("file 'a' was changed")
+        yield from ((n, str(n + 1)) for n in range(int(place or 0), 3))
+
+    graph = Graph("g", Feed(Iterate(rows), into="in", name="f", poll_seconds=0.05), defaults=Topic(value=Json(int)))
+    with start(graph, Memory()) as running:
+        running.wait_idle()
+        wrong.append("still")
+        until(lambda: len(of(said, "stopped")) >= 2)
+        assert of(said, "recovered") == []
+        wrong.clear()
+        until(lambda: of(said, "recovered"))
