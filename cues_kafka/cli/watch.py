@@ -65,6 +65,7 @@ def announce(running: Running, address: str, *, warn: bool) -> None:
     planned, names = running.planned, running.names
     tasks = sum(task.processor in names for task in planned.tasks)
     slots = sum(frame.slots or 0 for frame in planned.dataframes if frame.name in names)
+    slots += sum(feed.parts for name, feed in running.graph.feeds.items() if name in names)
     typer.echo(f"{running.graph.name}: {number_of(tasks + slots, 'task')} on {address}")
     for warning in planned.warnings if warn else ():
         typer.secho(f"warning: {warning}", fg="yellow", err=True)
