@@ -116,7 +116,12 @@ def _plan(
         raise ConfigError("--apply needs the cluster. Drop --offline.")
     graph = load_graph(target)
     if offline:
+        from cues_kafka.runtime.prepare import unset_text, unset_variables
+
         planned = _as_run_refuses(plan_graph(graph), graph, without)
+        running = tuple({*graph.all_processors} - set(without))
+        unset = (f"{where}: {unset_text(one)} where workers run" for where, one in unset_variables(graph, running))
+        planned = dataclasses.replace(planned, warnings=(*planned.warnings, *unset))
         show(planned)
         return planned
     from cues_kafka.brokers.open import open_broker

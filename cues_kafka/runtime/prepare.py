@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
@@ -60,12 +61,41 @@ def _inspect_stores(graph: Graph, broker: Broker, terms: Terms) -> Findings:
     return inspect_stores(graph, broker, terms)
 
 
+def unset_variables(graph: Graph, names: Sequence[str] | None = None) -> Iterator[tuple[str, Any]]:
+    """The declarations whose address is in an environment variable that is not set here, with where they are."""
+    found: list[tuple[str, Any]] = []
+    for name, one in (*graph.processors.items(), *graph.dataframes.items()):
+        if names is None or name in names:
+            found += ((f"{name}, effects[{key!r}]", effect) for key, effect in one.targets.items())
+    found += ((f"feed {feed.name!r}", feed.source) for feed in selected_feeds(graph, names))
+    for where, declared in found:
+        home = getattr(declared, "home", None) or getattr(declared, "database", None) or declared
+        if (variable := getattr(home, "env", "")) and not os.environ.get(variable):
+            yield where, home
+
+
+def _inspect_addresses(graph: Graph, broker: Broker, terms: Terms) -> Findings:
+    """Refuse what lacks its address before topics are made; databases and stores have inspectors of their own."""
+    del broker
+    if terms.cluster is None:  # a `Tester`, which may have a stand-in
+        return Findings()
+    unset = (one for one in unset_variables(graph, terms.names) if not getattr(one[1], "transactional", False))
+    return Findings(refusals=tuple(f"{where}: {unset_text(one)}" for where, one in unset))
+
+
+def unset_text(declared: Any) -> str:
+    """What is missing, and what to do."""
+    where = f"{type(declared).__name__}(env={declared.env!r})"
+    return f"{where}: the environment variable {declared.env} is not set. Set it to the address"
+
+
 INSPECTORS: Final[list[Inspector]] = [
     inspect_cluster,
     inspect_starts,
     _inspect_registry,
     _inspect_databases,
     _inspect_stores,
+    _inspect_addresses,
 ]
 """What a plan asks before a start."""
 

@@ -92,3 +92,17 @@ def test_permissions_are_printed_for_the_users_that_are_named(tmp_path: Path) ->
     assert "--allow-principal User:verifier --operation" in result.stdout
     for wrong in ("till=User:till", "sender=till", "sender"):
         assert CliRunner().invoke(app, [*command, wrong]).exit_code == 2
+
+
+def test_offline_plan_mentions_addresses_that_workers_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here they need not be set."""
+    monkeypatch.delenv("PAY_API", raising=False)
+    target = program(
+        tmp_path, 'Graph("g", Source("a"), Processor(f, name="p", inputs="a", effects={"h": Http(env="PAY_API")}))'
+    )
+    Path(target.rpartition(":")[0]).write_text(
+        "from cues_kafka import *\ndef f(a, h): ...\n" + Path(target.rpartition(":")[0]).read_text()
+    )
+    result = CliRunner().invoke(app, ["plan", target, "--offline"])
+    assert result.exit_code == 0, result.output
+    assert "PAY_API is not set. Set it to the address where workers run" in result.output

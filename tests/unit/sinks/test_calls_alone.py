@@ -21,24 +21,30 @@ from cues_kafka import (
     CallRefused,
     CallUnanswered,
     ConfigError,
+    Feed,
     Graph,
     GraphError,
     Http,
+    Memory,
     Once,
     Processor,
     RetriableError,
     Retry,
     Source,
     Sql,
+    SqlOutbox,
     Step,
     Topic,
     processor,
+    start,
 )
+from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.delivery import show_origin
 from cues_kafka.graph.effects import Effect
 from cues_kafka.plan.edges import edges_of
 from cues_kafka.plan.plan import plan
 from cues_kafka.ports import Coordinates
+from cues_kafka.runtime.prepare import unset_text, unset_variables
 from cues_kafka.runtime.spark.verdict import verdict
 from cues_kafka.sinks.calls import Shared
 from cues_kafka.sinks.journal import BARRIER, Answered, Journal, encode
@@ -553,3 +559,31 @@ class _Real:
 
     def advance(self, seconds: float) -> None:
         """Tests wait for nothing here."""
+
+
+def test_address_that_is_missing_is_refused_before_topics_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a server and of an outbox; a plan without a cluster mentions all of them, and a Tester has its own server."""
+    monkeypatch.delenv("PAY_API", raising=False)
+
+    def pay(order: int, http: Any) -> Any:
+        return http.get("/").text
+
+    graph = Graph(
+        "g",
+        Source("orders"),
+        Processor(pay, inputs="orders", outputs="paid", effects={"http": Http(env="PAY_API", journal=True)}),
+        Feed(SqlOutbox(env="SHOP_DATABASE"), into="booked", name="outbox"),
+    )
+    memory = Memory()
+    with pytest.raises(
+        ConfigError, match=r"pay, effects\['http'\]: .* PAY_API is not set[^\n]*\n.*feed 'outbox'.*"
+    ) as no:
+        start(graph, memory)
+    assert "SHOP_DATABASE" in str(no.value)
+    assert open_broker(memory).facts(["g.pay.backing", "orders"]).topics == {}
+    Tester(graph, effects={"http": httpx2.MockTransport(lambda _: httpx2.Response(200))})
+    found = dict(unset_variables(graph))
+    assert [unset_text(one) for one in found.values()] == [
+        "Http(env='PAY_API'): the environment variable PAY_API is not set. Set it to the address",
+        "SqlOutbox(env='SHOP_DATABASE'): the environment variable SHOP_DATABASE is not set. Set it to the address",
+    ]
