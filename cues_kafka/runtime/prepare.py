@@ -64,9 +64,11 @@ def _inspect_stores(graph: Graph, broker: Broker, terms: Terms) -> Findings:
 def unset_variables(graph: Graph, names: Sequence[str] | None = None) -> Iterator[tuple[str, Any]]:
     """The declarations whose address is in an environment variable that is not set here, with where they are."""
     found: list[tuple[str, Any]] = []
-    for name, one in (*graph.processors.items(), *graph.dataframes.items()):
+    targets = {name: one.targets for name, one in graph.processors.items()}
+    targets |= {name: one.targets for name, one in graph.dataframes.items()}
+    for name, effects in targets.items():
         if names is None or name in names:
-            found += ((f"{name}, effects[{key!r}]", effect) for key, effect in one.targets.items())
+            found += ((f"{name}, effects[{key!r}]", effect) for key, effect in effects.items())
     found += ((f"feed {feed.name!r}", feed.source) for feed in selected_feeds(graph, names))
     for where, declared in found:
         home = getattr(declared, "home", None) or getattr(declared, "database", None) or declared

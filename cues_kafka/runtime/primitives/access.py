@@ -177,14 +177,14 @@ class TopicAccess:
         Decode a message.
 
         Raises:
-            CodecError: it does not fit the codec; the text names partition and offset.
+            CodecError: it does not fit the codec. The text names partition and offset.
         """
         if self._decoder is None:
             self._decoder = decoder(self.settings, MadeFor(self.name, self._access.cluster))
         try:
             return self._decoder.received(message)
         except CodecError as error:
-            place = f"{self.name}/{message.partition()} at offset {message.offset()}"
+            place = f"{message.topic()}/{message.partition()} at offset {message.offset()}"
             raise CodecError(f"{place} cannot be decoded: {error}", remedy=error.remedy) from error
 
     def ranges(self, since: Since | None = None) -> Ranges:
