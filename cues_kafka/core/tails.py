@@ -76,14 +76,14 @@ def _refused(spec: Spec, at: Position, facts: InputFacts, ends: Positions) -> Re
     where = f"tailer {at.binding!r}, which reads {at.topic}/{spec.partition}"
     if at.topic_id != facts.topic_id:
         text = f"{where}: the topic was deleted and recreated, so offsets mean other messages now"
-        remedy = f"run `cues-kafka accept-loss` for {spec.processor!r}: the tailer then begins at start= again"
+        remedy = f"run `cues-kafka accept-loss MODULE:GRAPH {spec.processor}`: the tailer then begins at start= again"
         return Refuse(Halt("refused", text, remedy))
     if at.offset < facts.low:
         return Refuse(
             Halt(
                 "refused",
                 f"{where}, stands at {at.offset}, and the log begins at {facts.low} (retention or trim)",
-                f"`cues-kafka accept-loss` for {spec.processor!r} has it go on at {facts.low}",
+                f"`cues-kafka accept-loss MODULE:GRAPH {spec.processor}` has it go on at {facts.low}",
             )
         )
     end = max([at.offset, *(p.offset for p in ends if p.binding == at.binding)])
