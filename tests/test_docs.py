@@ -89,13 +89,16 @@ def test_the_quick_start_is_the_example() -> None:
 TUTORIAL = ROOT / "docs" / "tutorial.md"
 """A page whose programs belong together: they run one after the other."""
 
+SESSION = ROOT / "docs" / "cues.md"
+"""The same; tests/scenarios/test_session.py runs its blocks on both brokers."""
+
 WITH_SPARK = "SparkSession"
 """A block that has this word is run by tests/spark/test_spark_docs.py, on a real broker."""
 
 
 @pytest.mark.parametrize(
     "block",
-    [b for b in blocks("python") if WITH_SPARK not in b.text and b.page != TUTORIAL.name],
+    [b for b in blocks("python") if WITH_SPARK not in b.text and b.page not in (TUTORIAL.name, SESSION.name)],
     ids=lambda b: f"{b.page}-{b.number}",
 )
 def test_every_python_block_runs(block: Block, tmp_path: Path) -> None:
