@@ -167,7 +167,8 @@ class _Tool(Maintenance):
             raise ConfigError(
                 f"{spec.name} reads {topics} by itself, and a cut does not hold where its tailers stood: its steps "
                 "would be called again with other messages there. Have it read the topic as an input, and keep what it "
-                "needs in a Store; or reset the other processors one by one with `cues-kafka reset MODULE:GRAPH PROCESSOR`."
+                "needs in a Store; or reset the other processors one by one: "
+                "`cues-kafka reset MODULE:GRAPH PROCESSOR`."
             )
         undone = {name: self._undone(spec, record, name, at, cut) for name, at in part.stores.items()}
         changes = [(name, key, value) for name, entries in undone.items() for key, value in entries.items()]
