@@ -88,6 +88,8 @@ class SendOffsets:
     """
     P5: send offsets first, so that the broker refuses a worker that has left the group before it writes a record.
 
+    At-least-once the group's member commits them, with a start first, else behind the record (W5, W6).
+
     Attributes:
         positions: those of the record.
         extents: what an announced batch takes; everything below their starts is published (T4).
@@ -98,8 +100,19 @@ class SendOffsets:
 
 
 @dataclass(frozen=True, slots=True)
+class Emit:
+    """W5: produce the outputs of this attempt's batch, without the record, and wait for every delivery report."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
 class Produce:
-    """P6: produce the task's record first; with an attempt, then the outputs of its batch."""
+    """
+    P6: produce the task's record first; with an attempt, then the outputs of its batch.
+
+    At-least-once the outputs are there already, and the record comes alone (W5).
+    """
 
     record: Record
 
@@ -167,6 +180,6 @@ class Release:
 
 Effect: TypeAlias = (
     Init | FetchOffsets | FetchWatermark | ReadNewest | FetchInputs | AskTarget | FetchSibling | FetchParts
-    | AssignReader | Begin | SendOffsets | Produce | Flush | Commit | Discard | Await | Call | Quarantine | Stop
+    | AssignReader | Begin | SendOffsets | Emit | Produce | Flush | Commit | Discard | Await | Call | Quarantine | Stop
     | Release
 )  # fmt: skip

@@ -57,7 +57,14 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """The worker must give up the partition, or shuts down (A3, Q1)."""
+    """
+    The worker must give up the partition, or shuts down (A3, Q1).
+
+    Attributes:
+        called: at-most-once, while user code is called: how far it came, and nothing starts any more (W2).
+    """
+
+    called: Called | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +92,8 @@ class Polled:
 class Called:
     """
     User code ended `batch.deliveries` steps, which reach up to `ends`; `halt` says why it ended no more.
+
+    At-most-once `batch.taken` counts the steps that were started, and these reach up to `ends` (W2).
 
     Of a feed they reach up to `place` in its source, and `ends` is empty (G1). `tails` is where the tailers stand
     behind these steps, copied when the batch was closed: later calls may have moved them on (L2).

@@ -20,11 +20,12 @@ from typing import Any, TypeAlias
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
 from cues_kafka.core.moves import decide, moved_halt
-from cues_kafka.core.records import Attempt, Record, Snapshot, TargetRow, Totals
+from cues_kafka.core.records import Attempt, Record, Snapshot, Start, TargetRow, Totals
 from cues_kafka.core.recover import Delivered, Fresh, Pending, Refuse, first_positions, foreign, recover, refused
 from cues_kafka.core.spec import Move
 from cues_kafka.core.staged import Publish, Turn, verdict
 from cues_kafka.core.tails import announced, begun, behind, in_row, placed
+from cues_kafka.core.taking import Carried, Stale, after_call, nothing_carried, resumed
 from cues_kafka.core.target import compare
 from cues_kafka.core.task import Doing, Due, Task
 from cues_kafka.core.turns import take
@@ -37,6 +38,7 @@ from cues_kafka.core.writing import (
     publication_of,
     snapshot_of,
     start_of,
+    take_of,
 )
 from cues_kafka.ports import Positions
 
@@ -90,7 +92,8 @@ def handle(task: Task, event: on.Event) -> Next:
 def _assigned(task: Task, event: on.Assigned) -> Next:
     # E1: a target tells starts apart by the sequence of their first record, which is committed before their batches.
     first = event.first or task.spec.target
-    return Task(task.spec, state=Doing.INITIALISING, first=first, left_due=task.left_due), do.Init()
+    left_due, carried = task.left_due, task.carried
+    return Task(task.spec, state=Doing.INITIALISING, first=first, left_due=left_due, carried=carried), do.Init()
 
 
 def _initialised(task: Task, _: on.Initialised) -> Next:
@@ -153,13 +156,29 @@ def _decided(task: Task) -> Next:
     match placed(task.spec, found, dict(task.tail_facts)):
         case Refuse(halt, stale):
             return _refused(task, halt, task.recovered_at_s) if stale else _stop(task, halt)
+        case Fresh() if task.carried:
+            return _discard(task, "no record was read, and there was one before")
         case Fresh():
             return _release(task) if task.leaving else (replace(task, state=Doing.FETCHING_SIBLING), do.FetchSibling())
+        case Delivered(record) if task.spec.rules.takes:
+            return _resumed(replace(task, record=record), record)
         case Delivered(record):
             task = _as_recorded(replace(task, record=record), record)
             return _assign(replace(task, first=task.first or task.careful), record.positions)
         case Pending(record, starts):
             return _assign(_retry(replace(task, record=record), record, starts), record.positions)
+
+
+def _resumed(task: Task, record: Record) -> Next:
+    """W3, W4: go on with what is carried, if the newest record is the one that it must follow."""
+    try:
+        carried = resumed(task.spec, record, task.carried)
+    except Stale:
+        return _discard(task, "an older record was read than before")
+    task = replace(task, carried=carried)
+    if carried.halt is None:
+        return _assign(task, carried.ends)
+    return _settle(replace(task, halt=carried.halt), Doing.STOPPED)
 
 
 def _as_recorded(task: Task, record: Record) -> Task:
@@ -211,7 +230,8 @@ def _assign(task: Task, positions: Positions) -> Next:
 
 
 def _sibling_read(task: Task, event: on.SiblingRead) -> Next:
-    positions = first_positions(task.spec, dict(task.inputs), event.born)
+    held = None if task.spec.rules.fenced else dict(task.offsets)
+    positions = first_positions(task.spec, dict(task.inputs), event.born, held)
     born = task.spec.width if event.born is None else event.born
     return _transact(task, begun(task, start_of(task, positions, born), event.born), Doing.ASSIGNING)
 
@@ -271,6 +291,7 @@ def _failed(task: Task, event: on.Failed) -> Next:
     if event.fenced and task.spec.slot:
         # D5: the one that fenced delivers this range, or is a native worker; taking the id back would only fence it.
         return _stop(task, on.Halt("fenced", event.text, "see the newest record of the task: its writer runs it"))
+    task = replace(task, carried=_in_doubt(task))
     fenced_twice = task.fenced_twice
     if event.fenced:
         last = task.fenced_at_s
@@ -287,8 +308,16 @@ def _failed(task: Task, event: on.Failed) -> Next:
         fenced_twice=fenced_twice,
         stale_since_s=task.stale_since_s,
         left_due=task.may_owe_left,
+        carried=task.carried,
     )
     return back, do.Discard(event.text, min(0.1 * 2**task.rounds, 5.0) if task.rounds else 0.0)
+
+
+def _in_doubt(task: Task) -> Carried | None:
+    """W3: what is carried, and whether a commit of it was asked for and has no answer."""
+    if task.carried is None or task.state is not Doing.COMMITTING:
+        return task.carried
+    return replace(task.carried, doubtful=True)
 
 
 def _discarded(task: Task, _: on.Done) -> Next:
@@ -330,11 +359,33 @@ def _begun(task: Task, _: on.Done) -> Next:
     announced = task.pending.staged if isinstance(task.pending, Snapshot) else None
     begins = task.spec.move.begins if task.spec.move else ()
     extents = announced.extents if announced else begins
+    if not task.spec.rules.fenced and not isinstance(task.pending, Start):
+        return _emit(task, task.pending)
     return replace(task, state=Doing.SENDING_OFFSETS), do.SendOffsets(task.pending.positions, extents)
+
+
+def _emit(task: Task, pending: Record) -> Next:
+    """W5: the outputs first, and the record once they are acknowledged."""
+    if pending.batch.deliveries:
+        return replace(task, state=Doing.EMITTING), do.Emit(pending)
+    return replace(task, state=Doing.PRODUCING), do.Produce(pending)
+
+
+def _emitted(task: Task, event: on.Flushed) -> Next:
+    assert task.pending
+    if event.delivered != event.produced:
+        return _discard(task, _unacknowledged(event))
+    return replace(task, state=Doing.PRODUCING), do.Produce(task.pending)
+
+
+def _unacknowledged(event: on.Flushed) -> str:
+    return f"{event.delivered} of {event.produced} records were acknowledged"
 
 
 def _offsets_sent(task: Task, _: on.Done) -> Next:
     assert task.pending
+    if not task.spec.rules.fenced and not isinstance(task.pending, Start):
+        return _committed(task, on.Committed())
     return replace(task, state=Doing.PRODUCING), do.Produce(task.pending)
 
 
@@ -344,11 +395,21 @@ def _produced(task: Task, _: on.Done) -> Next:
 
 def _flushed(task: Task, event: on.Flushed) -> Next:
     if event.delivered != event.produced:
-        return _discard(task, f"{event.delivered} of {event.produced} records were acknowledged")
-    if event.first_offset != task.expected and task.spec.rules.fenced:
+        return _discard(task, _unacknowledged(event))
+    if not task.spec.rules.fenced:
+        return _landed(task)
+    if event.first_offset != task.expected:
         # P6a: the answer to R3 was stale, or another writer writes this partition.
         return _discard(task, f"the record landed at {event.first_offset}, not at {task.expected}: another writer?")
     return replace(task, state=Doing.COMMITTING, expected=_after(event.first_offset)), do.Commit()
+
+
+def _landed(task: Task) -> Next:
+    """W5, W6: a record without a transaction is there, behind what it speaks of; its offsets go with it, or went."""
+    assert task.pending
+    if isinstance(task.pending, Start):
+        return _committed(task, on.Committed())
+    return replace(task, state=Doing.SENDING_OFFSETS), do.SendOffsets(task.pending.positions)
 
 
 def _after(first_offset: int | None) -> int:
@@ -366,7 +427,19 @@ def _committed(task: Task, event: on.Committed) -> Next:
     owner = record.sequence if task.owner is None else task.owner
     # R7: a snapshot is no progress, or a task that fails behind it each time would never stop.
     rounds = task.rounds if isinstance(record, Snapshot) else 0
-    return _on_from(replace(task, record=record, pending=None, owner=owner, rounds=rounds), record)
+    task = replace(task, record=record, pending=None, owner=owner, rounds=rounds)
+    return _taken(task, record) if task.spec.rules.takes else _on_from(task, record)
+
+
+def _taken(task: Task, record: Record) -> Next:
+    """W1: the batch before is settled, and the one that was taken may be called."""
+    carried = task.carried or nothing_carried(record)
+    steps = record.batch.taken - carried.batch.taken
+    task = replace(task, carried=None, due=None)
+    if task.then is not Doing.CALLING:
+        return _on_from(task, record)
+    due = Due(record.positions, steps, (), 0)
+    return _called_for(replace(task, first=False, due=due), due)
 
 
 def _on_from(task: Task, record: Record) -> Next:
@@ -413,6 +486,7 @@ def _discard(task: Task, text: str) -> Next:
         fenced_at_s=task.fenced_at_s,
         fenced_twice=task.fenced_twice,
         left_due=task.may_owe_left,
+        carried=_in_doubt(task),
     )
     return back, do.Discard(text, 0.0)
 
@@ -421,7 +495,10 @@ def _discard(task: Task, text: str) -> Next:
 
 
 def _polled(task: Task, event: on.Polled) -> Next:
-    """P2: these ranges come next. If a snapshot is due, it is committed before any message is decoded."""
+    """P2, W1: these ranges come next. A snapshot or a take is committed before any message is decoded."""
+    if task.spec.rules.takes:
+        task = _carrying(task)
+        return _transact(task, take_of(task, event.ends, event.steps), Doing.CALLING)
     if task.due:
         task = _polled_again(task, task.due, event)
     due = task.due
@@ -451,6 +528,8 @@ def _kind(ranges: Due | on.Polled) -> str:
 
 def _called(task: Task, event: on.Called) -> Next:
     """P4 to P7: commit what was delivered; then go on, wait to call again, or stop."""
+    if task.spec.rules.takes:
+        return _called_of_taken(task, event)
     stops = event.halt is not None and event.halt.kind != "retry"
     task = replace(task, halt=event.halt if stops else None)
     if event.batch.deliveries:
@@ -465,11 +544,42 @@ def _called(task: Task, event: on.Called) -> Next:
     return replace(task, state=Doing.READY), do.Await()
 
 
+def _called_of_taken(task: Task, event: on.Called) -> Next:
+    """W1: what the calls left waits for the next transaction, unless the task stops."""
+    if task.due is None:
+        raise IllegalEvent(f"{task.spec.name}: called up to {event.ends}, and nothing is taken")
+    task = _with_outcomes(task, event)
+    assert task.carried
+    if task.carried.halt is None:
+        return replace(task, state=Doing.READY), do.Await()
+    return _settle(replace(task, halt=task.carried.halt), Doing.STOPPED)
+
+
+def _with_outcomes(task: Task, event: on.Called) -> Task:
+    assert task.record
+    assert task.due
+    return replace(task, carried=after_call(task.record, task.due.steps, event), due=None)
+
+
+def _carrying(task: Task) -> Task:
+    assert task.record
+    return task if task.carried else replace(task, carried=nothing_carried(task.record))
+
+
+def _settle(task: Task, then: Doing) -> Next:
+    """W2: commit what is carried, and the position behind the last step that was started; take nothing."""
+    assert task.carried
+    return _transact(task, take_of(task, task.carried.ends), then)
+
+
 def _idle(task: Task, event: on.Idle) -> Next:
     """P1; over due ranges only if compaction may have taken all of their messages (`Spec.compacted`)."""
     if task.due and (task.due.timers or not (task.spec.compacted and event.positions == task.due.ends)):
         name = f"{task.spec.name}: due up to {task.due.ends}, {task.due.steps} {_kind(task.due)}"
         raise IllegalEvent(f"{name}; idle at {event.positions}")
+    if task.spec.rules.takes:
+        task = _carrying(task)
+        return _transact(task, take_of(task, event.positions), Doing.READY)
     task = replace(task, choice=())  # what it may still name was compacted away
     return _transact(task, behind(task, _attempt(task, event.positions, Totals()), ()), Doing.READY)
 
@@ -510,8 +620,13 @@ def _say_left(task: Task, then: Doing) -> Next:
     return _transact(task, left_of(task.record), then)
 
 
-def _revoked(task: Task, _: on.Revoked) -> Next:
+def _revoked(task: Task, event: on.Revoked) -> Next:
     """A3: in READY and CALLING the session is idle, so the task can write `left`; else the next init decides."""
+    if task.spec.rules.takes:
+        if event.called and task.state is Doing.CALLING:
+            task = _with_outcomes(task, event.called)
+        if task.carried and task.carried.due:
+            return _settle(replace(task, leaving=True), Doing.RELEASED)
     return _leave(task, Doing.RELEASED)
 
 
@@ -552,7 +667,7 @@ def _to(*names: str) -> frozenset[Doing]:
     return frozenset(Doing[name] for name in names)
 
 
-_WORKING = _to("READY", "CALLING", "BEGINNING", "SENDING_OFFSETS", "PRODUCING", "FLUSHING", "COMMITTING")
+_WORKING = _to("READY", "CALLING", "BEGINNING", "SENDING_OFFSETS", "EMITTING", "PRODUCING", "FLUSHING", "COMMITTING")
 _BACK = _to("DISCARDING", "STOPPED")
 _MAY_END: Transitions = {on.Lost: (_abandoned, _to("RELEASED")), on.Revoked: (_abandoned, _to("RELEASED"))}
 _MAY_FAIL: Transitions = {on.Failed: (_failed, _BACK), **_MAY_END}
@@ -595,13 +710,23 @@ TRANSITIONS: dict[Doing, Transitions] = {
         on.Revoked: (_revoked, _to("BEGINNING", "RELEASED")),
     },
     Doing.BEGINNING: {
-        on.Done: (_begun, _to("SENDING_OFFSETS")),
+        on.Done: (_begun, _to("SENDING_OFFSETS", "EMITTING", "PRODUCING")),
         **_IN_TRANSACTION,
         on.Revoked: (_revoked, _to("BEGINNING", "RELEASED")),
     },
-    Doing.SENDING_OFFSETS: {on.Done: (_offsets_sent, _to("PRODUCING")), **_IN_TRANSACTION},
+    Doing.SENDING_OFFSETS: {
+        on.Done: (_offsets_sent, _to("PRODUCING", "READY", "STOPPED")),
+        **_IN_TRANSACTION,
+    },
+    Doing.EMITTING: {on.Flushed: (_emitted, _to("PRODUCING", "DISCARDING", "STOPPED")), **_MAY_FAIL},
     Doing.PRODUCING: {on.Done: (_produced, _to("FLUSHING")), **_IN_TRANSACTION},
-    Doing.FLUSHING: {on.Flushed: (_flushed, _to("COMMITTING", "DISCARDING", "STOPPED", "RELEASED")), **_IN_TRANSACTION},
+    Doing.FLUSHING: {
+        on.Flushed: (
+            _flushed,
+            _to("COMMITTING", "SENDING_OFFSETS", "ASSIGNING", "DISCARDING", "STOPPED", "RELEASED"),
+        ),
+        **_IN_TRANSACTION,
+    },
     Doing.COMMITTING: {
         on.Committed: (
             _committed,

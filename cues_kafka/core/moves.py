@@ -12,11 +12,13 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 from cues_kafka.core.events import Halt, InputFacts
-from cues_kafka.core.records import Attempt, Record, Snapshot, Start
+from cues_kafka.core.records import Attempt, Record, Snapshot, Start, Totals
 from cues_kafka.core.recover import foreign, plan_of
 from cues_kafka.core.spec import Move, Spec
+from cues_kafka.core.taking import in_flight
 from cues_kafka.core.writing import following
 from cues_kafka.ports import Position, Positions
+from cues_kafka.words import count
 
 MOVED = "moved"
 """The kind of `Halt` of a task that stopped because it stands where the operator wants it."""
@@ -40,6 +42,8 @@ def decide(spec: Spec, move: Move, record: Record | None, inputs: Mapping[str, I
         return moved_halt(spec)
     if record and (refusal := foreign(spec, record)):
         return refusal.halt
+    if record and (other := _other_strategy(spec, move, record)):
+        return other
     if (record.sequence if record else -1) != move.after:
         return Halt("refused", f"{spec.name} has moved since", _AGAIN)
     for position in move.positions:
@@ -52,6 +56,19 @@ def decide(spec: Spec, move: Move, record: Record | None, inputs: Mapping[str, I
     return moved(spec, move, record, inputs)
 
 
+def _other_strategy(spec: Spec, move: Move, record: Record) -> Halt | None:
+    """W7: only the verb for it changes a strategy, and not over a snapshot."""
+    if record.strategy == spec.strategy:
+        return None
+    if not move.strategy:
+        text = f"the newest record of {spec.name} was written {record.strategy}; the graph says {spec.strategy}"
+        return Halt("refused", text, f"`cues-kafka strategy` changes it for {spec.processor!r}; then {_AGAIN}")
+    if isinstance(record, Snapshot):
+        text = f"{spec.name} has announced {count(record.steps, 'step')}, which {record.strategy} has to deliver"
+        return Halt("refused", text, "run the former version until it has delivered them, and stop it")
+    return None
+
+
 def moved_halt(spec: Spec) -> Halt:
     """The task stands where the operator wants it."""
     return Halt(MOVED, f"{spec.name} stands where it was wanted")
@@ -59,7 +76,7 @@ def moved_halt(spec: Spec) -> Halt:
 
 def _moved_by(spec: Spec, move: Move, record: Record) -> bool:
     mine = record.writer.incarnation == spec.writer.incarnation and record.sequence > move.after
-    there = record.positions == move.positions and record.staged == move.staged
+    there = (record.positions, record.staged, record.strategy) == (move.positions, move.staged, spec.strategy)
     return mine and there and not isinstance(record, Snapshot)
 
 
@@ -74,12 +91,31 @@ def moved(spec: Spec, move: Move, before: Record | None, inputs: Mapping[str, In
         "sequence": sequence,
         "positions": move.positions,
         "fingerprint": plan_of(spec, inputs),
+        **_dropped(before),
         **({"stores": move.stores} if move.stores else {}),
         **({} if move.tails is None else {"tails": move.tails}),
     }
     if before is None:
         return following(Start, spec, None, born=spec.width, **where)
     return following(Attempt, spec, before, owner=sequence, **where)
+
+
+def _dropped(record: Record | None) -> dict[str, Totals]:
+    """W4: what a process that died left in flight, which only at-most-once does."""
+    if record is None or not (steps := in_flight(record)):
+        return {}
+    batch = Totals(dropped=steps)
+    return {"batch": batch, "totals": record.totals.plus(batch)}
+
+
+def behind_both(record: Record, offsets: Mapping[str, int | None]) -> Positions:
+    """
+    W7: up to where a task was delivered at-least-once.
+
+    Both the record and the group's offsets stand behind what has outcomes, and a former worker may have written an
+    older record behind the newest one.
+    """
+    return tuple(p._replace(offset=max(p.offset, offsets.get(p.binding) or 0)) for p in record.positions)
 
 
 def begin(spec: Spec, inputs: Mapping[str, InputFacts], to: To) -> Positions:

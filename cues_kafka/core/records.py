@@ -32,8 +32,9 @@ class Totals(NamedTuple):
         errors: steps that ended with an error message.
         nils: steps that ended with nothing.
         messages: output messages; a fork counts each of its messages.
-        taken: steps that the positions went past. Under exactly-once they are settled in the same transaction.
-        dropped: steps that were taken and never settled, which only at-most-once allows.
+        taken: steps that the positions went past. Under exactly-once they are settled in the same transaction. Negative
+            in the batch of an attempt that gives back more than it takes (W2).
+        dropped: steps that were taken and never settled, which only at-most-once allows (W4).
         drained: output messages of no step: what a state handler gives when its region is drained.
         timers: steps of `deliveries` that no message began but a timer (F1).
     """

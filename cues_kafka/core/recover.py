@@ -116,7 +116,9 @@ def plan_of(spec: Spec, inputs: Mapping[str, InputFacts]) -> bytes:
     return fingerprint(spec.processor, spec.pairing, [(i.binding, inputs[i.binding].topic_id) for i in spec.inputs])
 
 
-def first_positions(spec: Spec, inputs: Mapping[str, InputFacts], born: int | None) -> Positions:
+def first_positions(
+    spec: Spec, inputs: Mapping[str, InputFacts], born: int | None, offsets: Mapping[str, int | None] | None = None
+) -> Positions:
     """
     Where a fresh task starts.
 
@@ -128,17 +130,19 @@ def first_positions(spec: Spec, inputs: Mapping[str, InputFacts], born: int | No
         spec: the task.
         inputs: what the cluster says about the inputs.
         born: partition count in a sibling's record; None if no sibling has one.
+        offsets: at-least-once: the group's, which a start that was not completed has committed (W6).
     """
     at_end = spec.start == "latest" and (born is None or spec.partition < born)
 
-    def offset(facts: InputFacts) -> int:
+    def offset(binding: str) -> int:
+        facts = inputs[binding]
+        if (held := (offsets or {}).get(binding)) is not None:
+            return held
         if isinstance(spec.start, int):
             return spec.start
         return facts.stable if at_end else facts.low
 
-    return tuple(
-        Position(i.binding, i.topic, inputs[i.binding].topic_id, offset(inputs[i.binding])) for i in spec.inputs
-    )
+    return tuple(Position(i.binding, i.topic, inputs[i.binding].topic_id, offset(i.binding)) for i in spec.inputs)
 
 
 def _refuse(text: str, remedy: str, *, stale: bool = False) -> Refuse:
@@ -147,8 +151,8 @@ def _refuse(text: str, remedy: str, *, stale: bool = False) -> Refuse:
 
 def _without_record(spec: Spec, offsets: Mapping[str, int | None]) -> Decision:
     held = {binding: offset for binding, offset in offsets.items() if offset is not None}
-    if not held:
-        return Fresh()
+    if not held or not spec.rules.fenced:
+        return Fresh()  # at-least-once, at the offsets that are held (W6)
     # The backing partition was deleted or truncated, and with it the proof of what was delivered. A coordinator that
     # knows no offsets may be wrong for a moment (KAFKA-20416); here it knows some.
     return _refuse(
@@ -186,10 +190,10 @@ def foreign(spec: Spec, record: Record) -> Refuse | None:
 def _other_writer(spec: Spec, record: Record) -> Refuse | None:
     if refusal := foreign(spec, record):
         return refusal
-    if record.strategy != spec.strategy:
+    if record.strategy != spec.strategy:  # also of a former worker at-least-once that wrote behind a change (W7)
         return _refuse(
             f"the newest record of {spec.backing!r} was written {record.strategy}; the graph says {spec.strategy}",
-            f"declare strategy={record.strategy!r} again, or give the processor a new name",
+            f"`cues-kafka strategy` changes it for {spec.processor!r}; or declare strategy={record.strategy!r} again",
         )
     if record.staged and not spec.staged:
         return _refuse(

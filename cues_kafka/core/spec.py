@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from cues_kafka.core.records import Extent, Kept, Staged, Writer
 from cues_kafka.core.staged import Role
-from cues_kafka.core.strategies import STRATEGIES, Strategy
+from cues_kafka.core.strategies import STRATEGIES, TOOL, Strategy
 from cues_kafka.ports import Positions
 
 
@@ -30,6 +30,7 @@ class Move:
         begins: slot 0 of a staged processor: where the group's offsets shall stand, which lag tools read.
         stores: what the record says of the task's stores (R4b); empty: the same as the record before it.
         tails: where its tailers shall stand (L2); None: where they stood.
+        strategy: the one that the operator wants for the task (W7); empty: the record's stays.
     """
 
     after: int
@@ -38,6 +39,7 @@ class Move:
     begins: tuple[Extent, ...] = ()
     stores: Kept = ()
     tails: Positions | None = None
+    strategy: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +104,8 @@ class Spec:
 
     @property
     def rules(self) -> Strategy:
-        """What holds for tasks of this strategy."""
-        return STRATEGIES[self.strategy]
+        """What holds for tasks of this strategy; a tool owns a task of any strategy by the lock."""
+        return TOOL if self.move else STRATEGIES[self.strategy]
 
     @property
     def name(self) -> str:

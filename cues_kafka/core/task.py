@@ -9,6 +9,7 @@ from cues_kafka.core.events import Halt, InputFacts
 from cues_kafka.core.records import Choice, Record, Snapshot
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import is_published
+from cues_kafka.core.taking import Carried
 from cues_kafka.ports import Positions
 
 ALONE_AT = 1
@@ -32,6 +33,7 @@ class Doing(Enum):
     CALLING = "calling"
     BEGINNING = "beginning"
     SENDING_OFFSETS = "sending offsets"
+    EMITTING = "emitting"
     PRODUCING = "producing"
     FLUSHING = "flushing"
     COMMITTING = "committing"
@@ -87,6 +89,7 @@ class Task:
         inputs: the answer to R5.
         tail_facts: the same for tailers.
         tail_ends: up to where tailers show messages to the due steps, or to the next one, which was put off (S5).
+        carried: at-most-once: what the next transaction commits of the batch that was called last (W1).
     """
 
     spec: Spec
@@ -113,6 +116,7 @@ class Task:
     inputs: tuple[tuple[str, InputFacts], ...] = ()
     tail_facts: tuple[tuple[str, InputFacts], ...] = ()
     tail_ends: Positions = ()
+    carried: Carried | None = None
 
     @property
     def positions(self) -> Positions:
@@ -131,7 +135,9 @@ class Task:
 
     @property
     def snapshot_due(self) -> bool:
-        """Whether the shell must say `Polled`, and wait for `Call`, before it touches a message (S1, S2, S5, G3)."""
+        """Whether the shell says `Polled`, and waits for `Call`, before it touches a message (S1, S2, S5, G3, W1)."""
+        if self.spec.rules.takes:
+            return True
         kept = self.spec.fixed_views or (self.spec.effects and self.spec.pairing == "alts")
         due = self.first or self.due is not None or kept
         return due and self.spec.rules.snapshots and not self.spec.feed

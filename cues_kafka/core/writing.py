@@ -90,6 +90,12 @@ def attempt_of(task: Task, positions: Positions, batch: Totals, place: str = "")
     )
 
 
+def take_of(task: Task, positions: Positions, steps: int = 0) -> Attempt:
+    """W1: take these steps, up to these positions, and settle what is carried of the batch before."""
+    assert task.carried
+    return attempt_of(task, positions, task.carried.batch._replace(taken=task.carried.batch.taken + steps))
+
+
 def row_of(task: Task, positions: Positions, batch: Totals) -> TargetRow:
     """E1: the row of a target for the attempt that commits this batch."""
     assert task.record

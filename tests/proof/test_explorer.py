@@ -53,6 +53,10 @@ DEEP = {
     "with a target the first batch of a start has no snapshot",
     "the target's row is not locked",
     "in careful mode the next step sees what came since",
+    "a record of another strategy is believed",
+    "an older record is taken for the newest",
+    "what was called is given back",
+    "a record lands anywhere",
 }
 """Mutants whose counterexamples take a search of several seconds: `make test-full` looks for them."""
 

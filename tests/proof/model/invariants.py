@@ -16,12 +16,14 @@ from collections import Counter
 
 from cues_kafka.core.records import Record, Totals
 from tests.proof.model import staging, stores
+from tests.proof.model.loose import LooseWorld
 from tests.proof.model.machine import offsets_of
 from tests.proof.model.outbox import EMPTY, OutboxWorld
 from tests.proof.model.outbox import judged as at_target
 from tests.proof.model.staging import Staging
 from tests.proof.model.states import IDLE, ONGOING, Part, State, Step
 from tests.proof.model.tailing import TailWorld
+from tests.proof.model.taking import TakingWorld
 from tests.proof.model.timers import TimerWorld, judged, messages_of
 from tests.proof.model.world import World
 
@@ -56,6 +58,10 @@ def judge(world: World, part: Part) -> str:
         return ""  # decided, and not visible yet
     record = world.newest(part)
     steps = list(dict.fromkeys(outcome.step for outcome in part.outputs))
+    if isinstance(world, LooseWorld):
+        return _twice(part) or world.judged(part, record)
+    if isinstance(world, TakingWorld) and record:
+        return _twice(part) or _order(world, steps) or world.judged(part, record, steps)
     return _twice(part) or _order(world, steps) or (_counted(world, part, record, steps) if record else _empty(part))
 
 

@@ -131,8 +131,8 @@ class Lanes(Cluster):
         owner = slot or (group.owners[p] == w and group.members[w])
         revoked = owner and not slot and group.revoking[p] and not lane.said
         if revoked and self.task(lane).state not in PAST_GATE:
-            told = lane._replace(said=True)
-            out.append(((self._name(w, p), "is revoked"), True, self._tell(s, w, p, told, "revoked")))
+            told, so_far = self._so_far(lane._replace(said=True))
+            out.append(((self._name(w, p), "is revoked"), True, self._tell(s, w, p, told, "revoked", *so_far)))
             return
         if lane.effect < 0:
             first = not slot or self.worker(s, w).deaths > 0
@@ -142,6 +142,10 @@ class Lanes(Cluster):
         if not owner and isinstance(effect, do.Discard | do.Stop):
             return  # a bound: a zombie that failed does nothing more before it hears that it is one
         self._does[type(effect)](Turn(s, w, p, lane, owner, out), effect)
+
+    def _so_far(self, lane: Lane) -> tuple[Lane, Key]:
+        """What the worker says of a call that is under way when it is told to give the task up."""
+        return lane, ()
 
     def _tool(self, s: State, w: int, p: int, lane: Lane, out: Moves) -> None:
         """X2: one task after the other; a worker that joins the group ends the tool before its next transaction."""
@@ -403,7 +407,7 @@ class Lanes(Cluster):
     def _await(self, turn: Turn, _: Any) -> None:
         s, w, p, lane, owner, out = turn
         task, who = self.task(lane), self._name(w, p)
-        offsets = offsets_of(task.positions)
+        offsets = self._place(task)
         if self._others_alone(s, w, p):
             return
         if task.due:
@@ -426,6 +430,10 @@ class Lanes(Cluster):
                 self._run(turn, steps)
         if not any(rest):
             self._at_the_end(turn, offsets)
+
+    def _place(self, task: Task) -> tuple[int, ...]:
+        """Where the next messages are taken."""
+        return offsets_of(task.positions)
 
     def _await_due(self, turn: Turn, due: Due, offsets: tuple[int, ...]) -> None:
         """The announced messages again; where compaction took some, those that are left, or word that none is."""

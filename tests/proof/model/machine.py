@@ -191,7 +191,7 @@ def _polled(  # noqa: PLR0917  a key has its parts in order
 
 def _called(
     machine: Machine, ends: tuple[int, ...], counts: tuple[int, ...], kind: str, tails: tuple[int, ...] = ()
-) -> on.Event:
+) -> on.Called:
     facts = machine.facts
     halt = on.Halt(kind, "user code said so", "none") if kind else None
     return on.Called(facts.positions(ends) if ends else (), Totals(*counts), halt, tails=facts.tails(tails))
@@ -204,7 +204,7 @@ def _fed(_: Machine, counts: tuple[int, ...], kind: str, place: str) -> on.Event
 
 _EVENTS: dict[str, Callable[..., on.Event]] = {
     "assigned": lambda _, first: on.Assigned(first),
-    "revoked": lambda _: on.Revoked(),
+    "revoked": lambda machine, *called: on.Revoked(_called(machine, *called) if called else None),
     "lost": lambda _: on.Lost(),
     "done": lambda _: on.Done(),
     "initialised": lambda _: on.Initialised(),

@@ -51,6 +51,7 @@ from tests.proof.model.outbox_mutants import COVERED_OUTBOX, OUTBOX
 from tests.proof.model.shell_mutants import HANDLERS, TABLES
 from tests.proof.model.staged_mutants import COVERED_STAGED, STAGED
 from tests.proof.model.states import ONGOING, Turn
+from tests.proof.model.strategy_mutants import STRATEGIES
 from tests.proof.model.tail_mutants import TAILS
 from tests.proof.model.timer_mutants import COVERED_TIMERS, TIMERS
 from tests.proof.model.world import World
@@ -650,6 +651,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *FEEDS,
     *TAILS,
     *OUTBOX,
+    *STRATEGIES,
     *STAGED,
 )
 

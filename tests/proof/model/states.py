@@ -33,7 +33,7 @@ HOLE: Final = -1
 
 RECORDS: Final = {"o": 1, "f": 2, "e": 1, "q": 1, "n": 0, "x": 2}
 
-PAST_GATE: Final = frozenset({Doing.SENDING_OFFSETS, Doing.PRODUCING, Doing.FLUSHING, Doing.COMMITTING})
+PAST_GATE: Final = frozenset({Doing.SENDING_OFFSETS, Doing.EMITTING, Doing.PRODUCING, Doing.FLUSHING, Doing.COMMITTING})
 """Past P5: a revocation waits for these (A3). The same as in `runtime.task.interpreter`."""
 
 
@@ -140,6 +140,9 @@ class Part(NamedTuple):
             topic, in worlds with `Setting.tailed`.
         target: what `outbox` keeps with it: the database, in worlds with `Setting.target`. What `tailing` keeps: what
             the first call of each step saw.
+        started: at-most-once: steps that user code got, in order.
+        excused: at-most-once: a process died or lost the task, or a step was under way when its task ended.
+        delivered: at-least-once: steps whose outcomes have landed.
         wrong: a violation that was seen when it happened.
     """
 
@@ -164,6 +167,9 @@ class Part(NamedTuple):
     changes: Changelog = ()
     table: int = 0
     target: Any = None
+    started: tuple[Step, ...] = ()
+    excused: bool = False
+    delivered: tuple[Step, ...] = ()
     wrong: str = ""
 
 
@@ -247,6 +253,8 @@ class Setting:
         start: see `Spec`.
         intruder: a program may write into the backing partition, with another transactional id.
         resets: a program may set the group's offsets, and an operator then deletes them.
+        strategy: see `Spec`.
+        changes: the strategy that an operator gives to all tasks; the second worker runs with it.
         stateless: staged: Spark keeps nothing between two batches.
         checkpoints: staged: `other`: a query with a new checkpoint may be started; `restored`: an old copy of the
             checkpoint may be put in its place.
@@ -283,6 +291,8 @@ class Setting:
     start: str = "earliest"
     intruder: bool = False
     resets: bool = False
+    strategy: str = "exactly-once"
+    changes: str = ""
     stateless: bool = True
     checkpoints: str = ""
     faults: Faults = NO_FAULTS

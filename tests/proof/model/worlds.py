@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from cues_kafka.core.strategies import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE
 from tests.proof.model.feeds import FeedWorld
 from tests.proof.model.handlers import HandlerWorld
+from tests.proof.model.loose import ChangedWorld, LooseWorld
 from tests.proof.model.outbox import OutboxWorld, TimedOutboxWorld
 from tests.proof.model.staged import StagedWorld
 from tests.proof.model.states import Faults, Setting
 from tests.proof.model.tables import TableWorld
 from tests.proof.model.tailing import TailWorld
+from tests.proof.model.taking import TakingWorld
 from tests.proof.model.timers import TimerWorld
 from tests.proof.model.world import World
 
@@ -333,6 +336,54 @@ _WORLDS = [
         tailed=2,
         tails_itself=True,
     ),
+    Setting(name="most", about="at-most-once, two workers", inputs=("oo",), strategy=AT_MOST_ONCE),
+    Setting(
+        name="most-alone",
+        about="at-most-once in one worker, a message that fails and one that does not",
+        inputs=("oeo",),
+        workers=("native",),
+        strategy=AT_MOST_ONCE,
+    ),
+    Setting(
+        name="most-kill",
+        about="at-most-once, and a message that kills its process",
+        inputs=("oko",),
+        workers=("native",),
+        batch=3,
+        strategy=AT_MOST_ONCE,
+    ),
+    Setting(
+        name="most-stop",
+        about="at-most-once, and user code that stops its task",
+        inputs=("oso",),
+        strategy=AT_MOST_ONCE,
+    ),
+    Setting(
+        name="most-alts",
+        about="at-most-once, any of two inputs",
+        inputs=("o", "n"),
+        pairing="alts",
+        strategy=AT_MOST_ONCE,
+    ),
+    Setting(name="least", about="at-least-once, two workers", inputs=("oo",), strategy=AT_LEAST_ONCE),
+    Setting(
+        name="least-latest",
+        about="at-least-once, an input that grows, read from its end",
+        inputs=("ooo",),
+        grows=2,
+        start="latest",
+        strategy=AT_LEAST_ONCE,
+    ),
+    Setting(
+        name="changed",
+        about="from at-least-once to exactly-once beside a worker that the operator believes stopped",
+        inputs=("oo",),
+        workers=("native", "native", "tool"),
+        batch=1,
+        moves=9,
+        strategy=AT_LEAST_ONCE,
+        changes="exactly-once",
+    ),
     Setting(name="slots", about="two Spark slots for one range", inputs=("oo",), workers=("slot", "slot")),
     Setting(name="both", about="a native worker and a Spark slot", inputs=("oo",), workers=("native", "slot")),
     replace(_STAGED, name="staged", about="a driver of Spark, its successors, and tasks of theirs that stay behind"),
@@ -366,6 +417,10 @@ def with_faults(name: str, faults: Faults) -> Setting:
 
 def world_of(setting: Setting) -> World:
     """What a setting speaks of."""
+    if setting.changes:
+        return ChangedWorld(setting)
+    if setting.strategy != EXACTLY_ONCE:
+        return TakingWorld(setting) if setting.strategy == AT_MOST_ONCE else LooseWorld(setting)
     if setting.handlers:
         return HandlerWorld(setting)
     if setting.tables:

@@ -90,7 +90,7 @@ ROWS = [
     Row("another kind under a snapshot", snapshot(JOIN, (5, 6), (7, 8), 2),
         refused("changed while a batch of steps was being delivered", "the former version"), spec=ALTS),
     Row("another strategy", attempt(SPEC, 5, strategy="at-least-once"),
-        refused("was written at-least-once", "declare strategy='at-least-once' again")),
+        refused("was written at-least-once", "`cues-kafka strategy` changes it")),
     Row("the processor moved to another name", attempt(SPEC, 5, moved_to="q"),
         refused("'p' has moved to the name 'q'", "run it as 'q'")),
     Row("the processor is moving from another name", attempt(SPEC, 5, moving_from="o"),

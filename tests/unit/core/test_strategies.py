@@ -21,7 +21,7 @@ def a_strategy_without_lock_and_snapshots(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_strategy_without_snapshots_calls_at_once() -> None:
-    """The first batch of a start is delivered and committed with no snapshot before it."""
+    """The first batch of a start is delivered and written with no snapshot before it."""
     world = World(LOOSE)
     task, effect = world.begin()
 

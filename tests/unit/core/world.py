@@ -172,8 +172,13 @@ class World:
                 return on.InputsFetched(facts(self.spec) if self.inputs is None else self.inputs, self.now_s)
             case do.FetchSibling():
                 return on.SiblingRead(self.born)
+            case do.Emit():
+                return on.Flushed(1, 1, None)
             case do.Produce(record):
                 self._open = record
+                if not self.spec.rules.fenced:
+                    self.log.append(record)
+                    self.high += 1
             case do.Flush():
                 return on.Flushed(1, 1, self.high)
             case do.Commit():
