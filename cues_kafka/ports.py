@@ -9,7 +9,7 @@ a `Broker` and a `Sender` may be shared.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -235,7 +235,8 @@ class NewTopic:
 
 
 class Session(Protocol):
-    """One transactional producer, used for one task and thrown away at the first error (P8).
+    """One producer, used for one task and thrown away at the first error (P8). It is transactional, but for those that
+    `Broker.loose_session` gives: of these only `init`, `begin`, `produce`, `flush`, `close` and `abandon` are called.
 
     Every method raises a `BrokerError` (`RetriableError`, `AbortableError` or `FatalError`); `error.fenced` says that
     another session with the same transactional id was initialised after this one. Whatever the error, the only legal
@@ -340,6 +341,16 @@ class Member(Protocol):
 
     def metadata(self) -> GroupMetadata:
         """The newest proof of membership; generation -1 before the first assignment."""
+        ...
+
+    def commit(self, offsets: Mapping[TopicPartition, int], done: Callable[[str], None]) -> None:
+        """
+        Commit offsets of the group without a transaction, if this is still a member of its generation (W5).
+
+        Args:
+            offsets: the next offset for each partition.
+            done: called in one of the next polls, with an empty text, or why they were refused.
+        """
         ...
 
     def close(self, *, leave: bool) -> None:
@@ -464,6 +475,16 @@ class Broker(Inlet, Protocol):
                 batch of records; None: the client's own limit.
             brief: have the brokers abort the open transaction of a dead process after the shortest time that leaves
                 three requests their time, for ids that no successor may take.
+        """
+        ...
+
+    def loose_session(self, name: str, *, batch_bytes: int | None = None) -> Session:
+        """
+        A new idempotent producer without a transactional id, which nothing fences (W5).
+
+        Args:
+            name: goes into the client id.
+            batch_bytes: as for `session`.
         """
         ...
 
@@ -657,6 +678,7 @@ class BatchReport(NamedTuple):
         seconds: from the first call of the function to the commit.
         deaths: of processes on exactly these steps, before.
         notes: `at`, `hash`, `kind`, `error` and `where` of the first steps that became error messages.
+        dropped: steps of an earlier batch that were taken and never settled (W4); there may be no others.
     """
 
     deliveries: int
@@ -666,6 +688,7 @@ class BatchReport(NamedTuple):
     seconds: float
     deaths: int
     notes: Sequence[Mapping[str, Any]]
+    dropped: int = 0
 
 
 class Observer(Protocol):

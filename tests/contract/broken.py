@@ -25,6 +25,31 @@ def on_cluster(cluster: type[Cluster]) -> type[MemoryBroker]:
     return type(f"{cluster.__name__}Broker", (MemoryBroker, cluster), {})
 
 
+# ---- sessions without a lock
+
+
+class FencedLoose(MemoryBroker):
+    """Every session has a lock."""
+
+    def loose_session(self, name: str, *, batch_bytes: int | None = None) -> Any:
+        return self.session(name, batch_bytes=batch_bytes)
+
+
+class CommitsNothing(Cluster):
+    """Offsets of a member are confirmed, and not kept."""
+
+    def commit_offsets(self, offsets: Mapping[TopicPartition, int], metadata: GroupMetadata) -> str:
+        return ""
+
+
+class CommitsOfAnyone(Cluster):
+    """Offsets of a former member are taken, too."""
+
+    def commit_offsets(self, offsets: Mapping[TopicPartition, int], metadata: GroupMetadata) -> str:
+        self._group(metadata.group).offsets.update(offsets)
+        return ""
+
+
 # ---- transactions
 
 
@@ -500,6 +525,9 @@ class TakesWhatIsExpected(MemoryBroker):
 
 
 BREAKS: dict[str, list[type[MemoryBroker]]] = {
+    "a_loose_session_writes_without_a_lock": [FencedLoose],
+    "a_member_commits_offsets_without_a_transaction": [on_cluster(CommitsNothing)],
+    "a_member_whose_place_was_taken_commits_no_offsets": [on_cluster(CommitsOfAnyone)],
     "a_second_init_fences_the_first": [on_cluster(NoFence)],
     "a_fenced_session_cannot_commit_what_it_wrote": [on_cluster(NoFence)],
     "init_ends_an_open_transaction": [on_cluster(InitLeavesOpen), _with(log_type=NoMarkers)],

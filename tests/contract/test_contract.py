@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 import pytest
 
@@ -15,6 +16,59 @@ from cues_kafka.brokers.murmur2 import partition_for
 from cues_kafka.errors import AbortableError, BrokerError, FatalError, UnstableOffsets
 from cues_kafka.ports import FlushReport, GroupMetadata, NewTopic, Outgoing, Sent, Session, TopicPartition
 from tests.contract.world import Recorder, World, record, values
+
+# ---- sessions without a lock
+
+
+def test_a_loose_session_writes_without_a_lock(world: World) -> None:
+    """W5: what it writes is visible at once, no other session stops it, and reports are counted from `begin`."""
+    topic, name = world.topic(), world.name("loose")
+    first, second = (world.loose_session(name) for _ in range(2))
+    for session, value in ((first, b"one"), (second, b"two"), (first, b"three")):
+        session.begin()
+        assert session.produce([record(topic, value)]) == 1
+        assert session.flush().delivered == 1
+
+    assert values(world.read(topic)[0]) == [b"one", b"two", b"three"]
+
+
+def test_a_member_commits_offsets_without_a_transaction(world: World) -> None:
+    """W5: the answer comes in a later poll."""
+    topic, group = world.topic(), world.name("group")
+    place, told = TopicPartition(topic, 0), list[str]()
+    member = world.joined(group, topic)
+
+    member.commit({place: 7}, told.append)
+    world.until(lambda: told, members=[member])
+
+    assert told == [""]
+    assert world.broker.committed(group, [place]) == {place: 7}
+
+
+def test_a_member_whose_place_was_taken_commits_no_offsets(world: World) -> None:
+    """W6: a former worker learns that its start does not count."""
+    topic, group, instance = world.topic(), world.name("group"), world.name("instance")
+    place, told = TopicPartition(topic, 0), list[str]()
+    first, second = Recorder(), Recorder()
+    former = world.member(group, topic, first, instance=instance)
+    world.until(lambda: first.held, members=[former])
+    member = world.member(group, topic, second, instance=instance)
+    world.until(lambda: second.held, members=[member])
+    member.commit({place: 7}, told.append)
+    world.until(lambda: told, members=[member])
+
+    refused = list[str]()
+    former.commit({place: 3}, refused.append)
+
+    def heard() -> bool:
+        with suppress(BrokerError):
+            former.poll()
+        return bool(refused)
+
+    world.until(heard)
+    assert refused[0]
+    assert world.broker.committed(group, [place]) == {place: 7}
+
 
 # ---- transactional ids
 

@@ -120,6 +120,13 @@ class World:
         session.init(timeout_s=30)
         return session
 
+    def loose_session(self, name: str) -> Session:
+        """A session without a transactional id."""
+        session = self.broker.loose_session(name)
+        self._closers.append(session.abandon)
+        session.init(timeout_s=30)
+        return session
+
     def reader(self, starts: dict[TopicPartition, int]) -> Reader:
         """A reader of these partitions."""
         reader = self.broker.reader(self.name("reader"))

@@ -116,6 +116,9 @@ class KafkaBroker:
             expected = self._expected.pop((transactional_id, batch_bytes), None)
         return expected or KafkaSession(self.options.brief() if brief else self.options, transactional_id, batch_bytes)
 
+    def loose_session(self, name: str, *, batch_bytes: int | None = None) -> KafkaSession:
+        return KafkaSession(self.options, name, batch_bytes, transactional=False)
+
     def expect(self, transactional_ids: Sequence[str], *, batch_bytes: int | None = None) -> None:
         sessions = {(one, batch_bytes): KafkaSession(self.options, one, batch_bytes) for one in transactional_ids}
         with self._opening:

@@ -12,7 +12,7 @@ Non-obvious:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -24,7 +24,7 @@ from cues_kafka.brokers.kafka.session import generation_of
 from cues_kafka.brokers.kafka.watch import LOG, Watch
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import BrokerError, RetriableError
-from cues_kafka.ports import GroupMetadata, Listener
+from cues_kafka.ports import GroupMetadata, Listener, TopicPartition
 
 LEAVE_S: Final = 1.0
 """How long leaving for good may take: a static member's request is sent while it polls (M27)."""
@@ -47,6 +47,8 @@ class KafkaMember:
         self._watch = Watch(f"member of {group}", options)
         settings = options.settings("member", client_id=instance or f"{group}.member")
         settings["group.id"] = group
+        settings["on_commit"] = self._committed
+        self._commits: list[tuple[dict[TopicPartition, int], Callable[[str], None]]] = []
         if instance is not None:
             settings["group.instance.id"] = instance
         self._consumer = self._watch.open(Consumer, settings)
@@ -75,6 +77,26 @@ class KafkaMember:
 
     def _subscribe(self) -> None:
         self._consumer.subscribe([self._topic], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose)
+
+    def commit(self, offsets: Mapping[TopicPartition, int], done: Callable[[str], None]) -> None:
+        self._watch.same_process()
+        places = [ClientPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+        try:
+            self._consumer.commit(offsets=places, asynchronous=True)
+        except KafkaException as problem:
+            done(str(self._failed(problem)))
+            return
+        self._commits.append((dict(offsets), done))
+
+    def _committed(self, problem: KafkaError | None, places: list[ClientPartition]) -> None:
+        """The client's answers come in the order of the requests, and say what they were about."""
+        answered = {TopicPartition(place.topic, place.partition): place.offset for place in places or ()}
+        found = next((one for one in self._commits if one[0] == answered), None)
+        if found is None:
+            return
+        self._commits.remove(found)
+        refused = problem or next((place.error for place in places if place.error), None)
+        found[1](str(self._failed(refused)) if refused else "")
 
     def metadata(self) -> GroupMetadata:
         token: bytes = self._consumer.consumer_group_metadata()

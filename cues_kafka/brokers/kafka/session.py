@@ -72,15 +72,20 @@ def outside_token(group: str) -> bytes:
 
 
 class KafkaSession:
-    """See `ports.Session`; one thread at a time."""
+    """See `ports.Session`; one thread at a time. Not `transactional`: see `ports.Broker.loose_session`."""
 
-    def __init__(self, options: Kafka, transactional_id: str, batch_bytes: int | None = None) -> None:
+    def __init__(
+        self, options: Kafka, transactional_id: str, batch_bytes: int | None = None, *, transactional: bool = True
+    ) -> None:
         self._id = transactional_id
+        self._transactional = transactional
         self._socket_timeout_s = options.socket_timeout_s
         self._timeout_s = options.transaction_timeout_s
         self._watch = Watch(f"session {transactional_id}", options)
         settings = options.settings("session", client_id=transactional_id, batch_bytes=batch_bytes)
-        self._producer: Producer | None = self._watch.open(Producer, settings | {"transactional.id": transactional_id})
+        if transactional:
+            settings["transactional.id"] = transactional_id
+        self._producer: Producer | None = self._watch.open(Producer, settings)
         self._reports = _Reports()
         self._open = False
         self._warm = warm(self._producer, options.socket_timeout_s)
@@ -89,13 +94,16 @@ class KafkaSession:
         deadline = time.monotonic() + timeout_s
         producer = self._client()
         self._warm.join(timeout_s)
+        if not self._transactional:
+            return
         left_s = max(0.1, deadline - time.monotonic())
         self._call("taking the transactional id", producer.init_transactions, left_s)
 
     def begin(self) -> None:
         self._reports = _Reports()
-        self._call("beginning a transaction", self._client().begin_transaction)
-        self._open = True
+        if self._transactional:
+            self._call("beginning a transaction", self._client().begin_transaction)
+            self._open = True
 
     def send_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata) -> None:
         producer = self._client()
@@ -249,7 +257,8 @@ class KafkaSession:
             # The records of other topics are thrown away with the transaction that this one could not join.
             error, at = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), None
             doing, needs = "writing", [Right("Write", "topic", topic) for topic in watch.unwritable]
-        needs = [*needs, Right("Write", "transactional-id", self._id)]
+        if self._transactional:
+            needs = [*needs, Right("Write", "transactional-id", self._id)]
         return watch.error(error, f"{self._id}: {doing}", at=at, needs=needs)
 
 

@@ -29,7 +29,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from cues_kafka.brokers.memory.clients import Faults, MemoryMember, MemoryReader, MemorySender, MemorySession, ask
+from cues_kafka.brokers.memory.clients import (
+    Faults,
+    MemoryLooseSession,
+    MemoryMember,
+    MemoryReader,
+    MemorySender,
+    MemorySession,
+    ask,
+)
 from cues_kafka.brokers.memory.cluster import Cluster
 from cues_kafka.brokers.memory.log import MemoryMessage
 from cues_kafka.ports import Clock, ClusterFacts, Listener, TopicPartition, Watermarks
@@ -37,6 +45,7 @@ from cues_kafka.ports import Clock, ClusterFacts, Listener, TopicPartition, Wate
 __all__ = [
     "Faults",
     "MemoryBroker",
+    "MemoryLooseSession",
     "MemoryMember",
     "MemoryMessage",
     "MemoryReader",
@@ -122,6 +131,9 @@ class MemoryBroker(Cluster):
     def session(self, transactional_id: str, *, batch_bytes: int | None = None, brief: bool = False) -> MemorySession:
         timeout_s = min(self._transaction_timeout_s, BRIEF_S) if brief else self._transaction_timeout_s
         return self.session_type(self, transactional_id, transaction_timeout_s=timeout_s, faults=self._faults)
+
+    def loose_session(self, name: str, *, batch_bytes: int | None = None) -> MemoryLooseSession:
+        return MemoryLooseSession(self, name, self._faults)
 
     def reader(self, name: str, *, prompt: bool = False) -> MemoryReader:
         return self.reader_type(self)

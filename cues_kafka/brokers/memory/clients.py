@@ -22,9 +22,9 @@ class Faults:
     """
     What goes wrong between clients and the cluster: nothing, unless a subclass says so. One for a whole `MemoryBroker`.
 
-    Operations: ``init``, ``offsets``, ``produce``, ``commit``, ``abort`` (client: the transactional id), ``send``
-    (client: the sender's name), ``committed`` (client: the group), ``facts``, ``partitions``, ``watermarks``,
-    ``offsets_at`` (client: empty).
+    Operations: ``init``, ``offsets``, ``produce``, ``commit``, ``abort`` (client: the transactional id; of a session
+    without one its name, and ``produce`` only), ``send`` (client: the sender's name), ``committed`` (client: the
+    group), ``facts``, ``partitions``, ``watermarks``, ``offsets_at`` (client: empty).
     """
 
     def before(self, operation: str, client: str) -> None:
@@ -177,6 +177,69 @@ class Cursor:
     failed: bool = False
 
 
+class MemoryLooseSession:
+    """An idempotent producer without a transaction: what it produces is visible at once (W5)."""
+
+    def __init__(self, cluster: Cluster, name: str, faults: Faults) -> None:
+        self._cluster = cluster
+        self._name = name
+        self._faults = faults
+        self._undelivered: BrokerError | None = None
+        self._delivered = 0
+        self._first_offset: int | None = None
+        self._closed = False
+
+    def init(self, *, timeout_s: float) -> None:
+        """Nothing to do: no other session is fenced."""
+
+    def begin(self) -> None:
+        """Count from 0."""
+        self._check()
+        self._undelivered, self._delivered, self._first_offset = None, 0, None
+
+    def send_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata) -> None:
+        """The member of the group commits them."""
+        raise self._unsupported("send_offsets")
+
+    def produce(self, records: Iterable[tuple[Any, ...]]) -> int:
+        self._check()
+        batch = list(records)
+        if not batch or self._undelivered is not None:
+            return len(batch)
+        try:
+            places, _ = ask(self._faults, "produce", self._name, lambda: self._cluster.send(batch))
+        except BrokerError as error:
+            self._undelivered = error
+            return len(batch)
+        self._delivered += len(batch)
+        if self._first_offset is None:
+            self._first_offset = places[0].offset
+        return len(batch)
+
+    def flush(self) -> FlushReport:
+        self._check()
+        if self._undelivered is not None:
+            raise self._undelivered
+        return FlushReport(self._delivered, self._first_offset)
+
+    def commit(self) -> str | None:
+        """There is nothing to commit."""
+        raise self._unsupported("commit")
+
+    def close(self) -> None:
+        self._closed = True
+
+    def abandon(self) -> None:
+        self._closed = True
+
+    def _check(self) -> None:
+        if self._closed:
+            raise AbortableError(f"{self._name}: this session was thrown away; a new one is needed", code="_STATE")
+
+    def _unsupported(self, call: str) -> FatalError:
+        return FatalError(f"{self._name}: {call}() needs a transactional id", code="_NOT_CONFIGURED")
+
+
 class MemoryReader:
     """A read_committed reader without a group."""
 
@@ -315,6 +378,10 @@ class MemoryMember:
         if error.code == FENCED_INSTANCE:
             raise error
         self._membership = self._cluster.join(self._group, self._topic, self._instance)
+
+    def commit(self, offsets: Mapping[TopicPartition, int], done: Callable[[str], None]) -> None:
+        """Answered at once."""
+        done(self._cluster.commit_offsets(offsets, self.metadata()))
 
     def rejoin(self) -> None:
         """Nothing to do: the cluster shares the partitions again at each change."""

@@ -313,6 +313,16 @@ class Cluster:
             transaction.groups.add(group.name)
             group.pending.setdefault(transaction.number, {}).update(offsets)
 
+    def commit_offsets(self, offsets: Mapping[TopicPartition, int], metadata: GroupMetadata) -> str:
+        """Commit offsets of a member without a transaction; gives why they are refused, or an empty text."""
+        with self.changed:
+            self.tick()
+            group = self._group(metadata.group)
+            if code := group.check(metadata):
+                return f"group {group.name} is at generation {group.generation} and refuses {metadata}: {code}"
+            group.offsets.update(offsets)
+            return ""
+
     def end(self, name: str, epoch: int, *, commit: bool) -> None:
         """
         Commit or abort; markers are written and offsets decided when this returns.
