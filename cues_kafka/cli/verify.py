@@ -57,6 +57,7 @@ _COLUMNS = (
     ("out of order", "out_of_order"),
     ("unfounded", "unfounded"),
     ("ahead", "ahead"),
+    ("dropped", "dropped"),
     ("behind", "behind"),
     ("entries", "entries"),
     ("diverging", "diverging"),

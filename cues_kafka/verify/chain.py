@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from cues_kafka.core.records import KEY, Attempt, Record, Start, Totals
+from cues_kafka.core.strategies import AT_LEAST_ONCE, AT_MOST_ONCE
+from cues_kafka.core.taking import in_flight
 from cues_kafka.errors import CodecError
 from cues_kafka.ports import Position, WireMessage
 from cues_kafka.records.reading import read_record
@@ -26,6 +28,7 @@ class Chain:
         whole: no record was compacted away, so an operator's would be there.
         problems: what is wrong.
         stores_since: by store, the step behind which the records name it first; None: it is not known.
+        loose: records of at-least-once are among them, so outcomes may be there several times.
         rows: for a slot of a staged processor and a feed, the rows that each of its records publishes, by sequence.
     """
 
@@ -39,6 +42,7 @@ class Chain:
         self.problems: list[str] = []
         self.stores_since: dict[str, int | None] = {}
         self.rows: dict[int, int] = {}
+        self.loose = False
         self._transactional_id = transactional_id
 
     def feed(self, messages: Sequence[WireMessage]) -> None:
@@ -63,6 +67,7 @@ class Chain:
                     self.moved = record.sequence
                 elif record.sequence > self.newest.sequence + 1:
                     self.whole = False
+                self.loose = self.loose or record.strategy == AT_LEAST_ONCE
                 self.newest = record
                 self.next_offset = offset + 1
 
@@ -90,8 +95,12 @@ class Chain:
         for name, counts in (("totals", record.totals), ("counts of its batch", record.batch)):
             if counts.deliveries != counts.outputs + counts.errors + counts.nils or counts.messages < counts.outputs:
                 yield f"its {name} do not add up: {_show(counts)}"
-        if record.step != record.totals.deliveries:
-            yield f"it says step {record.step}, but its totals say {record.totals.deliveries} deliveries"
+        totals = record.totals
+        steps = totals.taken if record.strategy == AT_MOST_ONCE else totals.deliveries + totals.dropped
+        if record.step != steps:
+            yield f"it says step {record.step}, but its totals say {steps} deliveries"
+        if record.strategy == AT_MOST_ONCE and in_flight(record) < 0:
+            yield f"its totals settle and drop more steps than they take: {_show(record.totals)}"
         if record.writer.transactional_id != self._transactional_id:
             yield f"{record.writer.transactional_id!r} wrote it, which does not hold this task"
 
@@ -101,6 +110,8 @@ class Chain:
             if isinstance(record, Start) and record.sequence == 0:
                 self.begin = record.positions
             return
+        if AT_LEAST_ONCE in (before.strategy, record.strategy):
+            return  # nothing fences its writers, so an older record may follow a newer one (W5)
         yield from _staged_after(before, record)
         gap = record.sequence - before.sequence
         # A record and its marker take two offsets, so compaction may have made a wider gap.
@@ -109,11 +120,13 @@ class Chain:
         if isinstance(record, Start):
             yield "it is a second beginning"
         for old, new in zip(before.positions, record.positions, strict=False):
-            if old[:3] == new[:3] and new.offset < old.offset:
+            back = new.offset < old.offset and record.strategy != AT_MOST_ONCE  # steps may be given back (W2)
+            if old[:3] == new[:3] and back:
                 yield f"its position on {new.topic!r} goes back from {old.offset} to {new.offset}"
         if gap == 1 and record.totals != before.totals.plus(record.batch):
             yield f"its totals are not those before it and its batch: {_show(record.totals)}"
-        if gap == 1 and record.step != before.step + (record.batch.deliveries if isinstance(record, Attempt) else 0):
+        taken = record.batch.taken if record.strategy == AT_MOST_ONCE else record.batch.deliveries
+        if gap == 1 and record.step != before.step + (taken if isinstance(record, Attempt) else 0):
             yield f"it says step {record.step} after step {before.step}"
 
 
