@@ -149,7 +149,7 @@ class Processor(BoundFunction):
         errors: the errors topic, or `Errors`; None: the graph's; False: no errors topic, even if the graph has one.
         filter: which messages are passed to the function; the others are delivered as nil. Where the headers alone
             decide, a message that is left out is not decoded.
-        strategy: None: the graph's. This release has exactly-once only, and refuses the others at the start.
+        strategy: None: the graph's. `docs/strategies.md` says what each promises; native workers run all three.
         state: stores by name.
         tables: topics that the function looks up by key, by name; in `inputs=`, too, they may stand.
         opts: plain values by name.

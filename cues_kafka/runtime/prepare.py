@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from cues_kafka.brokers.patience import FIRST_S, ask_again
 from cues_kafka.codecs.lookup import MadeFor, codec_for
+from cues_kafka.core.strategies import AT_MOST_ONCE, EXACTLY_ONCE
 from cues_kafka.errors import ConfigError, RetriableError, TopicsMissing
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.feed import Feed
@@ -265,22 +266,55 @@ def not_in_this_release(processor: Processor, graph: Graph, cluster: Any = None)
     Raises:
         GraphError: the class of `Json(cls)` of one of its topics has a field that cannot travel.
     """
-    missing = [
-        (graph.strategy_of(processor) != "exactly-once", f"strategy={graph.strategy_of(processor)!r}"),
-    ]
-    for present, what in missing:
+    return _not_at(graph.strategy_of(processor), processor, graph) or next(
+        _without_codec(processor, graph, cluster), ""
+    )
+
+
+def _not_at(strategy: str, processor: Processor, graph: Graph) -> str:
+    """W8: what only exactly-once can carry: it is committed with the attempt that settles its steps."""
+    if strategy == EXACTLY_ONCE:
+        return ""
+    for present, what, instead in (
+        (
+            processor.retry is not None and strategy == AT_MOST_ONCE,
+            "retry= calls a step again",
+            "leave retry= out: what the function raises becomes an error message",
+        ),
+        (processor.timers is not None, "timers are kept with the attempt", EXACTLY),
+        (
+            bool(processor.tailers or processor.appenders),
+            "the places of tailers= and appenders= are in the attempt",
+            EXACTLY,
+        ),
+        (bool(processor.state), "state= is committed with the attempt", EXACTLY),
+        (bool(processor.targets), "effects= with a database or a store of files commit the attempt too", EXACTLY),
+        (
+            bool(processor.calls),
+            "calls of effects= are kept for a retry",
+            f"call by a client of your own, which system= opens; or {EXACTLY}",
+        ),
+        (
+            graph.cuts is not None,
+            "cuts= say where all tasks stood at one moment",
+            f"leave cuts= out; or {EXACTLY}",
+        ),
+    ):
         if present:
-            return (
-                f"{what} can be declared, but this release does not run it. Leave it out, or leave the processor out: "
-                f"only=[...] of start(), --except {processor.name} of the commands."
-            )
-    return next(_without_codec(processor, graph, cluster), "")
+            return f"strategy={strategy!r}, and {what}. Remedy: {instead}."
+    return ""
+
+
+EXACTLY: Final = f"declare strategy={EXACTLY_ONCE!r}, or have a second processor do the rest"
 
 
 def feed_without_codec(feed: Feed, graph: Graph, cluster: Any) -> Iterator[str]:
     """Why this release cannot write the topic of a feed, with the remedy."""
     if graph.strategy != "exactly-once":
-        yield f"the graph says strategy={graph.strategy!r}, and a feed is always exactly-once; leave strategy= out"
+        yield (
+            f"the graph says strategy={graph.strategy!r}, and a feed is always exactly-once; give strategy= to the "
+            "processors that shall have it"
+        )
     yield from _without_codec(feed, graph, cluster)
 
 

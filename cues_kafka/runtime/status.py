@@ -54,6 +54,8 @@ class TaskStatus:
             places += "; tailers: " + ", ".join(f"{p.topic}@{p.offset}" for p in self.tails)
         t = self.totals
         line = f"{self.task}  {self.state}  {places}  {t.deliveries} delivered, {t.errors} errors, {t.nils} nil"
+        if dropped := t.dropped:
+            line = f"{line}, {dropped} dropped"
         if self.late:
             line = f"{line}, {self.late} older than the bound"
         if self.calling:

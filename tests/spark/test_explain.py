@@ -139,12 +139,17 @@ def test_coroutines_run_on_spark() -> None:
 
 
 def test_what_no_runtime_of_this_release_runs_is_not_sent_elsewhere() -> None:
-    """Other strategies."""
+    """Tailers."""
+    assert explain(GRAPH)["look"].mode == "refused"
+
+
+def test_other_strategies_are_for_native_workers() -> None:
+    """W8: refused by name, with the option of the command."""
     found = explain(GRAPH)["often"]
 
-    assert found.mode == "refused"
-    assert "strategy='at-least-once' can be declared, but this release does not run it" in found.why
-    assert "natively" not in found.why
+    assert found.mode == "natively"
+    assert "strategy='at-least-once' is for native workers" in found.why
+    assert "run it natively: --only often" in found.why
 
 
 def test_dataframes_with_several_inputs_are_staged() -> None:

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from cues_kafka.core.delivery import provenance_prefix
 from cues_kafka.core.events import Halt
@@ -17,6 +17,7 @@ from cues_kafka.runtime.calling.fired import Fired
 from cues_kafka.runtime.calling.imperative import Hands
 from cues_kafka.runtime.calling.outbox import Outbox
 from cues_kafka.runtime.calling.outputs import Now
+from cues_kafka.runtime.calling.turnstile import Mark, Turnstile
 from cues_kafka.runtime.task.following import Tables
 from cues_kafka.sinks.calls import Calls
 from cues_kafka.state.handlers import Handlers
@@ -56,24 +57,6 @@ class CallContext:
     hands: Hands | None = None
 
 
-class Mark(NamedTuple):
-    """How much a batch holds: see the attributes of these names."""
-
-    records: int
-    deliveries: int
-    outputs: int
-    errors: int
-    messages: int
-    size: int
-    notes: int
-    drained: int
-    timers: int
-
-
-EMPTY = Mark(0, 0, 0, 0, 0, 0, 0, 0, 0)
-"""That of a batch without a step."""
-
-
 @dataclass(slots=True)
 class Batch:
     """
@@ -99,6 +82,7 @@ class Batch:
         until_s: when timers that are due must wait for the next batch, by `now`.
         most_bytes: with how many bytes they must wait, too.
         fired: the timer whose step is taken now; None: messages are.
+        turnstile: what each of its steps passes before it is called, at-most-once (W2); None: they need not.
         steps: those of its earlier chunks; only kept where there are handlers.
         retrying: earlier calls of its first step; only kept where there are handlers.
         now: the monotonic clock that retries are timed by.
@@ -130,6 +114,7 @@ class Batch:
     closed: bool = False
     tentative: bool = False
     spoiled: bool = False
+    turnstile: Turnstile | None = None
     steps: list[Any] = field(default_factory=list)
     retrying: Retrying | None = None
     ends: Positions = ()
@@ -168,9 +153,7 @@ class Batch:
     @property
     def totals(self) -> Totals:
         """Counts for the record."""
-        nils = self.deliveries - self.outputs - self.errors
-        more = {"drained": self.drained, "timers": self.timers}
-        return Totals(self.deliveries, self.outputs, self.errors, nils, self.messages, **more)
+        return self.mark().totals
 
     @property
     def is_full(self) -> bool:

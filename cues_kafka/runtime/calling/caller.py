@@ -26,7 +26,7 @@ from cues_kafka.graph.message import Message, travelling
 from cues_kafka.graph.processor import Processor
 from cues_kafka.observe.log import LINES
 from cues_kafka.ports import UNREADABLE, Coordinates, Sink, TransactionalSink, WireMessage, headers_of_each
-from cues_kafka.runtime.calling.batch import Batch, CallContext, Mark, Retrying, Taken
+from cues_kafka.runtime.calling.batch import Batch, CallContext, Retrying, Taken
 from cues_kafka.runtime.calling.carried import NOTHING, Carried, Shown
 from cues_kafka.runtime.calling.coroutines import Coroutines, Ended
 from cues_kafka.runtime.calling.failures import UNDECODED, Failure, end_frames, error_message, note, place, show
@@ -46,6 +46,7 @@ from cues_kafka.runtime.calling.outputs import (
 )
 from cues_kafka.runtime.calling.plain import PLAIN_ROOM, Ahead, Columns, light, second
 from cues_kafka.runtime.calling.step import Received, Step, unreadable
+from cues_kafka.runtime.calling.turnstile import Mark, Turnstile
 from cues_kafka.state.scheduled import Scheduled
 
 
@@ -176,7 +177,9 @@ class Caller:
         """
         before = batch.begun_by_messages
         self._coming = None
-        if (target := batch.context.target) is not None:
+        if batch.turnstile is not None:
+            self._run_through(batch.turnstile, steps, batch)
+        elif (target := batch.context.target) is not None:
             try:
                 self._run_on_target(target, steps, batch, retrying)
             finally:
@@ -186,6 +189,24 @@ class Caller:
         else:
             self._run_together(steps, batch, retrying)
         return batch.begun_by_messages - before
+
+    def _run_through(self, turnstile: Turnstile, steps: Sequence[Any], batch: Batch) -> None:
+        """W2: call step by step, as long as each may start; a list starts as a whole, and is never called again."""
+        headers_of_each([message for step in steps for _, message in self._take(step)])
+        if self.processor.batch:
+            if turnstile.enter(len(steps)):
+                self._run_lists(steps, batch)
+                turnstile.leave(batch.mark())
+        elif self._coroutines is not None and self._side_by_side:
+            self._run_side_by_side(self._coroutines, steps, batch, None)
+        else:
+            self._coming = iter(steps)
+            for step in self._coming:
+                if not turnstile.enter() or not self._one(self._take(step), batch, None):
+                    return
+                turnstile.leave(batch.mark())
+                if batch.closed:
+                    return
 
     def _run_together(self, steps: Sequence[Any], batch: Batch, retrying: Retrying | None) -> None:
         """Call for a chunk in the way that costs least."""
@@ -730,7 +751,11 @@ class Caller:
         failures = [Failure(taken, batch, None if i else retrying) for i, taken in enumerate(rows)]
         came = [self._decode_or_error(*one) for one in zip(rows, failures, strict=True)]
 
+        turnstile = batch.turnstile
+
         def begin(i: int) -> Any:
+            if turnstile is not None and not turnstile.enter():
+                raise Interrupt("the task is given up")
             received, failure = came[i], failures[i]
             if isinstance(received, Exception):
                 raise received
@@ -745,9 +770,13 @@ class Caller:
             try:
                 if ended.error is not None:
                     raise ended.error
-                return self._settle(rows[i], batch, ended.value, failures[i]) and not batch.closed
+                going = self._settle(rows[i], batch, ended.value, failures[i])
+                going = going and not (batch.closed and turnstile is None)  # those that were started would be dropped
             except BaseException as error:
-                return self._fail(error, failures[i])
+                going = self._fail(error, failures[i])
+            if turnstile is not None:
+                turnstile.leave(batch.mark())
+            return going
 
         coroutines.settle([partial(begin, i) for i in range(len(rows))], settle)
 
@@ -869,6 +898,12 @@ class Caller:
             if why := target.outage(error):
                 raise Outage(why) from error
             raise FailedTogether from error
+        if batch.turnstile is not None:  # it was called, and is not called again
+            batch.back_to(before)
+            for taken in rows:
+                if not self._fail(error, Failure(taken, batch, None, kind="raised")):
+                    return
+            return
         batch.back_to(before)
         if batch.context.stores is not None:
             self._end_frames(error)

@@ -39,6 +39,16 @@ class Cut:
     choice: Choice = ()
 
 
+def behind(pairing: str, begins: Positions, steps: Sequence[Step]) -> Positions:
+    """The positions behind these steps, which begin there."""
+    ends = [position.offset for position in begins]
+    for step in steps:
+        taken = [step] if pairing == "alts" else enumerate(step) if pairing == "join" else [(0, step)]
+        for index, message in taken:
+            ends[index] = message.offset() + 1
+    return tuple(position._replace(offset=end) for position, end in zip(begins, ends, strict=True))
+
+
 class OutOfOrder(Exception):
     """A reader gave messages below its position, or not in ascending order (A2). The task goes back to R1."""
 

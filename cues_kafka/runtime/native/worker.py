@@ -27,10 +27,12 @@ from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Inlet, Member, Observer, Positions, Reader, TopicPartition
 from cues_kafka.runtime.calling.caller import Caller
 from cues_kafka.runtime.calling.pairing import Buffer, OutOfOrder
+from cues_kafka.runtime.native.member_offsets import MemberOffsets
 from cues_kafka.runtime.status import TaskStatus, task_status
 from cues_kafka.runtime.task.alone import PROCESS, Alone
 from cues_kafka.runtime.task.interpreter import Hook
 from cues_kafka.runtime.task.lane import Calling, Lane
+from cues_kafka.runtime.task.taking import TakingLane
 from cues_kafka.runtime.workers import Stopped, Worker
 
 log = get_logger("cues_kafka.worker")
@@ -187,6 +189,7 @@ class ProcessorWorker(Worker):
         self._options = options
         self._changed = changed
         self.first = spec_of(0)
+        self._offsets = MemberOffsets(waits=executor is None)
         self._pool = executor or ThreadPoolExecutor(max(4, self.first.width), thread_name_prefix=f"{name}-task")
         self._poll_s = 0.0 if executor else POLL_S
         self._assigned: deque[Lane] = deque()
@@ -303,6 +306,7 @@ class ProcessorWorker(Worker):
         self._reader = self._inlet.reader(self.first.group)
         lead = self.first.inputs[0].topic
         self._member = self._broker.member(self.first.group, lead, self, instance=self._options.instance)
+        self._offsets.member = self._member
 
     def poll_once(self) -> None:
         """Point the reader, fetch, serve the group."""
@@ -354,6 +358,7 @@ class ProcessorWorker(Worker):
             member.rejoin()
         member.poll()
         self._published = member.metadata()
+        self._offsets.send()
         while self._assigned:  # after the proof of this assignment was published: recovery may commit a `Start`
             lane = self._assigned.popleft()
             self._submit(lane, on.Assigned())
@@ -466,7 +471,8 @@ class ProcessorWorker(Worker):
             self._assigned.append(lane)
 
     def _make_lane(self, spec: Spec, **world: Any) -> Lane:
-        return Lane(spec, self._caller, **world)
+        kind = TakingLane if spec.rules.takes else Lane
+        return kind(spec, self._caller, commit_offsets=self._offsets.commit, **world)
 
     def on_revoke(self, partitions: Sequence[int]) -> None:
         """Close the gates, then wait for transactions past P5. Returning acknowledges the revocation."""
@@ -475,18 +481,21 @@ class ProcessorWorker(Worker):
             log.info("revoked", processor=self.name, partitions=list(partitions))
         for lane in lanes:
             lane.interpreter.gate.close()
+        self._offsets.refuse("the partition is taken away")
         # A cooperative rebalance revokes after the next generation has begun. A `left` (Q1) of the former is refused.
         self._published = self._member.metadata()
         deadline = self.clock.monotonic() + self._options.revoke_timeout_s
         for lane in lanes:
             lane.revoke(deadline - self.clock.monotonic())
             self._drop(lane)
+        self._offsets.send()
         self._changed()
 
     def on_lost(self, partitions: Sequence[int]) -> None:
         """Abandon tasks that another worker already has."""
         lanes = self._forget(partitions)
         log.warning("lost", processor=self.name, partitions=list(partitions))
+        self._offsets.refuse("the partition is lost")
         for lane in lanes:
             lane.lose()
             self._drop(lane)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
+from cues_kafka.core.strategies import EXACTLY_ONCE
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.runtime.prepare import not_in_this_release
@@ -57,7 +58,7 @@ def verdict(graph: Graph, part: Processor | DataFrameProcessor) -> Verdict:
             "engine=...) shows which",
         )
     nowhere = not_in_this_release(part, graph)
-    if what := _native_only(part):
+    if what := _native_only(part, graph.strategy_of(part)):
         beside = f" ({nowhere})" if nowhere else ""
         other = ", or write it as a DataFrameProcessor" if part.state else ""
         text = f"{what}: run it natively: --only {part.name}{other}{beside}"
@@ -103,13 +104,14 @@ def refusal(graph: Graph, part: Processor | DataFrameProcessor) -> str:
     return "" if found.mode in ON_SPARK else found.why
 
 
-def _native_only(processor: Processor) -> str:
+def _native_only(processor: Processor, strategy: str) -> str:
     several = {
         "join": "a join takes the k-th message of each input, and a slot reads one topic",
         "alts": "alts choose among several inputs, and a slot reads one topic",
     }
     for present, what in (
         (processor.input_shape != "single", several.get(processor.input_shape, "")),
+        (strategy != EXACTLY_ONCE, f"strategy={strategy!r} is for native workers; Spark runs exactly-once only"),
         (bool(processor.state), "state= lives in a native worker"),
         (bool(processor.tables), "tables= live in a native worker"),
         (processor.target is not None, "a database or store of effects= is written by native workers"),

@@ -12,9 +12,10 @@ from typing import Any
 
 from cues_kafka.core.events import Halt
 from cues_kafka.errors import CodecError, HandlerFailed, OutputError, StoreFull
-from cues_kafka.runtime.calling.batch import EMPTY, Batch, Retrying
+from cues_kafka.runtime.calling.batch import Batch, Retrying
 from cues_kafka.runtime.calling.caller import FIX_HANDLER, FULL, Caller
 from cues_kafka.runtime.calling.failures import show
+from cues_kafka.runtime.calling.turnstile import EMPTY
 
 
 def begin(batch: Batch) -> None:

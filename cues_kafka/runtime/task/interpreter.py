@@ -16,7 +16,7 @@ from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
 from cues_kafka.core.machine import handle
 from cues_kafka.core.moves import MOVED
-from cues_kafka.core.records import KEY, Attempt, Record
+from cues_kafka.core.records import KEY, Attempt, Record, Start
 from cues_kafka.core.spec import Input, Spec
 from cues_kafka.core.task import Doing, Task
 from cues_kafka.errors import BrokerError, CodecError, ConfigError, FatalError, RetriableError
@@ -43,6 +43,8 @@ log = get_logger("cues_kafka.task")
 
 Hook: TypeAlias = Callable[[str, str], None]
 
+CommitOffsets: TypeAlias = Callable[[Mapping[TopicPartition, int], bool], None]
+
 Records: TypeAlias = Iterable[Iterable[tuple[Any, ...]]]
 """Records as they are produced, in parts."""
 
@@ -55,7 +57,7 @@ LEAVING_INIT_TIMEOUT_S = 5.0
 AT_ONCE = 16
 """How many backing partitions are read side by side (T2)."""
 
-IN_TRANSACTION = frozenset({Doing.SENDING_OFFSETS, Doing.PRODUCING, Doing.FLUSHING, Doing.COMMITTING})
+IN_TRANSACTION = frozenset({Doing.SENDING_OFFSETS, Doing.EMITTING, Doing.PRODUCING, Doing.FLUSHING, Doing.COMMITTING})
 """Past P5: a revocation waits for the end of these states (A3)."""
 
 
@@ -76,6 +78,8 @@ class World:
         changes: what a tool writes behind the record that moves the task, such as entries of its stores; asked again
             whenever the transaction is.
         target: commits what user code writes outside of Kafka with the attempt (E1); None: nothing does.
+        commit_offsets: have the group's member commit these offsets (W5); waits for its answer if told to, and raises a
+            `BrokerError` if that is no.
     """
 
     broker: Broker
@@ -88,6 +92,7 @@ class World:
     observers: Sequence[Observer] = ()
     changes: Callable[[], Iterable[tuple[Any, ...]]] | None = None
     target: TransactionalSink | None = None
+    commit_offsets: CommitOffsets = lambda _, __: None
 
 
 class Interpreter:
@@ -126,6 +131,7 @@ class Interpreter:
             do.AssignReader: self._assign_reader,
             do.Begin: self._begin,
             do.SendOffsets: self._send_offsets,
+            do.Emit: self._emit,
             do.Produce: self._produce,
             do.Flush: self._flush,
             do.Commit: self._commit,
@@ -144,14 +150,15 @@ class Interpreter:
 
         Args:
             event: what happened.
-            records: for `Called`, the records of the batch. A part may be made while another one is produced.
+            records: for `Called`, also within `Revoked`, the records of the batch. A part may be made while another one
+                is produced.
 
         Returns:
             `Await`, `Call`, `Quarantine`, `Stop` or `Release`; None: the gate closed on the way, and `Revoked` or
             `Lost` comes next.
         """
         with self.lock:
-            if isinstance(event, on.Called):
+            if isinstance(event, on.Called) or (isinstance(event, on.Revoked) and event.called):
                 self._records = records
             self.task, effect = handle(self.task, event)
             leaving = isinstance(event, on.Revoked)
@@ -211,8 +218,9 @@ class Interpreter:
     def _init(self, _: do.Init) -> on.Event:
         if self._session:
             self._session.abandon()
-        world = self._world
-        self._session = world.broker.session(self.task.spec.transactional_id, batch_bytes=world.batch_bytes)
+        world, spec = self._world, self.task.spec
+        opened = world.broker.session if spec.rules.fenced else world.broker.loose_session
+        self._session = opened(spec.transactional_id, batch_bytes=world.batch_bytes)
         self._session.init(timeout_s=LEAVING_INIT_TIMEOUT_S if self.task.leaving else INIT_TIMEOUT_S)
         return on.Initialised()
 
@@ -325,17 +333,29 @@ class Interpreter:
         offsets = {TopicPartition(p.topic, partition): p.offset for p in effect.positions}
         for extent in effect.extents:
             offsets |= offsets_of(extent, extent.start)
-        if offsets:  # a part has none: those of its batch come with the next announcement (T4)
+        if not self.task.spec.rules.fenced:
+            self._world.commit_offsets(offsets, isinstance(self.task.pending, Start))
+        elif offsets:  # a part has none: those of its batch come with the next announcement (T4)
             self._open.send_offsets(offsets, self._world.membership())
         return on.Done()
 
+    def _emit(self, _: do.Emit) -> on.Event:
+        """W5: what the batch leaves, before the record speaks of it."""
+        produced = sum(map(self._open.produce, self._records))
+        report = self._open.flush()
+        return on.Flushed(report.delivered, produced, report.first_offset)
+
     def _produce(self, effect: do.Produce) -> on.Event:
-        first = record_message(self.task.spec, effect.record)
+        first, rules = record_message(self.task.spec, effect.record), self.task.spec.rules
+        if not rules.fenced:
+            self._open.begin()  # the reports of what was emitted are in
+            self._records = ()
         self._produced = self._open.produce((first,))
         if isinstance(effect.record, Attempt) and effect.record.batch.deliveries:
             self._produced += sum(map(self._open.produce, self._records))
             self._produced += self._open.produce(marks_of(self.task.spec, effect.record))
-            self._records = ()
+            if not rules.takes:  # else the task may take again with the same outcomes (W3)
+                self._records = ()
         elif self._world.changes is not None:  # not kept like a batch: a tool that goes back to R1 writes them again
             self._produced += self._open.produce(self._world.changes())
             self._produced += self._open.produce(marks_of(self.task.spec, effect.record))
@@ -355,7 +375,8 @@ class Interpreter:
             observer.failed(self.task.spec.name, effect.text, self.task.rounds)
         self._note_failure()
         self._abandon()
-        self._records = ()
+        if not self.task.spec.rules.takes:
+            self._records = ()
         self.gate.wait(effect.delay_s)
         return on.Done()
 

@@ -30,7 +30,7 @@ from cues_kafka.runtime.calling.outputs import Now
 from cues_kafka.runtime.calling.pairing import Buffer, Cut, OutOfOrder
 from cues_kafka.runtime.task import handling
 from cues_kafka.runtime.task.alone import ASK_AGAIN_S, Alone
-from cues_kafka.runtime.task.interpreter import Hook, Interpreter, World
+from cues_kafka.runtime.task.interpreter import IN_TRANSACTION, CommitOffsets, Hook, Interpreter, Records, World
 from cues_kafka.runtime.task.recalling import Recalling
 from cues_kafka.runtime.task.restoring import Restoring
 from cues_kafka.sinks.calls import Surroundings
@@ -99,6 +99,7 @@ class Lane:
         alone: Alone | None = None,
         inlet: Inlet | None = None,
         observers: Sequence[Observer] = (),
+        commit_offsets: CommitOffsets = lambda _, __: None,
     ) -> None:
         self.spec = spec
         self._alone = alone or Alone()
@@ -138,6 +139,7 @@ class Lane:
         world = World(
             *(broker, clock, self.assign, membership, hook, caller.batch_bytes, inlet, observers),
             target=self._context.target,
+            commit_offsets=commit_offsets,
         )
         self.interpreter = Interpreter(spec, world)
         if (hands := self._context.hands) is not None:
@@ -494,10 +496,14 @@ class Lane:
         try:
             if self.task.state is not Doing.RELEASED:
                 late = timeout_s < 0 and self.task.left_due
-                interpreter.advance(on.Lost() if late else on.Revoked())
+                interpreter.advance(*((on.Lost(), ()) if late else self._revoked()))
         finally:
             self._let_go()
             interpreter.lock.release()
+
+    def _revoked(self) -> tuple[on.Event, Records]:
+        """The event for a revocation in order, with what it has to commit."""
+        return on.Revoked(), ()
 
     def lose(self) -> None:
         """Give the task up without waiting or writing: another worker has its partition (A3)."""
@@ -608,8 +614,9 @@ class Lane:
         The order of alts with effects is fixed until all of it is delivered. So it is no longer than one batch at the
         present pace: else an input would wait behind all of another one's messages.
         """
-        if self.spec.pairing != "alts":
-            return self._limit
+        return self._limit if self.spec.pairing != "alts" else self._at_this_pace()
+
+    def _at_this_pace(self) -> int:
         return min(self._limit, max(1, int(self._chunk * self._policy.max_seconds / CHUNK_S)))
 
     def _announced_gone(self, text: str) -> on.Event:
@@ -864,8 +871,8 @@ class Lane:
         return self._close(batch)
 
 
-_COMMITTING = frozenset({Doing.BEGINNING, Doing.SENDING_OFFSETS, Doing.PRODUCING, Doing.FLUSHING, Doing.COMMITTING})
+_COMMITTING = IN_TRANSACTION | {Doing.BEGINNING}
 
-_WAITING = frozenset({Doing.BEGINNING, Doing.SENDING_OFFSETS, Doing.FLUSHING, Doing.COMMITTING})
+_WAITING = _COMMITTING - {Doing.PRODUCING}
 """The task waits for the cluster in these states. Calling ahead pays while reports are awaited: JSON messages went from
 0.79 to 0.91 of a hand-written loop's rate. While records are enqueued, both would compete for Python's lock."""

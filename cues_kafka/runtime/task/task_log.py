@@ -34,7 +34,9 @@ class TaskLog:
         self._told: set[str] = set()  # what failed since the last recovery
 
     def committed(self, task: str, batch: BatchReport) -> None:
-        """Log the steps that became error messages."""
+        """Log the steps that became error messages, and those that were dropped (W4)."""
+        if batch.dropped:
+            log.warning("dropped", task=task, steps=batch.dropped)
         if not batch.errors:
             return
         lost = [one for one in batch.notes if one["kind"] == "quarantine"]

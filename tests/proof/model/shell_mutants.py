@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from cues_kafka.ports import Watermarks
-from cues_kafka.runtime.calling.batch import EMPTY
 from cues_kafka.runtime.calling.caller import Caller
+from cues_kafka.runtime.calling.turnstile import EMPTY
 from cues_kafka.runtime.task import handling
 from cues_kafka.runtime.task.following import Tables
 from cues_kafka.state.handlers import Handlers, Standing

@@ -13,14 +13,14 @@ from cues_kafka.cli.loading import load_graph
 from cues_kafka.cli.main import app
 
 HEAD = """
-from cues_kafka import Avro, Graph, Json, Processor, Source, Topic
+from cues_kafka import Avro, Graph, Json, Processor, Retry, Source, Topic
 
 def same(value): return value
 """
 
 REFUSED = {
     "strategy": 'Graph("g", Source("in"), Processor(same, name="p", inputs="in", outputs="out", '
-    'strategy="at-least-once"))',
+    'strategy="at-most-once", retry=Retry()))',
 }
 
 
@@ -42,7 +42,7 @@ def test_what_run_refuses_plan_refuses_in_the_same_words(tmp_path: Path, graph: 
 
     assert result.exit_code == 1
     assert f"Refused:\n  {refusal.value}\n" in result.stdout
-    assert "Declare" in str(refusal.value) or "--except p" in str(refusal.value)
+    assert "leave retry= out" in str(refusal.value)
     from cues_kafka.brokers.open import open_broker
 
     assert open_broker(memory).partitions() == {}

@@ -1,0 +1,122 @@
+"""SIGKILL of tasks at-most-once and at-least-once on a real broker: what each allows, what it does not (W1 to W6)."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import re
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from cues_kafka import CommitPolicy, Kafka, Message, start
+from cues_kafka.brokers.open import open_broker
+from cues_kafka.runtime.client import Client
+from cues_kafka.runtime.prepare import prepare
+from cues_kafka.testing.fixtures import KafkaFixture
+from cues_kafka.verify.scan import verify
+from tests.fault import strategy_world
+from tests.fault.support import PATIENCE_S, committed, until
+
+POINTS = {
+    "at-most-once": [
+        ("before", "SendOffsets", 2),
+        ("before", "Flush", 3),
+        ("before", "Commit", 3),
+        ("after", "Commit", 3),
+        ("before", "Call", 2),
+        ("after", "Call", 2),
+    ],
+    "at-least-once": [
+        ("before", "SendOffsets", 1),
+        ("before", "Emit", 2),
+        ("after", "Emit", 2),
+        ("after", "Produce", 2),
+        ("after", "Flush", 2),
+        ("after", "Call", 2),
+    ],
+}
+pytestmark = [pytest.mark.full, pytest.mark.timeout(200)]
+
+
+def prefix_of(kafka: KafkaFixture) -> str:
+    """A name for a graph."""
+    return re.sub(r"[^A-Za-z0-9-]", "-", kafka.unique("level"))
+
+
+@pytest.mark.parametrize("strategy", POINTS)
+def test_a_killed_process_repeats_or_drops_as_its_strategy_says(
+    kafka: KafkaFixture, tmp_path: Path, strategy: str
+) -> None:
+    """At-most-once nothing is called twice, and the totals have what is missing; at-least-once nothing is missing."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.fault.strategy_world"])
+    prefix, log = prefix_of(kafka), tmp_path / "calls"
+    graph = strategy_world.graph(prefix, strategy)
+    broker = open_broker(Kafka(kafka.bootstrap))
+    client = Client(broker, graph)
+    prepare(graph, broker)
+    sent, unkilled = 0, []
+    for point in [*POINTS[strategy], None]:
+        for n in range(sent, sent + 20):
+            client.send(f"{prefix}.numbers", Message(n, partition=n % strategy_world.PARTITIONS))
+        sent += 20
+        args = (kafka.bootstrap, prefix, strategy, str(log), point)
+        process = context.Process(target=strategy_world.run, args=args)
+        process.start()
+        process.join(60)
+        if process.exitcode != (-9 if point else 0):
+            unkilled.append((point, process.exitcode))
+    assert unkilled == [], "a point that no run passes proves nothing"
+
+    called = Counter(strategy_world.calls(log))
+    told = [json.loads(m.value() or b"") for m in committed(kafka.bootstrap, f"{prefix}.told")]
+    failed = len(committed(kafka.bootstrap, f"{prefix}.failed"))
+    report = verify(graph, broker)
+    assert report.ok, "\n".join(report.lines)
+    totals = report["tell"].totals
+    if strategy == "at-most-once":
+        assert max(called.values()) == 1
+        assert len(set(told)) == len(told)
+        assert totals.taken == sent == len(told) + failed + totals.dropped
+        assert report["tell"].dropped == totals.dropped > 0
+    else:
+        assert set(called) == set(range(sent))
+        assert set(told) == {n for n in range(sent) if n % 10 != strategy_world.BAD}
+        assert failed >= sent // 10
+        assert report["tell"].duplicated > 0
+    client.close()
+    broker.close()
+
+
+def test_a_revocation_in_mid_call_repeats_nothing_and_drops_at_most_that_call(kafka: KafkaFixture) -> None:
+    """W2: two workers of one process share two partitions, and one of them comes while the other one is calling."""
+    prefix, called, lock = prefix_of(kafka), Counter[int](), threading.Lock()
+
+    class Slow:
+        def call(self, n: int) -> None:
+            with lock:
+                called[n] += 1
+            threading.Event().wait(0.01)
+
+    graph, cluster = strategy_world.graph(prefix, "at-most-once", Slow), Kafka(kafka.bootstrap)
+    policy = CommitPolicy(max_messages=200)
+    with start(graph, cluster, instance="one", policy=policy) as first:
+        for n in range(300):
+            first.send(f"{prefix}.numbers", Message(n, partition=n % strategy_world.PARTITIONS))
+        until(lambda: len(called) > 30, "some are called")
+        with start(graph, cluster, instance="two", policy=policy) as second:
+            until(lambda: len(second.status().tasks) == 1, "a task has moved")
+            first.wait_idle(timeout_s=PATIENCE_S)
+            second.wait_idle(timeout_s=PATIENCE_S)
+    broker = open_broker(cluster)
+    report = verify(graph, broker)
+    broker.close()
+
+    assert report.ok, "\n".join(report.lines)
+    assert max(called.values()) == 1
+    assert len(called) == 300
+    assert report["tell"].totals.dropped <= 1
+    assert len(committed(kafka.bootstrap, f"{prefix}.told")) == 270 - report["tell"].totals.dropped

@@ -1,0 +1,314 @@
+"""Strategies on the reference broker: kills at every crash point, what each allows and what it does not (W1 to W8)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from cues_kafka import (
+    ConfigError,
+    Graph,
+    Interrupt,
+    Json,
+    Memory,
+    Processor,
+    Retry,
+    Source,
+    Store,
+    Topic,
+    start,
+)
+from cues_kafka.core.records import Attempt, Start
+from cues_kafka.core.taking import in_flight
+from cues_kafka.errors import TaskStopped
+from cues_kafka.runtime import CommitPolicy
+from cues_kafka.testing.tester import Crash, Tester
+from cues_kafka.verify.scan import Report, verify
+
+CALLED: list[int] = []
+COUNT = 12
+POLICY = CommitPolicy(max_messages=4)
+BOTH = ("Init", "FetchOffsets", "ReadNewest", "AssignReader", "Begin", "SendOffsets", "Produce", "Flush", "Call")
+
+
+def text(n: int) -> int | None:
+    """Nil for 3, an error for 7; who it is called for is written down at once."""
+    CALLED.append(n)
+    if n == 7:
+        raise ValueError("seven")
+    return None if n == 3 else n
+
+
+def graph(strategy: str, fn: Callable[..., Any] = text, **more: Any) -> Graph:
+    """One processor, with an errors topic."""
+    return Graph(
+        "g",
+        Source("numbers"),
+        Processor(fn, name="text", inputs="numbers", outputs="texts", **more),
+        errors="failed",
+        strategy=strategy,  # type: ignore[arg-type]
+        defaults=Topic(value=Json(int)),
+    )
+
+
+@pytest.fixture(autouse=True)
+def _nothing_called() -> None:
+    CALLED.clear()
+
+
+def world_of(strategy: str, fn: Callable[..., Any] = text, **more: Any) -> Tester:
+    """With the messages sent."""
+    tester = Tester(graph(strategy, fn, **more), policy=POLICY)
+    for n in range(COUNT):
+        tester.send("numbers", n)
+    return tester
+
+
+def looked(tester: Tester) -> Report:
+    """What `verify` says."""
+    return verify(tester.graph, tester.broker)
+
+
+def crashed_everywhere(strategy: str, names: tuple[str, ...]) -> Iterator[Tester]:
+    """A world for each moment before and after each effect, killed there and restarted."""
+    moments = 0
+    for name in names:
+        for moment in ("before", "after"):
+            for nth in range(1, 40):
+                CALLED.clear()
+                tester = world_of(strategy)
+                if not tester.run(crash=Crash(moment, name, nth)).crashed:
+                    break
+                moments += 1
+                yield tester.run()
+    assert moments > 40
+
+
+def test_at_most_once_a_kill_at_any_moment_repeats_nothing_and_counts_what_it_drops() -> None:
+    """I15, I16: what is missing is exactly what the totals say."""
+    dropped = Counter[int]()
+    for tester in crashed_everywhere("at-most-once", (*BOTH, "Commit")):
+        totals, outputs = tester.totals("text"), tester.values("texts")
+        assert len(CALLED) == len(set(CALLED))
+        assert outputs == sorted(set(outputs))
+        assert (totals.outputs, totals.errors) == (len(outputs), len(tester.errors()))
+        assert totals.taken == COUNT == totals.deliveries + totals.dropped
+        report = looked(tester)
+        assert report.ok, list(report.lines)
+        assert report["text"].dropped == totals.dropped
+        dropped[totals.dropped] += 1
+
+    assert dropped[0] > 10  # recoveries, and between two batches
+    assert set(dropped) == {0, 4}  # one batch: its outcomes waited, or it was taken and not called
+
+
+def test_at_least_once_a_kill_at_any_moment_loses_nothing() -> None:
+    """I17: repeats are allowed, and some happen."""
+    repeated = 0
+    for tester in crashed_everywhere("at-least-once", (*BOTH, "Emit")):
+        values = tester.values("texts")
+        assert set(values) == set(range(COUNT)) - {3, 7}
+        assert {error.consumed[0].offset for error in tester.errors()} == {7}
+        repeated += len(values) > COUNT - 2
+        report = looked(tester)
+        assert report.ok, list(report.lines)
+        assert (report["text"].lost, report["text"].dropped) == (0, 0)
+
+    assert repeated > 3
+
+
+@pytest.mark.parametrize("strategy", ["at-most-once", "at-least-once"])
+def test_without_faults_each_message_has_one_outcome(strategy: str) -> None:
+    """In order, with errors and nils."""
+    tester = world_of(strategy).run()
+
+    assert tester.values("texts") == [n for n in range(COUNT) if n not in (3, 7)]
+    assert list(range(COUNT)) == CALLED
+    assert [error.text for error in tester.errors()] == ["seven"]
+    assert looked(tester).ok
+
+
+def test_at_most_once_has_one_transaction_for_each_batch() -> None:
+    """W1: a start, the takes, and the last one's outcomes."""
+    tester = world_of("at-most-once").run()
+    records = tester.records("text", 0)
+
+    assert isinstance(records[0], Start)
+    assert [type(record) for record in records[1:]] == [Attempt] * (len(records) - 1)
+    assert [record.batch.taken for record in records[1:]] == [4, 4, 4, 0]
+    assert [record.batch.deliveries for record in records[1:]] == [0, 4, 4, 4]
+    assert in_flight(records[-1]) == 0
+
+
+def test_at_most_once_a_message_that_kills_its_process_is_dropped_with_its_batch() -> None:
+    """W4: it is not called again, and nothing is quarantined."""
+
+    def deadly(n: int) -> int:
+        CALLED.append(n)
+        if n == 5:
+            tester.kill()
+        return n
+
+    tester = world_of("at-most-once", deadly)
+    tester.run(crash=Crash("before", "Stop", 99))
+    assert tester.crashed
+    tester.run()
+
+    assert CALLED == [0, 1, 2, 3, 4, 5, 8, 9, 10, 11]
+    assert tester.values("texts") == [0, 1, 2, 3, 8, 9, 10, 11]
+    assert tester.totals("text").dropped == 4
+    assert looked(tester).ok
+
+
+def test_at_most_once_a_stop_in_order_gives_back_what_was_not_called() -> None:
+    """W2: the position is behind the step that was interrupted."""
+
+    def stopping(n: int) -> int:
+        CALLED.append(n)
+        if n == 5 and CALLED.count(5) == 1:
+            raise Interrupt("enough")
+        return n
+
+    tester = world_of("at-most-once", stopping)
+    with pytest.raises(TaskStopped, match="enough"):
+        tester.run()
+    assert [position.offset for position in tester.records("text", 0)[-1].positions] == [6]
+    tester.run()
+
+    assert list(range(COUNT)) == CALLED
+    assert tester.values("texts") == [n for n in range(COUNT) if n != 5]
+    assert tester.totals("text").dropped == 1
+
+
+def test_at_most_once_without_an_errors_topic_the_failed_step_is_dropped() -> None:
+    """The task stops and names it; its restart goes on behind it."""
+    tester = Tester(
+        Graph(
+            "g",
+            Source("numbers"),
+            Processor(text, inputs="numbers", outputs="texts", strategy="at-most-once"),
+            defaults=Topic(value=Json(int)),
+        ),
+        policy=POLICY,
+    )
+    for n in range(COUNT):
+        tester.send("numbers", n)
+    with pytest.raises(ValueError, match="seven"):
+        tester.run()
+    tester.run()
+
+    assert list(range(COUNT)) == CALLED
+    assert tester.totals("text").dropped == 1
+
+
+def test_at_most_once_a_list_that_raises_is_not_called_again() -> None:
+    """Exactly-once its messages would be called one by one."""
+
+    def lists(ns: list[int]) -> list[int]:
+        CALLED.extend(ns)
+        if 5 in ns:
+            raise ValueError("five")
+        return ns
+
+    tester = world_of("at-most-once", lists, batch=True).run()
+
+    assert sorted(CALLED) == list(range(COUNT))
+    assert sorted(error.consumed[0].offset for error in tester.errors()) == [4, 5, 6, 7]
+    assert tester.values("texts") == [0, 1, 2, 3, 8, 9, 10, 11]
+
+
+def test_at_most_once_coroutines_run_side_by_side() -> None:
+    """Each passes the gate by itself."""
+
+    async def later(n: int) -> int:
+        CALLED.append(n)
+        await asyncio.sleep(0)
+        return n
+
+    tester = world_of("at-most-once", later, concurrency=3).run()
+
+    assert sorted(CALLED) == list(range(COUNT))
+    assert tester.values("texts") == list(range(COUNT))
+    assert tester.totals("text").dropped == 0
+
+
+@pytest.mark.parametrize("shape", ["alts", "join"])
+@pytest.mark.parametrize("strategy", ["at-most-once", "at-least-once"])
+def test_several_inputs_keep_the_promise(strategy: Any, shape: str) -> None:
+    """With a kill behind each call."""
+
+    def alts(left: int | None = None, right: int | None = None) -> int:
+        CALLED.append(left if left is not None else 100 + (right or 0))
+        return CALLED[-1]
+
+    def join(left: int, right: int) -> int:
+        CALLED.append(100 * left + right)
+        return CALLED[-1]
+
+    named = {"left": "lefts", "right": "rights"}
+    given: dict[str, Any] = {"alts": named} if shape == "alts" else {"inputs": named}
+    processor = Processor(alts if shape == "alts" else join, name="p", outputs="out", strategy=strategy, **given)
+    declared = Graph("g", Source("lefts"), Source("rights"), processor, defaults=Topic(value=Json(int)))
+    for nth in range(1, 4):
+        CALLED.clear()
+        tester = Tester(declared, policy=POLICY)
+        for n in range(6):
+            tester.send("lefts", n)
+            tester.send("rights", n)
+        assert tester.run(crash=Crash("after", "Call", nth)).crashed
+        tester.run()
+
+        totals = tester.totals("p")
+        if strategy == "at-most-once":
+            assert len(CALLED) == len(set(CALLED))
+            assert totals.taken == (12 if shape == "alts" else 6) == totals.deliveries + totals.dropped
+        else:
+            assert len(set(tester.values("out"))) == (12 if shape == "alts" else 6)
+        assert looked(tester).ok, list(looked(tester).lines)
+
+
+def test_a_strategy_that_differs_from_the_records_is_refused_with_the_verb() -> None:
+    """W7: it does not change by itself."""
+    tester = world_of("at-least-once").run()
+    with pytest.raises(TaskStopped, match="was written at-least-once; the graph says at-most-once"):
+        Tester(graph("at-most-once"), broker=tester.broker).run()
+
+
+async def asks(n: int, db: Any) -> int:
+    """A call with something of `effects=`."""
+    return n + (db is not None)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "more", "words"),
+    [
+        ("at-most-once", {"retry": Retry()}, "retry= calls a step again"),
+        ("at-most-once", {"fn": lambda n, s: n, "state": {"s": Store(Json(int))}}, "state= is committed"),
+        ("at-least-once", {"fn": lambda n, s: n, "state": {"s": Store(Json(int))}}, "state= is committed"),
+    ],
+    ids=["retry", "state", "state-at-least-once"],
+)
+def test_what_only_exactly_once_carries_is_refused_by_name(strategy: str, more: dict[str, Any], words: str) -> None:
+    """W8: before anything is created."""
+    memory = Memory()
+    with pytest.raises(ConfigError, match=words) as refusal:
+        start(graph(strategy, **more), memory)
+    assert f"strategy='{strategy}'" in str(refusal.value)
+    assert "Remedy:" in str(refusal.value)
+
+
+def test_a_graph_with_cuts_is_exactly_once() -> None:
+    """W8: a batch that is taken and not called is between two places."""
+    declared = Graph(
+        "g",
+        Source("numbers"),
+        Processor(text, inputs="numbers", outputs="texts", strategy="at-most-once"),
+        cuts="7 days",
+        defaults=Topic(value=Json(int)),
+    )
+    with pytest.raises(ConfigError, match="cuts= say where all tasks stood"):
+        start(declared, Memory())
