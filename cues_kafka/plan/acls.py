@@ -36,7 +36,7 @@ class Acl(NamedTuple):
 
     Attributes:
         role: who needs it. The worker runs the graph, a sender is an application that writes to sources, the deployer
-            creates topics, the operator reads error messages, the verifier runs `verify`.
+            creates topics, the operator reads error messages and moves tasks at-least-once, the verifier runs `verify`.
         resource: topic, group or transactional-id.
         pattern: literal or prefixed.
         name: the resource's name or prefix.
@@ -119,7 +119,10 @@ def _needed(graph: Graph) -> Iterator[Acl]:
     used, own, errors = graph.topics_used(), graph.internal_topics(), graph.error_topics()
     for name, one in graph.all_processors.items():
         prefix = transactional_prefix(graph.name, name)
-        yield Acl("worker", "transactional-id", "prefixed", prefix, "Write", f"transactions of {name}")
+        if name in graph.processors and graph.strategy_of(name) == "at-least-once":
+            yield Acl("operator", "transactional-id", "prefixed", prefix, "Write", f"tools that move {name}")
+        else:
+            yield Acl("worker", "transactional-id", "prefixed", prefix, "Write", f"transactions of {name}")
         yield Acl("worker", "group", "literal", group_id(graph.name, name), "Read", f"membership and offsets of {name}")
         yield from _topics("worker", one.read_topics, Read="input")
         yield from _topics("worker", one.output_topics, Write="output")
