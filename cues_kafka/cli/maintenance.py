@@ -1,4 +1,4 @@
-"""``cues-kafka reset`` and ``cues-kafka accept-loss``: move tasks that refuse to go on, on purpose."""
+"""``cues-kafka reset``, ``adopt``, ``accept-loss`` and ``strategy``: move or change tasks on purpose."""
 
 from __future__ import annotations
 
@@ -60,6 +60,39 @@ Examples:
 Stop the workers of the processor first. Exits with 1 if something is lost and
 nothing was done, and with 2 if the graph or a setting is wrong.
 """
+
+
+strategy_epilog = """
+\b
+Examples:
+  # say what would change
+  cues-kafka strategy shop:graph notify
+  cues-kafka strategy shop:graph notify --yes
+
+Declare the new strategy= first, and stop the workers of the former version. Exits
+with 1 if nothing was done, and with 2 if the graph or a setting is wrong.
+"""
+
+
+def strategy(
+    target: Target,
+    processor: Name,
+    *,
+    yes: Yes = False,
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    file: File = None,
+) -> None:
+    """
+    Change how often a processor delivers.
+
+    The tasks go on where they stand, with the strategy= that the graph declares now. From at-least-once, the command
+    first holds the group for two session time-outs, because workers of that strategy have no lock.
+    """
+    _act(
+        target, processor, lambda tool: tool.change_strategy(),
+        who="strategy", yes=yes, bootstrap=bootstrap, profile=profile, file=file,
+    )  # fmt: skip
 
 
 def reset(
@@ -207,7 +240,9 @@ def _act(
     from cues_kafka.operate.moving import Maintenance
 
     with opened(target, bootstrap, profile, file) as (graph, broker):
-        tool = Maintenance(graph, broker, processor, who=f"{who} on {socket.gethostname()}")
+        options = getattr(broker, "options", None)  # a cluster in memory has none
+        session_s = getattr(options, "session_timeout_s", 10.0)
+        tool = Maintenance(graph, broker, processor, who=f"{who} on {socket.gethostname()}", session_s=session_s)
         moves = moves_of(tool)
         if not moves:
             typer.echo(f"{processor}: nothing to do, all tasks are there already")

@@ -21,11 +21,13 @@ from typing import Any, Self, TypeAlias
 
 from cues_kafka.core import events as on
 from cues_kafka.core.events import InputFacts
-from cues_kafka.core.moves import MOVED, To, begin, behind_compaction, behind_loss
+from cues_kafka.core.moves import MOVED, To, begin, behind_both, behind_compaction, behind_loss
 from cues_kafka.core.records import Attempt, Extent, Record, Snapshot, Staged, Start
 from cues_kafka.core.spec import Input, Move, Spec
 from cues_kafka.core.staged import RESET
+from cues_kafka.core.strategies import AT_LEAST_ONCE
 from cues_kafka.core.tails import behind_loss as tails_behind_loss
+from cues_kafka.core.taking import in_flight
 from cues_kafka.core.turns import take
 from cues_kafka.errors import CodecError, ConfigError, RecoveryError
 from cues_kafka.graph.definition import Graph
@@ -58,6 +60,9 @@ from cues_kafka.words import count
 JOIN_TIMEOUT_S = 60.0
 """Time for a join: brokers hold back the first join of a group for some seconds, and wait for other members."""
 
+SESSIONS = 2
+"""For how many session time-outs a group is held before a strategy changes that had no lock (W7)."""
+
 PATIENCE_S = 3.0
 """How long the markers of a transaction may be on their way after its end."""
 
@@ -74,12 +79,14 @@ class PlannedMove:
         notes: what will be lost or repeated, in words.
         changes: what becomes of its stores, as records of their changelogs, without the marks; None: they stay.
         settle: what is done in the task's target once the task stands there, by its newest record; None: nothing.
+        waits: a former worker may write without the lock, so the group is held for two sessions first (W7).
     """
 
     spec: Spec
     notes: tuple[str, ...]
     changes: Callable[[], Iterable[tuple[Any, ...]]] | None = None
     settle: Callable[[Record], None] | None = None
+    waits: bool = False
 
     @property
     def positions(self) -> Positions:
@@ -105,6 +112,7 @@ class Maintenance:
         who: str,
         clock: Clock | None = None,
         hook: Hook | None = None,
+        session_s: float = 10.0,
     ) -> None:
         """
         Args:
@@ -114,6 +122,7 @@ class Maintenance:
             who: the records name it as their writer, so that they show who moved the task.
             clock: time.
             hook: crash points, see `interpreter`.
+            session_s: the session time-out of the processor's workers, in seconds.
 
         Raises:
             ConfigError: the graph has no such processor, or it was never started on this cluster.
@@ -141,6 +150,7 @@ class Maintenance:
         self._broker = broker
         self._clock = clock or SystemClock()
         self._hook = hook
+        self._session_s = session_s
         self.declared = declared
         identity = Identity.of_process("tool", who)
         if isinstance(declared, DataFrameProcessor):
@@ -356,6 +366,43 @@ class Maintenance:
             planned[spec.partition] = replace(move, spec=moved, notes=(*move.notes, *notes))
         return [planned[p] for p in sorted(planned)]
 
+    def change_strategy(self) -> list[PlannedMove]:
+        """
+        Plan to give tasks the strategy that the graph declares for the processor, where they stand (W7).
+
+        Raises:
+            ConfigError: the processor is staged.
+            RecoveryError: the group has members, a record is not this task's, or a batch is announced.
+        """
+        if self.staged or not self.specs[0].inputs:
+            raise ConfigError(f"{self.specs[0].processor!r} is written staged, which is exactly-once always")
+        self._refuse_others()
+        return [move for spec in self.specs if (move := self._changed(spec)) is not None]
+
+    def _changed(self, spec: Spec) -> PlannedMove | None:
+        """One task; None: it has this strategy, or nothing at all."""
+        record, inputs = self.settled(spec), self.inputs(spec)
+        held = self._broker.committed(spec.group, self._places([spec]))
+        offsets = {i.binding: held[TopicPartition(i.topic, spec.partition)] for i in spec.inputs}
+        if record is None:
+            return _completed(spec, inputs, offsets)
+        if record.strategy == spec.strategy:
+            return None
+        if isinstance(record, Snapshot):
+            raise RecoveryError(
+                f"{spec.name} has announced {count(record.steps, 'step')}, which {record.strategy} has to deliver. Run "
+                "the former version until it has delivered them, and stop it"
+            )
+        loose = record.strategy == AT_LEAST_ONCE
+        positions = behind_both(record, offsets) if loose else record.positions
+        notes = [f"{record.strategy} becomes {spec.strategy}, from the same place on"]
+        if positions != record.positions:
+            notes = [f"{record.strategy} becomes {spec.strategy}, at the group's offsets: an older record came last"]
+        if steps := in_flight(record):
+            notes.append(f"{count(steps, 'step')} that a dead process has taken and not settled count as DROPPED")
+        move = Move(after=record.sequence, positions=positions, strategy=spec.strategy)
+        return PlannedMove(replace(spec, move=move), tuple(notes), waits=loose)
+
     def _gone(self, spec: Spec, snapshot: Snapshot) -> Iterator[str]:
         """Messages of an announced batch that are gone from the log."""
         if spec.pairing == "alts":
@@ -397,6 +444,8 @@ class Maintenance:
             ]
             if holding:
                 self._refuse_moved_on(holding, moves)
+            if any(move.waits for move in moves):
+                held[0].hold(SESSIONS * self._session_s)
             for move in moves:
                 for other in held[1:]:
                     other()
@@ -591,6 +640,16 @@ class Maintenance:
             pause.wait(0.1)
 
 
+def _completed(spec: Spec, inputs: Mapping[str, InputFacts], offsets: Mapping[str, int | None]) -> PlannedMove | None:
+    """Complete a start at-least-once that has committed its offsets, and no record (W6); None: there was none."""
+    held = {binding: offset for binding, offset in offsets.items() if offset is not None}
+    if spec.strategy == AT_LEAST_ONCE or len(held) < len(spec.inputs):
+        return None
+    begin = (Position(i.binding, i.topic, inputs[i.binding].topic_id, held[i.binding]) for i in spec.inputs)
+    move = Move(after=-1, positions=tuple(begin), strategy=spec.strategy)
+    return PlannedMove(replace(spec, move=move), ("begins at the group's offsets, of a start without a record",))
+
+
 def rewrite(
     spec: Spec,
     record: Record | None,
@@ -727,6 +786,18 @@ class HeldGroup:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._member.close(leave=True)
+
+    def hold(self, seconds: float) -> None:
+        """
+        Stay the only member for this time.
+
+        Raises:
+            RecoveryError: another member has joined.
+        """
+        deadline, pause = self._clock.monotonic() + seconds, threading.Event()
+        while self._clock.monotonic() < deadline:
+            self()
+            pause.wait(0.05)  # a poll never waits, and no event tells of it
 
     def __call__(self) -> GroupMetadata:
         self._member.poll()
