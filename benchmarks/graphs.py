@@ -9,6 +9,7 @@ from typing import Any
 from benchmarks.work import COLUMNS, TAKE, Payment, count, forward, row_of, settle, settle_plain
 from cues_kafka import CommitPolicy, Graph, Json, Processor, Raw, Sql, Store, Topic
 from cues_kafka.graph.declare import CodecSpec
+from cues_kafka.graph.processor import Strategy
 
 ENV = "BENCH_"
 
@@ -19,6 +20,9 @@ STORES = {
     "disk-ttl": Store(Json(int), ttl="1 minute", on_disk=True),
 }
 """By the codec of a pipe whose function has a store."""
+
+STRATEGIES: dict[str, Strategy] = {"least": "at-least-once", "most": "at-most-once"}
+"""By the codec of a pipe of another strategy; its values are raw."""
 
 INSERT = "INSERT INTO rows (key, value) VALUES (%s, %s)"
 
@@ -67,11 +71,13 @@ def make(name: str, source: str, target: str, codec: str, partitions: int, *, mo
         "json": (settle, Json(Payment)),
         "dict": (settle_plain, Json()),
         "raw": (forward, Raw()),
+        **dict.fromkeys(STRATEGIES, (forward, Raw())),
         **dict.fromkeys(STORES, (count, Raw())),
     }
     fn, value = works[codec]
     state = {"counts": STORES[codec]} if codec in STORES else {}
-    pipe = Processor(fn, name="pipe", inputs=source, outputs=target, state=state, commit=commit)
+    strategy = STRATEGIES.get(codec)
+    pipe = Processor(fn, name="pipe", inputs=source, outputs=target, state=state, commit=commit, strategy=strategy)
     return Graph(name, pipe, defaults=Topic(value=value, partitions=partitions))
 
 

@@ -8,7 +8,20 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks import codecs, latency, memory, recovery, report, spark, sql, staged, start, state, throughput
+from benchmarks import (
+    codecs,
+    latency,
+    memory,
+    recovery,
+    report,
+    spark,
+    sql,
+    staged,
+    start,
+    state,
+    strategies,
+    throughput,
+)
 from benchmarks.harness import Cluster
 from cues_kafka.brokers.local import LocalBroker
 
@@ -31,6 +44,7 @@ QUICK = Size(repetitions=1, moved=150_000, backlog=150_000, hops=100, kills=1, r
 PROGRAMS: dict[str, Callable[[Size, Cluster], report.Section]] = {
     "throughput": lambda size, cluster: throughput.measure(size.repetitions, size.moved, cluster),
     "latency": lambda size, cluster: latency.measure(size.repetitions, size.hops, cluster),
+    "strategies": lambda size, cluster: strategies.measure(size.repetitions, size.moved, size.hops, cluster),
     "state": lambda size, cluster: state.measure(size.repetitions, size.moved, size.records, cluster),
     "sql": lambda size, cluster: sql.measure(size.repetitions, size.moved, cluster),
     "recovery": lambda size, cluster: recovery.measure(size.kills, cluster),
