@@ -29,7 +29,7 @@ from cues_kafka.core.strategies import AT_LEAST_ONCE
 from cues_kafka.core.tails import behind_loss as tails_behind_loss
 from cues_kafka.core.taking import in_flight
 from cues_kafka.core.turns import take
-from cues_kafka.errors import CodecError, ConfigError, RecoveryError
+from cues_kafka.errors import CodecError, ConfigError, RecoveryError, UnstableOffsets
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, no_such_processor
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
@@ -381,11 +381,10 @@ class Maintenance:
 
     def _changed(self, spec: Spec) -> PlannedMove | None:
         """One task; None: it has this strategy, or nothing at all."""
-        record, inputs = self.settled(spec), self.inputs(spec)
-        held = self._broker.committed(spec.group, self._places([spec]))
-        offsets = {i.binding: held[TopicPartition(i.topic, spec.partition)] for i in spec.inputs}
+        record = self.settled(spec)
         if record is None:
-            return _completed(spec, inputs, offsets)
+            held = self._held(spec)
+            return _completed(spec, self.inputs(spec), held) if held else None
         if record.strategy == spec.strategy:
             return None
         if isinstance(record, Snapshot):
@@ -394,7 +393,7 @@ class Maintenance:
                 "the former version until it has delivered them, and stop it"
             )
         loose = record.strategy == AT_LEAST_ONCE
-        positions = behind_both(record, offsets) if loose else record.positions
+        positions = behind_both(record, self._held(spec)) if loose else record.positions
         notes = [f"{record.strategy} becomes {spec.strategy}, from the same place on"]
         if positions != record.positions:
             notes = [f"{record.strategy} becomes {spec.strategy}, at the group's offsets: an older record came last"]
@@ -402,6 +401,14 @@ class Maintenance:
             notes.append(f"{count(steps, 'step')} that a dead process has taken and not settled count as DROPPED")
         move = Move(after=record.sequence, positions=positions, strategy=spec.strategy)
         return PlannedMove(replace(spec, move=move), tuple(notes), waits=loose)
+
+    def _held(self, spec: Spec) -> dict[str, int | None]:
+        """The group's offsets by binding; none while a transaction holds them, which at-least-once has not."""
+        try:
+            held = self._broker.committed(spec.group, self._places([spec]))
+        except UnstableOffsets:
+            return {}
+        return {i.binding: held[TopicPartition(i.topic, spec.partition)] for i in spec.inputs}
 
     def _gone(self, spec: Spec, snapshot: Snapshot) -> Iterator[str]:
         """Messages of an announced batch that are gone from the log."""

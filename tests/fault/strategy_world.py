@@ -55,5 +55,6 @@ def graph(prefix: str, strategy: Any, phone: Callable[[], Any] = lambda: None) -
 def run(bootstrap: str, prefix: str, strategy: str, path: str, point: tuple[str, str, int] | None) -> None:
     """Run until idle, or be killed before or after the nth effect of a name."""
     declared, policy = graph(prefix, strategy, lambda: Phone(path)), CommitPolicy(max_messages=4)
-    with start(declared, Kafka(bootstrap), instance=f"{prefix}.1", policy=policy, hook=killing(point)) as running:
+    cluster = Kafka(bootstrap, session_timeout_s=6.0, heartbeat_s=0.5)
+    with start(declared, cluster, instance=f"{prefix}.1", policy=policy, hook=killing(point)) as running:
         running.wait_idle(timeout_s=60)

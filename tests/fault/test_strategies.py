@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import re
+import subprocess
+import sys
 import threading
 from collections import Counter
 from pathlib import Path
@@ -18,12 +21,11 @@ from cues_kafka.runtime.prepare import prepare
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 from tests.fault import strategy_world
-from tests.fault.support import PATIENCE_S, committed, until
+from tests.fault.support import PATIENCE_S, ROOT, committed, until
 
 POINTS = {
     "at-most-once": [
         ("before", "SendOffsets", 2),
-        ("before", "Flush", 3),
         ("before", "Commit", 3),
         ("after", "Commit", 3),
         ("before", "Call", 2),
@@ -33,7 +35,6 @@ POINTS = {
         ("before", "SendOffsets", 1),
         ("before", "Emit", 2),
         ("after", "Emit", 2),
-        ("after", "Produce", 2),
         ("after", "Flush", 2),
         ("after", "Call", 2),
     ],
@@ -120,3 +121,73 @@ def test_a_revocation_in_mid_call_repeats_nothing_and_drops_at_most_that_call(ka
     assert len(called) == 300
     assert report["tell"].totals.dropped <= 1
     assert len(committed(kafka.bootstrap, f"{prefix}.told")) == 270 - report["tell"].totals.dropped
+
+
+def test_at_least_once_a_task_that_moves_loses_nothing(kafka: KafkaFixture) -> None:
+    """W5: a second worker comes while the first one works, and both go on."""
+    prefix, called, lock = prefix_of(kafka), Counter[int](), threading.Lock()
+
+    class Quick:
+        def call(self, n: int) -> None:
+            with lock:
+                called[n] += 1
+
+    graph, cluster = strategy_world.graph(prefix, "at-least-once", Quick), Kafka(kafka.bootstrap)
+    with start(graph, cluster, instance="one", policy=CommitPolicy(max_messages=20)) as first:
+        first.send_many(f"{prefix}.numbers", [Message(n, partition=n % 2) for n in range(4000)])
+        with start(graph, cluster, instance="two", policy=CommitPolicy(max_messages=20)) as second:
+            until(lambda: len(second.status().tasks) == 1, "a task has moved")
+            first.send_many(f"{prefix}.numbers", [Message(n, partition=n % 2) for n in range(4000, 5000)])
+            second.wait_idle(timeout_s=PATIENCE_S)
+            first.wait_idle(timeout_s=PATIENCE_S)
+    broker = open_broker(cluster)
+    report = verify(graph, broker)
+    broker.close()
+
+    assert report.ok, "\n".join(report.lines)
+    assert set(called) == set(range(5000))
+    assert report["tell"].outputs + report["tell"].errors == 5000
+
+
+def test_the_command_changes_a_strategy_and_counts_what_a_killed_worker_left(
+    kafka: KafkaFixture, tmp_path: Path
+) -> None:
+    """W7: said first; then the same processor goes on exactly-once, and nothing that was taken is called again."""
+    prefix, log, words = prefix_of(kafka), tmp_path / "calls", {"PYTHONPATH": str(ROOT)}
+    for n, strategy in enumerate(("at-most-once", "exactly-once")):
+        text = f"from tests.fault import strategy_world\ngraph = strategy_world.graph({prefix!r}, {strategy!r})\n"
+        (tmp_path / f"g{n}.py").write_text(text)
+    broker = open_broker(Kafka(kafka.bootstrap))
+    client = Client(broker, strategy_world.graph(prefix, "at-most-once"))
+    prepare(strategy_world.graph(prefix, "at-most-once"), broker)
+    for n in range(20):
+        client.send(f"{prefix}.numbers", Message(n, partition=n % strategy_world.PARTITIONS))
+    args = (kafka.bootstrap, prefix, "at-most-once", str(log), ("before", "Flush", 6))
+    process = multiprocessing.get_context("spawn").Process(target=strategy_world.run, args=args)
+    process.start()
+    process.join(60)
+    assert process.exitcode == -9
+
+    def command(*more: str) -> subprocess.CompletedProcess[str]:
+        program = [sys.executable, "-m", "cues_kafka.cli.main", "strategy", f"{tmp_path}/g1.py:graph", "tell"]
+        return subprocess.run(
+            [*program, "--bootstrap", kafka.bootstrap, *more],
+            capture_output=True, text=True, check=False, timeout=60, env=os.environ | words,
+        )  # fmt: skip
+
+    until(lambda: not broker.members(f"{prefix}.tell"), "the killed worker's session has ended")
+    said = command()
+    assert (said.returncode, "at-most-once becomes exactly-once" in said.stdout) == (1, True), said.stdout + said.stderr
+    done = command("--yes")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "tell: 2 tasks moved" in done.stdout
+    dropped = verify(strategy_world.graph(prefix, "exactly-once"), broker)["tell"].dropped
+    strategy_world.run(kafka.bootstrap, prefix, "exactly-once", str(log), None)
+    report = verify(strategy_world.graph(prefix, "exactly-once"), broker)
+    client.close()
+    broker.close()
+
+    assert report.ok, "\n".join(report.lines)
+    assert 0 < dropped == report["tell"].dropped
+    assert max(Counter(strategy_world.calls(log)).values()) == 1
+    assert report["tell"].outputs + report["tell"].errors == 20 - dropped

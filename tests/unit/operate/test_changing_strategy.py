@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import permutations
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from cues_kafka import Graph, Json, Processor, RecoveryError, Source, TaskStopped, Topic
 from cues_kafka.core.records import Start
-from cues_kafka.operate.moving import Maintenance
+from cues_kafka.operate.moving import HeldGroup, Maintenance
 from cues_kafka.records.bytes import encode_record
 from cues_kafka.runtime import CommitPolicy
 from cues_kafka.testing.tester import Crash, Tester
@@ -18,13 +19,13 @@ from cues_kafka.verify.scan import verify
 NAMES = ("exactly-once", "at-least-once", "at-most-once")
 
 
-def graph(strategy: Any) -> Graph:
+def graph(strategy: Any, partitions: int = 1) -> Graph:
     """A pipe."""
     return Graph(
         "c",
         Source("numbers"),
         Processor(lambda n: n, name="same", inputs="numbers", outputs="copies", strategy=strategy),
-        defaults=Topic(value=Json(int)),
+        defaults=Topic(value=Json(int), partitions=partitions),
     )
 
 
@@ -149,3 +150,38 @@ def test_a_tool_that_dies_leaves_one_strategy_or_the_other(moment: str, effect: 
     after = sent(Tester(graph("exactly-once"), broker=tester.broker), 3).run()
     assert after.values("copies") == [1, 2, 3]
     assert verify(after.graph, after.broker).ok
+
+
+def test_another_member_ends_the_hold() -> None:
+    """W7: a worker that joins within the two sessions."""
+    tester = sent(Tester(graph("at-least-once", partitions=2)), 1).run()
+    tester.stop()
+    changing = Maintenance(
+        graph("exactly-once", partitions=2), tester.broker, "same", who="strategy on here", session_s=30.0
+    )
+    moves = changing.change_strategy()
+    held: list[Any] = []
+
+    def poll_and_join(self: HeldGroup, seconds: float) -> None:
+        held.append(seconds)
+        member = tester.broker.member("c.same", "numbers", Nobody())
+        member.poll()
+        hold(self, seconds)
+
+    hold = HeldGroup.hold
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(HeldGroup, "hold", poll_and_join)
+        with pytest.raises(RecoveryError, match="a worker joined group"):
+            changing.carry_out(moves)
+
+    assert held == [60.0]
+    assert tester.records("same", 0)[-1].strategy == "at-least-once"
+
+
+class Nobody:
+    """A listener that does nothing."""
+
+    def on_assign(self, partitions: Sequence[int]) -> None:
+        """Nothing."""
+
+    on_revoke = on_lost = on_assign

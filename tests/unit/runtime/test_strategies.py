@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,10 +16,12 @@ from cues_kafka import (
     Interrupt,
     Json,
     Memory,
+    Message,
     Processor,
     Retry,
     Source,
     Store,
+    Table,
     Topic,
     start,
 )
@@ -269,6 +272,96 @@ def test_several_inputs_keep_the_promise(strategy: Any, shape: str) -> None:
         else:
             assert len(set(tester.values("out"))) == (12 if shape == "alts" else 6)
         assert looked(tester).ok, list(looked(tester).lines)
+
+
+class Phone:
+    """A function that can be held up in its call for one number; `calling` is set when it is there."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.calling, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, n: int) -> int:
+        CALLED.append(n)
+        if n == self.number:
+            self.calling.set()
+            assert self.go_on.wait(30)
+        return n
+
+
+def test_at_most_once_a_stop_in_mid_call_waits_for_nothing_and_gives_the_rest_back() -> None:
+    """W2: the call that is under way is dropped, what has ended is committed, what was not started comes again."""
+    phone, memory = Phone(5), Memory()
+    declared = graph("at-most-once", phone, commit=CommitPolicy(max_messages=COUNT))
+    running = start(declared, memory)
+    for n in range(COUNT):
+        running.send("numbers", n)
+    assert phone.calling.wait(30)
+    running.stop()
+    at_stop = list(CALLED)
+    phone.go_on.set()
+
+    with start(declared, memory) as again:
+        again.wait_idle(timeout_s=30)
+        told = [message.value for message in again.messages("texts")]
+        [task] = again.status().tasks
+    assert at_stop == list(range(6))
+    assert list(range(COUNT)) == CALLED
+    assert told == [n for n in range(COUNT) if n != 5]
+    assert (task.totals.dropped, task.totals.taken) == (1, COUNT)
+    assert "1 dropped" in str(task)
+
+
+def test_at_most_once_a_failure_during_a_call_drops_nothing() -> None:
+    """The reader fails, or a topic is looked at; the outcomes of the call are committed by the next session."""
+    phone, memory = Phone(5), Memory()
+    with start(graph("at-most-once", phone), memory) as running:
+        for n in range(COUNT):
+            running.send("numbers", n)
+        assert phone.calling.wait(30)
+        [worker] = running._workers
+        [lane] = worker.lanes.values()
+        lane.post()
+        lane.advance(lane.fail("the reader failed"))
+        phone.go_on.set()
+        running.wait_idle(timeout_s=30)
+        told = [message.value for message in running.messages("texts")]
+        [task] = running.status().tasks
+
+    assert list(range(COUNT)) == CALLED == told
+    assert task.totals.dropped == 0
+
+
+def test_at_most_once_observers_and_the_log_hear_of_drops(caplog: pytest.LogCaptureFixture) -> None:
+    """W4: once, when the record that counts them is committed."""
+    tester = world_of("at-most-once")
+    tester.run(crash=Crash("before", "Call", 1))
+    tester.run()
+
+    assert [line for line in caplog.messages if line.startswith("dropped")] == ["dropped task='text/0' steps=4"]
+
+
+def test_at_most_once_looks_up_tables() -> None:
+    """They are read only, so any strategy may."""
+
+    def look(n: int, names: Any) -> str:
+        return str(names.get(str(n), "unknown"))
+
+    tester = Tester(
+        Graph(
+            "g",
+            Source("numbers"),
+            Source("names"),
+            Processor(look, inputs="numbers", outputs="out", tables={"names": Table("names")}, strategy="at-most-once"),
+            topics={"names": Topic(value=Json(str), partitions=1, config={"cleanup.policy": "compact"})},
+            defaults=Topic(value=Json(), partitions=1),
+        )
+    )
+    tester.send("names", Message("one", key="1"))
+    tester.run()
+    tester.send("numbers", Message(1, key="1"))
+
+    assert tester.run().values("out") == ["one"]
 
 
 def test_a_strategy_that_differs_from_the_records_is_refused_with_the_verb() -> None:
