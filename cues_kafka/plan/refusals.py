@@ -48,7 +48,7 @@ def refusals_of(
         yield from _wrong_cleanup_policy((control_topic(graph.name),), facts)
     yield from _small_batches(graph, facts)
     if facts.brokers >= REPLICATION and (
-        frames or graph.feeds or any(one.strategy == "exactly-once" for one in processors)
+        frames or graph.feeds or any(one.strategy != "at-least-once" for one in processors)
     ):
         for topic in sorted(facts.topics.keys() & {*topics_to_ask(graph)}):
             yield from _unsafe_settings(facts.topics[topic])

@@ -63,7 +63,7 @@ class Chain:
                     self.stores_since.setdefault(name, self.newest.step if self.newest else None)
                 if self.newest is None:
                     self.whole = record.sequence == 0
-                elif record.writer.runtime == "tool":
+                elif record.writer.runtime == "tool" and record.strategy == self.newest.strategy:  # else in place (W7)
                     self.moved = record.sequence
                 elif record.sequence > self.newest.sequence + 1:
                     self.whole = False

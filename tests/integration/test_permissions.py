@@ -230,6 +230,33 @@ def test_printed_permissions_suffice_for_cuts(cluster: Cluster) -> None:
         broker.close()
 
 
+@pytest.mark.full
+def test_a_worker_at_least_once_has_no_right_to_any_transactional_id(cluster: Cluster) -> None:
+    """W5: what the plan prints for it suffices."""
+    graph = Graph(
+        "loose",
+        Source("loose.orders"),
+        Processor(tidy, inputs="loose.orders", outputs="loose.clean", strategy="at-least-once"),
+        errors="loose.errors",
+        defaults=Topic(value=Json(), partitions=2),
+    )
+    acls = plan(graph).acls
+    assert [acl for acl in acls if acl.role == "worker" and acl.resource == "transactional-id"] == []
+    cluster.make_users(["loose"])
+    cluster.grant(*(acl for acl in acls if acl.role == "worker"), user="loose")
+    cluster.grant(*(acl for acl in acls if acl.role in ("deployer", "sender", "verifier")))
+    deployer, verifier = KafkaBroker(cluster.login("deployer")), KafkaBroker(cluster.login("verifier"))
+    apply_plan(plan_start(graph, deployer, Terms()), deployer)
+    with start(graph, cluster.login("loose")) as running:
+        with connect(cluster.login("sender"), graph) as sender:
+            sender.send_many("loose.orders", ORDERS)
+        running.wait_idle()
+    report = verify(graph, verifier)
+    assert (report.ok, report["tidy"].outputs, report["tidy"].errors) == (True, 4, 2)
+    for broker in (deployer, verifier):
+        broker.close()
+
+
 class Case(NamedTuple):
     """All permissions of a role but one."""
 
