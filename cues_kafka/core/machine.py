@@ -25,7 +25,7 @@ from cues_kafka.core.recover import Delivered, Fresh, Pending, Refuse, first_pos
 from cues_kafka.core.spec import Move
 from cues_kafka.core.staged import Publish, Turn, verdict
 from cues_kafka.core.tails import announced, begun, behind, in_row, placed
-from cues_kafka.core.taking import Carried, Stale, after_call, nothing_carried, resumed
+from cues_kafka.core.taking import Stale, Unsettled, after_call, nothing_carried, resumed
 from cues_kafka.core.target import compare
 from cues_kafka.core.task import Doing, Due, Task
 from cues_kafka.core.turns import take
@@ -313,7 +313,7 @@ def _failed(task: Task, event: on.Failed) -> Next:
     return back, do.Discard(event.text, min(0.1 * 2**task.rounds, 5.0) if task.rounds else 0.0)
 
 
-def _in_doubt(task: Task) -> Carried | None:
+def _in_doubt(task: Task) -> Unsettled | None:
     """W3: what is carried, and whether a commit of it was asked for and has no answer."""
     if task.carried is None or task.state is not Doing.COMMITTING:
         return task.carried

@@ -1,8 +1,8 @@
 """At-most-once: a batch is taken before it is called, and the next transaction has its outcomes (W1 to W4).
 
 An attempt then counts two batches: the one that it takes, and the one before, which it settles. Between two records the
-task holds what became of the batch that it called last, as `Carried`. This module says what that is after a call, after
-a recovery, and in the next record.
+task holds what became of the batch that it called last, as `Unsettled`. This module says what that is after a call,
+after a recovery, and in the next record.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cues_kafka.ports import Positions
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class Unsettled:
     """
     What the next transaction of a task commits of the batch that was taken last.
 
@@ -49,12 +49,12 @@ def in_flight(record: Record | None) -> int:
     return record.totals.taken - record.totals.deliveries - record.totals.dropped if record else 0
 
 
-def nothing_carried(record: Record) -> Carried:
+def nothing_carried(record: Record) -> Unsettled:
     """A task that goes on behind a record of which nothing is in flight."""
-    return Carried(record.sequence, record.positions)
+    return Unsettled(record.sequence, record.positions)
 
 
-def after_call(record: Record, steps: int, event: on.Called) -> Carried:
+def after_call(record: Record, steps: int, event: on.Called) -> Unsettled:
     """
     W2: what the calls of a taken batch left.
 
@@ -69,10 +69,10 @@ def after_call(record: Record, steps: int, event: on.Called) -> Carried:
     dropped = in_flight(record) - event.batch.deliveries - never
     assert dropped >= 0, f"{event.batch} of {steps} steps, {in_flight(record)} in flight"
     halt = event.halt if event.halt is not None and event.halt.kind != "retry" else None
-    return Carried(record.sequence, event.ends, event.batch._replace(taken=-never, dropped=dropped), halt)
+    return Unsettled(record.sequence, event.ends, event.batch._replace(taken=-never, dropped=dropped), halt)
 
 
-def resumed(spec: Spec, record: Record, carried: Carried | None) -> Carried:
+def resumed(spec: Spec, record: Record, carried: Unsettled | None) -> Unsettled:
     """
     W3, W4: what a task carries whose recovery found this record.
 

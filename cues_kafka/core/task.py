@@ -9,7 +9,7 @@ from cues_kafka.core.events import Halt, InputFacts
 from cues_kafka.core.records import Choice, Record, Snapshot
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import is_published
-from cues_kafka.core.taking import Carried
+from cues_kafka.core.taking import Unsettled
 from cues_kafka.ports import Positions
 
 ALONE_AT = 1
@@ -116,7 +116,7 @@ class Task:
     inputs: tuple[tuple[str, InputFacts], ...] = ()
     tail_facts: tuple[tuple[str, InputFacts], ...] = ()
     tail_ends: Positions = ()
-    carried: Carried | None = None
+    carried: Unsettled | None = None
 
     @property
     def positions(self) -> Positions:

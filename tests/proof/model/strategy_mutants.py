@@ -12,7 +12,7 @@ from cues_kafka.core import recover as rules
 from cues_kafka.core import taking, writing
 from cues_kafka.core.records import Attempt, Record, Start, Totals
 from cues_kafka.core.spec import Spec
-from cues_kafka.core.taking import Carried
+from cues_kafka.core.taking import Unsettled
 from cues_kafka.core.task import Doing, Due, Task
 from cues_kafka.ports import Positions
 from tests.proof.model.loose import ChangedWorld
@@ -49,7 +49,7 @@ def _called_first() -> Patch:
         assert task.record
         batch = event.batch.settled
         then = Doing.STOPPED if event.halt else Doing.READY
-        task = replace(task, carried=Carried(task.record.sequence, event.ends, batch), due=None, halt=event.halt)
+        task = replace(task, carried=Unsettled(task.record.sequence, event.ends, batch), due=None, halt=event.halt)
         return core._transact(task, writing.take_of(task, event.ends), then)
 
     return handlers(_polled=polled, _called=called)
@@ -67,45 +67,45 @@ def _answer_believed() -> Patch:
     return handler("_failed", failed)
 
 
-def _resumed(new: Callable[[Any, Spec, Record, Carried | None], Carried]) -> Patch:
+def _resumed(new: Callable[[Any, Spec, Record, Unsettled | None], Unsettled]) -> Patch:
     """Another answer of W3."""
     old = taking.resumed
     return core, "resumed", lambda *found: new(old, *found)
 
 
-def _never_called(old: Any, spec: Spec, record: Record, carried: Carried | None) -> Carried:
+def _never_called(old: Any, spec: Spec, record: Record, carried: Unsettled | None) -> Unsettled:
     """The task goes on at the ends of the record that it finds."""
-    found: Carried = old(spec, record, carried)
+    found: Unsettled = old(spec, record, carried)
     if found.batch.taken >= 0 or record.sequence == (carried.over if carried else -1):
         return found
     return replace(found, ends=record.positions, batch=Totals(dropped=-found.batch.taken))
 
 
-def _forgotten(old: Any, spec: Spec, record: Record, carried: Carried | None) -> Carried:
+def _forgotten(old: Any, spec: Spec, record: Record, carried: Unsettled | None) -> Unsettled:
     """After P8 nothing is carried."""
     del carried
-    found: Carried = old(spec, record, None)
+    found: Unsettled = old(spec, record, None)
     return found
 
 
-def _given_back_to_anyone(old: Any, spec: Spec, record: Record, carried: Carried | None) -> Carried:
+def _given_back_to_anyone(old: Any, spec: Spec, record: Record, carried: Unsettled | None) -> Unsettled:
     """A record of the same process is taken for one that it never called, whether a commit was asked for or not."""
-    found: Carried = old(spec, record, replace(carried, doubtful=True) if carried else None)
+    found: Unsettled = old(spec, record, replace(carried, doubtful=True) if carried else None)
     return found
 
 
-def _stale_believed(old: Any, spec: Spec, record: Record, carried: Carried | None) -> Carried:
+def _stale_believed(old: Any, spec: Spec, record: Record, carried: Unsettled | None) -> Unsettled:
     """An older record is taken for the newest one."""
     try:
-        found: Carried = old(spec, record, carried)
+        found: Unsettled = old(spec, record, carried)
     except taking.Stale:
         return old(spec, record, None)  # type: ignore[no-any-return]
     return found
 
 
-def _uncounted(old: Any, spec: Spec, record: Record, carried: Carried | None) -> Carried:
+def _uncounted(old: Any, spec: Spec, record: Record, carried: Unsettled | None) -> Unsettled:
     """W4: what a death drops is in no record."""
-    found: Carried = old(spec, record, carried)
+    found: Unsettled = old(spec, record, carried)
     return replace(found, batch=found.batch._replace(dropped=0))
 
 

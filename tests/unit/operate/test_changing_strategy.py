@@ -164,7 +164,7 @@ def test_another_member_ends_the_hold() -> None:
 
     def poll_and_join(self: HeldGroup, seconds: float) -> None:
         held.append(seconds)
-        member = tester.broker.member("c.same", "numbers", Nobody())
+        member = tester.broker.member("c.same", "numbers", Silent())
         member.poll()
         hold(self, seconds)
 
@@ -178,7 +178,7 @@ def test_another_member_ends_the_hold() -> None:
     assert tester.records("same", 0)[-1].strategy == "at-least-once"
 
 
-class Nobody:
+class Silent:
     """A listener that does nothing."""
 
     def on_assign(self, partitions: Sequence[int]) -> None:

@@ -36,7 +36,7 @@ def offsets_of(group: Group, *, waits: bool) -> MemberOffsets:
 
 
 def test_offsets_of_batches_go_together_at_the_pollers_next_turn() -> None:
-    """The newest of each place, and nobody waits."""
+    """The newest of each place, and no task waits."""
     group = Group("refused")
     offsets = offsets_of(group, waits=True)
     for place, offset in ((PLACE, 3), (OTHER, 5), (PLACE, 7)):
