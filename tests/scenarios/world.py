@@ -94,6 +94,11 @@ def delivered(outcome: str, **following: int) -> Entry:
     return Entry("attempt", following, outcome)
 
 
+def taken(**following: int) -> Entry:
+    """At-most-once: the messages before these numbers are taken. Their outcomes come later, or are dropped."""
+    return Entry("attempt", following)
+
+
 class Death:
     """
     Where a process dies: before or after the nth effect of this name.
