@@ -33,6 +33,7 @@ ROWS = "tests/unit/sinks/test_tables.py"
 TIMERS = "tests/unit/runtime/test_timers.py"
 SCHEDULED = "tests/unit/state/test_scheduled.py"
 BLOBS = "tests/unit/sinks/test_blob_crashes.py"
+LOSSES = "tests/unit/sinks/test_blob_losses.py"
 OUTCOMES = "tests/unit/runtime/primitives/test_outcomes_of_transactions.py"
 BATCHES = "tests/unit/sinks/test_blob_batches.py"
 BATCH_FILES = "tests/unit/runtime/spark/staged/test_batch_files.py"
@@ -884,6 +885,55 @@ MUTANTS: tuple[Mutant, ...] = (
         "                self._asked(one.upload.result)\n",
         "                self._asked(one.upload.done)\n",
         (BLOBS,),
+    ),
+    Mutant(
+        "E3: an entry needs the one before it",
+        "cues_kafka/sinks/blobs/entries.py",
+        'after=self.place(former) if number else "")',
+        'after="")',
+        (LOSSES,),
+    ),
+    Mutant(
+        "E3: readers stop at a lost entry",
+        "cues_kafka/sinks/blobs/entries.py",
+        "                if segment is None and number <= top[0]:\n",
+        "                if segment is None and number < 0:\n",
+        (LOSSES,),
+    ),
+    Mutant(
+        "E3: a task stops at a lost entry",
+        "cues_kafka/sinks/blobs/entries.py",
+        "        if found.gap is not None:\n            raise found.gap\n",
+        "",
+        (LOSSES,),
+    ),
+    Mutant(
+        "E3: what is given up behind a gap does not count",
+        "cues_kafka/sinks/blobs/target.py",
+        "        voids = (*top.voids, (found.gap.number, number)) if found.gap else top.voids\n",
+        "        voids = top.voids\n",
+        (LOSSES,),
+    ),
+    Mutant(
+        "E3: the marker is looked at before each commit",
+        "cues_kafka/sinks/blobs/target.py",
+        "        self._asked(self._known.glance, self.store)\n",
+        "",
+        (LOSSES,),
+    ),
+    Mutant(
+        "E3: only the first start makes the store",
+        "cues_kafka/runtime/prepare.py",
+        "        first = created is None or set(checks.backing_topics(graph, store)) <= set(created)\n",
+        "        first = True\n",
+        (LOSSES,),
+    ),
+    Mutant(
+        "E3: the directory of a store is not made again",
+        "cues_kafka/sinks/blobs/store.py",
+        "    if path == root:\n        raise FileNotFoundError",
+        "    if path == path.parent:\n        raise FileNotFoundError",
+        (LOSSES,),
     ),
     _client(
         "K1: after an error a holder looks whether it still is one",

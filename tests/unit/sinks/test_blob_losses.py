@@ -67,7 +67,7 @@ def lake(tmp_path: Path) -> Lake:
     return made
 
 
-@pytest.mark.parametrize("left", ["nothing", "an empty directory"])
+@pytest.mark.parametrize("left", ["nothing", "empty"])
 def test_directory_that_goes_away_is_an_outage_and_is_not_made_again(lake: Lake, left: str) -> None:
     """A mount that is gone leaves its mount point. No row is lost once the directory is back."""
     away = lake.root.with_name("away")
