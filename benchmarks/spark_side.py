@@ -34,7 +34,7 @@ from cues_kafka.runtime.spark.query.jobs import RESULT
 from cues_kafka.runtime.spark.query.outcome import Outcome
 from cues_kafka.runtime.spark.query.run import QuerySettings
 from cues_kafka.runtime.spark.query.worker import SparkWorker
-from cues_kafka.runtime.spark.source.ranges import PREFIX, SourceInput, range_source
+from cues_kafka.runtime.spark.source.ranges import PREFIX, RangeRow, SourceInput, range_source
 from cues_kafka.runtime.workers import Job
 
 
@@ -44,11 +44,12 @@ class Deliver:
     def __init__(self, options: Kafka, source: str, target: str) -> None:
         self.options, self.source, self.target = options, source, target
 
-    def deliver(self, partition: int, start: int, end: int, *, attempt: str, first: bool) -> Outcome:
+    def deliver(self, given: RangeRow, *, attempt: str, first: bool) -> Outcome:
         """Run with bound names, and only the necessary calls for each message."""
         del attempt, first
         from confluent_kafka import Producer  # noqa: PLC0415 - this class goes by value, which the client cannot
 
+        partition, [(_, start, end)] = given.partition, given.inputs
         broker, place = open_broker(self.options), TopicPartition(self.source, partition)
         producer = Producer(
             {
@@ -87,7 +88,7 @@ class Deliver:
         if producer.flush() or delivered != count:
             raise RuntimeError(f"{delivered} of {count} were delivered")
         reader.close()
-        return Outcome(self.source, partition, end)
+        return Outcome(self.source, partition, {self.source: end})
 
 
 class Plain(KafkaSession):
@@ -216,7 +217,7 @@ def source(given: argparse.Namespace, session: Any, directory: str) -> Any:
 def by_hand(given: argparse.Namespace, session: Any, directory: str) -> Any:
     """Get ranges from our source, and do the rest without the framework."""
     options = Kafka(given.bootstrap)
-    ranges = SourceInput(given.name, options, given.source, (0,) * given.partitions, given.limit)
+    ranges = SourceInput(given.name, options, {given.source: (0,) * given.partitions}, given.limit)
     session.dataSource.register(range_source(ranges))
     frame = session.readStream.format(PREFIX + given.name).load()
     settings = QuerySettings(session, f"{directory}/c", {"processingTime": "0 seconds"})

@@ -20,6 +20,7 @@ RETRY = "tests/unit/runtime/calling/test_retry.py"
 PLAIN = "tests/unit/runtime/calling/test_plain.py"
 BAD_INPUT = "tests/integration/test_bad_input.py"
 SLOT = "tests/unit/runtime/spark/direct/test_slot.py"
+SLOT_INPUTS = "tests/unit/runtime/spark/direct/test_slot_inputs.py"
 PARTS = "tests/unit/operate/test_staged.py"
 STAGING = "tests/unit/runtime/spark/staged/test_files.py"
 SUPERVISOR = "tests/integration/test_supervisor.py"
@@ -107,6 +108,10 @@ def _worker(rule: str, old: str, new: str, *tests: str) -> Mutant:
 
 def _supervisor(rule: str, old: str, new: str, *tests: str) -> Mutant:
     return Mutant(rule, "cues_kafka/runtime/native/supervisor.py", old, new, tests)
+
+
+def _intake(rule: str, old: str, new: str, *tests: str) -> Mutant:
+    return Mutant(rule, "cues_kafka/runtime/spark/direct/intake.py", old, new, tests)
 
 
 def _slot(rule: str, old: str, new: str, *tests: str) -> Mutant:
@@ -511,22 +516,79 @@ MUTANTS: tuple[Mutant, ...] = (
         SUPERVISOR,
     ),
     # Direct slots of Spark.
-    _slot(
+    _intake(
         "D2: an end of the log below the range's end is no end",
-        "done = last >= bound - 1 or (eof is not None and eof >= bound)",
-        "done = last >= bound - 1 or eof is not None",
+        "over = last >= bound - 1 or (eof is not None and eof >= bound)",
+        "over = last >= bound - 1 or eof is not None",
         SLOT,
     ),
-    _slot(
+    _intake(
         "D2: nothing at or past the end is delivered",
-        "                if last >= bound:\n",
-        "                if False:\n",
+        "        if last >= bound:\n",
+        "        if False:\n",
         SLOT,
+    ),
+    _intake(
+        "a slot is not held up by an input that has nothing below its end",
+        "if topic not in self._over and offset >= self._bounds[topic]:",
+        "if False:",
+        SLOT_INPUTS,
+    ),
+    _intake(
+        "a slot pauses an input of a join that is a batch ahead",
+        "        if begun := held - self._paused:\n",
+        "        if begun := set[TopicPartition]():\n",
+        SLOT_INPUTS,
+    ),
+    _intake(
+        "a slot goes on with an input that it has paused",
+        "        if ended := self._paused - held:\n",
+        "        if ended := set[TopicPartition]():\n",
+        SLOT_INPUTS,
+    ),
+    _intake(
+        "a slot reads the input that a recorded choice names next",
+        "        if self._turn(buffer, task):\n",
+        "        if False:\n",
+        SLOT_INPUTS,
+    ),
+    _slot(
+        "D2: a slot reads beyond the end what a snapshot announced",
+        "max(one.offset, bounds.get(one.topic, 0))",
+        "bounds.get(one.topic, 0)",
+        SLOT_INPUTS,
+    ),
+    _slot(
+        "D2: a slot reads beyond the end what a recorded choice may name",
+        "max(facts[binding].stable, bounds.get(topic, 0))",
+        "bounds.get(topic, 0)",
+        SLOT_INPUTS,
+    ),
+    Mutant(
+        "D3: a join is delivered when one input has nothing left",
+        "cues_kafka/runtime/spark/query/slots.py",
+        'any(through) if spec.pairing == "join" else',
+        "all(through) if spec.pairing else",
+        (SLOT_INPUTS,),
+    ),
+    Mutant(
+        "D3: alts are delivered when no input has anything left",
+        "cues_kafka/runtime/spark/query/slots.py",
+        'any(through) if spec.pairing == "join" else',
+        'any(through) if spec.pairing != "single" else',
+        (SLOT_INPUTS,),
+    ),
+    Mutant(
+        "D1: a join goes back to its records only where each input is behind",
+        "cues_kafka/runtime/spark/source/ranges.py",
+        "for place in due(self._given.pairing, inputs, places.intersection(inputs))",
+        "for place in places.intersection(inputs)",
+        ("tests/spark/test_ranges.py",),
     ),
     Mutant(
         "D5: the record must show this range delivered",
         "cues_kafka/runtime/spark/query/slots.py",
-        "if task.record and task.record.positions[0].offset >= end:",
+        "if is_delivered(spec, task.positions, ends):",
         "if task.record:",
         (SLOT,),
     ),
@@ -536,10 +598,10 @@ MUTANTS: tuple[Mutant, ...] = (
         "if (members := self._broker.members(self._spec.group)) and not members:",
         SLOT,
     ),
-    _slot(
+    _intake(
         "a batch of a slot is bounded by bytes",
-        "return buffer.ready >= self._policy.max_messages or self._held_bytes >= self._policy.max_bytes",
-        "return buffer.ready >= self._policy.max_messages",
+        "return ready >= self._policy.max_messages or held >= self._policy.max_bytes",
+        "return ready >= self._policy.max_messages",
         SLOT,
     ),
     # Staged parts of Spark.

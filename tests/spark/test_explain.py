@@ -64,6 +64,9 @@ GRAPH = Graph(
 )
 
 
+CARRIED = ["clean", "archive", "pair", "any", "later", "stats", "rows"]
+
+
 @dataclass(frozen=True)
 class Row:
     """A message with fields."""
@@ -115,8 +118,6 @@ def test_the_cluster_is_asked_where_it_is_given(kafka: KafkaFixture) -> None:
 @pytest.mark.parametrize(
     ("name", "mode", "words"),
     [
-        ("pair", "natively", "a join takes the k-th message of each input"),
-        ("any", "natively", "alts choose among several inputs"),
         ("count", "natively", "state= lives in a native worker"),
         ("look", "natively", "tailers= and appenders= live in a native worker"),
     ],
@@ -131,6 +132,21 @@ def test_what_spark_cannot_carry_says_why_and_where_it_runs(name: str, mode: str
     assert ("or write it as a DataFrameProcessor" in found.why) is (name == "count")
     assert ("this release does not run it" in found.why) is (mode == "refused")
     assert (found.query, found.checkpoint, found.slots) == ("", "", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("pair", "pairs their messages and commits by itself"), ("any", "takes turns and commits by itself")],
+)
+def test_joins_and_alts_run_directly_with_a_slot_for_each_partition(name: str, words: str) -> None:
+    """Of all inputs; ids and group are those of the plan, so that they can move too."""
+    facts = ClusterFacts(3, {topic: TopicFacts(topic, b"1" * 16, 3) for topic in ("orders", "customers")})
+    found, planned = explain(GRAPH, facts)[name], plan(GRAPH, facts)[name]
+
+    assert (found.mode, found.slots, found.query) == ("direct", 3, f"shop.{name}")
+    assert found.why == f"one Spark task for the same partition of all inputs, which {words}"
+    assert found.transactional_ids == tuple(planned.transactional_id(p) for p in range(3))
+    assert (found.group, explain(GRAPH, facts).refusals) == (planned.group, plan(GRAPH, facts).refusals)
 
 
 def test_coroutines_run_on_spark() -> None:
@@ -276,8 +292,11 @@ def test_with_an_engine_the_plan_of_the_function_is_shown(spark: Any, fn: Any, o
 
 def test_the_first_line_of_a_run_has_dataframes_too(capsys: pytest.CaptureFixture[str]) -> None:
     """Staged or not, Spark carries them."""
-    assert _carried(GRAPH, None, chosen=False) == ["clean", "archive", "later", "stats", "rows"]
-    assert "running clean, archive, later, stats, rows on Spark; not there: pair (a join" in capsys.readouterr().out
+    assert _carried(GRAPH, None, chosen=False) == CARRIED
+    assert (
+        "running clean, archive, pair, any, later, stats, rows on Spark; not there: count (state= lives"
+        in capsys.readouterr().out
+    )
 
 
 def test_an_explanation_prints_every_processor() -> None:
@@ -332,7 +351,7 @@ def test_the_engine_and_the_explanation_agree() -> None:
     engine = Spark(session(), checkpoint="s3a://shop/checkpoints/")
     explained = explain(GRAPH, engine=engine)
 
-    assert carried(GRAPH, engine, None) == list(explained.carried) == ["clean", "archive", "later", "stats", "rows"]
+    assert carried(GRAPH, engine, None) == list(explained.carried) == CARRIED
     assert explained["clean"].checkpoint == "s3a://shop/checkpoints/shop.clean"
     everyone: dict[str, Any] = {**GRAPH.processors, **GRAPH.dataframes}
     assert {name: why for name, part in everyone.items() if (why := engine.refuses(GRAPH, part))} == explained.left
@@ -343,11 +362,11 @@ def test_what_was_asked_for_and_cannot_run_is_named_before_anything_is_opened() 
     engine = Spark(session(), checkpoint="/tmp/checkpoints")
 
     with pytest.raises(ConfigError) as caught:
-        start(GRAPH, Kafka("127.0.0.1:9"), engine=engine, only=["clean", "pair", "any"])
+        start(GRAPH, Kafka("127.0.0.1:9"), engine=engine, only=["clean", "count", "look"])
 
     text = str(caught.value)
-    assert "run it natively: --only pair" in text
-    assert "run it natively: --only any" in text
+    assert "run it natively: --only count" in text
+    assert "run it natively: --only look" in text
     assert "clean: " not in text
 
 

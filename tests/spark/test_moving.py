@@ -147,8 +147,8 @@ def test_a_native_worker_that_spark_fences_twice_stops_and_names_it(
             end = broker.watermarks([place])[place].stable
             slot = work.slot(0, attempt)
             monkeypatch.setattr(slot._broker, "members", lambda group: [])
-            outcome = slot.deliver(end, first=False)
-            assert (outcome.kind, outcome.position, outcome.counts.deliveries) == ("", end, 10)
+            outcome = slot.deliver({setup.source: end}, first=False)
+            assert (outcome.kind, outcome.positions, outcome.counts.deliveries) == ("", {setup.source: end}, 10)
             worker.resume()
         said = worker.expect("stopped work/0")
         assert "fenced twice by 'driver-9' (spark, run.2), which runs this task too" in said

@@ -33,7 +33,7 @@ log = get_logger("cues_kafka.spark")
 @dataclass(frozen=True, slots=True)
 class Spark:
     """
-    Run plain processors (pipes, forks, sinks) and processors of DataFrames on Spark.
+    Run plain processors (pipes, forks, sinks, joins, alts) and processors of DataFrames on Spark.
 
     Attributes:
         session: a `SparkSession`.

@@ -44,7 +44,7 @@ class Explained:
         kind: pipe, fork, sink, join ...
         mode: see `Verdict`.
         why: the reason, with the remedy if Spark cannot run it.
-        slots: concurrent transactions, one for each partition of the input; of a staged processor its parts, as many
+        slots: concurrent transactions, one for each partition of its inputs; of a staged processor its parts, as many
             as the widest input had partitions when it began; None: not known without the cluster.
         group: the consumer group that shows its positions to lag tools.
         transactional_prefix: what its transactional ids begin with; slot p has `<prefix>p`.

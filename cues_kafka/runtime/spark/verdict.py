@@ -65,7 +65,14 @@ def verdict(graph: Graph, part: Processor | DataFrameProcessor) -> Verdict:
         return Verdict("refused" if nowhere else "natively", text)
     if nowhere:
         return Verdict("refused", nowhere)
-    return Verdict("direct", "one input, so one Spark task for each of its partitions, which commits by itself")
+    return Verdict("direct", _DIRECT[part.input_shape])
+
+
+_DIRECT: Final[Mapping[str, str]] = {
+    "single": "one input, so one Spark task for each of its partitions, which commits by itself",
+    "join": "one Spark task for the same partition of all inputs, which pairs their messages and commits by itself",
+    "alts": "one Spark task for the same partition of all inputs, which takes turns and commits by itself",
+}
 
 
 def _way(part: DataFrameProcessor) -> str:
@@ -105,12 +112,7 @@ def refusal(graph: Graph, part: Processor | DataFrameProcessor) -> str:
 
 
 def _native_only(processor: Processor, strategy: str) -> str:
-    several = {
-        "join": "a join takes the k-th message of each input, and a slot reads one topic",
-        "alts": "alts choose among several inputs, and a slot reads one topic",
-    }
     for present, what in (
-        (processor.input_shape != "single", several.get(processor.input_shape, "")),
         (strategy != EXACTLY_ONCE, f"strategy={strategy!r} is for native workers; Spark runs exactly-once only"),
         (bool(processor.state), "state= lives in a native worker"),
         (bool(processor.tables), "tables= live in a native worker"),

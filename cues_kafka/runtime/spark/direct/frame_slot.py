@@ -107,7 +107,7 @@ class FrameSlot:
             for _ in coming:
                 continue
             if halt and halt.kind == "fenced":
-                done = watch(self._spec, self._broker, self._clock, given.end, halt)
+                done = watch(self._spec, self._broker, self._clock, {self._spec.inputs[0].topic: given.end}, halt)
                 record = newest_record(self._spec, self._broker, self._clock)
                 return done if done.kind else self._same_part(done, record)
             outcome = outcome_of(self._interpreter.task, before, halt)

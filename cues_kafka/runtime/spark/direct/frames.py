@@ -22,8 +22,9 @@ from cues_kafka.runtime.spark.direct.frame_slot import Range
 from cues_kafka.runtime.spark.direct.frame_work import Frames
 from cues_kafka.runtime.spark.query.outcome import Outcome
 from cues_kafka.runtime.spark.query.plans import call_function
-from cues_kafka.runtime.spark.query.run import QuerySettings, Tell, slot_position
+from cues_kafka.runtime.spark.query.run import QuerySettings, Tell, slot_positions
 from cues_kafka.runtime.spark.query.slots import written
+from cues_kafka.runtime.spark.source.ranges import Begins
 from cues_kafka.runtime.specs import Identity
 from cues_kafka.runtime.workers import Job
 
@@ -73,17 +74,17 @@ class FrameRun:
         """See `query.Run`; user code has no snapshots here."""
         return self.enter(partition)
 
-    def start(self, positions: tuple[int, ...], tell: Tell) -> Any:
+    def start(self, positions: Begins, tell: Tell) -> Any:
         """See `query.Run`."""
         work, settings, graph = self._work, self._settings, self._job.graph
         batch = FrameBatch(lambda _, __, query: replace(work, query=query), settings.checkpoint, tell)
         processor = graph.dataframes[work.processor]
-        [frame] = call_function(settings, work.options, graph, processor, {work.source: positions}).values()
+        [frame] = call_function(settings, work.options, graph, processor, positions).values()
         return settings.write(frame, f"{work.graph}.{work.processor}", batch, processor.output_mode)
 
     def positions(self, outcome: Outcome) -> Positions:
         """See `query.Run`."""
-        return slot_position(self.first, self._job, outcome)
+        return slot_positions(self.first, self._job, outcome)
 
     @property
     def positions_in_group(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -19,8 +19,18 @@ from cues_kafka.runtime.spark.query.files import has_jvm
 from cues_kafka.runtime.spark.query.jobs import RESULT, cut_off, run_job
 from cues_kafka.runtime.spark.query.offset_log import batch_ends
 from cues_kafka.runtime.spark.query.outcome import Outcome, outcome_of_row, raise_stops
-from cues_kafka.runtime.spark.query.run import QuerySettings, Tell, slot_position
-from cues_kafka.runtime.spark.source.ranges import PREFIX, RangeRow, SourceInput, range_source
+from cues_kafka.runtime.spark.query.run import QuerySettings, Tell, slot_positions
+from cues_kafka.runtime.spark.source.planning import from_json
+from cues_kafka.runtime.spark.source.ranges import (
+    PREFIX,
+    Begins,
+    RangeRow,
+    SourceInput,
+    offsets_of,
+    range_source,
+    row_of,
+    rows_of,
+)
 from cues_kafka.runtime.specs import spec_of
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.runtime.workers import Job
@@ -59,10 +69,10 @@ class PlainRun:
             return self._work.slot(partition, record.writer.incarnation.removeprefix(own)).enter()
         return outcome
 
-    def start(self, positions: tuple[int, ...], tell: Tell) -> Any:
+    def start(self, positions: Begins, tell: Tell) -> Any:
         """See `Run`."""
         settings, name = self._settings, f"{self._job.graph.name}.{self._job.processor}"
-        given = SourceInput(name, self._job.options, self.first.inputs[0].topic, positions, settings.limit)
+        given = SourceInput(name, self._job.options, positions, settings.limit, pairing=self.first.pairing)
         settings.session.dataSource.register(range_source(given))
         frame = settings.session.readStream.format(PREFIX + name).load()
         return settings.write(
@@ -71,7 +81,7 @@ class PlainRun:
 
     def positions(self, outcome: Outcome) -> Positions:
         """See `Run`."""
-        return slot_position(self.first, self._job, outcome)
+        return slot_positions(self.first, self._job, outcome)
 
     @property
     def positions_in_group(self) -> bool:
@@ -98,7 +108,7 @@ class PlainBatch:
         self,
         work: Work,
         checkpoint: str,
-        positions: Sequence[int],
+        positions: Begins,
         tell: Tell | None,
         cut: Callable[[set[int]], None] = lambda _: None,
     ) -> None:
@@ -113,7 +123,7 @@ class PlainBatch:
         self._cut = cut
         self._work = work
         self._checkpoint = checkpoint
-        self._positions = tuple(positions)
+        self._positions = positions
         self._tell = tell
         self._first = True
 
@@ -139,7 +149,7 @@ class PlainBatch:
         """Run one Spark task for each range that has work."""
         ends = batch_ends(session, self._checkpoint, number)
         before = batch_ends(session, self._checkpoint, number - 1) if number else {}
-        ranges = [RangeRow(int(p), before.get(p, self._positions[int(p)]), ends[p]) for p in sorted(ends, key=int)]
+        ranges = rows_of({**offsets_of(self._positions), **from_json(before)}, from_json(ends))
         due = [one for one in ranges if deliver.is_due(one)]
         job = session.sparkContext.parallelize(due, len(due)).mapPartitions(deliver.each) if due else None
         if job is None:
@@ -161,12 +171,12 @@ class Deliver:
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Deliver each range; a Spark task has one row."""
         for batch in batches:
-            for outcome in self.each(RangeRow(**row) for row in batch.to_pylist()):
+            for outcome in self.each(map(row_of, batch.to_pylist())):
                 yield pa.RecordBatch.from_arrays([pa.array([json.dumps(asdict(outcome))])], names=["outcome"])
 
     def is_due(self, given: RangeRow) -> bool:
         """Whether a range has work. In the first batch each has: a predecessor may have left a transaction open."""
-        return self.first or given.start < given.end
+        return self.first or given.holds_offsets
 
     def each(self, ranges: Iterable[RangeRow]) -> Iterator[Outcome]:
         """Deliver ranges."""
@@ -175,4 +185,4 @@ class Deliver:
         again = context is not None and context.attemptNumber() > 0
         for one in ranges:
             if again or self.is_due(one):
-                yield self.work.deliver(one.partition, one.start, one.end, attempt=attempt, first=self.first or again)
+                yield self.work.deliver(one, attempt=attempt, first=self.first or again)

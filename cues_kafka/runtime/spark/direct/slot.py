@@ -1,4 +1,4 @@
-"""The slot of a plain processor: it delivers the messages between its record's position and the end of a range.
+"""The slot of a plain processor: it delivers the messages between its record's positions and the ends of a range.
 
 A slot is a task of the core with a short life. It takes the transactional id, recovers (R1 to R5), delivers through the
 same lane as a native worker, and releases the id. Three rules differ:
@@ -7,10 +7,13 @@ same lane as a native worker, and releases the id. Three rules differ:
 - D5: after it was fenced it never takes the id again. It watches the record until the range is delivered, or gives up.
 - D3: without a sign of a death (the query's first batch, a Spark task's retry) there is no snapshot.
 
-The slot ignores Spark's start of the range: an older one repeats nothing, a newer one skips nothing.
+The slot ignores Spark's starts of the range: an older one repeats nothing, a newer one skips nothing. In a join, a
+message without a partner stays above its position. When the partner comes, the next range begins there again.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from cues_kafka.core import events as on
 from cues_kafka.core.records import Totals
@@ -19,26 +22,20 @@ from cues_kafka.core.task import Doing
 from cues_kafka.errors import BrokerError
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.observe.log import get_logger
-from cues_kafka.ports import Broker, Clock, Fetched, GroupMetadata, Positions, Reader, TopicPartition
+from cues_kafka.ports import Broker, Clock, GroupMetadata, Positions
 from cues_kafka.runtime.calling.caller import Caller
-from cues_kafka.runtime.calling.pairing import Buffer, OutOfOrder
+from cues_kafka.runtime.calling.pairing import OutOfOrder
+from cues_kafka.runtime.spark.direct.intake import POLL_S, Intake
 from cues_kafka.runtime.spark.query.outcome import Outcome, outcome_of
-from cues_kafka.runtime.spark.query.slots import POLICY, watch
+from cues_kafka.runtime.spark.query.slots import POLICY, is_delivered, watch
 from cues_kafka.runtime.task.interpreter import Hook
 from cues_kafka.runtime.task.lane import Lane
 
 log = get_logger("cues_kafka.slot")
 
 
-POLL_S = 0.5
-"""Time that a reader waits for messages that are known to be there."""
-
-PATIENCE_S = 60.0
-"""After this time without a message or an end, the task returns to R1, which finds out why the range cannot be read."""
-
-
 class Slot:
-    """Deliver one range of one partition, once."""
+    """Deliver what one Spark task is given: a range of the same partition of each input, once."""
 
     def __init__(
         self,
@@ -62,19 +59,15 @@ class Slot:
         self._spec = spec
         self._broker = broker
         self._clock = clock
-        self._policy = policy
-        self._place = TopicPartition(spec.inputs[0].topic, spec.partition)
-        self._reader: Reader | None = None
-        self._read_to = -1
-        self._polled = False
-        self._held_bytes = 0
+        self._ends: Mapping[str, int] = {}
+        self._intake = Intake(spec, broker=broker, clock=clock, policy=policy)
         group = GroupMetadata.outside(spec.group)
         self._lane = Lane(
             spec,
             caller,
             broker=broker,
             clock=clock,
-            point_reader=self._point,
+            point_reader=lambda _, positions: self._point(positions),
             membership=lambda: group,
             policy=policy,
             hook=hook,
@@ -88,28 +81,28 @@ class Slot:
         finally:
             self._close()
 
-    def deliver(self, end: int, *, first: bool, hint: int | None = None) -> Outcome:
+    def deliver(self, ends: Mapping[str, int], *, first: bool, hint: Mapping[str, int] | None = None) -> Outcome:
         """
-        Deliver all messages below `end` that are not delivered yet.
+        Deliver all steps below `ends` that are not delivered yet.
 
         Args:
-            end: at most the last stable offset of now; a retry's range may go beyond it.
+            ends: by topic, at most the last stable offset of now; a retry's range may go beyond it.
             first: a predecessor may have died in user code: snapshot first (S1, D3).
-            hint: where the position probably is; fetching begins there while the task recovers.
+            hint: where the positions probably are; fetching begins there while the task recovers.
         """
+        self._ends = ends
         if hint is not None:
-            self._read_to = hint
-            self._open_reader()
+            self._intake.begin(hint)
         if members := self._broker.members(self._spec.group):
             return self._claimed(members)
         try:
             self._advance(on.Assigned(first))
             before = self._totals
-            while not self._lane.stopped and not self._delivered(end):
-                self._turn(end)
+            while not self._lane.stopped and not self._delivered():
+                self._turn()
             halt = self._lane.stopped
             if halt and halt.kind == "fenced":
-                return watch(self._spec, self._broker, self._clock, end, halt)
+                return watch(self._spec, self._broker, self._clock, ends, halt)
             return self._outcome(before)
         finally:
             self._close()
@@ -119,13 +112,12 @@ class Slot:
 
     # The loop.
 
-    def _turn(self, end: int) -> None:
+    def _turn(self) -> None:
         """Read a batch, call the function, commit."""
         lane, task = self._lane, self._lane.task
-        due = max((p.offset for p in task.due.ends), default=0) if task.due else 0
-        bound = max(end, due)
+        assert lane.buffer
         try:
-            self._read(bound)
+            self._intake.read(lane.buffer, task)
         except (BrokerError, OutOfOrder) as error:
             self._advance(lane.fail(f"reading: {error}"))
             return
@@ -134,70 +126,31 @@ class Slot:
         elif lane.wake_at_s is not None:
             self._clock.sleep(lane.wake_at_s - self._clock.monotonic())
         elif lane.buffer and not lane.buffer.ready and task.state is Doing.READY:
-            self._advance(on.Idle(lane.buffer.positions))  # only markers were left below the end (P1)
+            self._advance(on.Idle(lane.buffer.positions))  # only markers, and messages without a partner, are left (P1)
 
-    def _read(self, bound: int) -> None:
+    def _point(self, positions: Positions) -> None:
         """
-        Read until a whole batch is there, or all messages below `bound`.
+        After R5: read from the positions up to the ends of the range, or beyond them where a step is fixed already.
 
-        An end of the log below `bound` does not count, because the leader that reported it lags. An end beyond it says
-        nothing about the messages between, so the buffer hears of `bound` instead. Then positions move over markers up
-        to `bound`, and no further.
+        A range that is due may reach beyond Spark's end, and so may what a recorded choice of alts names (I7): all that
+        was there when the task recovered may be read for it.
         """
-        buffer = self._lane.buffer
-        assert buffer
-        deadline = self._clock.monotonic() + PATIENCE_S
-        self._held_bytes = self._held_bytes if buffer.ready else 0
-        while self._read_to < bound and not self._enough(buffer):
-            if self._clock.monotonic() > deadline:
-                raise OutOfOrder(f"nothing new below {bound} of {self._place} for {PATIENCE_S:g} s")
-            self._polled = True
-            for _, messages, eof in self._open_reader().poll(POLL_S):
-                last = messages[-1].offset() if messages else -1
-                done = last >= bound - 1 or (eof is not None and eof >= bound)
-                if last >= bound:
-                    messages = [m for m in messages if m.offset() < bound]  # noqa: PLW2901
-                self._held_bytes += sum(map(len, messages))
-                buffer.add(Fetched(self._place, messages, bound if done else None))
-                deadline = self._clock.monotonic() + PATIENCE_S
-                if done:
-                    self._read_to = bound
-                    break
-                self._read_to = max(self._read_to, last + 1)
-
-    def _enough(self, buffer: Buffer) -> bool:
-        """The limit of a batch: a due range counts as a whole, whatever its size."""
-        if due := self._lane.task.due:
-            return buffer.holds(due.ends)
-        return buffer.ready >= self._policy.max_messages or self._held_bytes >= self._policy.max_bytes
-
-    def _delivered(self, end: int) -> bool:
         task = self._lane.task
-        return task.state is Doing.READY and task.due is None and self._position >= end
+        bounds = dict(self._ends)
+        for one in task.due.ends if task.due else ():
+            bounds[one.topic] = max(one.offset, bounds.get(one.topic, 0))
+        facts = dict(task.inputs) if task.choice else {}
+        for binding, topic in self._spec.inputs if facts else ():
+            bounds[topic] = max(facts[binding].stable, bounds.get(topic, 0))
+        self._intake.point(positions, bounds)
 
-    def _point(self, _: Lane, positions: Positions) -> None:
-        """After R5: a reader that was not read yet and stands at the position may stay."""
-        if self._reader and (self._polled or self._read_to != positions[0].offset):
-            self._reader.close()
-            self._reader = None
-        self._read_to = positions[0].offset
-        self._polled = False
-
-    def _open_reader(self) -> Reader:
-        """Make a new reader after each recovery, because a reader that is moved waits for its old fetches first."""
-        if self._reader is None:
-            self._reader = self._broker.reader(self._spec.group, prompt=True)
-            self._reader.assign({self._place: self._read_to})
-        return self._reader
+    def _delivered(self) -> bool:
+        task = self._lane.task
+        return task.state is Doing.READY and task.due is None and is_delivered(self._spec, task.positions, self._ends)
 
     def _advance(self, event: on.Event) -> None:
         self._lane.post()
         self._lane.advance(event)
-
-    @property
-    def _position(self) -> int:
-        positions = self._lane.task.positions
-        return positions[0].offset if positions else -1
 
     @property
     def _totals(self) -> Totals:
@@ -206,8 +159,7 @@ class Slot:
 
     def _close(self) -> None:
         self._lane.revoke(POLL_S)
-        if self._reader:
-            self._reader.close()
+        self._intake.close()
 
     # Another process has the task.
 

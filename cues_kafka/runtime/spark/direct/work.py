@@ -21,6 +21,7 @@ from cues_kafka.runtime.calling.caller import Caller
 from cues_kafka.runtime.spark.direct.slot import Slot
 from cues_kafka.runtime.spark.query.outcome import Outcome
 from cues_kafka.runtime.spark.query.slots import POLICY
+from cues_kafka.runtime.spark.source.ranges import RangeRow
 from cues_kafka.runtime.specs import Identity, spec_of
 from cues_kafka.runtime.system import System
 from cues_kafka.runtime.task.clock import SystemClock
@@ -51,7 +52,7 @@ class Work:
 
     @property
     def width(self) -> int:
-        """Partitions of the input."""
+        """Partitions of each input."""
         return self.facts.topics[self.graph.processors[self.processor].lead].partitions
 
     def slot(self, partition: int, attempt: str) -> Slot:
@@ -74,9 +75,10 @@ class Work:
             policy=site.caller.processor.commit or self.policy,
         )
 
-    def deliver(self, partition: int, start: int, end: int, *, attempt: str, first: bool) -> Outcome:
-        """Deliver one range, see `Slot.deliver`."""
-        return self.slot(partition, attempt).deliver(end, first=first, hint=start if start < end else None)
+    def deliver(self, given: RangeRow, *, attempt: str, first: bool) -> Outcome:
+        """Deliver what a task is given, see `Slot.deliver`."""
+        hint = given.starts if given.holds_offsets else None
+        return self.slot(given.partition, attempt).deliver(given.ends, first=first, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)

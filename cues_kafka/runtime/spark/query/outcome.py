@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from cues_kafka.core import events as on
@@ -22,7 +22,7 @@ class Outcome:
     Attributes:
         task: `check/3`.
         partition: number of the partition.
-        position: the next offset of the input, committed.
+        positions: the next offset of each input, by topic, committed; empty: the slot has no record, or no inputs.
         counts: counts of this slot's own steps.
         totals: counts since the beginning of the task.
         kind: why it stopped (`Halt.kind`, or `claimed`); empty: the range is delivered.
@@ -32,7 +32,7 @@ class Outcome:
 
     task: str
     partition: int
-    position: int = -1
+    positions: Mapping[str, int] = field(default_factory=dict)
     counts: Totals = Totals()
     totals: Totals = Totals()
     kind: str = ""
@@ -45,7 +45,8 @@ def outcome_of(task: Task, before: Totals, halt: on.Halt | None) -> Outcome:
     record, spec = task.record, task.spec
     totals = record.totals if record else Totals()
     counts = Totals(*(b - a for a, b in zip(before, totals, strict=True)))
-    outcome = Outcome(spec.name, spec.partition, record.positions[0].offset if record else -1, counts, totals)
+    positions = {p.topic: p.offset for p in record.positions} if record else {}
+    outcome = Outcome(spec.name, spec.partition, positions, counts, totals)
     return replace(outcome, kind=halt.kind, text=halt.text, remedy=halt.remedy) if halt else outcome
 
 

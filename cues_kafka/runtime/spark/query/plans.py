@@ -17,7 +17,7 @@ from cues_kafka.runtime.spark.file_columns import file_columns
 from cues_kafka.runtime.spark.query.files import has_jvm
 from cues_kafka.runtime.spark.query.run import QuerySettings
 from cues_kafka.runtime.spark.source.messages import PREFIX, message_source
-from cues_kafka.runtime.spark.source.ranges import SourceInput
+from cues_kafka.runtime.spark.source.ranges import Begins, SourceInput
 
 _SHUFFLE_NODES: Final = re.compile(
     r"^[\s:+~-]*(Aggregate|Deduplicate\w*|Repartition\w*|RebalancePartitions|Union|Sort|Window|Distinct|GlobalLimit"
@@ -49,7 +49,7 @@ def call_function(
     options: Kafka,
     graph: Graph,
     processor: DataFrameProcessor,
-    positions: Mapping[str, tuple[int, ...]],
+    positions: Begins,
     *,
     back: bool = True,
 ) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def call_function(
     frames = {}
     for binding, topic in processor.inputs:
         name = f"{graph.name}.{processor.name}" + (f".{binding}" if len(processor.inputs) > 1 else "")
-        given = SourceInput(name, options, topic, positions[topic], settings.limit, back)
+        given = SourceInput(name, options, {topic: positions[topic]}, settings.limit, back=back)
         settings.session.dataSource.register(message_source(given))
         declared, made_for = graph.topic(topic).value, MadeFor(topic, options)
         loaded = settings.session.readStream.format(PREFIX + name).load()

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeAlias
 from cues_kafka.core.spec import Spec
 from cues_kafka.ports import Position, Positions, TopicPartition
 from cues_kafka.runtime.spark.query.outcome import Outcome
+from cues_kafka.runtime.spark.source.ranges import Begins
 from cues_kafka.runtime.workers import Job
 
 
@@ -64,8 +65,14 @@ class Run(Protocol):
         """Like `enter`, for a slot of this run that was cut off, so that no death is counted for it (Q1)."""
         ...
 
-    def start(self, positions: tuple[int, ...], tell: Tell) -> Any:
-        """Start Spark's query; `tell` gets the outcomes of slots, as far as this process hears them."""
+    def start(self, positions: Begins, tell: Tell) -> Any:
+        """
+        Start Spark's query.
+
+        Args:
+            positions: where the tasks stand; empty for a staged processor, whose slots have no positions.
+            tell: gets the outcomes of slots, as far as this process hears them.
+        """
         ...
 
     def positions(self, outcome: Outcome) -> Positions:
@@ -83,7 +90,10 @@ class Run(Protocol):
         ...
 
 
-def slot_position(spec: Spec, job: Job, outcome: Outcome) -> Positions:
-    """Where a slot stands that reads one partition of one topic."""
-    one = spec.inputs[0]
-    return (Position(one.binding, one.topic, job.facts.topics[one.topic].topic_id, outcome.position),)
+def slot_positions(spec: Spec, job: Job, outcome: Outcome) -> Positions:
+    """Where a slot stands in its inputs; empty if it has no record yet."""
+    return tuple(
+        Position(one.binding, one.topic, job.facts.topics[one.topic].topic_id, outcome.positions[one.topic])
+        for one in spec.inputs
+        if one.topic in outcome.positions
+    )

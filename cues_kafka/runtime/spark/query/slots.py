@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from cues_kafka.core import events as on
 from cues_kafka.core.records import Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import Task
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.declare import CommitPolicy
-from cues_kafka.ports import Broker, Clock, ClusterFacts, GroupMetadata
+from cues_kafka.ports import Broker, Clock, ClusterFacts, GroupMetadata, Positions
 from cues_kafka.records.reading import newest_record
 from cues_kafka.runtime.build import output_of
 from cues_kafka.runtime.calling.outputs import Output
@@ -36,17 +38,35 @@ def interpreter_of(
     return Interpreter(spec, World(broker, clock, lambda _: None, lambda: group, hook, batch_bytes))
 
 
-def watch(spec: Spec, broker: Broker, clock: Clock, end: int, halt: on.Halt) -> Outcome:
-    """D5: this slot is fenced. Succeed when the record shows that the other owner delivered the range."""
+def is_delivered(spec: Spec, positions: Positions, ends: Mapping[str, int]) -> bool:
+    """
+    Whether a task that stands there has delivered its range.
+
+    A join pairs the k-th messages, so it is through as soon as one input is: what the others have left below their ends
+    has no partner yet.
+
+    Args:
+        spec: of the task.
+        positions: where it stands; empty before its first record.
+        ends: where the range ends, by topic.
+    """
+    through = [p.offset >= ends[p.topic] for p in positions]
+    return any(through) if spec.pairing == "join" else bool(through) and all(through)
+
+
+def watch(spec: Spec, broker: Broker, clock: Clock, ends: Mapping[str, int], halt: on.Halt) -> Outcome:
+    """D5: this slot is fenced. Succeed when the record shows that the other owner delivered the range up to `ends`."""
     deadline = clock.monotonic() + FENCED_S
     while True:
         task = Task(spec, record=newest_record(spec, broker, clock))
-        if task.record and task.record.positions[0].offset >= end:
+        if is_delivered(spec, task.positions, ends):
+            assert task.record
             return outcome_of(task, task.record.totals, None)
         if clock.monotonic() > deadline:
             who = task.record.writer if task.record else None
             name = f"{who.name!r} ({who.runtime}, {who.incarnation})" if who else "another process"
-            text = f"fenced by {name}, which has not delivered up to {end} within {FENCED_S:g} s: {halt.text}"
+            range_ = ", ".join(f"{topic} at {end}" for topic, end in ends.items())
+            text = f"fenced by {name}, which has not delivered up to {range_} within {FENCED_S:g} s: {halt.text}"
             return outcome_of(task, Totals(), on.Halt("claimed", text, "stop one of the two"))
         clock.sleep(WATCH_S)
 

@@ -35,6 +35,7 @@ from cues_kafka.runtime.spark.query.outcome import STOPPED_MARK, Outcome, brief,
 from cues_kafka.runtime.spark.query.run import QuerySettings, Run
 from cues_kafka.runtime.spark.query.slots import standing
 from cues_kafka.runtime.spark.shipping import NotShipped, packed, rehearse
+from cues_kafka.runtime.spark.source.ranges import Begins
 from cues_kafka.runtime.status import TaskStatus
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.runtime.task.lane import RESTART_FIRST_S, RESTART_MAX_S, Lane
@@ -287,7 +288,7 @@ class SparkWorker:
         except (PySparkException, Py4JError) as error:  # for example, a process was killed; the first batch will tell
             log.info("not rehearsed", processor=self.name, error=brief(str(error)))
 
-    def _enter(self) -> tuple[int, ...] | None:
+    def _enter(self) -> Begins | None:
         """D6: make sure that no other process runs and every slot has a record; return where each stands, or None."""
         self._wait_for_the_group()
         found = enter_all(self._planned.enter, self.first.width)
@@ -295,7 +296,7 @@ class SparkWorker:
         if any(outcome.kind for outcome in found):
             return None
         self._entered = True
-        return tuple(outcome.position for outcome in found)
+        return {topic: tuple(outcome.positions[topic] for outcome in found) for topic in found[0].positions}
 
     def _wait_for_the_group(self) -> None:
         """Wait for members of a killed worker, which live until their session ends; name others."""
@@ -332,7 +333,7 @@ class SparkWorker:
 
     def _take(self, outcomes: list[Outcome]) -> None:
         for outcome in outcomes:
-            if outcome.position >= 0 or not outcome.kind:
+            if outcome.positions or not outcome.kind:
                 self._outcomes[outcome.partition] = outcome
         halts = [Stopped(o.task, Halt(o.kind, o.text, o.remedy)) for o in outcomes if o.kind]
         if halts or all(not outcome.kind for outcome in outcomes):

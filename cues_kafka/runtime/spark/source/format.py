@@ -36,10 +36,9 @@ from pyspark.sql.types import (
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import tools_group
-from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.spark.shipping import ship
 from cues_kafka.runtime.spark.source.options import SourceOptions, parse, values_of, wants_headers
-from cues_kafka.runtime.spark.source.planning import OffsetRange, Offsets, Planner, within
+from cues_kafka.runtime.spark.source.planning import OffsetRange, Offsets, Planner, from_json, to_json, within
 from cues_kafka.runtime.spark.source.ranges import Connected, ConnectedStream
 from cues_kafka.runtime.spark.source.rows import Typed, read_range
 from cues_kafka.runtime.spark.source.typed import Graphs
@@ -222,16 +221,3 @@ class StreamReader(_Reader, ConnectedStream):
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[OffsetRange]:
         """A range for each partition, also for empty ones, in order of topic and partition."""
         return self._planner.between(from_json(start), from_json(end))
-
-
-def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
-    """Offsets as Spark keeps them; always in the same order, because Spark compares the text."""
-    found: dict[str, dict[str, int]] = {}
-    for place in sorted(offsets):
-        found.setdefault(place.topic, {})[str(place.partition)] = offsets[place]
-    return found
-
-
-def from_json(given: Mapping[str, Any]) -> Offsets:
-    """Offsets from that text."""
-    return {TopicPartition(topic, int(p)): offset for topic, parts in given.items() for p, offset in parts.items()}

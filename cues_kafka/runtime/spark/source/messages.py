@@ -6,11 +6,10 @@ offsets are the records' positions, so Spark may ask for them repeatedly.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSource, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit
 
 from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.spark.source.format import WITH_HEADERS
@@ -29,31 +28,15 @@ RESET: Final = (
 
 
 class MessageReader(RangeReader):
-    """Offsets are `{topic: {partition: next offset}}`, as in the checkpoint of any Kafka source."""
-
-    def initialOffset(self) -> dict[str, Any]:
-        return self._named(super().initialOffset())
-
-    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        return self._named(super().latestOffset(start[self._given.topic], limit))
-
-    def reportLatestOffset(self) -> dict[str, Any]:
-        return self._named(super().reportLatestOffset())
-
-    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[RangeRow]:
-        topic = self._given.topic
-        return super().partitions(start[topic], end[topic])
+    """Gives the messages of the only input, in place of its ranges."""
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Read all committed messages of a range, with a consumer of its own."""
         assert isinstance(partition, RangeRow)
-        given = self._given
-        span = OffsetRange(TopicPartition(given.topic, partition.partition), partition.start, partition.end)
+        given, [one] = self._given, partition.inputs
+        span = OffsetRange(TopicPartition(one.topic, partition.partition), one.start, one.end)
         remedy = ACCEPT if given.back else RESET
         return read_range(given.options, span, name=given.name, headers=True, fail=True, remedy=remedy)
-
-    def _named(self, offsets: Mapping[str, int]) -> dict[str, Any]:
-        return {self._given.topic: dict(offsets)}
 
 
 def message_source(given: SourceInput) -> type[DataSource]:

@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from pyspark.sql.datasource import InputPartition
 
@@ -368,3 +368,16 @@ def _all(chosen: Subscription, counts: Mapping[str, int]) -> list[TopicPartition
 
 def _shown(place: TopicPartition) -> str:
     return f"{place.topic}/{place.partition}"
+
+
+def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
+    """Offsets as Spark keeps them; always in the same order, because Spark compares the text."""
+    found: dict[str, dict[str, int]] = {}
+    for place in sorted(offsets):
+        found.setdefault(place.topic, {})[str(place.partition)] = offsets[place]
+    return found
+
+
+def from_json(given: Mapping[str, Any]) -> Offsets:
+    """Offsets from that text."""
+    return {TopicPartition(topic, int(p)): offset for topic, parts in given.items() for p, offset in parts.items()}

@@ -1,14 +1,15 @@
-"""A streaming source of ranges (D1): one row for each partition of a processor's input, also for empty ranges.
+"""A streaming source of ranges (D1): one row for each task of a processor, with a range of each input, also empty ones.
 
-The messages never pass through Spark. Offsets are JSON, as Spark needs them, from partition to next offset: `{"0": 17,
-"1": 4}`. `end` is a last stable offset, so everything below it is decided and can be read.
+The messages never pass through Spark. Offsets are JSON, as in the checkpoint of any Kafka source, by topic and
+partition: `{"orders": {"0": 17, "1": 4}}`. `end` is a last stable offset, so everything below it is decided and can be
+read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -18,43 +19,92 @@ from pyspark.sql.types import StructType
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Options
 from cues_kafka.ports import Broker, TopicPartition
+from cues_kafka.records.scanning import due
+from cues_kafka.runtime.spark.source.planning import Offsets, from_json, to_json
 
 PREFIX = "cues-ranges-"
 """Prefix of the names of data sources: each processor has one of its own, which carries its input."""
 
-SCHEMA = "partition INT, start BIGINT, end BIGINT"
+SCHEMA = "partition INT, inputs ARRAY<STRUCT<topic: STRING, start: BIGINT, end: BIGINT>>"
 
-ARROW = pa.schema([("partition", pa.int32()), ("start", pa.int64()), ("end", pa.int64())])
+_INPUT = pa.struct([("topic", pa.string()), ("start", pa.int64()), ("end", pa.int64())])
+
+ARROW = pa.schema([("partition", pa.int32()), ("inputs", pa.list_(_INPUT))])
+
+Begins: TypeAlias = Mapping[str, tuple[int, ...]]
+"""Next offsets by topic, of each partition in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceInput:
     """
-    The input that a query reads.
+    What a query reads.
 
     Attributes:
         name: name of the processor, with its graph.
-        first: where a query without a checkpoint begins, by partition; fixed before Spark can ask twice.
+        first: the topics, and where a query without a checkpoint begins; fixed before Spark can ask twice.
         limit: offsets in one micro-batch, over all partitions; None: no limit.
         back: records may be behind Spark's checkpoint, and the query goes back to them. Not if Spark keeps state or
             announces batches: what it has taken once it never takes again.
+        pairing: `single`, `join` or `alts`.
     """
 
     name: str
     options: Options
-    topic: str
-    first: tuple[int, ...]
+    first: Begins
     limit: int | None = None
     back: bool = True
+    pairing: str = "single"
+
+
+class InputRange(NamedTuple):
+    """The range `[start, end)` of one input."""
+
+    topic: str
+    start: int
+    end: int
 
 
 @dataclass
 class RangeRow(InputPartition):
-    """One partition's range `[start, end)`."""
+    """What one task is to deliver: the same partition of each input."""
 
     partition: int
-    start: int
-    end: int
+    inputs: tuple[InputRange, ...]
+
+    @property
+    def starts(self) -> dict[str, int]:
+        """Where Spark says that the ranges begin, by topic; a slot decides by its record."""
+        return {one.topic: one.start for one in self.inputs}
+
+    @property
+    def ends(self) -> dict[str, int]:
+        """Where the ranges end, by topic."""
+        return {one.topic: one.end for one in self.inputs}
+
+    @property
+    def holds_offsets(self) -> bool:
+        """Whether one of the ranges is not empty."""
+        return any(one.start < one.end for one in self.inputs)
+
+
+def rows_of(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[RangeRow]:
+    """The rows of a micro-batch, by partition; an input's partition that is not in `start` begins at 0."""
+    found: dict[int, list[InputRange]] = {}
+    for place in sorted(end):
+        one = InputRange(place.topic, start.get(place, 0), end[place])
+        found.setdefault(place.partition, []).append(one)
+    return [RangeRow(partition, tuple(found[partition])) for partition in sorted(found)]
+
+
+def row_of(given: Mapping[str, Any]) -> RangeRow:
+    """A row as Spark gives it, see `SCHEMA`."""
+    return RangeRow(given["partition"], tuple(InputRange(**one) for one in given["inputs"]))
+
+
+def offsets_of(begins: Begins) -> Offsets:
+    """The same by topic and partition."""
+    return {TopicPartition(topic, p): offset for topic, offsets in begins.items() for p, offset in enumerate(offsets)}
 
 
 class Connected:
@@ -98,39 +148,41 @@ class RangeReader(ConnectedStream):
     def __init__(self, given: SourceInput) -> None:
         super().__init__(given.options, given.limit)
         self._given = given
-        self._until: dict[str, int] | None = None
+        self._until: Offsets | None = None
         self._compared = False
 
-    def initialOffset(self) -> dict[str, int]:
+    def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins: the positions of the tasks' records."""
-        return {str(p): offset for p, offset in enumerate(self._given.first)}
+        return to_json(offsets_of(self._given.first))
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the messages of now as the end for `available-now`."""
         self._until = self._stable()
 
-    def latestOffset(self, start: Mapping[str, int], limit: ReadLimit) -> dict[str, int]:
-        if behind := self._behind(start):
-            return behind
+    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        begun = from_json(start)
+        if behind := self._behind(begun):
+            return to_json(behind)
         ends = self._until or self._stable()
         if isinstance(limit, ReadMaxRows):
-            ends = within(start, ends, limit.max_rows)
-        return {p: max(end, start.get(p, 0)) for p, end in ends.items()}
+            ends = within(begun, ends, limit.max_rows)
+        return to_json({place: max(end, begun.get(place, 0)) for place, end in ends.items()})
 
-    def reportLatestOffset(self) -> dict[str, int]:
+    def reportLatestOffset(self) -> dict[str, Any]:
         """The end of the log, by which Spark's progress computes the lag."""
-        return self._stable()
+        return to_json(self._stable())
 
-    def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> Sequence[RangeRow]:
-        """A range for each partition, in order."""
-        return [RangeRow(int(p), start.get(p, 0), end[p]) for p in sorted(end, key=int)]
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[RangeRow]:
+        """A row for each partition, in order."""
+        return rows_of(from_json(start), from_json(end))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Return the row that says what to deliver."""
         assert isinstance(partition, RangeRow)
-        yield pa.RecordBatch.from_pylist([asdict(partition)], schema=ARROW)
+        row = {"partition": partition.partition, "inputs": [one._asdict() for one in partition.inputs]}
+        yield pa.RecordBatch.from_pylist([row], schema=ARROW)
 
-    def _behind(self, start: Mapping[str, int]) -> dict[str, int]:
+    def _behind(self, start: Offsets) -> Offsets:
         """
         Return where the records stand, if some are behind Spark's checkpoint (`cues-kafka reset`); looked up once in a
         run.
@@ -138,30 +190,30 @@ class RangeReader(ConnectedStream):
         The record decides, but if everything is behind the checkpoint Spark plans no batch before a new message comes.
         So the next batch is empty and leads back to the records, and the one after it has what they miss. After a
         crash, a batch that Spark has already run again looks the same, so this asks the group.
+
+        A join that waits for partners is behind in one input. It goes back only where each input is behind.
         """
         if self._compared or not self._given.back:
             return {}
         self._compared = True
-        places = [
-            TopicPartition(self._given.topic, p)
-            for p, first in enumerate(self._given.first)
-            if first < start.get(str(p), first)
-        ]
-        committed = self._broker.committed(self._given.name, places) if places else {}
-        back = {
-            str(place.partition): offset
-            for place, offset in committed.items()
-            if offset is not None and offset < start[str(place.partition)]
-        }
+        places = self._due({p for p, first in offsets_of(self._given.first).items() if first < start.get(p, first)})
+        committed = self._broker.committed(self._given.name, sorted(places)) if places else {}
+        back = {place: offset for place, offset in committed.items() if offset is not None and offset < start[place]}
+        back = {place: back[place] for place in self._due(set(back))}
         return {**start, **back} if back else {}
 
-    def _stable(self) -> dict[str, int]:
-        places = [TopicPartition(self._given.topic, p) for p in range(len(self._given.first))]
+    def _due(self, places: set[TopicPartition]) -> set[TopicPartition]:
+        """Those of the partitions from which a task can deliver something, by its pairing."""
+        tasks = [[TopicPartition(topic, p) for topic in self._given.first] for p in {one.partition for one in places}]
+        return {place for inputs in tasks for place in due(self._given.pairing, inputs, places.intersection(inputs))}
+
+    def _stable(self) -> Offsets:
+        places = sorted(offsets_of(self._given.first))
         marks = self._broker.watermarks(places)
-        return {str(place.partition): marks[place].stable for place in places}
+        return {place: marks[place].stable for place in places}
 
 
-def within(start: Mapping[str, int], ends: Mapping[str, int], limit: int) -> dict[str, int]:
+def within(start: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], limit: int) -> Offsets:
     """Return ends at most `limit` offsets behind `start` in all, shared by how far each partition is behind."""
     lags = {p: max(0, end - start.get(p, 0)) for p, end in ends.items()}
     lag = sum(lags.values())

@@ -270,7 +270,7 @@ class PartSlot:
         counts = Totals(*(b - a for a, b in zip(before, totals, strict=True)))
         halt = task.halt if task.state is Doing.STOPPED else None
         why = (halt.kind, halt.text, halt.remedy) if halt else ()
-        return Outcome(spec.name, spec.partition, -1, counts, totals, *why)
+        return Outcome(spec.name, spec.partition, {}, counts, totals, *why)
 
     @property
     def _totals(self) -> Totals:

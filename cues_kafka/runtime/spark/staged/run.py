@@ -24,6 +24,7 @@ from cues_kafka.runtime.spark.query.outcome import Outcome
 from cues_kafka.runtime.spark.query.plans import call_function, keeps_state
 from cues_kafka.runtime.spark.query.run import QuerySettings, Tell
 from cues_kafka.runtime.spark.query.slots import written
+from cues_kafka.runtime.spark.source.ranges import Begins
 from cues_kafka.runtime.spark.staged.batch import StagedBatch, check_session, stage_of, tidy
 from cues_kafka.runtime.spark.staged.extents import begun, canonical, ends_in, extents_of
 from cues_kafka.runtime.spark.staged.file_rows import FilesInto
@@ -111,7 +112,7 @@ class StagedRun:
         """See `query.Run`; user code has no snapshots here."""
         return self.enter(partition)
 
-    def start(self, positions: tuple[int, ...], tell: Tell) -> Any:
+    def start(self, positions: Begins, tell: Tell) -> Any:
         """See `query.Run`; where the inputs begin is in the newest record, not in the slots' positions."""
         del positions
         job, settings, newest = self._job, self._settings, self._newest

@@ -85,7 +85,7 @@ def test_rows_and_the_end_of_the_range_are_committed_together() -> None:
 
     outcome = world.slot().publish(rows(1, 3), Range(0, 5))
 
-    assert (outcome.kind, outcome.position, outcome.counts.outputs) == ("", 5, 2)
+    assert (outcome.kind, outcome.positions, outcome.counts.outputs) == ("", {"in": 5}, 2)
     assert world.out() == [b"1", b"3"]
 
 
@@ -115,7 +115,7 @@ def test_an_empty_range_of_rows_moves_the_position() -> None:
     """The driver publishes it for ranges that no Spark task returned."""
     world = World()
 
-    assert world.slot().publish(iter(()), Range(0, 5)).position == 5
+    assert world.slot().publish(iter(()), Range(0, 5)).positions == {"in": 5}
     assert world.records()[-1].totals.deliveries == 0
 
 
@@ -204,7 +204,7 @@ def test_a_task_that_dies_anywhere_is_made_good_by_its_retry(moment: str, effect
         dying.publish(rows(0, 1, 2), Range(0, 5))
     outcome = world.slot(attempt=1).publish(rows(0, 1, 2), Range(0, 5))
 
-    assert (outcome.kind, outcome.position) == ("", 5)
+    assert (outcome.kind, outcome.positions) == ("", {"in": 5})
     assert world.out() == [b"0", b"1", b"2"]
     assert world.broker.watermarks([TopicPartition("out", 0)])[TopicPartition("out", 0)].stable > 0
 

@@ -24,6 +24,7 @@ from cues_kafka.runtime.spark.query.jobs import cut_off
 from cues_kafka.runtime.spark.query.outcome import Outcome, SlotsStopped, raise_stops
 from cues_kafka.runtime.spark.query.run import QuerySettings, Tell
 from cues_kafka.runtime.spark.query.worker import SparkWorker
+from cues_kafka.runtime.spark.source.ranges import Begins, InputRange, RangeRow
 from cues_kafka.runtime.specs import Identity
 from cues_kafka.runtime.workers import Job
 
@@ -59,9 +60,13 @@ class World:
         slot._close = lambda: None  # type: ignore[method-assign] # the dead close nothing
         self.ending.append(True)
         with pytest.raises(Killed):
-            slot.deliver(self.broker.watermarks([IN])[IN].stable, first=True)
+            slot.deliver(self.given().ends, first=True)
         self.ending.clear()
         assert isinstance(self.newest(), Snapshot)
+
+    def given(self) -> RangeRow:
+        """All of the input."""
+        return RangeRow(0, (InputRange("in", 0, self.broker.watermarks([IN])[IN].stable),))
 
     def newest(self) -> Record:
         """Of the only task."""
@@ -99,7 +104,7 @@ def test_a_slot_that_its_driver_cuts_off_counts_no_death(world: World) -> None:
         assert (world.newest().left, world.newest().starts) == (True, 0)
 
     _, work = world.run()
-    outcome = work.deliver(0, 0, world.broker.watermarks([IN])[IN].stable, attempt="1", first=True)
+    outcome = work.deliver(world.given(), attempt="1", first=True)
     assert (outcome.counts.outputs, outcome.counts.errors) == (3, 0)
 
 
@@ -163,7 +168,7 @@ class Scripted(PlainRun):
         self.ends = ends
         self.starts = 0
 
-    def start(self, positions: tuple[int, ...], tell: Tell) -> Any:
+    def start(self, positions: Begins, tell: Tell) -> Any:
         self.starts += 1
         return self
 

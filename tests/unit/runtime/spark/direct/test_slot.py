@@ -52,9 +52,9 @@ class World:
         given = {} if policy is None else {"policy": policy}
         return Slot(spec, caller, broker=self.broker, clock=SystemClock(), hook=hook, **given)
 
-    def end(self) -> int:
+    def ends(self) -> dict[str, int]:
         """The last stable offset of the input."""
-        return self.broker.watermarks([IN])[IN].stable
+        return {"in": self.broker.watermarks([IN])[IN].stable}
 
     def records(self) -> list[Record]:
         """The backing topic."""
@@ -80,7 +80,7 @@ def test_a_slot_passes_metadata_on() -> None:
     world = World(same, topics={"in": Topic(meta={"offset"})})
     world.client.send("in", 7)
 
-    world.slot().deliver(world.end(), first=False)
+    world.slot().deliver(world.ends(), first=False)
 
     [message] = world.client.messages("out")
     assert dict(message.headers)["cues-meta"] == b"1 - in/0@0"
@@ -92,9 +92,9 @@ def test_a_range_is_delivered_and_its_end_is_the_position() -> None:
     world = World(failing)
     world.client.send_many("in", [1, 2, 3])
 
-    outcome = world.slot().deliver(world.end(), first=False)
+    outcome = world.slot().deliver(world.ends(), first=False)
 
-    assert outcome.position == world.end() == 4
+    assert outcome.positions == world.ends() == {"in": 4}
     assert (outcome.counts.deliveries, outcome.counts.outputs, outcome.counts.errors) == (3, 2, 1)
     assert world.out() == [1, 3]
     assert [type(record) for record in world.records()] == [Start, Attempt]
@@ -104,10 +104,10 @@ def test_a_range_that_was_delivered_is_left_alone() -> None:
     """Spark may run a batch again: its checkpoint is a hint, the record the truth."""
     world = World(same)
     world.client.send_many("in", [1, 2, 3])
-    world.slot().deliver(world.end(), first=False)
+    world.slot().deliver(world.ends(), first=False)
     before = world.records()
 
-    outcome = world.slot().deliver(world.end(), first=False)
+    outcome = world.slot().deliver(world.ends(), first=False)
 
     assert (outcome.kind, outcome.counts.deliveries) == ("", 0)
     assert world.out() == [1, 2, 3]
@@ -119,9 +119,9 @@ def test_a_hint_makes_no_difference_to_what_is_delivered(hint: int) -> None:
     """Spark's start may be older or newer than the position: nothing is repeated and nothing skipped."""
     world = World(same)
     world.client.send_many("in", [1, 2, 3, 4])
-    world.slot().deliver(2, first=False)
+    world.slot().deliver({"in": 2}, first=False)
 
-    world.slot().deliver(world.end(), first=False, hint=hint)
+    world.slot().deliver(world.ends(), first=False, hint={"in": hint})
 
     assert world.out() == [1, 2, 3, 4]
 
@@ -131,9 +131,9 @@ def test_nothing_at_or_past_the_end_is_delivered() -> None:
     world = World(same)
     world.client.send_many("in", [1, 2, 3, 4])
 
-    assert world.slot().deliver(2, first=False).position == 2
+    assert world.slot().deliver({"in": 2}, first=False).positions == {"in": 2}
     assert world.out() == [1, 2]
-    assert world.slot().deliver(world.end(), first=False).position == world.end()
+    assert world.slot().deliver(world.ends(), first=False).positions == world.ends()
     assert world.out() == [1, 2, 3, 4]
 
 
@@ -156,10 +156,10 @@ def test_an_end_of_the_log_below_the_range_is_no_end(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(MemoryReader, "poll", lagging)
 
-    outcome = world.slot().deliver(world.end(), first=False)
+    outcome = world.slot().deliver(world.ends(), first=False)
 
     assert lagged
-    assert outcome.position == world.end() == 8
+    assert outcome.positions == world.ends() == {"in": 8}
     assert world.out() == [1, 2, 3, 4, 5, 6]
 
 
@@ -167,11 +167,11 @@ def test_a_range_of_markers_alone_moves_the_position() -> None:
     """P1: otherwise the range would come again without end."""
     world = World(same)
     world.client.send_many("in", [1])
-    world.slot().deliver(1, first=False)
+    world.slot().deliver({"in": 1}, first=False)
 
-    outcome = world.slot().deliver(world.end(), first=False)
+    outcome = world.slot().deliver(world.ends(), first=False)
 
-    assert (outcome.position, outcome.counts.deliveries) == (world.end(), 0)
+    assert (outcome.positions, outcome.counts.deliveries) == (world.ends(), 0)
 
 
 def test_the_first_batch_is_delivered_under_a_snapshot() -> None:
@@ -179,7 +179,7 @@ def test_the_first_batch_is_delivered_under_a_snapshot() -> None:
     world = World(same)
     world.client.send_many("in", [1, 2])
 
-    world.slot().deliver(world.end(), first=True)
+    world.slot().deliver(world.ends(), first=True)
 
     assert [type(record) for record in world.records()] == [Start, Snapshot, Attempt]
 
@@ -199,10 +199,10 @@ def test_a_slot_that_dies_anywhere_is_made_good_by_the_next(moment: str, effect:
     slot = world.slot(kill)
     slot._close = lambda: None  # type: ignore[method-assign] # the dead close nothing
     with pytest.raises(Killed):
-        slot.deliver(world.end(), first=False)
-    outcome = world.slot().deliver(world.end(), first=True)
+        slot.deliver(world.ends(), first=False)
+    outcome = world.slot().deliver(world.ends(), first=True)
 
-    assert outcome.position == world.end()
+    assert outcome.positions == world.ends()
     assert world.out() == [1, 2, 3]
 
 
@@ -215,13 +215,13 @@ def test_a_fenced_slot_watches_and_never_takes_the_id_again() -> None:
     def overtaken(when: str, what: str) -> None:
         if (when, what) == ("before", "Begin") and not twin:
             twin.append(None)
-            twin.append(world.slot().deliver(world.end(), first=True))
+            twin.append(world.slot().deliver(world.ends(), first=True))
 
     world.slot().enter()
-    outcome = world.slot(overtaken).deliver(world.end(), first=False)
+    outcome = world.slot(overtaken).deliver(world.ends(), first=False)
 
     assert twin[1].counts.deliveries == 3
-    assert (outcome.kind, outcome.position, outcome.counts.deliveries) == ("", world.end(), 0)
+    assert (outcome.kind, outcome.positions, outcome.counts.deliveries) == ("", world.ends(), 0)
     assert world.out() == [1, 2, 3]
 
 
@@ -233,13 +233,13 @@ def test_a_fenced_slot_does_not_succeed_with_a_record_of_an_earlier_range(monkey
 
     def overtaken(when: str, what: str) -> None:
         if (when, what) == ("before", "Begin"):
-            world.slot().deliver(2, first=False)
+            world.slot().deliver({"in": 2}, first=False)
 
     world.slot().enter()
-    outcome = world.slot(overtaken).deliver(world.end(), first=False)
+    outcome = world.slot(overtaken).deliver(world.ends(), first=False)
 
-    assert (outcome.kind, outcome.position) == ("claimed", 2)
-    assert f"has not delivered up to {world.end()}" in outcome.text
+    assert (outcome.kind, outcome.positions) == ("claimed", {"in": 2})
+    assert f"has not delivered up to in at {world.ends()['in']}" in outcome.text
     assert world.out() == [1, 2]
 
 
@@ -259,13 +259,13 @@ def test_a_message_that_kills_is_quarantined_after_its_deaths() -> None:
         slot = world.slot()
         slot._close = lambda: None  # type: ignore[method-assign] # the dead close nothing
         try:
-            outcome = slot.deliver(world.end(), first=True)
+            outcome = slot.deliver(world.ends(), first=True)
         except Killed:
             deaths += 1
             continue
         break
 
-    assert outcome.position == world.end()
+    assert outcome.positions == world.ends()
     assert world.out() == [1, 3]
     assert world.records()[-1].totals.errors == 1
     assert 3 <= deaths <= 6
@@ -277,12 +277,12 @@ def test_an_unhandled_exception_leaves_in_order() -> None:
     world.graph = Graph("g", Source("in"), Processor(failing, name="pipe", inputs="in", outputs="out"))
     world.client.send_many("in", [1, 2, 3])
 
-    outcome = world.slot().deliver(world.end(), first=True)
+    outcome = world.slot().deliver(world.ends(), first=True)
 
-    assert (outcome.kind, outcome.position) == ("unhandled", 1)
+    assert (outcome.kind, outcome.positions) == ("unhandled", {"in": 1})
     assert "ValueError: two" in outcome.text
     assert world.out() == [1]
-    again = world.slot().deliver(world.end(), first=True)
+    again = world.slot().deliver(world.ends(), first=True)
     assert (again.kind, again.counts.deliveries) == ("unhandled", 0)
     assert {record.starts for record in world.records()} == {0}
 
@@ -300,7 +300,7 @@ def test_a_processor_that_native_workers_run_is_not_touched() -> None:
     member = world.broker.member("g.pipe", "in", SilentListener(), instance="worker-7")
     member.poll()
 
-    outcome = world.slot().deliver(world.end(), first=False)
+    outcome = world.slot().deliver(world.ends(), first=False)
 
     assert outcome.kind == "claimed"
     assert "worker-7" in outcome.text
@@ -312,7 +312,7 @@ def test_batches_of_steps_are_bounded_by_messages_and_bytes() -> None:
     world = World(same)
     world.client.send_many("in", list(range(10)))
 
-    world.slot(policy=CommitPolicy(max_messages=4)).deliver(world.end(), first=False)
+    world.slot(policy=CommitPolicy(max_messages=4)).deliver(world.ends(), first=False)
 
     assert world.out() == list(range(10))
     assert [record.positions[0].offset for record in world.records()] == [0, 4, 8, 11]
@@ -336,7 +336,7 @@ def test_a_slot_holds_no_more_bytes_than_a_batch_may_have(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(MemoryReader, "poll", one_by_one)
     monkeypatch.setattr(slot._lane, "work", watched)
-    slot.deliver(world.end(), first=False)
+    slot.deliver(world.ends(), first=False)
 
     assert world.out() == list(range(100, 110))
     assert max(sizes) == 2
@@ -358,12 +358,12 @@ def test_a_range_that_was_announced_with_larger_batches_is_delivered_under_small
     dying = world.slot(kill)
     dying._close = lambda: None  # type: ignore[method-assign] # the dead close nothing
     with pytest.raises(Killed):
-        dying.deliver(world.end(), first=True)
+        dying.deliver(world.ends(), first=True)
     assert [record.steps for record in world.records() if isinstance(record, Snapshot)] == [3]
 
     poll = MemoryReader.poll
     monkeypatch.setattr(MemoryReader, "poll", lambda self, timeout_s: poll(self, timeout_s, 1))
-    world.slot(policy=policy).deliver(world.end(), first=True)
+    world.slot(policy=policy).deliver(world.ends(), first=True)
 
     assert world.out() == [1, 2, 3]
 
@@ -380,10 +380,10 @@ def test_a_slot_goes_on_with_what_compaction_has_left_of_an_announced_batch(keys
             raise Killed
 
     with pytest.raises(Killed):
-        world.slot(dies).deliver(world.end(), first=True)
+        world.slot(dies).deliver(world.ends(), first=True)
     world.client.send("in", 9, key="k")
     world.broker.compact("in")
-    outcome = world.slot().deliver(world.end(), first=True)
+    outcome = world.slot().deliver(world.ends(), first=True)
 
-    assert (outcome.kind, outcome.position) == ("", world.end())
+    assert (outcome.kind, outcome.positions) == ("", world.ends())
     assert world.out() == [1, 9][2 - len(keys) :]

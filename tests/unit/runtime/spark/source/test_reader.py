@@ -12,9 +12,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.ports import NewTopic, Outgoing, TopicPartition
-from cues_kafka.runtime.spark.source.format import BatchReader, StreamReader, from_json, to_json
+from cues_kafka.runtime.spark.source.format import BatchReader, StreamReader
 from cues_kafka.runtime.spark.source.options import parse
-from cues_kafka.runtime.spark.source.planning import OffsetRange
+from cues_kafka.runtime.spark.source.planning import OffsetRange, from_json, to_json
 
 ALL = ReadAllAvailable()
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -15,7 +15,7 @@ from cues_kafka.ports import UNREADABLE, Fetched, Headers, NewTopic, Outgoing, T
 from cues_kafka.runtime.spark.source import rows
 from cues_kafka.runtime.spark.source.messages import MessageReader
 from cues_kafka.runtime.spark.source.planning import OffsetRange
-from cues_kafka.runtime.spark.source.ranges import RangeRow, SourceInput
+from cues_kafka.runtime.spark.source.ranges import InputRange, RangeRow, SourceInput
 from cues_kafka.runtime.spark.source.rows import arrow, record_batches
 
 PLACE = TopicPartition("t", 0)
@@ -185,10 +185,10 @@ def test_a_loss_of_a_processor_names_the_command_that_helps(
     _fill(broker, 5)
     broker.trim({PLACE: 4})
     monkeypatch.setattr(rows, "open_broker", lambda _: broker)
-    reader = MessageReader(SourceInput("shop.sums", Kafka("127.0.0.1:9"), PLACE.topic, (0,), back=back))
+    reader = MessageReader(SourceInput("shop.sums", Kafka("127.0.0.1:9"), {PLACE.topic: (0,)}, back=back))
 
     with pytest.raises(RecoveryError, match=rf"lost: t/0 \[0, 4\): .*{remedy}") as caught:
-        list(reader.read(RangeRow(0, 0, 5)))
+        list(reader.read(RangeRow(0, (InputRange(PLACE.topic, 0, 5),))))
     assert "failOnDataLoss" not in str(caught.value)
 
 
