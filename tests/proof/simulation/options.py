@@ -219,7 +219,8 @@ def _drawn(seed: int) -> Options:
     workers = draw.choice((1, 1, 2, 3))
     rates: dict[str, Any] = {name: draw.choice(most) for name, most in _MOST.items()}
     steps = draw.choice((150, 300, 450))
-    slots = all(len(part.inputs) == 1 for part in parts) and draw.random() < 0.2
+    single = all(len(part.inputs) == 1 for part in parts)
+    slots = draw.random() < 0.2 if single else _chance(f"slots {seed}", 0.2)  # as `ahead`
     drawn = Options(
         seed=seed,
         sources=sources,

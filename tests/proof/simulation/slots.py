@@ -53,7 +53,7 @@ class Query:
         self.alive = True
         self.workers = list(simulation.options.parts)
         self._simulation = simulation
-        self._reached: dict[Place, int] = {}
+        self._reached: dict[Place, dict[str, int]] = {}
         self._running: set[Place] = set()
         self._attempts = 0
         self._retried: set[Place] = set()
@@ -77,17 +77,19 @@ class Query:
             return False
         for partition in range(self._simulation.options.partitions):
             place = Place(part, partition)
-            end = self._end(place)
-            if place not in self._running and self._reached.get(place, -1) < end:
-                return self._attempt(place, end)
+            ends = self._ends(place)
+            reached = self._reached.get(place, {})
+            if place not in self._running and any(end > reached.get(topic, -1) for topic, end in ends.items()):
+                return self._attempt(place, ends)
         return False
 
-    def _end(self, place: Place) -> int:
-        at = TopicPartition(place.part.inputs[0], place.partition)
+    def _ends(self, place: Place) -> dict[str, int]:
+        places = [TopicPartition(topic, place.partition) for topic in place.part.inputs]
         # An operator's view: no fault stands between it and the cluster.
-        return SimulatedCluster.watermarks(self._simulation.broker, [at])[at].stable
+        marks = SimulatedCluster.watermarks(self._simulation.broker, places)
+        return {at.topic: marks[at].stable for at in places}
 
-    def _attempt(self, place: Place, end: int) -> bool:
+    def _attempt(self, place: Place, ends: dict[str, int]) -> bool:
         simulation = self._simulation
         before, simulation.strand = simulation.strand, object()
         process, simulation.process = simulation.process, self
@@ -99,10 +101,10 @@ class Query:
             if place not in self._reached:
                 slot.enter()
                 slot = self._slot(place)
-            outcome = slot.deliver(end, first=first)
+            outcome = slot.deliver(ends, first=first)
             if outcome.kind:
                 return False
-            self._reached[place] = outcome.position
+            self._reached[place] = ends
             self._retried.discard(place)
             return True
         except (Killed, BrokerError):
@@ -136,4 +138,6 @@ class Query:
 
     def state(self) -> list[Any]:
         """What changes while there is something to do."""
-        return [(place.part.name, place.partition, "reached", None, at) for place, at in self._reached.items()]
+        return [
+            (place.part.name, place.partition, "reached", None, *ends.items()) for place, ends in self._reached.items()
+        ]
