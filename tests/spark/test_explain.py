@@ -154,11 +154,6 @@ def test_coroutines_run_on_spark() -> None:
     assert explain(GRAPH)["later"].mode == "direct"
 
 
-def test_what_no_runtime_of_this_release_runs_is_not_sent_elsewhere() -> None:
-    """Tailers."""
-    assert explain(GRAPH)["look"].mode == "refused"
-
-
 def test_other_strategies_are_for_native_workers() -> None:
     """W8: refused by name, with the option of the command."""
     found = explain(GRAPH)["often"]
