@@ -981,6 +981,10 @@ MUTANTS: tuple[Mutant, ...] = (
         "cues_kafka/sinks/blobs/target.py",
         "        self._asked(self._known.glance, self.store)\n",
         "",
+        "E3: the marker is looked at before each batch and each commit",
+        "cues_kafka/sinks/blobs/target.py",
+        "        self._asked(self._known.glance, self.store)\n",
+        "        self.store  # noqa: B018\n",
         (LOSSES,),
     ),
     Mutant(

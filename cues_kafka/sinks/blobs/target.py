@@ -265,10 +265,11 @@ class BlobTarget(TaskTarget):
     # A batch
 
     def begin_batch(self, owner: int, step: int) -> None:
-        """See `ports.TransactionalSink`. The store is not asked: whether the task still owns it shows at the commit."""
+        """See `ports.TransactionalSink`. Nothing is requested: whether the task still owns it shows at the commit."""
         with self._lock:
             self._renew()
             self._check_tail(owner, step)
+            self._check_there()
             directory = f"{self._directory(step, owner)}/{secrets.token_hex(8)}"
             self._try, self._mark = Try(step, owner, directory, boot_time()), 0
 
@@ -377,6 +378,10 @@ class BlobTarget(TaskTarget):
                 raise self._retriable(f"{one.entry.path}: {error}") from error
         if boot_time() - running.began > LONGEST_S:
             raise self._retriable(f"the batch began more than {LONGEST_S:.0f} s ago; it is called again")
+        self._check_there()
+
+    def _check_there(self) -> None:
+        """The store is the one that was asked: what is put into the place of another one is lost."""
         self._asked(self._known.glance, self.store)
 
     def _put_outbox(self, running: Try, records: Iterable[tuple[Any, ...]]) -> str:

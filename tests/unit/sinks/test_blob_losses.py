@@ -330,6 +330,27 @@ def test_store_that_is_half_made_is_made_by_the_next_start(tmp_path: Path) -> No
     assert store_id(store) == made
 
 
+def test_marker_is_looked_at_before_a_batch_and_before_its_commit(tmp_path: Path) -> None:
+    """So nothing is put into a mount point, and what was put there meanwhile does not count."""
+    root = tmp_path / "s"
+    make_store(LocalStore(root))
+    target = BlobTarget(lambda: LocalStore(root), TaskName("g", "p", 0), {"blobs": Blobs(f"file://{root}")})
+    target.ask(1, 0)
+    target.begin_batch(1, 0)
+    root.rename(tmp_path / "away")
+    root.mkdir()
+    with pytest.raises(RetriableError, match=r"store\.json is missing"):
+        target.commit(HeldAttempt(0, 1, 1, ""), [])
+    target.close()
+    root.rmdir()
+    (tmp_path / "away").rename(root)
+    again = BlobTarget(lambda: LocalStore(root), TaskName("g", "p", 0), {"blobs": Blobs(f"file://{root}")})
+    again.ask(2, 0)
+    root.rename(tmp_path / "away")
+    with pytest.raises(RetriableError, match=r"store\.json is missing"):
+        again.begin_batch(2, 0)
+
+
 def test_target_without_its_store_writes_nothing(tmp_path: Path) -> None:
     """Also where the mount went away between two batches, and came back as another one."""
     store = LocalStore(tmp_path / "s")
