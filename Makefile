@@ -20,7 +20,7 @@ export PYTHON
 # A worker whose imports are compiled at each start starts two seconds later.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-native test test-full test-spark check bench bench-spark proof-model proof-mutants proof-simulation proof-spark lock clean
+.PHONY: help demo demo-native test test-full test-spark check bench bench-spark bench-peers proof-model proof-mutants proof-simulation proof-spark lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -73,6 +73,9 @@ bench: .venv/.ready  ## ratios against a hand-written transactional loop, on a r
 
 bench-spark: .venv/.ready  ## ratios of Spark against one native worker, at-least-once, and unsafe and raw writing
 	@$(PY) benchmarks/run.py --only spark --only staged $(ARGS)
+
+bench-peers: .venv/.ready  ## the same jobs in Kafka Streams, Quix Streams and Faust, checked, compared and killed; ARGS=--quick
+	@$(PY) benchmarks/peers/run.py $(ARGS)
 
 proof-simulation: .venv/.ready  ## 100,000 seeds of the simulation in 20 parts, restartable; results in docs/proof
 	@for part in $$(seq 0 19); do \

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,6 +83,13 @@ class Cluster:
     def fill(self, topic: str, values: Sequence[bytes], count: int, *, before_key: bytes = b"") -> None:
         """Write `count` messages with keys of 8 bytes, behind those of `before_key`, evenly over the partitions."""
         partitions = len(self.admin.list_topics(topic, 10).topics[topic].partitions)
+        self._write(topic, ((before_key + b"%08d" % i, values[i % len(values)], i % partitions) for i in range(count)))
+
+    def send(self, topic: str, records: Iterable[tuple[bytes | None, bytes]]) -> None:
+        """Write keys and values; the keys decide about the partitions, as they do for Java programs."""
+        self._write(topic, ((key, value, -1) for key, value in records))
+
+    def _write(self, topic: str, records: Iterable[tuple[bytes | None, bytes, int]]) -> None:
         producer = Producer(
             {
                 "bootstrap.servers": self.bootstrap,
@@ -90,12 +97,13 @@ class Cluster:
                 "compression.type": "lz4",
                 "linger.ms": 20,
                 "queue.buffering.max.messages": 500_000,
+                "partitioner": "murmur2_random",
             }
         )
-        for i in range(count):
+        for key, value, partition in records:
             while True:
                 try:
-                    producer.produce(topic, values[i % len(values)], before_key + b"%08d" % i, partition=i % partitions)
+                    producer.produce(topic, value, key, partition=partition)
                 except BufferError:
                     producer.poll(0.1)
                 else:
@@ -171,19 +179,22 @@ def side(name: str, cluster: Cluster, pipe: Pipe, *, take: str = "full") -> Iter
 
 @contextmanager
 def child(command: Sequence[str], env: Mapping[str, str], **options: Any) -> Iterator[psutil.Popen]:
-    """A child process whose output is kept, and shown if it fails."""
+    """A child process whose output is kept, and shown if it fails; it may end by a SIGKILL, which the caller sends."""
     with tempfile.TemporaryFile() as words:
         process = psutil.Popen(list(command), cwd=ROOT, env=dict(env), stdout=words, stderr=words, **options)
         try:
             yield process
-            if process.poll() is not None:
+            if process.poll() not in (None, -signal.SIGKILL):
                 raise RuntimeError(f"{command[2]} ended with {process.returncode}")
         except BaseException:
-            process.kill()
-            process.wait()
+            if process.poll() is None:
+                process.kill()
+                process.wait()
             words.seek(0)
             sys.stderr.write(words.read().decode(errors="replace")[-4_000:])
             raise
+        if process.poll() is not None:
+            return
         process.send_signal(signal.SIGTERM)
         try:
             process.wait(30)

@@ -110,6 +110,8 @@ TITLES = (
     "Recovery",
     "Memory",
     "Start",
+    "Peers",
+    "Peers, killed",
     "Spark",
     "Spark, staged",
 )

@@ -1,0 +1,70 @@
+"""How each side is started, and which settings it has."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from benchmarks.peers import jobs
+from benchmarks.peers.environments import PROGRAMS, STREAMS, java_of, python_of
+
+ORDERS, PIPE = "orders", "pipe"
+"""The two jobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """
+    One side.
+
+    Attributes:
+        title: its name and version.
+        command: of a job, the program and its arguments.
+        group: by the name of a run and the job, the group whose committed offsets show the progress.
+        refused: which order an error message of it is about.
+        settings: what was set, for readers of the table.
+        slow: whether it gets a tenth of the messages.
+    """
+
+    title: str
+    command: Callable[[str], list[str]]
+    settings: str
+    refused: jobs.Reader = jobs.of_json
+    group: Callable[[str, str], str] = lambda name, _: name
+    slow: bool = False
+
+
+def _ours(job: str) -> list[str]:
+    program = PROGRAMS / f"cues_{job}.py"
+    return [sys.executable, "-m", "cues_kafka.cli.main", "run", f"{program}:graph", "--log-level", "error"]
+
+
+PEERS = {
+    "cues": Peer(
+        f"cues-kafka {version('cues-kafka')}",
+        _ours,
+        "defaults",
+        jobs.of_ours,
+        lambda name, job: f"{name}.{'count' if job == ORDERS else 'forward'}",
+    ),
+    "streams": Peer(
+        f"Kafka Streams {STREAMS}",
+        lambda job: java_of(f"Streams{job.title()}"),
+        "`exactly_once_v2`, 1 thread, no cache, lz4",
+        jobs.of_bytes,
+    ),
+    "quix": Peer(
+        "Quix Streams 3.28.1",
+        lambda job: [str(python_of("quix")), str(PROGRAMS / f"quix_{job}.py")],
+        "`exactly-once`, `commit_interval=0.1`, lz4",
+    ),
+    "faust": Peer(
+        "Faust 0.15.3",
+        lambda job: [str(python_of("faust")), str(PROGRAMS / f"faust_{job}.py"), "worker", "-l", "error"],
+        "`exactly_once`, `broker_commit_interval=0.1`, store in memory",
+        slow=True,
+    ),
+}
+"""All sides, by the names that `--only` takes."""
