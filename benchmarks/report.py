@@ -112,6 +112,7 @@ TITLES = (
     "Start",
     "Peers",
     "Peers, killed",
+    "Peers, failing",
     "Spark",
     "Spark, staged",
 )

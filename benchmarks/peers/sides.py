@@ -10,8 +10,8 @@ from importlib.metadata import version
 from benchmarks.peers import jobs
 from benchmarks.peers.environments import PROGRAMS, STREAMS, java_of, python_of
 
-ORDERS, PIPE = "orders", "pipe"
-"""The two jobs."""
+ORDERS, PIPE, FORK = "orders", "pipe", "fork"
+"""The jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +24,24 @@ class Peer:
         command: of a job, the program and its arguments.
         group: by the name of a run and the job, the group whose committed offsets show the progress.
         refused: which order an error message of it is about.
-        settings: what was set, for readers of the table.
+        short: its name in names of topics.
+        guarantee: the setting of its guarantee.
+        settings: what else was set, for readers of the table.
         slow: whether it gets a tenth of the messages.
     """
 
     title: str
+    short: str
+    guarantee: str
     command: Callable[[str], list[str]]
     settings: str
     refused: jobs.Reader = jobs.of_json
     group: Callable[[str, str], str] = lambda name, _: name
     slow: bool = False
+
+
+OURS = {ORDERS: "count", PIPE: "forward", FORK: "fork"}
+"""The processor of each job in cues-kafka."""
 
 
 def _ours(job: str) -> list[str]:
@@ -44,26 +52,34 @@ def _ours(job: str) -> list[str]:
 PEERS = {
     "cues": Peer(
         f"cues-kafka {version('cues-kafka')}",
+        "cues",
+        "none: always on",
         _ours,
         "defaults",
         jobs.of_ours,
-        lambda name, job: f"{name}.{'count' if job == ORDERS else 'forward'}",
+        lambda name, job: f"{name}.{OURS[job]}",
     ),
     "streams": Peer(
         f"Kafka Streams {STREAMS}",
+        "streams",
+        "`exactly_once_v2`",
         lambda job: java_of(f"Streams{job.title()}"),
-        "`exactly_once_v2`, 1 thread, no cache, lz4",
+        "1 thread, commits every 100 ms (its default), no cache, RocksDB, lz4",
         jobs.of_bytes,
     ),
     "quix": Peer(
         "Quix Streams 3.28.1",
+        "quix",
+        "`exactly-once`",
         lambda job: [str(python_of("quix")), str(PROGRAMS / f"quix_{job}.py")],
-        "`exactly-once`, `commit_interval=0.1`, lz4",
+        "`commit_interval=0.1` (default 5 s), RocksDB, lz4",
     ),
     "faust": Peer(
         "Faust 0.15.3",
+        "faust",
+        "`exactly_once`",
         lambda job: [str(python_of("faust")), str(PROGRAMS / f"faust_{job}.py"), "worker", "-l", "error"],
-        "`exactly_once`, `broker_commit_interval=0.1`, store in memory",
+        "`broker_commit_interval=0.1` (default 2.8 s), tables in memory, lz4",
         slow=True,
     ),
 }
