@@ -92,13 +92,22 @@ TUTORIAL = ROOT / "docs" / "tutorial.md"
 SESSION = ROOT / "docs" / "cues.md"
 """The same; tests/scenarios/test_session.py runs its blocks on both brokers."""
 
+OF_PEERS = {
+    path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks" / "peers" / "programs").glob("*_orders.py")
+} - {(ROOT / "benchmarks" / "peers" / "programs" / "cues_orders.py").read_text(encoding="utf-8")}
+"""Programs in other libraries, which `make bench-peers` runs; tests/unit/test_peers.py compares them with the page."""
+
 WITH_SPARK = "SparkSession"
 """A block that has this word is run by tests/spark/test_spark_docs.py, on a real broker."""
 
 
 @pytest.mark.parametrize(
     "block",
-    [b for b in blocks("python") if WITH_SPARK not in b.text and b.page not in (TUTORIAL.name, SESSION.name)],
+    [
+        b
+        for b in blocks("python")
+        if WITH_SPARK not in b.text and b.text not in OF_PEERS and b.page not in (TUTORIAL.name, SESSION.name)
+    ],
     ids=lambda b: f"{b.page}-{b.number}",
 )
 def test_every_python_block_runs(block: Block, tmp_path: Path) -> None:

@@ -66,7 +66,8 @@ def test_every_locked_package_has_hashes_and_no_host() -> None:
     """`uv.lock` would name both; ours are requirement files."""
     locks = sorted((ROOT / ".ci" / "requirements").glob("*.lock"))
     assert [lock.name for lock in locks] == ["build.lock", "dev.lock", "uv.lock"]
-    for lock in locks:
+    peers = [ROOT / "benchmarks" / "peers" / "locks" / f"{name}.lock" for name in ("faust", "quix")]
+    for lock in [*locks, *peers]:
         text = lock.read_text()
         assert "://" not in text
         assert " @ " not in text
