@@ -977,10 +977,6 @@ MUTANTS: tuple[Mutant, ...] = (
         (LOSSES,),
     ),
     Mutant(
-        "E3: the marker is looked at before each commit",
-        "cues_kafka/sinks/blobs/target.py",
-        "        self._asked(self._known.glance, self.store)\n",
-        "",
         "E3: the marker is looked at before each batch and each commit",
         "cues_kafka/sinks/blobs/target.py",
         "        self._asked(self._known.glance, self.store)\n",
