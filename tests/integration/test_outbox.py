@@ -328,6 +328,61 @@ def test_a_server_that_counts_transactions_from_an_older_place_is_refused(postgr
     source.close()
 
 
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_row_with_the_numbers_of_a_delivered_one_is_refused_and_stays(postgres: PostgresDatabase, keep: bool) -> None:
+    """PostgreSQL after a restore: the place names another row, or none."""
+    database = _made("postgres", postgres.url, lambda: psycopg.connect(postgres.url))
+    database.write(1, 2, 3)
+    tester = Tester(graph_of(database.url, keep=keep))
+    tester.run().run()
+    assert database.count() == (3 if keep else 1)
+    for change, now in (("UPDATE outbox SET value = '9'", "is another one"), ("DELETE FROM outbox", "is gone")):
+        with closing(database.connect()) as connection:
+            connection.execute(f"{change} WHERE id = 3".encode())
+            connection.commit()
+        database.write(4)
+        there = database.count()
+        with pytest.raises(RecoveryError, match=f"row 3 of 'outbox' was delivered, and {now}"):
+            tester.restart().run()
+        assert database.count() == there
+    assert tester.values("orders") == [1, 2, 3]
+    tester.stop()
+
+
+def test_mysql_deletes_only_rows_that_were_delivered(mariadb: MariaDbDatabase) -> None:
+    """After a restore new rows have claimed numbers: another process refuses them, and deletes nothing."""
+    outbox = SqlOutbox(mariadb.url)
+    database = _made("mariadb", mariadb.url, lambda: pymysql.connect(**_settings(mariadb.url)))
+    database.write(1, 2, 3)
+    first = outbox.open()
+    place = [at for _, at in first.read(0, None, 10)][-1]
+
+    def rewrite(*values: int) -> None:
+        with closing(database.connect()) as connection:
+            connection.cursor().execute("TRUNCATE outbox")
+            connection.commit()
+        database.write(*values)
+
+    for values in ((1, 2, 9), (1, 2), (7, 8, 9, 10)):
+        rewrite(*values)
+        later: Any = outbox.open()
+        for _ in range(2):
+            with pytest.raises(RecoveryError, match="rows up to row 3 of 'outbox' were delivered, and other ones"):
+                later.committed(0, place)
+        later.close()
+        assert database.count() == len(values)
+
+    rewrite(1, 2, 3, 4)
+    later = outbox.open()
+    later.committed(0, place)
+    assert [value.key for value, _ in later.read(0, place, 10)] == ["k4"]
+    assert database.count() == 1
+    later.committed(0, "3,4")
+    assert database.count() == 0, "a place of an older release deletes its rows"
+    later.close()
+    first.close()
+
+
 def wait_for(done: Callable[[], Any], seconds: float = 20.0) -> None:
     """Until it is so."""
     end = time.monotonic() + seconds

@@ -40,7 +40,7 @@ class SqlOutbox:
         headers: a column of headers, a JSON object of texts; None: no headers.
         id: the column that numbers the rows.
         xid: PostgreSQL: the column with the transaction that wrote the row.
-        keep: whether delivered rows stay in the table. In MySQL and MariaDB they never do.
+        keep: whether delivered rows stay in the table; if not, the newest one stays. In MySQL and MariaDB none does.
         channel: PostgreSQL: the channel on which the application notifies of new rows; None: the table is only polled.
     """
 
@@ -117,7 +117,7 @@ class SqlOutbox:
 
     def show(self, place: str) -> str:
         """The row."""
-        return f"row {place.rpartition(':')[2].rpartition(',')[2].rpartition('-')[2]} of {self.table!r}"
+        return f"row {re.split('[:,;-]', place.rpartition('#')[0] or place)[-1]} of {self.table!r}"
 
 
 def _postgres(outbox: SqlOutbox, url: str) -> OutboxReader:

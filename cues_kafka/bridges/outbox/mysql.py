@@ -6,14 +6,16 @@ without rights. So no number says "everything below is read". Rows are claimed i
 delivered, its number is in the place, and it is deleted behind the commit in Kafka. A row that is there again after a
 death between the two is in the place of the newest record, and is deleted, not delivered. Numbers leave the place only
 when the database has answered that their rows are gone.
+
+The rows of one read are a group, with a mark over all of them. Rows that another connection has read are deleted only
+if the mark fits: a database that was restored gives the same numbers to new rows.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from itertools import pairwise
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -34,7 +36,7 @@ MOST: Final = 5_000
 
 
 class MysqlOutbox(OutboxReader):
-    """Claims rows, and deletes them behind the commit; see `OutboxReader`. The place is the numbers of claimed rows."""
+    """Claims rows, and deletes them behind the commit; see `OutboxReader`. The place is groups of claimed rows."""
 
     quote = "`"
     most = MOST
@@ -43,24 +45,29 @@ class MysqlOutbox(OutboxReader):
         super().__init__(outbox, url)
         self._lock = threading.Lock()
         self._connection: Any = None
-        self._gone: set[int] = set()
+        self._gone: set[str] = set()
+        self._seen: set[int] = set()  # claimed rows that this connection has read
 
     def read(self, part: int, place: str | None, limit: int) -> Iterator[tuple[Message[Any], str]]:
         """See `ReplayableSource`."""
-        claimed = set(_numbers(place))
-        self._gone &= claimed  # it was told of them, or never will be
-        claimed -= self._gone
-        begin, first, last = _text(claimed), 0, 0
+        self._gone.intersection_update(_groups(place))  # it was told of the others, or never will be
+        groups = [one for one in _groups(place) if one not in self._gone]
+        claimed = {number for one in groups for number in _numbers(one)}
+        self._seen &= claimed
+        earlier = "".join(f"{one};" for one in groups)
+        begin, first, last, mark = "", 0, 0, ""
         left = limit
         while left > 0:
             asked = min(left, AT_ONCE)
             rows = [row for row in self._rows(asked + len(claimed)) if row[0] not in claimed][:asked]
             for row in rows:
                 claimed.add(row[0])
+                self._seen.add(row[0])
+                mark = self.mark(row, mark)
                 if row[0] != last + 1 or not last:
                     begin, first = _joined(begin, first, last), row[0]
                 last = row[0]
-                at = _joined(begin, first, last)
+                at = f"{earlier}{_joined(begin, first, last)}#{mark}"
                 yield self.message(at, *row[1:]), at
             if len(rows) < asked:
                 return
@@ -74,12 +81,38 @@ class MysqlOutbox(OutboxReader):
             return list(cursor.fetchall())
 
     def committed(self, part: int, place: str) -> None:
-        """Delete the rows of these numbers: they are delivered. Again is the same as once."""
+        """
+        Delete the rows of these numbers: they are delivered. Again is the same as once.
+
+        Raises:
+            RecoveryError: rows with these numbers are there, and are other ones.
+        """
         number, table = self.name(self.outbox.id), self.name(self.outbox.table)
-        with self._connected() as cursor:
-            for first, last in _ranges(_numbers(place)):
-                cursor.execute(f"DELETE FROM {table} WHERE {number} BETWEEN %s AND %s", (first, last))
-        self._gone.update(_numbers(place))
+        for group in _groups(place):
+            if group in self._gone:
+                continue
+            seen = self._seen.issuperset(_numbers(group))
+            with self._connected() as cursor:
+                cursor.execute("BEGIN")
+                if not seen:
+                    self._check(cursor, group)
+                for run in _runs(group):
+                    cursor.execute(f"DELETE FROM {table} WHERE {number} BETWEEN %s AND %s", run)
+                cursor.execute("COMMIT")
+            self._gone.add(group)
+
+    def _check(self, cursor: Any, group: str) -> None:
+        """Check that the rows of a group are all there and the same, or none is."""
+        number, table = self.name(self.outbox.id), self.name(self.outbox.table)
+        query = f"SELECT {number}, {self.columns} FROM {table} WHERE {number} BETWEEN %s AND %s ORDER BY {number}"
+        mark = ""
+        for run in _runs(group):
+            cursor.execute(query, run)
+            for row in cursor.fetchall():
+                mark = self.mark(row, mark)
+        if mark and not self.fits(group.partition("#")[2], mark):
+            cursor.execute("ROLLBACK")
+            raise self.restored(f"rows up to {self.show(group)} were delivered, and other ones have their numbers")
 
     def close(self) -> None:
         """See `OutboxReader`."""
@@ -91,6 +124,7 @@ class MysqlOutbox(OutboxReader):
             with suppress(pymysql.Error):
                 self._connection.close()
             self._connection = None
+            self._seen.clear()
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
@@ -127,34 +161,27 @@ def _settings(url: str) -> dict[str, Any]:
     }
 
 
-def _numbers(place: str | None) -> Iterator[int]:
-    """The numbers that a place names: `3-7,9`."""
-    if place is None:
-        return
+def _groups(place: str | None) -> list[str]:
+    """The groups of a place: `3-7,9#mark;12#mark`. A place of an older release is one group without a mark."""
+    return place.split(";") if place else []
+
+
+def _runs(group: str) -> list[tuple[int, int]]:
+    """First and last of each run of numbers, in the order in which they were read."""
     try:
-        for part in place.split(","):
-            first, _, last = part.partition("-")
-            yield from range(int(first), int(last or first) + 1)
+        parts = [part.partition("-") for part in group.partition("#")[0].split(",")]
+        return [(int(first), int(last or first)) for first, _, last in parts]
     except ValueError as error:
         raise RecoveryError(
-            f"{place[:80]!r} is no place of a table in MySQL: the feed had another source before",
+            f"{group[:80]!r} is no place of a table in MySQL: the feed had another source before",
             remedy="give the feed a new name=, or its former source",
         ) from error
 
 
-def _ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Numbers as first and last of each run."""
-    ordered = sorted(numbers)
-    if not ordered:
-        return []
-    breaks = [(a, b) for a, b in pairwise(ordered) if b != a + 1]
-    firsts = [ordered[0], *(b for _, b in breaks)]
-    lasts = [*(a for a, _ in breaks), ordered[-1]]
-    return list(zip(firsts, lasts, strict=True))
-
-
-def _text(numbers: Iterable[int]) -> str:
-    return ",".join(f"{a}-{b}" if b > a else str(a) for a, b in _ranges(numbers))
+def _numbers(group: str) -> Iterator[int]:
+    """The numbers of a group."""
+    for first, last in _runs(group):
+        yield from range(first, last + 1)
 
 
 def _joined(begin: str, first: int, last: int) -> str:

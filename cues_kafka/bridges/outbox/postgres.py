@@ -31,7 +31,7 @@ JSON_TYPES: Final = frozenset({114, 3802})
 
 
 class PostgresOutbox(OutboxReader):
-    """Reads rows behind the place; see `OutboxReader`. The place is a transaction and a row of it."""
+    """Reads rows behind the place; see `OutboxReader`. The place is a transaction, a row of it and its mark."""
 
     def __init__(self, outbox: OutboxTable, url: str) -> None:
         super().__init__(outbox, url)
@@ -43,7 +43,8 @@ class PostgresOutbox(OutboxReader):
     def read(self, part: int, place: str | None, limit: int) -> Iterator[tuple[Message[Any], str]]:
         """See `ReplayableSource`."""
         if place is not None:
-            self._check(*_place(place))
+            with self._connected() as connection:
+                self._check(connection, place)
         return self.in_pages(self._page, place, limit)
 
     def _page(self, place: str | None, limit: int) -> Sequence[tuple[Sequence[Any], str]]:
@@ -58,33 +59,41 @@ class PostgresOutbox(OutboxReader):
             cursor = connection.execute(query.encode(), given)
             rows = cursor.fetchall()
             self._parsed = cursor.description is not None and cursor.description[2].type_code in JSON_TYPES
-        return [(row[2:], f"{row[0]}:{row[1]}") for row in rows]
+        return [(row[2:], f"{row[0]}:{row[1]}#{self.mark(row[2:])}") for row in rows]
 
-    def _check(self, xid: str, _: int) -> None:
+    def _check(self, connection: psycopg.Connection[Any], place: str) -> None:
         """
-        Check that the server still counts its transactions on from where it was.
+        Check that the server counts its transactions on from where it was, and that the newest delivered row is there.
 
         Raises:
-            RecoveryError: it does not.
+            RecoveryError: it does not, or it is not.
         """
-        with self._connected() as connection:
-            [past] = connection.execute(
-                b"SELECT %s::xid8 >= pg_snapshot_xmax(pg_current_snapshot())", (xid,)
-            ).fetchone() or [False]
+        xid, number = _place(place)
+        [past] = connection.execute(
+            b"SELECT %s::xid8 >= pg_snapshot_xmax(pg_current_snapshot())", (xid,)
+        ).fetchone() or [False]
         if past:
             raise RecoveryError(
                 f"a row of transaction {xid} was delivered from the outbox {self.outbox.table!r}, and the server has "
                 "not come so far: it was restored from a backup, or replaced",
                 remedy="restore a newer backup; or delete the rows that were delivered, and give the feed a new name=",
             )
+        where = f"{self.name(self.outbox.xid)} = %s::xid8 AND {self.name(self.outbox.id)} = %s"
+        query = f"SELECT {self.columns} FROM {self.name(self.outbox.table)} WHERE {where}"
+        self.check_row(place, connection.execute(query.encode(), (xid, number)).fetchone())
 
     def committed(self, part: int, place: str) -> None:
-        """Delete what is delivered, if it is not to be kept."""
-        if self.outbox.keep:
+        """
+        Delete what is delivered, if it is not to be kept. The newest row stays: it shows that the table is the same.
+
+        A place without a mark deletes nothing, because it cannot show that.
+        """
+        if self.outbox.keep or "#" not in place:
             return
         xid, number, table = self.name(self.outbox.xid), self.name(self.outbox.id), self.name(self.outbox.table)
-        query = f"DELETE FROM {table} WHERE ({xid}, {number}) <= (%s::xid8, %s)"
+        query = f"DELETE FROM {table} WHERE ({xid}, {number}) < (%s::xid8, %s)"
         with self._connected() as connection:
+            self._check(connection, place)
             connection.execute(query.encode(), _place(place))
 
     def close(self) -> None:
@@ -139,7 +148,7 @@ class PostgresOutbox(OutboxReader):
 
 
 def _place(place: str) -> tuple[str, int]:
-    xid, _, number = place.partition(":")
+    xid, _, number = place.partition("#")[0].partition(":")
     try:
         return str(int(xid)), int(number)
     except ValueError as error:

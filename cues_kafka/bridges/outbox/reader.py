@@ -7,6 +7,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from hashlib import blake2b
 from typing import Any, Final, Protocol, TypeAlias
 from urllib.parse import unquote, urlsplit
 
@@ -51,6 +52,7 @@ class OutboxReader(ABC):
     def __init__(self, outbox: OutboxTable, url: str) -> None:
         self.outbox = outbox
         self._url = url
+        self._shape = ""
         self._parsed = False  # values come as what their JSON means, so a text is a value, not bytes of the codec
 
     def parts(self) -> int:
@@ -108,6 +110,44 @@ class OutboxReader(ABC):
                 remedy="store a JSON object of texts, or NULL, in this row's headers",
             )
         return given
+
+    def mark(self, row: Sequence[Any], behind: str = "") -> str:
+        """
+        A digest of a row's columns and of the mark before it, which a place carries.
+
+        It begins with a digest of the columns' names: marks of other columns say nothing about a row.
+        """
+        if not self._shape:
+            self._shape = blake2b(self.columns.encode(), digest_size=4).hexdigest()
+        return self._shape + blake2b((behind + ascii(tuple(row))).encode(), digest_size=8).hexdigest()
+
+    def fits(self, mark: str, found: str) -> bool:
+        """Whether rows may be those that were delivered; a mark of an older release or of other columns fits all."""
+        return not mark or mark[:8] != found[:8] or mark == found
+
+    def check_row(self, place: str, row: Sequence[Any] | None) -> None:
+        """
+        Check that the newest delivered row is still there, and the same.
+
+        A place that an older release wrote has no mark, and is not checked.
+
+        Raises:
+            RecoveryError: it is not, so rows up to this place may be other ones than those that were delivered.
+        """
+        mark = place.partition("#")[2]
+        if not mark or (row is not None and self.fits(mark, self.mark(row))):
+            return
+        raise self.restored(
+            f"{self.show(place)} was delivered, and " + ("is gone" if row is None else "is another one")
+        )
+
+    def restored(self, what: str) -> RecoveryError:
+        """The refusal of a table that is not the one that was read."""
+        return RecoveryError(
+            f"{what}: the database was restored from a backup, or a delivered row was deleted or changed",
+            remedy="restore a newer backup, or put the row back; or delete the rows that were delivered, and give the "
+            "feed a new name=",
+        )
 
     def in_pages(self, page: Page, place: str | None, limit: int) -> Iterator[tuple[Message[Any], str]]:
         """

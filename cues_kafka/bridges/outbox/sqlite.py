@@ -17,7 +17,7 @@ from cues_kafka.graph.message import Message
 
 
 class SqliteOutbox(OutboxReader):
-    """Reads rows above the place; see `OutboxReader`. The place is a row's number."""
+    """Reads rows above the place; see `OutboxReader`. The place is a row's number and mark."""
 
     def __init__(self, outbox: OutboxTable, url: str) -> None:
         super().__init__(outbox, url)
@@ -27,7 +27,8 @@ class SqliteOutbox(OutboxReader):
 
     def read(self, part: int, place: str | None, limit: int) -> Iterator[tuple[Message[Any], str]]:
         """See `ReplayableSource`."""
-        self._check(_number(place))
+        with self._connected() as connection:
+            self._check(connection, place)
         return self.in_pages(self._page, place, limit)
 
     def _page(self, place: str | None, limit: int) -> Sequence[tuple[Sequence[Any], str]]:
@@ -35,15 +36,20 @@ class SqliteOutbox(OutboxReader):
         query = f"SELECT {number}, {self.columns} FROM {table} WHERE {number} > ? ORDER BY {number} LIMIT ?"
         with self._connected() as connection:
             rows = connection.execute(query, (_number(place), limit)).fetchall()
-        return [(row[1:], str(row[0])) for row in rows]
+        return [(row[1:], f"{row[0]}#{self.mark(row[1:])}") for row in rows]
 
     def committed(self, part: int, place: str) -> None:
-        """Delete what is delivered, if it is not to be kept."""
-        if self.outbox.keep:
+        """
+        Delete what is delivered, if it is not to be kept. The newest row stays: it shows that the table is the same.
+
+        A place without a mark deletes nothing, because it cannot show that.
+        """
+        if self.outbox.keep or "#" not in place:
             return
         with self._connected() as connection:
+            self._check(connection, place)
             table, number = self.name(self.outbox.table), self.name(self.outbox.id)
-            connection.execute(f"DELETE FROM {table} WHERE {number} <= ?", (_number(place),))
+            connection.execute(f"DELETE FROM {table} WHERE {number} < ?", (_number(place),))
 
     def close(self) -> None:
         """See `OutboxReader`."""
@@ -69,41 +75,44 @@ class SqliteOutbox(OutboxReader):
             except sqlite3.DatabaseError as error:
                 raise RetriableError(f"the database: {self.quiet(error)}") from error
 
-    def _check(self, place: int) -> None:
+    def _check(self, connection: sqlite3.Connection, place: str | None) -> None:
         """
-        Check that rows are numbered as they must be, and none of these numbers was used twice.
+        Check that rows are numbered as they must be, and that the newest delivered row is there.
 
         Raises:
             RecoveryError: they are not; or the table was recreated, or restored from a backup.
         """
         schema, _, table = self.outbox.table.rpartition(".")
         within = f"{self.name(schema)}." if schema else ""
-        with self._connected() as connection:
-            found = connection.execute(
-                f"SELECT sql FROM {within}sqlite_master WHERE type = 'table' AND name = ?", (table,)
-            ).fetchone()
-            if found is None:
-                raise RecoveryError(f"there is no table {table!r}", remedy="create it, see docs/feeds.md")
-            if not re.search(r"\bAUTOINCREMENT\b", found[0], re.IGNORECASE):
-                raise RecoveryError(
-                    f"the outbox {table!r} may give the number of a deleted row to a new one, which a feed would skip",
-                    remedy=f"declare its key as {self.outbox.id} INTEGER PRIMARY KEY AUTOINCREMENT",
-                )
-            last = connection.execute(f"SELECT seq FROM {within}sqlite_sequence WHERE name = ?", (table,)).fetchone()
-        newest = last[0] if last else 0
-        if newest < place:
+        found = connection.execute(
+            f"SELECT sql FROM {within}sqlite_master WHERE type = 'table' AND name = ?", (table,)
+        ).fetchone()
+        if found is None:
+            raise RecoveryError(f"there is no table {table!r}", remedy="create it, see docs/feeds.md")
+        if not re.search(r"\bAUTOINCREMENT\b", found[0], re.IGNORECASE):
             raise RecoveryError(
-                f"the outbox {table!r} has numbered {newest} rows, and row {place} was delivered: it was recreated, or "
-                "restored from a backup",
-                remedy="restore a newer backup; or give the feed a new name=, and it begins at the first row there",
+                f"the outbox {table!r} may give the number of a deleted row to a new one, which a feed would skip",
+                remedy=f"declare its key as {self.outbox.id} INTEGER PRIMARY KEY AUTOINCREMENT",
             )
+        last = connection.execute(f"SELECT seq FROM {within}sqlite_sequence WHERE name = ?", (table,)).fetchone()
+        newest = last[0] if last else 0
+        if newest < _number(place):
+            raise RecoveryError(
+                f"the outbox {table!r} has numbered {newest} rows, and row {_number(place)} was delivered: it was "
+                "recreated, or restored from a backup",
+                remedy="restore a newer backup; or delete the rows that were delivered, and give the feed a new name=",
+            )
+        if place is not None:
+            number = self.name(self.outbox.id)
+            query = f"SELECT {self.columns} FROM {self.name(self.outbox.table)} WHERE {number} = ?"
+            self.check_row(place, connection.execute(query, (_number(place),)).fetchone())
 
 
 def _number(place: str | None) -> int:
     if place is None:
         return 0
     try:
-        return int(place)
+        return int(place.partition("#")[0])
     except ValueError as error:
         raise RecoveryError(
             f"{place[:80]!r} is no place of a table in SQLite: the feed had another source before",
