@@ -171,11 +171,16 @@ class StagedRun:
         return self._reached
 
     def _drop_losers(self, newest: Staged | None, batch: StagedBatch) -> None:
-        """Delete attempts of this process that were not announced, which is decided now that slot 0 was entered."""
+        """
+        Delete attempts of this process that another one was preferred to; that is decided now that slot 0 was entered.
+
+        If the newest record is of another batch, another driver may have published the attempt and gone on. Files that
+        it left are beside those of its batch, and are deleted with them.
+        """
         staging = Staging(self._settings.session, stage_of(self._settings.checkpoint))
         while self._undecided:
             one = self._undecided.pop()
-            if newest is None or one.attempt != newest.attempt:
+            if newest is not None and _lost_to(newest, one):
                 tidy(staging.drop, one)
                 batch.drop_files(one)
 
@@ -188,6 +193,11 @@ class StagedRun:
         for place, offset in sorted(self._reached.items()):
             found[place.topic].append(offset)
         return {topic: tuple(offsets) for topic, offsets in found.items()}
+
+
+def _lost_to(newest: Staged, one: Staged) -> bool:
+    """Whether the newest record announces another attempt at the same batch."""
+    return (newest.query, newest.batch) == (one.query, one.batch) and newest.attempt != one.attempt
 
 
 def start_of(topic: str, offsets: tuple[int, ...], known: Mapping[TopicPartition, int]) -> str:

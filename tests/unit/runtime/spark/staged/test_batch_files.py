@@ -38,7 +38,8 @@ from cues_kafka.runtime.spark.staged.error_rows import Refusing
 from cues_kafka.runtime.spark.staged.file_rows import FilesInto, FileWriter, fitting
 from cues_kafka.runtime.spark.staged.manifest import Manifest
 from cues_kafka.runtime.spark.staged.part_slot import PartSlot, StagedTarget
-from cues_kafka.runtime.spark.staged.publish import StagedWork
+from cues_kafka.runtime.spark.staged.publish import StagedWork, newest_batch
+from cues_kafka.runtime.spark.staged.run import StagedRun
 from cues_kafka.runtime.specs import Identity
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.sinks.blobs.batches import BatchLog
@@ -350,6 +351,53 @@ def test_a_driver_that_slept_while_another_went_on_changes_nothing(lake: Lake, a
             zombie.write(Frame(), mine)
     lake.check(batches)
     assert not lake.orphans()
+
+
+class Unanswered(StagedBatch):
+    """A driver whose announcement is committed, and that never hears of it; others go on meanwhile."""
+
+    meanwhile: Callable[[], None] = staticmethod(lambda: None)
+
+    def _announce(self, mine: Staged) -> Staged:
+        super()._announce(mine)
+        self.meanwhile()
+        self._undecided(mine)
+        raise SlotsStopped("no answer")
+
+
+@pytest.mark.parametrize("batches", [0, 1, 2])
+def test_a_driver_that_returns_keeps_its_attempt_that_another_one_published(lake: Lake, batches: int) -> None:
+    """Its announcement has won, and the newest record may be of a later batch by now. Losers of its batch go."""
+    undecided: list[Staged] = []
+    returning: Any = lake.driver(kind=Unanswered)
+    returning._undecided = undecided.append
+
+    def others() -> None:
+        successor = lake.driver()
+        for number in range(batches):
+            successor.write(Frame(), lake.mine(number))
+
+    returning.meanwhile = others
+    with pytest.raises(SlotsStopped):
+        returning.write(Frame(), lake.mine(0))
+    [mine] = undecided
+    undecided.append(loser := replace(mine, attempt="loser"))
+    left = lake.root / "lake" / returning._work.into.directory(loser) / "part-0.parquet"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"lost")
+
+    settings = SimpleNamespace(session=Frame.sparkSession, checkpoint=str(lake.root / "checkpoint"))
+    run: Any = SimpleNamespace(_settings=settings, _undecided=undecided)
+    StagedRun._drop_losers(run, newest_batch(returning._work, lake.world.broker), returning)
+    assert undecided == []
+    assert left.exists() is (batches == 2)  # nothing says by then that it lost: see `BatchLog.clean`
+
+    next_ = max(batches - 1, 0)
+    driver = lake.driver()
+    for number in (next_, next_ + 1):
+        driver.write(Frame(), lake.mine(number))
+    lake.check(next_ + 2)
+    assert all(Path(one.url.removeprefix("file://")).exists() for one in files(lake.url))
 
 
 class Turns:
