@@ -81,8 +81,8 @@ def _moved_by(spec: Spec, move: Move, record: Record) -> bool:
 
 
 def moved(spec: Spec, move: Move, before: Record | None, inputs: Mapping[str, InputFacts]) -> Record:
-    """The record that moves a task: sequence and totals go on, snapshots and careful mode end."""
-    sequence = move.after + 1
+    """The record that moves a task: sequence and totals go on, snapshots and careful mode end; see `Move.above`."""
+    sequence = max(move.after, move.above) + 1
     if move.staged:
         # A part has a sequence of its own; that of slot 0 is the publication number, which never goes back.
         after = sequence if spec.partition else move.staged.number

@@ -25,6 +25,7 @@ class Move:
 
     Attributes:
         after: sequence of the record that the operator was shown; -1: there was none.
+        above: the target's owner (E1); the record gets a greater sequence, so that later starts are no former owners.
         positions: next offsets; empty for a slot of a staged processor.
         staged: a staged processor: what its record says; its slots have no positions.
         begins: slot 0 of a staged processor: where the group's offsets shall stand, which lag tools read.
@@ -40,6 +41,7 @@ class Move:
     stores: Kept = ()
     tails: Positions | None = None
     strategy: str = ""
+    above: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -211,11 +211,10 @@ class Maintenance:
         assert isinstance(self.declared, Processor)
         assert self.declared.target is not None
         target, record, it = self.target_of(spec), self.settled(spec), self.declared.target[1].holder
-        found = settling(spec, record, target.newest(), self.inputs(spec), to, it=it)
+        held = target.newest()
+        found = settling(spec, record, held, self.inputs(spec), to, it=it)
         if found is None and record is not None and target.torn:
-            found = Settling(
-                target.newest(), record.positions, True, ("the log of the store lacks entries, but no attempt",)
-            )
+            found = Settling(held, record.positions, True, ("the log of the store lacks entries, but no attempt",))
         if found is None:
             return None
         _refuse_stores(spec, record, found.positions)
@@ -225,8 +224,10 @@ class Maintenance:
                 raise RecoveryError(f"{spec.name}: its target has changed since. Run the command again")
 
         # The core must not ask the target: it does not fit, which is why the operator is here.
-        move = Move(after=_sequence(record), positions=found.positions, tails=found.tails)
-        moved = replace(spec, target=False, move=None if found.stays else move)
+        above = held.owner if held else -1
+        move = Move(after=_sequence(record), above=above, positions=found.positions, tails=found.tails)
+        stays = found.stays and above <= _sequence(record)
+        moved = replace(spec, target=False, move=None if stays else move)
         notes = () if found.stays else tuple(_notes(spec, record, found.positions))
         return PlannedMove(moved, (*found.notes, *notes), settle=settle)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
-from cues_kafka.brokers.memory import MemoryMessage
+from cues_kafka.brokers.memory import MemoryBroker, MemoryMessage
 
 
 def same(value: Any) -> Any:
@@ -15,3 +17,15 @@ def same(value: Any) -> Any:
 def at(topic: str, offset: int) -> MemoryMessage:
     """A message."""
     return MemoryMessage(topic, 0, offset, b"k", b"v", None, (0, 0), 0)
+
+
+def backup_of(broker: MemoryBroker, backing: str, group: str) -> Callable[[], None]:
+    """What puts a backing partition and its group's offsets back as they are now: Kafka loses what comes later."""
+    log, offsets = broker._logs[backing, 0], broker._groups[group].offsets
+    end, places, messages, committed = log.end, list(log.offsets), list(log.messages), deepcopy(offsets)
+
+    def restore() -> None:
+        log.end, log.offsets[:], log.messages[:] = end, places, messages
+        broker._groups[group].offsets = committed
+
+    return restore

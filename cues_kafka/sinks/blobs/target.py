@@ -202,8 +202,12 @@ class BlobTarget(TaskTarget):
         raise self._retriable("other processes put one entry after the other; is this task run twice?")
 
     def _left_by(self, entry: LogEntry, owner: int) -> Iterator[Sweep]:
-        """Directories in which a former owner may have left void tries. Own ones are known by name."""
-        if entry.owner >= owner:
+        """
+        Directories in which a former owner may have left void tries. Own ones are known by name.
+
+        A tool leaves none. Its step may be that of committed files, where Kafka's steps went back.
+        """
+        if entry.owner >= owner or entry.kind == SETTLED:
             return
         due = time.time() + SWEPT_AGAIN_S
         yield Sweep(self._directory(entry.step, entry.owner), "", due)

@@ -14,6 +14,8 @@ from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.operate.moving import Maintenance
 from cues_kafka.runtime.prepare import make_stores
 from cues_kafka.testing.tester import Crash, Tester
+from cues_kafka.verify.scan import verify
+from tests.unit.samples import backup_of
 
 
 def book(order: dict[str, Any], db: Any) -> dict[str, Any]:
@@ -284,3 +286,39 @@ def test_a_tailer_goes_back_with_a_database_that_was_restored(tmp_path: Path) ->
 
     found = [(one["booked"], one["price"]) for one in shop.tester.values("booked")]
     assert found == [*((n, n) for n in range(7)), *((n, n) for n in range(4, 7))]
+
+
+@pytest.mark.parametrize("starts", [2, 8])
+def test_task_goes_on_at_once_where_kafka_lost_records_of_later_starts(shop: Shop, starts: int) -> None:
+    """The move passes the owner that the database knows; else each start would be a former one, and a death."""
+    shop.send(3).tester.run()
+    shop.tester.stop()
+    restore = backup_of(shop.tester.broker, "g.book.backing", "g.book")
+    for _ in range(starts):
+        shop.send(3).tester.restart().run()
+        shop.tester.stop()
+    restore()
+
+    assert any("ahead of" in note for note in shop.reset("database"))
+    shop.send(2).tester.restart().run()
+    assert shop.rows() == list(range(3 * (starts + 1) + 2))
+    assert shop.tester.errors() == []
+    assert shop.reset("database") == []
+    assert not any("records are missing" in line for line in verify(shop.graph, shop.tester.broker).lines)
+
+
+def test_later_starts_that_took_no_step_are_passed_too(shop: Shop) -> None:
+    """Step and place fit, so there is nothing to deliver again; but the database knows a later owner."""
+    shop.send(3).tester.run()
+    shop.tester.stop()
+    assert shop.reset("database") == []
+    with sqlite3.connect(shop.path) as made:
+        made.execute("UPDATE cues_task SET owner = 50")
+
+    shop.send(1)
+    with pytest.raises(TaskStopped, match="owner 50"):
+        shop.tester.restart().run()
+    assert shop.reset("database") == ["the database has seen later starts than Kafka has; no step is lost"]
+    shop.tester.restart().run()
+    assert shop.rows() == [0, 1, 2, 3]
+    assert shop.booked() == [0, 1, 2, 3]

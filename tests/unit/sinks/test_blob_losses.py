@@ -24,6 +24,7 @@ from cues_kafka.sinks.blobs.store import BlobStore, LocalStore, ObjectGone, open
 from cues_kafka.sinks.blobs.target import BlobTarget
 from cues_kafka.sinks.turns import TaskName
 from cues_kafka.testing.tester import Tester
+from tests.unit.samples import backup_of
 
 run = CliRunner().invoke
 
@@ -206,6 +207,31 @@ def test_operator_gives_up_what_is_behind_a_gap(lake: Lake, lost: int, to: str) 
     lake.entry(lost).write_bytes(kept)
     assert lake.rows == 7
     assert len({one.url for one in files(lake.url)}) == 7
+
+
+@pytest.mark.parametrize("starts", [1, 6, 40])
+def test_reset_behind_lost_records_of_kafka_keeps_all_files(tmp_path: Path, starts: int) -> None:
+    """Kafka's steps begin again where the store has files already; no sweep takes these, and the task goes on."""
+    lake = Lake(tmp_path)
+    lake.send(3)
+    lake.tester.run()
+    lake.tester.stop()
+    restore = backup_of(lake.tester.broker, "lake.raw.backing", "lake.raw")
+    for _ in range(starts):
+        lake.send(2)
+        lake.tester.restart().run()
+        lake.tester.stop()
+    restore()
+
+    moves = Maintenance(lake.graph, lake.tester.broker, "raw", who="test")
+    moves.carry_out(moves.reset(to="database"))
+    for _ in range(4):
+        lake.send()
+        lake.tester.restart().run()
+        lake.tester.stop()
+    assert lake.rows == lake.sent
+    assert lake.tester.errors() == []
+    assert all(Path(one.url.removeprefix("file://")).exists() for one in files(lake.url))
 
 
 @pytest.fixture(params=["file", "memory"])
