@@ -114,8 +114,8 @@ class Chain:
             return  # nothing fences its writers, so an older record may follow a newer one (W5)
         yield from _staged_after(before, record)
         gap = record.sequence - before.sequence
-        # A record and its marker take two offsets, so compaction may have made a wider gap. A tool's record may pass the
-        # owner of a target (X2).
+        # A record and its marker take two offsets, so compaction may have made a wider gap. A tool's record may skip
+        # sequences (X2).
         skips = record.writer.runtime != "tool" and offset - self.next_offset + 1 < 2 * gap
         if gap < 1 or skips:
             yield f"it follows record {before.sequence}: records are missing or repeated"

@@ -50,12 +50,14 @@ class BatchFiles(NamedTuple):
         attempt: which attempt at the batch was announced.
         directory: in the store, of this attempt alone; all attempts at the batch are beside it.
         files: of the attempt.
+        log_at: the log had the entry of this publication when the batch was prepared; -1: that is not known.
     """
 
     number: int
     attempt: str
     directory: str
     files: tuple[FileEntry, ...]
+    log_at: int = -1
 
 
 def attempt_directory(table: str, processor: str, query: str, batch: int, attempt: str) -> str:
@@ -105,7 +107,7 @@ class BatchLog:
             kafka = again  # another driver went on meanwhile
         if why:
             raise RecoveryError(why)
-        if kafka and kafka.reset and kafka.number > self._top:
+        if kafka and kafka.reset and kafka.number > self.top:
             self._append(CLAIM, BatchFiles(kafka.number, "", "", ()))
 
     def _stands(self, kafka: StandsAt | None) -> tuple[int, LogEntry] | None:
@@ -123,7 +125,7 @@ class BatchLog:
         return number, replace(top, voids=(*top.voids, (found.gap.number, number)))
 
     def _mismatch(self, kafka: StandsAt | None) -> str:
-        top, number = self._top, kafka.number if kafka else -1
+        top, number = self.top, kafka.number if kafka else -1
         where = f"the log of commits of {self._processor} ends at publication {top}"
         if top > number:
             return (
@@ -142,7 +144,8 @@ class BatchLog:
         return ""
 
     @property
-    def _top(self) -> int:
+    def top(self) -> int:
+        """Publication of the newest entry that this driver knows; -1: it knows none."""
         return self._tail[1].step if self._tail else -1
 
     def commit(self, batch: BatchFiles) -> None:
@@ -151,7 +154,7 @@ class BatchLog:
 
         Raises:
             RecoveryError: the log has a later publication, so this driver is an older one; or another attempt has this
-                number.
+                number; or the log lacks what it had when the batch was prepared.
         """
         self._append(ATTEMPT, batch)
 
@@ -164,6 +167,7 @@ class BatchLog:
                 if self._former is None and tail[0]:
                     self._former = self._told(self._log.entry, tail[0] - 1)
                 return
+            self._refuse_loss(batch)
             number, base = (tail[0] + 1, tail[1].step) if tail else (0, 0)
             named = (batch.number, 0, batch.attempt, batch.directory, batch.files)
             voids = tail[1].voids if tail else ()
@@ -176,6 +180,15 @@ class BatchLog:
             f"the files of {self._processor}: other processes put one entry after the other; does another driver run?",
             code="TARGET",
         )
+
+    def _refuse_loss(self, batch: BatchFiles) -> None:
+        if self.top < batch.log_at:
+            where = f"ends at publication {self.top}" if self._tail else "is gone"
+            raise RecoveryError(
+                f"the log of commits of {self._processor} {where}, and had publication {batch.log_at} when publication "
+                f"{batch.number} was prepared: the store was restored or emptied. Restore the store; or `cues-kafka "
+                "reset MODULE:GRAPH PROCESSOR` begins again, after which rows repeat"
+            )
 
     def _refuse_other(self, found: LogEntry, number: int, attempt: str) -> None:
         if found.step > number:

@@ -245,7 +245,8 @@ class StagedBatch:
             pack: Packing = Pack(work.parts, check, int(time.time() * 1000))
             if work.into is not None:
                 pack = WriteFiles(work.parts, check, work.into, work.into.directory(mine))
-            manifest = staging.write(frame, mine.batch, mine.attempt, pack, work.target, small=self._expects_small)
+            small, log_at = self._expects_small, self._files.top if self._files else -1
+            manifest = staging.write(frame, mine.batch, mine.attempt, pack, work.target, small=small, log_at=log_at)
             check_parts(manifest, work.options.transaction_timeout_s)
             self._check_uploaded(mine, manifest)
             return manifest

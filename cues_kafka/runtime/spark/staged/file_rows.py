@@ -52,7 +52,7 @@ class FilesInto:
         """What the log gets of an attempt. The files are of the table that was declared when they were written."""
         table = manifest.data[0].table if manifest.data else ""
         files = tuple(FileEntry(one.path, one.table, one.rows, one.bytes) for one in manifest.data)
-        return BatchFiles(batch.number, batch.attempt, self.directory(batch, table), files)
+        return BatchFiles(batch.number, batch.attempt, self.directory(batch, table), files, manifest.log_at)
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,15 @@ class Staging:
         self._small_bytes = small_bytes
 
     def write(
-        self, messages: Any, batch: int, attempt: str, pack: Packing, topics: StagedTarget, *, small: bool = False
+        self,
+        messages: Any,
+        batch: int,
+        attempt: str,
+        pack: Packing,
+        topics: StagedTarget,
+        *,
+        small: bool = False,
+        log_at: int = -1,
     ) -> Manifest:
         """
         Job 1: compute the batch, with all its state, and keep its messages.
@@ -85,7 +93,8 @@ class Staging:
         larger, its rows are dropped, and Spark computes it once more, as it does when a task fails.
 
         `messages` has the columns of `columns.as_outputs`, or of `file_columns.file_columns`; `small`: the batch is
-        expected to be small, or its rows go to files, so that only references and error messages are kept here.
+        expected to be small, or its rows go to files, so that only references and error messages are kept here;
+        `log_at`: see `Manifest`.
 
         Raises:
             ConfigError: files are missing, because driver and executors do not share the directory.
@@ -96,7 +105,8 @@ class Staging:
             if gathered is None
             else self._by_driver(gathered, batch, attempt)
         )
-        manifest = listed(batch, attempt, found, topics.names, topics.errors.topic if topics.errors else "")
+        errors = topics.errors.topic if topics.errors else ""
+        manifest = listed(batch, attempt, found, topics.names, errors, log_at=log_at)
         if gathered is not None and manifest.rows <= SMALL_ROWS:
             self._keep(_with_messages(gathered))
         write_bytes(self.session, self._at(batch, attempt, MANIFEST), manifest.text.encode())

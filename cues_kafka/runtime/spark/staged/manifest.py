@@ -60,6 +60,8 @@ class Manifest:
         outputs: topics by the numbers in the messages; a program that was changed since may have others.
         errors: topic of error messages; empty if there is none.
         data: files of rows in a store of files. The text of a manifest without any has no such field.
+        log_at: publication of the newest entry that the driver had seen in the log of commits (E5); -1: it had seen
+            none, and the text has no such field.
     """
 
     batch: int
@@ -69,6 +71,7 @@ class Manifest:
     outputs: tuple[str, ...]
     errors: str
     data: tuple[StagedFile, ...] = ()
+    log_at: int = -1
 
     @property
     def text(self) -> str:
@@ -76,6 +79,8 @@ class Manifest:
         plain = {"version": _VERSION} | {field.name: getattr(self, field.name) for field in fields(self)}
         if not self.data:
             del plain["data"]
+        if self.log_at < 0:
+            del plain["log_at"]
         return json.dumps(plain, separators=(",", ":"))
 
     @property
@@ -108,7 +113,9 @@ class Manifest:
         return tuple(chunk for chunk in self.chunks if chunk.part == number)
 
 
-def listed(batch: int, attempt: str, rows: list[Any], outputs: tuple[str, ...], errors: str) -> Manifest:
+def listed(
+    batch: int, attempt: str, rows: list[Any], outputs: tuple[str, ...], errors: str, *, log_at: int = -1
+) -> Manifest:
     """Make the manifest of an attempt from the rows of its files' index: `chunks.INDEX`, file_name and file_size."""
     data = sorted(StagedFile(*json.loads(row["data"])) for row in rows if row["data"])
     rows = [row for row in rows if not row["data"]]
@@ -118,7 +125,7 @@ def listed(batch: int, attempt: str, rows: list[Any], outputs: tuple[str, ...], 
         Chunk(row["part"], row["row"], row["rows"], row["errors"], row["checksum"].hex(), numbers[row["file_name"]])
         for row in rows
     )
-    return Manifest(batch, attempt, tuple(files), tuple(chunks), outputs, errors, tuple(data))
+    return Manifest(batch, attempt, tuple(files), tuple(chunks), outputs, errors, tuple(data), log_at)
 
 
 def checksum(data: bytes) -> bytes:
@@ -137,7 +144,8 @@ def parsed(text: str) -> Manifest:
     files = tuple((name, length) for name, length in plain["files"])
     chunks = tuple(Chunk(*one) for one in plain["chunks"])
     data = tuple(StagedFile(*one) for one in plain.get("data", ()))
-    return Manifest(plain["batch"], plain["attempt"], files, chunks, tuple(plain["outputs"]), plain["errors"], data)
+    topics, log_at = (tuple(plain["outputs"]), plain["errors"]), plain.get("log_at", -1)
+    return Manifest(plain["batch"], plain["attempt"], files, chunks, *topics, data, log_at)
 
 
 RESTORE: Final = (

@@ -502,6 +502,29 @@ def test_files_that_an_announced_batch_needs_are_asked_for(lake: Lake) -> None:
     lake.check(1)
 
 
+@pytest.mark.parametrize(("kept", "where"), [(2, "ends at publication"), (0, "is gone")], ids=["newest", "all"])
+def test_entries_that_were_lost_before_an_announced_batch_are_told(lake: Lake, kept: int, where: str) -> None:
+    """The driver died before the entry, so Kafka does not say that the log was there: the announced manifest does."""
+    driver = lake.driver()
+    for number in range(3):
+        driver.write(Frame(), lake.mine(number))
+    with pytest.raises(Died, match="Commit Announce"):
+        lake.driver(Life(("after", 2))).write(Frame(), lake.mine(3))
+    entries = sorted((lake.root / "lake" / "_cues" / "g.frames" / "0").glob("0*.json"))
+    lost = {path: path.read_bytes() for path in entries[kept:]}
+    assert lost
+    for path in lost:
+        path.unlink()
+    with pytest.raises(RecoveryError, match=rf"log of commits of g.frames {where}.*restored or emptied"):
+        lake.driver().write(Frame(), lake.mine(3))
+    for path, data in lost.items():
+        path.write_bytes(data)
+    successor = lake.driver()
+    for number in (3, 4):
+        successor.write(Frame(), lake.mine(number))
+    lake.check(5)
+
+
 def test_a_processor_that_lost_its_into_names_the_batch_that_needs_it(lake: Lake) -> None:
     """Its rows would be counted as published, and no reader would see them."""
     with pytest.raises(Died):
@@ -583,4 +606,4 @@ def test_the_text_of_a_manifest_without_files_is_as_it_was() -> None:
     assert plain.text == (
         '{"version":1,"batch":7,"attempt":"a1","files":[],"chunks":[],"outputs":["lines"],"errors":"errors"}'
     )
-    assert [one.name for one in fields(Manifest)][-1] == "data"
+    assert [one.name for one in fields(Manifest)][-2:] == ["data", "log_at"]
