@@ -140,7 +140,11 @@ class Parquet:
     def __init__(self, declared: FileTable) -> None:
         self._table = declared.table
         self._arrow = library()
+        from cues_kafka.sinks.blobs import fit  # noqa: PLC0415  it needs pyarrow
+
         self._schema = schema_of(declared)
+        self._loses = fit.loses
+        self._exact = [fit.exact(field.type) for field in self._schema]
 
     def made(self, values: Sequence[Any]) -> tuple[Any, int]:
         """See `FileFormat`."""
@@ -148,9 +152,17 @@ class Parquet:
         rows = [_fields(self._table, names, value) for value in values]
         try:
             batch = self._arrow.RecordBatch.from_pylist(rows, schema=self._schema)
+            self._check(rows, batch)
         except (self._arrow.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise OutputError(f"table {self._table!r}: a value does not fit the schema: {error}") from error
         return batch, batch.nbytes
+
+    def _check(self, rows: Sequence[Mapping[str, Any]], batch: Any) -> None:
+        """Refuse values that pyarrow has cut, such as 70.99 in a column of whole numbers."""
+        for field, exact, made in zip(self._schema, self._exact, batch.columns, strict=True):
+            values = [row[field.name] for row in rows]
+            if not exact.issuperset(map(type, values)) and self._loses(values, made):
+                raise ValueError(f"a part of field {field.name!r} would be lost as {field.type}")
 
     def file(self, made: Sequence[Any]) -> bytes:
         """See `FileFormat`."""

@@ -22,6 +22,7 @@ from cues_kafka.runtime.spark.staged.error_rows import Refusing
 from cues_kafka.runtime.spark.staged.manifest import Manifest, StagedFile
 from cues_kafka.sinks.blobs.batches import BatchFiles, attempt_directory
 from cues_kafka.sinks.blobs.entries import FileEntry
+from cues_kafka.sinks.blobs.fit import cast, lost, unfit
 from cues_kafka.sinks.blobs.store import BlobStore
 from cues_kafka.sinks.lookup import store_of
 
@@ -173,39 +174,27 @@ def fitting(batch: pa.RecordBatch, schema: pa.Schema) -> tuple[pa.RecordBatch, l
     """
     Rows with the types of a schema, and those that do not fit: (place, the row as JSON, why) of each.
 
-    A value fits if nothing of it is lost: 1.0 is a whole number, and 1.5 is none.
+    A value fits if nothing of it is lost: 1.0 is a whole number, and 1.5 is none (see `fit.lost`).
     """
     try:
-        return _cast(batch, schema), []
-    except pa.ArrowInvalid:  # find the rows
-        why: dict[int, str] = {}
-        for field in schema:
-            column = batch.column(field.name)
-            for at in _unfit(column, field.type):
-                why.setdefault(at, f"field {field.name!r} is no {field.type}")  # its value may be redacted
-        kept = pa.array([at for at in range(len(batch)) if at not in why], pa.int64())
-        refused = [(at, _as_json(batch.slice(at, 1)), text) for at, text in sorted(why.items())]
-        return _cast(batch.take(kept), schema), refused
+        made = _cast(batch, schema)
+        whole = not any(lost(batch.column(field.name), made.column(at)) for at, field in enumerate(schema))
+    except pa.ArrowInvalid:
+        whole = False
+    if whole:
+        return made, []
+    why: dict[int, str] = {}
+    for field in schema:
+        for at in unfit(batch.column(field.name), field.type):
+            why.setdefault(at, f"field {field.name!r} is no {field.type}")  # its value may be redacted
+    kept = pa.array([at for at in range(len(batch)) if at not in why], pa.int64())
+    refused = [(at, _as_json(batch.slice(at, 1)), text) for at, text in sorted(why.items())]
+    return _cast(batch.take(kept), schema), refused
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    columns = [batch.column(field.name).cast(field.type) for field in schema]
+    columns = [cast(batch.column(field.name), field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _unfit(column: pa.Array, kind: pa.DataType) -> Iterator[int]:
-    """The places of values that do not fit, found by halves: mostly few rows are wrong."""
-    spans = [(0, len(column))]
-    while spans:
-        start, count = spans.pop()
-        try:
-            column.slice(start, count).cast(kind)
-        except pa.ArrowInvalid:
-            if count == 1:
-                yield start
-            else:
-                half = count // 2
-                spans += [(start, half), (start + half, count - half)]
 
 
 def _as_json(row: pa.RecordBatch) -> bytes:

@@ -7,11 +7,14 @@ again, with other rows, as Spark would.
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
@@ -42,11 +45,13 @@ from cues_kafka.runtime.spark.staged.publish import StagedWork, newest_batch
 from cues_kafka.runtime.spark.staged.run import StagedRun
 from cues_kafka.runtime.specs import Identity
 from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.sinks.blobs import fit
 from cues_kafka.sinks.blobs.batches import BatchLog
 from cues_kafka.sinks.blobs.marker import make_store, name_tables
 from cues_kafka.sinks.blobs.store import LocalStore
 from tests.unit.runtime.spark.staged.world import SIZES, World, same
 
+MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema([("attempt", pa.string()), ("n", pa.int64())])
 ROWS = 5
 """Of a batch; one more does not fit."""
@@ -575,6 +580,21 @@ def test_a_spark_task_that_runs_twice_writes_two_files(tmp_path: Path) -> None:
         ([1, 2**31, -(2**31)], pa.int32(), {1}),
         (["2026-01-02", "tomorrow"], pa.date32(), {1}),
         ([1, 2], pa.string(), set()),
+        ([MIDNIGHT.replace(tzinfo=None), None, MIDNIGHT.replace(tzinfo=None, hour=13)], pa.date32(), {2}),
+        ([MIDNIGHT, MIDNIGHT.replace(hour=13)], pa.date32(), {1}),
+        ([MIDNIGHT], pa.time32("s"), {0}),
+        ([0.1, 1e300, math.inf, math.nan, None], pa.float32(), {1}),
+        (["0.1", "1e400", "-Inf"], pa.float64(), {1}),
+        ([70.99, 0.305, math.nan, None], pa.decimal128(10, 2), {1, 2}),
+        ([Decimal("0.1000000000000000000"), Decimal("0.1234567890123456789")], pa.float64(), {1}),
+        ([Decimal(10**37), Decimal(10**37 + 1), None], pa.int64(), {0, 1}),
+        ([Decimal(5), Decimal("5.5")], pa.int64(), {1}),
+        ([1.0, 0.5, 0.0], pa.bool_(), {1}),
+        ([1, 3, 0], pa.bool_(), {1}),
+        ([{"a": 1, "b": None}, {"a": 1, "b": 2}], pa.struct([("a", pa.int64())]), {1}),
+        ([1.5, None], pa.string(), set()),
+        (["a"], pa.large_string(), set()),
+        ([date(2026, 1, 1)], pa.timestamp("us"), set()),
     ],
 )
 def test_a_value_fits_if_nothing_of_it_is_lost(values: list[Any], kind: pa.DataType, bad: set[int]) -> None:
@@ -584,6 +604,13 @@ def test_a_value_fits_if_nothing_of_it_is_lost(values: list[Any], kind: pa.DataT
     assert {at for at, _, _ in refused} == bad
     assert len(good) == len(values) - len(bad)
     assert all(f"no {kind}" in why and b'"left"' in data for _, data, why in refused)
+
+
+def test_decimal_becomes_the_binary_number_that_is_written_alike() -> None:
+    """Pyarrow alone makes the number beside it."""
+    given = pa.array([Decimal("0.1000000000000000000"), None])
+    assert fit.cast(given, pa.float64()).to_pylist() == [0.1, None]
+    assert fit.cast(pa.array([0.1]), pa.decimal128(38, 19)).to_pylist() == [Decimal("0.1")]
 
 
 def test_a_row_that_does_not_fit_shows_no_field_that_is_redacted() -> None:
