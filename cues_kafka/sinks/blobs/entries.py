@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from cues_kafka.errors import CodecError, RecoveryError, RetriableError
 from cues_kafka.ports import HeldAttempt
-from cues_kafka.sinks.blobs.store import LOGS, BlobStore, ObjectGone
+from cues_kafka.sinks.blobs.store import LOGS, BlobStore, ObjectGone, gone
 
 VERSION: Final = 1
 """The version of entries and segments. Others are refused."""
@@ -271,10 +271,15 @@ class CommitLog:
         """
         data, former = encode_entry(entry), number - 1
         try:
+            if not number and self.segment(0) is not None:
+                raise gone(self.place(0))
             put = self.store.create(self.place(number), data, after=self.place(former) if number else "")
         except ObjectGone:
-            if self.segment(former // FOLDED) is None:
+            if number and self.segment(former // FOLDED) is None:
                 raise
+            folded = self.segment(number // FOLDED)
+            if folded is not None:  # the number was taken long ago, and its entry is deleted
+                return folded[number % FOLDED].id == entry.id
             put = self.store.create(self.place(number), data)
         if put:
             return True

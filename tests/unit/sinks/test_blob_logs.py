@@ -181,6 +181,24 @@ def test_folded_log_reads_as_before(store: BlobStore, url: str, monkeypatch: pyt
         assert found[0] == 9
 
 
+@pytest.mark.parametrize("number", [0, 2, 4])
+def test_frozen_writer_is_refused_where_the_log_is_folded(
+    store: BlobStore, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """The number was taken, although the single entry is deleted; and who has put that entry is told so."""
+    monkeypatch.setattr(entries, "FOLDED", 4)
+    monkeypatch.setattr(entries, "KEPT_S", -1.0)
+    log = filled(store, 10)
+    first = log.entry(number)
+    assert first is not None
+    log.tend(9)
+    assert not store.exists(log.place(number))
+    assert not log.append(number, entry(number + 1, files=(file("late"),)))
+    assert not store.exists(log.place(number))
+    assert log.append(number, first)
+    assert log.append(10, entry(11))
+
+
 def test_newest_entry_is_found_where_all_are_folded(store: BlobStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A late put of a process that slept for over an hour may stand in a gap; it is below the newest one."""
     monkeypatch.setattr(entries, "FOLDED", 4)
