@@ -18,8 +18,8 @@ Examples:
 Only files of committed batches are listed. Credentials come from the
 environment. Exits with 2 if there is no store at the address or no such
 table in it, and with 1 if the store does not answer or its log lacks an
-entry. With --check it lists the committed files that are missing, and exits
-with 1 if there are any.
+entry. With --check it lists the committed files that are missing or have
+another size than they were written with, and exits with 1 if there are any.
 """
 
 
@@ -32,7 +32,8 @@ def files(
     options: Annotated[str, typer.Option("--options", metavar="JSON", help="Options for fsspec, as JSON.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON text for each file.")] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="List only files that are missing in the store, and exit with 1 then.")
+        bool,
+        typer.Option("--check", help="List only files that are missing or cut in the store, and exit with 1 then."),
     ] = False,
 ) -> None:
     """List the files that processors have committed in a store."""
@@ -52,6 +53,9 @@ def files(
         found += 1
         typer.echo(json.dumps(dataclasses.asdict(one)) if as_json else one.url)
     if check:
-        typer.echo(f"{count(found, 'committed file')} missing." if found else "No committed file is missing.", err=True)
+        typer.echo(
+            f"{count(found, 'committed file')} missing or cut." if found else "No committed file is missing or cut.",
+            err=True,
+        )
         if found:
             raise typer.Exit(1)

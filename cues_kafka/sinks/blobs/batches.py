@@ -204,9 +204,9 @@ class BatchLog:
             )
 
     def missing(self, batch: BatchFiles) -> list[str]:
-        """The files of a batch that are not in the store, by their paths."""
-        there = set(self._told(self._store.below, batch.directory)) if batch.files else set()
-        return sorted({one.path for one in batch.files} - there)
+        """The files of a batch that are not in the store, or have another size there, by their paths."""
+        there = self._told(self._store.sizes, batch.directory) if batch.files else {}
+        return sorted(one.path for one in batch.files if there.get(one.path) != one.bytes)
 
     # Cleaning up
 

@@ -66,9 +66,9 @@ def read_files(store: BlobStore, table: str | None = None) -> Iterator[DataFile]
 
 
 def missing_files(store: BlobStore, table: str | None = None) -> Iterator[DataFile]:
-    """The committed files that are not in the store any more. Raises what `files` raises."""
+    """The committed files that are not in the store any more, or not with their size. Raises what `files` raises."""
     root = store.url("")
-    return (one for one in read_files(store, table) if not store.exists(one.url.removeprefix(root)))
+    return (one for one in read_files(store, table) if store.size(one.url.removeprefix(root)) != one.bytes)
 
 
 def files(url: str, table: str | None = None, *, options: Mapping[str, Any] | None = None) -> Iterator[DataFile]:

@@ -74,6 +74,10 @@ class BlobStore(Protocol):
         """Whether there is an object."""
         ...
 
+    def size(self, path: str) -> int | None:
+        """The size of an object, in bytes; None: there is none."""
+        ...
+
     def stamp(self, path: str) -> object:
         """What tells an object from its successor without a request; None: this store has nothing of the kind."""
         ...
@@ -83,7 +87,11 @@ class BlobStore(Protocol):
         ...
 
     def below(self, directory: str) -> list[str]:
-        """The paths of all objects below a directory."""
+        """The paths of all objects below a directory, sorted."""
+        ...
+
+    def sizes(self, directory: str) -> dict[str, int]:
+        """The paths of all objects below a directory, with their sizes in bytes."""
         ...
 
     def delete(self, path: str) -> None:
@@ -191,6 +199,14 @@ class LocalStore:
         with _told("look for", path):
             return (self._root / path).exists()
 
+    def size(self, path: str) -> int | None:
+        """See `BlobStore`."""
+        with _told("look for", path):
+            try:
+                return (self._root / path).stat().st_size
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
     def stamp(self, path: str) -> object:
         """See `BlobStore`."""
         with _told("look for", path):
@@ -213,6 +229,11 @@ class LocalStore:
         with _told("list", directory):
             found = (Path(place, name) for place, _, names in os.walk(self._root / directory) for name in names)
             return sorted(str(one.relative_to(self._root)) for one in found)
+
+    def sizes(self, directory: str) -> dict[str, int]:
+        """See `BlobStore`."""
+        found = {path: self.size(path) for path in self.below(directory)}
+        return {path: size for path, size in found.items() if size is not None}
 
     def delete(self, path: str) -> None:
         """See `BlobStore`. Directories that become empty go, too."""
@@ -309,11 +330,14 @@ class FsspecStore:
 
     def exists(self, path: str) -> bool:
         """See `BlobStore`."""
+        return self.size(path) is not None
+
+    def size(self, path: str) -> int | None:
+        """See `BlobStore`."""
         try:
-            self._told("look for", path, self._files.info, self.url(path))
+            return int(self._told("look for", path, self._files.info, self.url(path))["size"] or 0)
         except FileNotFoundError:
-            return False
-        return True
+            return None
 
     def stamp(self, path: str) -> object:
         """See `BlobStore`."""
@@ -330,12 +354,16 @@ class FsspecStore:
 
     def below(self, directory: str) -> list[str]:
         """See `BlobStore`."""
+        return sorted(self.sizes(directory))
+
+    def sizes(self, directory: str) -> dict[str, int]:
+        """See `BlobStore`."""
         root = self._url.partition("://")[2].strip("/")
         try:
-            found = self._told("list", directory, self._files.find, self.url(directory))
+            found = self._told("list", directory, self._files.find, self.url(directory), detail=True)
         except FileNotFoundError:
-            return []
-        return sorted(str(one).lstrip("/").removeprefix(root).lstrip("/") for one in found)
+            return {}
+        return {str(one).lstrip("/").removeprefix(root).lstrip("/"): int(told["size"]) for one, told in found.items()}
 
     def delete(self, path: str) -> None:
         """See `BlobStore`."""

@@ -405,7 +405,32 @@ def test_check_names_committed_files_that_are_missing(lake: Lake) -> None:
     Path(lost.removeprefix("file://")).unlink()
     ended = run(app, ["files", lake.url, "raw", "--check"])
     assert (ended.exit_code, ended.stdout.split()) == (1, [lost])
-    assert "1 committed file missing" in ended.stderr
+    assert "1 committed file missing or cut" in ended.stderr
+
+
+def test_check_names_committed_files_that_are_cut(lake: Lake) -> None:
+    """As a full disk or a broken copy leaves them."""
+    cut = next(files(lake.url)).url
+    Path(cut.removeprefix("file://")).write_bytes(b"")
+    ended = run(app, ["files", lake.url, "--check"])
+    assert (ended.exit_code, ended.stdout.split()) == (1, [cut])
+
+
+def test_store_tells_the_sizes_of_its_objects(store: BlobStore) -> None:
+    """In directories and in buckets."""
+    store.put("a/b", b"12345")
+    store.put("a/c/d", b"")
+    assert [store.size(path) for path in ("a/b", "a/c/d", "a/e")] == [5, 0, None]
+    assert store.sizes("a") == {"a/b": 5, "a/c/d": 0}
+    assert store.sizes("x") == {}
+
+
+def test_batch_lacks_files_that_are_cut(store: BlobStore) -> None:
+    """So a driver announces and commits none of them."""
+    store.put("t/q/0/a/one", b"12345")
+    store.put("t/q/0/a/two", b"123")
+    named = tuple(FileEntry(f"t/q/0/a/{name}", "t", 1, 5) for name in ("one", "two"))
+    assert BatchLog(store, "g.p").missing(BatchFiles(0, "a", "t/q/0/a", named)) == ["t/q/0/a/two"]
 
 
 def test_settled_attempt_of_an_empty_log_stays_at_its_place(store: BlobStore) -> None:

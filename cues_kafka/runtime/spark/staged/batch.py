@@ -175,7 +175,7 @@ class StagedBatch:
         into, files = self._work.into, self._files
         if into is not None and files is not None and (missing := files.missing(into.batch(mine, manifest))):
             raise ConfigError(
-                f"the driver does not find {missing[0]} in the store of table {into.table.table!r}, where a Spark task "
+                f"the driver does not find {missing[0]} in the store of table {into.table.table!r} as a Spark task "
                 "wrote it: the driver and the executors do not share that directory. Give a store that all of them see"
             )
 
@@ -192,9 +192,9 @@ class StagedBatch:
         batch = into.batch(announced, manifest)
         if not staged_here and (missing := files.missing(batch)):
             raise RecoveryError(
-                f"{missing[0]} is not in the store: batch {announced.batch} was announced with it, and is not "
-                "published yet. Declare the store as it was, or restore the file; or `cues-kafka reset MODULE:GRAPH "
-                "PROCESSOR` begins again, after which rows repeat"
+                f"{missing[0]} is not in the store as it was written: batch {announced.batch} was announced with it, "
+                "and is not published yet. Declare the store as it was, or restore the file; or `cues-kafka reset "
+                "MODULE:GRAPH PROCESSOR` begins again, after which rows repeat"
             )
         files.commit(batch)
 

@@ -498,7 +498,9 @@ def test_files_that_an_announced_batch_needs_are_asked_for(lake: Lake) -> None:
     [file] = (lake.root / "lake" / "t").rglob("*.parquet")
     kept = file.read_bytes()
     file.unlink()
-    with pytest.raises(RecoveryError, match=rf"{file.name} is not in the store: batch 0 was announced with it"):
+    with pytest.raises(
+        RecoveryError, match=rf"{file.name} is not in the store as it was written: batch 0 was announced with it"
+    ):
         lake.driver().write(Frame(), lake.mine(0))
     assert lake.batches() == []
     file.parent.mkdir(parents=True, exist_ok=True)
