@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.annotations import check_annotations
+from cues_kafka.graph.blobs import Blobs
 from cues_kafka.graph.error_message import ErrorMessages
 from cues_kafka.graph.names import MAX_TOPIC_CHARS, check_topic, hint, quoted
 from cues_kafka.graph.ready import check_by
@@ -22,7 +23,7 @@ def check_wiring(graph: Graph) -> None:
 
     Raises:
         GraphError: outputs on an errors topic, a processor that reads its own errors, or the framework's own topics;
-            a processor of DataFrames that reads a topic with `meta=`.
+            a processor of DataFrames that reads a topic with `meta=`; a log of files with the name of their marker.
     """
     label = f"Graph {graph.name!r}"
     error_topics = graph.error_topics()
@@ -45,6 +46,7 @@ def check_wiring(graph: Graph) -> None:
                     f"{label}: processor {p.name!r} reads {topic!r}, which is the framework's own. Read another topic."
                 )
     _check_frames(graph, label)
+    _check_logs(graph, label)
     for processor in graph.processors.values():
         check_annotations(processor)
         check_by(processor, graph.topic(processor.lead))
@@ -65,6 +67,16 @@ def _check_frames(graph: Graph, label: str) -> None:
                 f"{label}: {frame.label} reads {quoted(marked)} with meta=, and rows of DataFrames pass no metadata "
                 f"on. Write topics={{{marked[0]!r}: Topic(meta=())}}: the column _cues has topic, partition and "
                 "offset. Or write a Processor."
+            )
+
+
+def _check_logs(graph: Graph, label: str) -> None:
+    """The log of a processor is a directory of its store, named `<graph>.<processor>`; beside it is `store.json`."""
+    for p in (*graph.processors.values(), *graph.dataframes.values()):
+        if f"{graph.name}.{p.name}" == "store.json" and any(isinstance(one.home, Blobs) for one in p.targets.values()):
+            raise GraphError(
+                f"{label}: processor {p.name!r} writes files, and its log of commits would have the name of the marker "
+                "of the store, _cues/store.json. Give the processor or the graph another name."
             )
 
 

@@ -704,6 +704,11 @@ WRONG = [
         ("table of files t", "Parquet files only", ".parquet("),
     ),
     Wrong(
+        "a log with the name of the marker",
+        lambda: Graph("store", Source("a"), Sink("json", inputs="a", into=Blobs(env="LAKE").json_lines("t"))),
+        ("'json'", "_cues/store.json", "another name"),
+    ),
+    Wrong(
         "DataFrames into a database",
         lambda: DataFrameProcessor(same, inputs="a", into=Sql(env="DB").table("t", columns=["n"])),  # type: ignore[arg-type]
         ("table t", "Parquet files only", "a Sink"),
