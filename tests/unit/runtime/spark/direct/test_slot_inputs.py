@@ -26,6 +26,8 @@ from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.runtime.task.interpreter import Hook
 from cues_kafka.testing.tester import VirtualClock, VirtualGate
 
+pytestmark = pytest.mark.timeout(20)  # a slot that reads too little turns without end
+
 INPUTS = ("left", "right")
 
 
@@ -376,7 +378,6 @@ def announced(world: World, **values: str) -> list[str]:
     return [next(named[binding]) for binding, count in snapshot.choice for _ in range(count)]
 
 
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize("side", INPUTS)
 @pytest.mark.parametrize("ends", [{"left": 1, "right": 0}, {"left": 0, "right": 1}, {"left": 2, "right": 2}])
 def test_what_is_left_of_an_announced_order_is_kept_by_a_slot_that_is_given_less(
@@ -409,7 +410,6 @@ def test_what_is_left_of_an_announced_order_is_kept_by_a_slot_that_is_given_less
     assert sorted(world.out()) == list("abcdwxyz")
 
 
-@pytest.mark.timeout(20)
 def test_an_input_that_has_nothing_below_its_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its leader may be away, and give not even an end of the log."""
     world = World(pick, alts=True)
