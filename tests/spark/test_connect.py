@@ -28,7 +28,7 @@ def test_graphs_and_frames_run_exactly_once_through_a_server(kafka: KafkaFixture
     assert said["status"] == "40"
     assert "no double" in said["stopped"]
     assert "double/" in said["stopped"]
-    assert said["refused"].startswith("staged writing (shuffles, aggregations, state) needs Spark's Java")
+    assert said["refused"].startswith("staged writing (shuffles, aggregations, state, files) needs Spark's Java")
     assert said["rows"] == "True None"
     [source, copied] = committed_all(kafka.bootstrap, [f"{name}.in", f"{name}.copy"]).values()
     assert {place[1:]: count for place, count in outcomes(copied).items()} == {
