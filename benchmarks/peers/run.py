@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from benchmarks import report
 from benchmarks.harness import Cluster
 from benchmarks.peers import halves, kills, rates
 from benchmarks.peers.runs import TOPICS
-from benchmarks.peers.sides import PEERS
+from benchmarks.peers.sides import PEERS, Peer
 from cues_kafka.brokers.local import LocalBroker
 
 
@@ -48,24 +49,26 @@ def main() -> None:
     for peer in sides.values():  # what has to be installed and compiled is, before the load average is taken
         for job in TOPICS:
             peer.command(job)
-    load = os.getloadavg()[0]
-    sections = []
-    with LocalBroker(benchmark=True) as broker:
-        cluster = Cluster(broker.bootstrap)
-        if amount.repetitions:
-            sections.append(rates.measure(amount.repetitions, amount.messages, sides, cluster))
-        if amount.kills:
-            sections.append(kills.measure(amount.kills, amount.messages, sides, cluster))
-        if amount.numbers:
-            sections.append(halves.measure(amount.numbers, sides, cluster))
     words = " ".join(sys.argv[1:])
     command = f"- Command: `make bench-peers{f' ARGS={words!r}' if words else ''}`"
-    for section in sections:
-        section.load = load
-        section.after = f"{section.after}\n{command}".strip()
-        print(f"\n{section.text()}", flush=True)
-    if not given.quick and not given.only:
-        report.save(sections)
+    load = os.getloadavg()[0]
+    with LocalBroker(benchmark=True) as broker:
+        for section in _sections(amount, sides, Cluster(broker.bootstrap)):
+            section.load = load
+            section.after = f"{section.after}\n{command}".strip()
+            print(f"\n{section.text()}", flush=True)
+            if not given.quick and not given.only:
+                report.save([section])
+
+
+def _sections(amount: Amount, sides: Mapping[str, Peer], cluster: Cluster) -> Iterator[report.Section]:
+    """What was measured, one after the other, so that an end in the middle loses only what comes later."""
+    if amount.numbers:
+        yield halves.measure(amount.numbers, sides, cluster)
+    if amount.repetitions:
+        yield rates.measure(amount.repetitions, amount.messages, sides, cluster)
+    if amount.kills:
+        yield kills.measure(amount.kills, amount.messages, sides, cluster)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ PEERS = {
     "cues": Peer(
         f"cues-kafka {version('cues-kafka')}",
         "cues",
-        "none: always on",
+        "the default",
         _ours,
         "defaults",
         jobs.of_ours,
