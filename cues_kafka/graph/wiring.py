@@ -72,10 +72,12 @@ def _check_frames(graph: Graph, label: str) -> None:
 
 def _check_logs(graph: Graph, label: str) -> None:
     """The log of a processor is a directory of its store, named `<graph>.<processor>`; beside it is `store.json`."""
-    for p in (*graph.processors.values(), *graph.dataframes.values()):
-        if f"{graph.name}.{p.name}" == "store.json" and any(isinstance(one.home, Blobs) for one in p.targets.values()):
+    targets = {name: one.targets for name, one in graph.processors.items()}
+    targets |= {name: one.targets for name, one in graph.dataframes.items()}
+    for name, effects in targets.items():
+        if f"{graph.name}.{name}" == "store.json" and any(isinstance(one.home, Blobs) for one in effects.values()):
             raise GraphError(
-                f"{label}: processor {p.name!r} writes files, and its log of commits would have the name of the marker "
+                f"{label}: processor {name!r} writes files, and its log of commits would have the name of the marker "
                 "of the store, _cues/store.json. Give the processor or the graph another name."
             )
 
