@@ -1081,7 +1081,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "E5: a claim stands for a reset",
         "cues_kafka/sinks/blobs/batches.py",
-        "        if kafka and kafka.reset and kafka.number > self._top:",
+        "        if kafka and kafka.reset and kafka.number > self.top:",
         "        if not self:",
         (BATCHES,),
     ),
