@@ -10,10 +10,10 @@ from benchmarks.peers.runs import prepared
 from benchmarks.peers.sides import FORK, Peer
 from benchmarks.report import Section
 
-HOW = f"""A function counts the message in a store, sends to a first topic, fails at each {EACH_FAILS}th message, and
+HOW = f"""A function counts the message in a store, sends to a first topic, fails at every {EACH_FAILS}th message, and
 sends the count to a second topic. Each library is told to go on with the next message: cues-kafka by an errors topic,
 Kafka Streams by `LogAndContinueProcessingExceptionHandler` and a dead letter queue, Quix Streams by
-`on_processing_error`; Faust does so by itself. *Half*: committed messages of the first topic whose message failed.
+`on_processing_error`; Faust has no setting for it. *Half*: committed messages of the first topic whose message failed.
 *Counted*: failed messages that the store counts all the same. *Told*: error messages. *Missing*: messages that did not
 fail, and are not in both topics."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -26,9 +27,12 @@ class Amount:
     numbers: int
 
 
-FULL = Amount(repetitions=3, messages=300_000, kills=3, numbers=1_000)
+FULL = Amount(repetitions=3, messages=500_000, kills=3, numbers=1_000)
 QUICK = Amount(repetitions=1, messages=50_000, kills=1, numbers=1_000)
 """It only shows that the programs work."""
+
+FOR_A_KILL = 5
+"""A kill needs fewer messages than a rate, by this factor."""
 
 
 def main() -> None:
@@ -37,7 +41,7 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=list(PEERS), help="run this side only; repeatable")
     for name, what in (
         ("repetitions", "runs of each job on each side"),
-        ("messages", "messages of a run; a tenth of them for Faust"),
+        ("messages", "messages of a run; a fifth of them in a run with a kill, and a tenth of all that for Faust"),
         ("kills", "runs with a kill"),
         ("numbers", "messages for the function that fails"),
     ):
@@ -52,6 +56,7 @@ def main() -> None:
     words = " ".join(sys.argv[1:])
     command = f"- Command: `make bench-peers{f' ARGS={words!r}' if words else ''}`"
     load = os.getloadavg()[0]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # by an exception, so that no child is left
     with LocalBroker(benchmark=True) as broker:
         for section in _sections(amount, sides, Cluster(broker.bootstrap)):
             section.load = load
@@ -68,7 +73,7 @@ def _sections(amount: Amount, sides: Mapping[str, Peer], cluster: Cluster) -> It
     if amount.repetitions:
         yield rates.measure(amount.repetitions, amount.messages, sides, cluster)
     if amount.kills:
-        yield kills.measure(amount.kills, amount.messages, sides, cluster)
+        yield kills.measure(amount.kills, amount.messages // FOR_A_KILL, sides, cluster)
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ PEERS = {
         "cues",
         "the default",
         _ours,
-        "defaults",
+        "defaults, so stores in memory and lz4",
         jobs.of_ours,
         lambda name, job: f"{name}.{OURS[job]}",
     ),
