@@ -33,7 +33,8 @@ class Setting:
 
 @pytest.fixture(params=["memory", "kafka"])
 def setting(request: pytest.FixtureRequest) -> Iterator[Setting]:
-    """Both brokers; no thread of ours stays."""
+    """Both brokers; no thread of ours stays. Those of other tests in this process are not looked at."""
+    before = set(threading.enumerate())
     if request.param == "memory":
         found = Setting(Memory(), lambda name: name)
     else:
@@ -41,7 +42,7 @@ def setting(request: pytest.FixtureRequest) -> Iterator[Setting]:
         found = Setting(Kafka(kafka.bootstrap), kafka.unique)
     yield found
     deadline = time.monotonic() + 10
-    while any(thread.name.startswith("cues-kafka-") for thread in threading.enumerate()):
+    while any(thread.name.startswith("cues-kafka-") for thread in set(threading.enumerate()) - before):
         assert time.monotonic() < deadline, threading.enumerate()
         time.sleep(0.01)
 

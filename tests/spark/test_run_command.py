@@ -32,7 +32,7 @@ START_S, WORK_S = 200, 120
 
 @pytest.fixture
 def target(kafka: KafkaFixture, tmp_path: Path) -> str:
-    """Two processors in a row, the first of which stops at 13 until a file says that it is fixed; and a join."""
+    """Two processors in a row, the first of which stops at 13 until a file says that it is fixed; and a store."""
     name = kafka.unique("spark")
     file = tmp_path / f"graph_{name.replace('-', '_')}.py"
     file.write_text(
@@ -40,7 +40,7 @@ def target(kafka: KafkaFixture, tmp_path: Path) -> str:
             f"""
             from pathlib import Path
 
-            from cues_kafka import Graph, Json, Processor, Source, Topic
+            from cues_kafka import Graph, Json, Processor, Source, Store, Topic
 
             def double(number: int) -> int:
                 if number == 13 and not Path({str(tmp_path / "fixed")!r}).exists():
@@ -50,13 +50,15 @@ def target(kafka: KafkaFixture, tmp_path: Path) -> str:
             def again(number: int) -> int:
                 return number
 
-            def pair(a: int, b: int) -> int:
-                return a + b
+            def total(number: int, sums: dict) -> int:
+                sums["all"] = sums.get("all", 0) + number
+                return sums["all"]
 
             graph = Graph("{name}", Source("{name}.in"),
                           Processor(double, inputs="{name}.in", outputs="{name}.out"),
                           Processor(again, inputs="{name}.out", outputs="{name}.again"),
-                          Processor(pair, inputs={{"a": "{name}.out", "b": "{name}.again"}}, outputs="{name}.sum"),
+                          Processor(total, inputs="{name}.again", outputs="{name}.sum",
+                                    state={{"sums": Store(Json(int))}}),
                           defaults=Topic(value=Json(int), partitions=2))
             """
         )
@@ -115,8 +117,8 @@ def test_a_graph_runs_on_spark_until_sigterm_and_leaves_no_process_behind(
 
     assert alive(below) == []
     first, *rest = log.read_text().splitlines()
-    assert first.startswith(f"{graph.name}: running double, again on Spark; not there: pair (a join takes")
-    assert first.endswith("run it natively: --only pair)")
+    assert first.startswith(f"{graph.name}: running double, again on Spark; not there: total (state= lives in a native")
+    assert first.endswith("run it natively: --only total, or write it as a DataFrameProcessor)")
     assert any("ready after" in line and "4 tasks here" in line for line in rest)
     assert {path.name for path in checkpoint.iterdir()} == {f"{graph.name}.double", f"{graph.name}.again"}
 
@@ -232,7 +234,7 @@ def test_ctrl_c_while_spark_starts_ends_everything(kafka: KafkaFixture, target: 
         (["--checkpoint", "cp"], "--checkpoint: with --engine spark only"),
         ([*SPARK, "--checkpoint", "cp", "--workers", "2"], "--workers: with native workers only"),
         ([*SPARK, "--checkpoint", "cp", "--instance", "blue"], "--instance: with native workers only"),
-        ([*SPARK, "--checkpoint", "cp", "--only", "pair"], "run it natively: --only pair"),
+        ([*SPARK, "--checkpoint", "cp", "--only", "total"], "run it natively: --only total"),
         ([*SPARK, "--checkpoint", "cp", "--only", "dubble"], "has no processor 'dubble'"),
         ([*SPARK, "--checkpoint", "cp", "--trigger", "continuous"], "calls no foreachBatch"),
     ],
