@@ -357,7 +357,7 @@ def test_server_restored_from_a_backup_is_refused(restarted: Shop, tmp_path: Pat
     shop.server.restore(tmp_path / "backup")
     tester.send("orders", 6)
 
-    with pytest.raises(TaskStopped, match=r"stands at step 3, its newest record at step 6.*`--to database`"):
+    with pytest.raises(TaskStopped, match=r"stands at step 3, its newest record at step 6.*book --to database`"):
         tester.run()
     assert shop.ids() == [0, 1, 2]
 
@@ -372,7 +372,7 @@ def test_database_recreated_empty_is_refused(shop: Shop) -> None:
         shop.query(f"DELETE FROM {table}")
     tester.send("orders", 3)
 
-    with pytest.raises(TaskStopped, match=r"has no row of it, although it has taken 3 steps.*`--to here`"):
+    with pytest.raises(TaskStopped, match=r"has no row of it, although it has taken 3 steps.*book --to here`"):
         tester.run()
     assert shop.ids() == []
 
