@@ -15,7 +15,7 @@ from benchmarks.report import Section
 from cues_kafka.ports import TopicPartition, Watermarks
 
 HOW = """The job *orders* of [Peers](#peers). When between a fifth and three fifths of the messages are committed, the
-process gets a SIGKILL, up to 0.3 s later, and the same command starts at once. No process has a static name in its
+process gets a SIGKILL, up to 0.1 s later, and the same command starts at once. No process has a static name in its
 group, and all sessions end after 10 s, so about 10 s of each pause are the wait for the dead member. When all messages
 are committed, a reader with `read_committed` reads both outputs. *Lost*: orders with neither a count nor an error
 message. *Doubled*: messages too many. *Wrong*: orders whose count is not that of plain Python. *Pause*: from the kill
@@ -24,7 +24,7 @@ until such a reader gets new messages again, from each partition that the dead p
 FIRST, LAST = 0.2, 0.6
 """Between these shares of the messages a process is killed."""
 
-LATER_S = 0.3
+LATER_S = 0.1
 """Without this, each kill would come right behind a commit, which is what the program can see."""
 
 SOME = 10 * PARTITIONS
@@ -72,6 +72,8 @@ def _kill(peer: Peer, messages: int, found: Kills, cluster: Cluster) -> None:
             process.kill()
             process.wait()
             killed = time.monotonic()
+        if run.done() >= len(run.records):
+            raise RuntimeError(f"{peer.title} had delivered all messages before the kill. Give more: --messages")
         pause = _go_on(run, killed, found)
         verdict = run.verdict()
         found.verdict += verdict
