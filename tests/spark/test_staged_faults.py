@@ -281,7 +281,7 @@ def stopped(driver: Driver, text: str) -> str:
 def refused(driver: Driver, text: str) -> str:
     """What a driver says when it stops for staged files; with the remedy."""
     said = stopped(driver, text)
-    assert "Restore the directory of staged files; or run `cues-kafka reset`" in said
+    assert "Restore the directory of staged files; or run `cues-kafka reset" in said
     return said
 
 

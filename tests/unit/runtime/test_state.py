@@ -407,7 +407,7 @@ def test_a_changelog_that_was_deleted_is_told_with_what_helps() -> None:
     tester.run()
     tester.broker.delete(["g.count.counts.changelog"])
     tester.clock.advance(2 * CHECK_TOPICS_S)
-    lost = "Remedy: run `cues-kafka rebuild` .* give the store another name"
+    lost = "Remedy: run `cues-kafka rebuild MODULE:GRAPH PROCESSOR`.* give the store another name"
     with pytest.raises(TaskStopped, match=rf"the changelog 'g.count.counts.changelog' does not exist. {lost}"):
         tester.run()
     with pytest.raises(TaskStopped, match=rf"has no entries, and the task's record says that step 1 .* {lost}"):
