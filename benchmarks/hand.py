@@ -87,7 +87,7 @@ class Loop:
                 "compression.type": "lz4",
                 "linger.ms": 5,
                 # With the default, 100 ms, a transaction that begins right after another one waits that long.
-                "retry.backoff.ms": 10,
+                "retry.backoff.ms": 2,
             }
         )
         self.target = target

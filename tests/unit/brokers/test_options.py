@@ -104,7 +104,7 @@ def test_a_client_id_of_the_user_goes_before_the_names_of_all_clients() -> None:
 def test_the_pause_between_retries_is_the_users() -> None:
     """It is a matter of speed, not of the guarantee."""
     for role in ("admin", "session", "sender", "reader", "member"):
-        assert Kafka(HERE).settings(role, client_id="x")["retry.backoff.ms"] == 10
+        assert Kafka(HERE).settings(role, client_id="x")["retry.backoff.ms"] == 2
         assert Kafka(HERE, config={"retry.backoff.ms": 100}).settings(role, client_id="x")["retry.backoff.ms"] == 100
 
 
