@@ -96,13 +96,14 @@ def save(sections: Sequence[Section]) -> None:
         for part in re.split(r"^(?=## )", PAGE.read_text("utf-8"), flags=re.MULTILINE)[1:]:
             kept[part.splitlines()[0][3:]] = part.strip() + "\n"
     kept |= {section.title: section.text() for section in sections}
-    order = [title for title in TITLES if title in kept]
+    order = sorted(kept, key=TITLES.index)
     PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text("\n".join([INTRO, machine(), *(kept[title] for title in order)]), "utf-8")
 
 
 TITLES = (
     "Throughput",
+    "Strategies",
     "State",
     "Databases",
     "Avro",
