@@ -21,6 +21,9 @@ BROKEN, WRONG, FAILED, REFUSED = 1, 2, 3, 4
 """Exit codes: the cluster or a function fails; a graph or setting is wrong; a task stopped under --fail-fast; a worker
 of a supervisor was refused, see `supervisor.GIVE_UP`."""
 
+DIFFERS = 3
+"""Exit code of `plan --exit-code` if the plan would change something."""
+
 Target = Annotated[
     str,
     typer.Argument(

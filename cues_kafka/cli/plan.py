@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile
-from cues_kafka.cli.options import BROKEN, WRONG, New, Target
+from cues_kafka.cli.options import BROKEN, DIFFERS, WRONG, New, Target
 from cues_kafka.errors import BrokerError, ConfigError
 from cues_kafka.graph.names import no_such_processor
 from cues_kafka.words import count
@@ -34,9 +34,12 @@ Examples:
   # create topics, and give the framework's own what they lack
   cues-kafka plan shop:graph --apply
   cues-kafka plan shop:graph --json | jq .refusals
+  # in a pipeline: is the cluster as the graph declares it?
+  cues-kafka plan shop:graph --exit-code
 
 Exits with {BROKEN} if the graph must not run on this cluster, and with {WRONG} if the
-graph or a setting is wrong.
+graph or a setting is wrong. With --exit-code, exits with {DIFFERS} if --apply would
+change something.
 """
 
 
@@ -54,6 +57,9 @@ def plan(
         typer.Option(metavar="ROLE=USER", help="With --acls: who has a role, such as worker=User:shop-1; repeatable."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help=f"Exit with {DIFFERS} if --apply would change something.")
+    ] = False,
     without: Annotated[
         list[str] | None,
         typer.Option(
@@ -68,7 +74,7 @@ def plan(
     """
     Show what a graph would change on the cluster.
 
-    Prints a line for each processor, then the topics to create, warnings, and the reasons why the graph must not run.
+    Prints what would change, a line for each processor, then warnings, and the reasons why the graph must not run.
     Nothing is created without --apply.
     """
 
@@ -78,11 +84,16 @@ def plan(
         else:
             typer.echo(planned.text(topics=topics, acls=acls, principals=principals))
 
+    if exit_code and (offline or apply):
+        other = "--apply, which makes the changes" if apply else "--offline: without a cluster nothing is compared"
+        raise ConfigError(f"--exit-code compares the graph with the cluster. Drop {other}.")
     principals = _principals(principal or ())
     where = (bootstrap, profile, file)
     planned = _plan(target, without or (), show, offline=offline, apply=apply, new=new or (), settings=where)
     if planned.refusals:
         raise typer.Exit(BROKEN)
+    if exit_code and planned.would_change:
+        raise typer.Exit(DIFFERS)
 
 
 def _principals(given: Collection[str]) -> dict[str, str]:

@@ -111,6 +111,11 @@ class Plan:
         """The tasks of all processors."""
         return tuple(task for one in self.processors for task in one.tasks)
 
+    @property
+    def would_change(self) -> bool:
+        """Whether applying it would change anything, on the cluster or in the systems that inspectors asked."""
+        return bool(self.create or self.grow or self.alter or self.changes)
+
     def with_findings(self, found: Iterable[Findings]) -> Plan:
         """This plan with what inspectors found besides."""
         found = tuple(found)
@@ -147,7 +152,7 @@ class Plan:
 
     def text(self, *, topics: bool = False, acls: bool = False, principals: Mapping[str, str] | None = None) -> str:
         """
-        Plain text, the same for the same plan: a line for each processor, what changes, then warnings and refusals.
+        Plain text, the same for the same plan: what would change, a line for each processor, warnings and refusals.
 
         Args:
             topics: with all names on the cluster, and the settings of topics that are created.
@@ -161,6 +166,7 @@ class Plan:
         return {
             "graph": self.graph,
             "brokers": self.brokers,
+            "would_change": self.would_change,
             "processors": [processor_data(one) for one in self.processors],
             "dataframes": [frame_data(one) for one in self.dataframes],
             "edges": [edge._asdict() for edge in self.edges],

@@ -18,25 +18,33 @@ if TYPE_CHECKING:
 def lines(planned: Plan, *, topics: bool, acls: bool, principals: Mapping[str, str]) -> Iterator[str]:
     """The lines of `Plan.text`."""
     yield _headline(planned)
-    yield ""
+    yield from _differences(planned, settings=topics)
+    yield from _section("Topics that must exist", planned.expected)
     everyone: list[ProcessorPlan | FramePlan | FeedPlan] = [*planned.feeds, *planned.processors, *planned.dataframes]
-    yield from _table(map(_row, everyone))
+    yield from _section("Processors", _table(map(_row, everyone)) if everyone else ())
     yield from _section("Edges", _table(planned.edges) if planned.edges else ())
     for one in everyone if topics else ():
         yield from _section(f"Names of {one.name}", _table(_names(one)))
     if acls:
         for role, commands in kafka_acls(planned.acls, principals).items():
             yield from _section(f"ACLs of the {role}", commands)
-    yield from _section("Topics that must exist", planned.expected)
-    yield from _section("Topics to create", [_new_topic(topic, settings=topics) for topic in planned.create])
-    yield from _section("Partitions to add", [f"{g.topic}: from {g.partitions} to {g.wanted}" for g in planned.grow])
-    altered = [f"{one.topic}: {one.name} from {one.was} to {one.wanted}" for one in planned.alter]
-    yield from _section("Settings to change", altered)
-    yield from _section("Changes elsewhere", planned.changes)
     yield from _section("Output bindings not checked", [_not_checked(p) for p in planned.processors if p.unchecked])
     yield from _section("Notes", planned.notes)
     yield from _section("Warnings", planned.warnings)
     yield from _section("Refused", planned.refusals)
+
+
+def _differences(planned: Plan, *, settings: bool) -> Iterator[str]:
+    """What applying the plan would change, a line each: `+` is made, `~` is changed."""
+    if planned.brokers is not None and not planned.would_change:
+        yield ""
+        yield "Nothing would change."
+        return
+    found = [f"+ topic {_new_topic(topic, settings=settings)}" for topic in planned.create]
+    found += [f"~ topic {one.topic}: partitions from {one.partitions} to {one.wanted}" for one in planned.grow]
+    found += [f"~ topic {one.topic}: {one.name} from {one.was} to {one.wanted}" for one in planned.alter]
+    found += [f"~ {change}" for change in planned.changes]
+    yield from _section("Would create, where missing" if planned.brokers is None else "Would change", found)
 
 
 def _headline(planned: Plan) -> str:

@@ -45,7 +45,7 @@ def test_a_plan_has_what_another_inspector_finds_beside_what_the_cluster_says(mo
     assert [topic.name for topic in planned.create] == ["in", "out", "g.copy.backing"]
     assert planned.warnings == ("Nothing protects 'in' from other schemas.",)
     assert planned.to_dict()["changes"] == ["out-value: register its schema"]
-    assert "Changes elsewhere:\n  out-value: register its schema" in planned.text()
+    assert "\n  ~ out-value: register its schema" in planned.text()
 
 
 def test_a_start_is_refused_by_another_inspector_before_anything_is_created(monkeypatch: pytest.MonkeyPatch) -> None:

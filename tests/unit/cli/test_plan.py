@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cues_kafka import ConfigError, Memory, start
+from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.cli.loading import load_graph
 from cues_kafka.cli.main import app
 
@@ -106,3 +107,35 @@ def test_offline_plan_mentions_addresses_that_workers_need(tmp_path: Path, monke
     result = CliRunner().invoke(app, ["plan", target, "--offline"])
     assert result.exit_code == 0, result.output
     assert "PAY_API is not set. Set it to the address where workers run" in result.output
+
+
+def on(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands find this cluster."""
+    monkeypatch.setattr("cues_kafka.brokers.open.open_broker", lambda _: broker)
+
+
+def test_the_exit_code_tells_whether_anything_would_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """3 until it is applied, then 0; a refusal is 1 whatever would change."""
+    broker = MemoryBroker()
+    on(broker, monkeypatch)
+    target = program(tmp_path, 'Graph("g", Source("a"), Processor(same, name="p", inputs="a", outputs="b"))')
+
+    def ends(*options: str) -> int:
+        return CliRunner().invoke(app, ["plan", target, "--bootstrap", "localhost:9092", *options]).exit_code
+
+    assert (ends("--exit-code"), ends()) == (3, 0)
+    assert ends("--apply") == 0
+    assert ends("--exit-code") == 0
+    broker.add_partitions("a", 2)
+    assert ends("--exit-code") == 3
+    broker.configure("g.p.backing", {"cleanup.policy": "delete"})
+    assert ends("--exit-code") == 1
+
+
+@pytest.mark.parametrize("other", ["--offline", "--apply"])
+def test_an_exit_code_of_what_is_not_compared_is_a_wrong_setting(tmp_path: Path, other: str) -> None:
+    """It would always be the same."""
+    result = CliRunner().invoke(app, ["plan", program(tmp_path, 'Graph("g", Source("a"))'), "--exit-code", other])
+
+    assert result.exit_code == 2
+    assert f"Drop {other}" in result.output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
@@ -402,7 +403,7 @@ def test_a_plan_is_printed_as_text() -> None:
     text = plan(PIPE, facts()).text(topics=True, acls=True)
     for part in (
         "transactional ids  shop.check.0 .. shop.check.3",
-        "Topics to create:",
+        "Would change:",
         "ACLs of the worker:",
         "replay",
     ):
@@ -517,24 +518,39 @@ def named_batch(orders: list[Any]) -> list[dict[Literal["all"], int] | Exception
     return [None for _ in orders]
 
 
-def test_a_plan_is_a_line_for_each_processor_and_what_changes() -> None:
+def test_a_plan_is_what_changes_and_a_line_for_each_processor() -> None:
     """Names and permissions are for those who ask."""
     assert str(plan(PIPE, facts(1, orders=1, checked=4, shop__errors=1))).splitlines() == [
         "Graph shop, planned on 1 broker: 1 processor, 1 task",
         "",
+        "Would change:",
+        "  + topic shop.check.backing: 1 partition, replication 1",
+        "  + topic shop.check.replay: 1 partition, replication 1",
+        "",
+        "Processors:",
         "  check  pipe  1 task  orders -> checked; errors: shop.errors",
         "",
         "Edges:",
         "  applications -> orders  at least once  a send repeated after a crash is a second message; give it an id",
         "  check                   exactly once   from Kafka to Kafka: one transaction with the place in the input",
         "",
-        "Topics to create:",
-        "  shop.check.backing: 1 partition, replication 1",
-        "  shop.check.replay: 1 partition, replication 1",
-        "",
         "Warnings:",
         "  The cluster has 1 broker, but the guarantee needs 3: a lost disk can lose data. Use it for development.",
     ]
+
+
+def test_a_plan_says_what_grows_and_when_nothing_would_change() -> None:
+    """Offline it does not know."""
+    known = facts(orders=6, checked=4, shop__errors=1, shop__check__backing=4, shop__check__replay=6)
+    planned = plan(PIPE, known)
+
+    assert planned.would_change
+    assert "\nWould change:\n  ~ topic shop.check.backing: partitions from 4 to 6\n\n" in planned.text()
+    settled = replace(planned, grow=())
+    assert not settled.would_change
+    assert settled.text().splitlines()[2] == "Nothing would change."
+    assert "\nWould create, where missing:\n  + topic checked: 4 partitions, replication 3\n" in plan(PIPE).text()
+    assert replace(settled, changes=("make a table",)).text().splitlines()[2:4] == ["Would change:", "  ~ make a table"]
 
 
 @pytest.mark.parametrize(
@@ -640,7 +656,7 @@ def test_a_plan_is_plain_data_with_stable_keys() -> None:
 
     assert sorted(data) == [
         "acls", "alter", "brokers", "changes", "create", "dataframes", "edges", "expected", "feeds", "graph", "grow",
-        "notes", "processors", "refusals", "warnings",
+        "notes", "processors", "refusals", "warnings", "would_change",
     ]  # fmt: skip
     [check] = data["processors"]
     assert check == {
