@@ -34,12 +34,14 @@ Examples:
   # create topics, and give the framework's own what they lack
   cues-kafka plan shop:graph --apply
   cues-kafka plan shop:graph --json | jq .refusals
+  # before new code is deployed: would its tasks go on?
+  cues-kafka plan shop:graph --records
   # in a pipeline: is the cluster as the graph declares it?
   cues-kafka plan shop:graph --exit-code
 
-Exits with {BROKEN} if the graph must not run on this cluster, and with {WRONG} if the
-graph or a setting is wrong. With --exit-code, exits with {DIFFERS} if --apply would
-change something.
+Exits with {BROKEN} if the graph must not run on this cluster, or a task would stop
+(--records), and with {WRONG} if the graph or a setting is wrong. With --exit-code, exits
+with {DIFFERS} if --apply would change something.
 """
 
 
@@ -66,6 +68,10 @@ def plan(
             "--except", metavar="NAME", help="Ignore what refuses this processor, as for `run --except`; repeatable."
         ),
     ] = None,
+    records: Annotated[
+        bool,
+        typer.Option("--records", help="Read the newest records too: which tasks would stop, and what to do first."),
+    ] = False,
     new: New = None,
     bootstrap: Bootstrap = None,
     profile: Profile = None,
@@ -80,17 +86,20 @@ def plan(
 
     def show(planned: Plan, *, acls: bool = acls) -> None:
         if as_json:
-            typer.echo(json.dumps(planned.to_dict(), indent=2))
+            text = json.dumps(planned.to_dict(), indent=2)
         else:
-            typer.echo(planned.text(topics=topics, acls=acls, principals=principals))
+            text = planned.text(topics=topics, acls=acls, principals=principals)
+        typer.echo(text.replace("MODULE:GRAPH", target))  # so that commands can be pasted
 
     if exit_code and (offline or apply):
         other = "--apply, which makes the changes" if apply else "--offline: without a cluster nothing is compared"
         raise ConfigError(f"--exit-code compares the graph with the cluster. Drop {other}.")
     principals = _principals(principal or ())
     where = (bootstrap, profile, file)
-    planned = _plan(target, without or (), show, offline=offline, apply=apply, new=new or (), settings=where)
-    if planned.refusals:
+    planned = _plan(
+        *(target, without or (), show), offline=offline, apply=apply, records=records, new=new or (), settings=where
+    )
+    if planned.refusals or planned.stops:
         raise typer.Exit(BROKEN)
     if exit_code and planned.would_change:
         raise typer.Exit(DIFFERS)
@@ -115,6 +124,7 @@ def _plan(
     *,
     offline: bool,
     apply: bool,
+    records: bool,
     new: Collection[str],
     settings: tuple[str | None, str | None, Path | None],
 ) -> Plan:
@@ -125,6 +135,8 @@ def _plan(
 
     if offline and apply:
         raise ConfigError("--apply needs the cluster. Drop --offline.")
+    if offline and records:
+        raise ConfigError("--records reads the cluster. Drop --offline.")
     graph = load_graph(target)
     if offline:
         from cues_kafka.runtime.prepare import unset_text, unset_variables
@@ -157,6 +169,11 @@ def _plan(
             return planned
         planned = _as_run_refuses(planned, graph, without, kafka)
         planned = dataclasses.replace(planned, warnings=(*planned.warnings, *forgotten_tailers(graph, broker)))
+        if records:
+            from cues_kafka.operate.foreseen import foresee
+
+            seen = foresee(graph, broker, planned, running, cluster=kafka)
+            planned = dataclasses.replace(planned, stops=seen.stops, warnings=(*planned.warnings, *seen.warnings))
         unnamed = apply and planned.create and not found.named
         applies = apply and not unnamed and not planned.refusals
         resolved = set(outgrown(planned.processors)) if applies else set()

@@ -33,7 +33,7 @@ from cues_kafka.plan.acls import Acl, acls_of
 from cues_kafka.plan.edges import Guarantee, edges_of
 from cues_kafka.plan.inspectors import Findings
 from cues_kafka.plan.notes import notes_of
-from cues_kafka.plan.processors import FeedPlan, FramePlan, PlannedTask, ProcessorPlan
+from cues_kafka.plan.processors import FeedPlan, FramePlan, PlannedStop, PlannedTask, ProcessorPlan
 from cues_kafka.plan.refusals import (
     misspelt_inputs,
     refusals_of,
@@ -78,6 +78,7 @@ class Plan:
         begins: where processors without a record begin on their inputs, if their `start=` names offsets or a time.
         edges: what each edge of the graph guarantees.
         feeds: feeds, in the order of declaration.
+        stops: tasks that would stop by what their newest records say; None: the records were not read.
     """
 
     graph: str
@@ -96,6 +97,7 @@ class Plan:
     alter: tuple[NewSetting, ...] = ()
     edges: tuple[Guarantee, ...] = ()
     feeds: tuple[FeedPlan, ...] = ()
+    stops: tuple[PlannedStop, ...] | None = None
 
     def __getitem__(self, processor: str) -> ProcessorPlan:
         """
@@ -176,6 +178,7 @@ class Plan:
             "alter": [setting._asdict() for setting in self.alter],
             "expected": list(self.expected),
             "changes": list(self.changes),
+            "stops": None if self.stops is None else [stop._asdict() for stop in self.stops],
             "acls": [acl._asdict() for acl in self.acls],
             "notes": list(self.notes),
             "warnings": list(self.warnings),

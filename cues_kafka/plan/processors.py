@@ -22,6 +22,21 @@ class PlannedTask(NamedTuple):
         return f"{self.processor}/{self.partition}"
 
 
+class PlannedStop(NamedTuple):
+    """
+    Tasks that would stop when the graph is deployed, by their newest records.
+
+    Attributes:
+        tasks: their names, such as ``enrich/3``.
+        why: the cause, as the stopped task would give it.
+        remedy: what to do, with the command.
+    """
+
+    tasks: tuple[str, ...]
+    why: str
+    remedy: str
+
+
 @dataclass(frozen=True, slots=True)
 class PartPlan:
     """

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from cues_kafka.plan.acls import kafka_acls
-from cues_kafka.plan.processors import FeedPlan, FramePlan, Pairs, PartPlan, ProcessorPlan
+from cues_kafka.plan.processors import FeedPlan, FramePlan, Pairs, PartPlan, PlannedStop, ProcessorPlan
 from cues_kafka.ports import NewTopic
 from cues_kafka.words import count
 
@@ -31,6 +31,8 @@ def lines(planned: Plan, *, topics: bool, acls: bool, principals: Mapping[str, s
     yield from _section("Output bindings not checked", [_not_checked(p) for p in planned.processors if p.unchecked])
     yield from _section("Notes", planned.notes)
     yield from _section("Warnings", planned.warnings)
+    if planned.stops is not None:
+        yield from _section("Tasks that would stop", map(_stop, planned.stops) if planned.stops else ["none"])
     yield from _section("Refused", planned.refusals)
 
 
@@ -45,6 +47,10 @@ def _differences(planned: Plan, *, settings: bool) -> Iterator[str]:
     found += [f"~ topic {one.topic}: {one.name} from {one.was} to {one.wanted}" for one in planned.alter]
     found += [f"~ {change}" for change in planned.changes]
     yield from _section("Would create, where missing" if planned.brokers is None else "Would change", found)
+
+
+def _stop(stop: PlannedStop) -> str:
+    return f"{', '.join(stop.tasks)}: {stop.why.rstrip('.')}. Remedy: {stop.remedy}"
 
 
 def _headline(planned: Plan) -> str:

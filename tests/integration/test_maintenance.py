@@ -11,7 +11,10 @@ import pytest
 
 from cues_kafka import Graph, Json, Kafka, Processor, Source, TaskStopped, Topic, start
 from cues_kafka.brokers.kafka import KafkaBroker
+from cues_kafka.operate.foreseen import foresee
 from cues_kafka.operate.moving import Maintenance
+from cues_kafka.plan.plan import plan
+from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import TopicPartition
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.fault.support import until
@@ -88,8 +91,12 @@ def test_reset_repeats_and_accept_loss_goes_on(kafka: KafkaFixture, tmp_path: Pa
         for n in (11, 12):
             client.send(setting.numbers, n, key="k")
     broker.trim({TopicPartition(setting.numbers, place.partition): place.offset + 2})
-    with pytest.raises(TaskStopped, match=r"`cues-kafka accept-loss MODULE:GRAPH double`"):
+    planned = plan(setting.graph, broker.facts(topics_to_ask(setting.graph)))
+    [stop] = foresee(setting.graph, broker, planned, ["double"]).stops
+    with pytest.raises(TaskStopped, match=r"`cues-kafka accept-loss MODULE:GRAPH double`") as stopped:
         setting.deliver()
+    assert stop.tasks == (f"double/{place.partition}",)
+    assert stop.why in str(stopped.value)
     lost = setting.command("accept-loss", "double", "--yes")
     assert lost.returncode == 0, lost.stdout + lost.stderr
     assert (

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from importlib import metadata
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from cues_kafka import ConfigError, Memory, start
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.cli.loading import load_graph
 from cues_kafka.cli.main import app
+from cues_kafka.testing.tester import Tester
 
 HEAD = """
 from cues_kafka import Avro, Graph, Json, Processor, Retry, Source, Topic
@@ -130,6 +132,35 @@ def test_the_exit_code_tells_whether_anything_would_change(tmp_path: Path, monke
     assert ends("--exit-code") == 3
     broker.configure("g.p.backing", {"cleanup.policy": "delete"})
     assert ends("--exit-code") == 1
+
+
+def test_tasks_that_would_stop_are_said_with_commands_to_paste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the graph that the command was given; 1, although the plan refuses nothing."""
+    tester = Tester(
+        load_graph(program(tmp_path, 'Graph("g", Source("a"), Processor(same, name="p", inputs="a", outputs="b"))'))
+    )
+    tester.send("a", 1)
+    tester.run()
+    tester.stop()
+    on(tester.broker, monkeypatch)
+    again = tmp_path / "again"
+    again.mkdir()
+    target = program(
+        again, 'Graph("g", Source("a"), Processor(same, name="p", inputs="a", outputs="b", strategy="at-least-once"))'
+    )
+
+    def shown(*options: str) -> Result:
+        return CliRunner().invoke(app, ["plan", target, "--bootstrap", "localhost:9092", *options])
+
+    assert shown().exit_code == 0
+    assert shown("--records").exit_code == shown("--records", "--exit-code").exit_code == 1
+    said = shown("--records").stdout
+    assert "\nTasks that would stop:\n  p/0: the newest record of 'g.p.backing' was written exactly-once; " in said
+    assert f"Remedy: `cues-kafka strategy {target} p` changes it" in said
+    [stop] = json.loads(shown("--records", "--json").stdout)["stops"]
+    assert stop["tasks"] == ["p/0"]
+    assert json.loads(shown("--json").stdout)["stops"] is None
+    assert shown("--records", "--offline").exit_code == 2
 
 
 @pytest.mark.parametrize("other", ["--offline", "--apply"])

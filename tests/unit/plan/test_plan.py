@@ -656,7 +656,7 @@ def test_a_plan_is_plain_data_with_stable_keys() -> None:
 
     assert sorted(data) == [
         "acls", "alter", "brokers", "changes", "create", "dataframes", "edges", "expected", "feeds", "graph", "grow",
-        "notes", "processors", "refusals", "warnings", "would_change",
+        "notes", "processors", "refusals", "stops", "warnings", "would_change",
     ]  # fmt: skip
     [check] = data["processors"]
     assert check == {

@@ -1,0 +1,294 @@
+"""Says what the tasks of a graph will do when it is deployed: by their newest records, with the checks of a recovery.
+
+A task compares its newest record with its declaration when it recovers (R5), and stops where going on would lose or
+repeat messages. This asks the same functions of the core with the same facts, and writes nothing. Where workers run,
+positions move between two questions, so there the group's offsets are not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
+
+from cues_kafka.core.events import Halt, InputFacts
+from cues_kafka.core.moves import decide
+from cues_kafka.core.records import Record
+from cues_kafka.core.recover import Refuse, foreign, recover
+from cues_kafka.core.spec import Input, Move, Spec
+from cues_kafka.core.staged import Enter, verdict
+from cues_kafka.core.tails import placed
+from cues_kafka.errors import CodecError, ConfigError, RetriableError, UnstableOffsets
+from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.feed import Feed
+from cues_kafka.graph.names import changelog_topic, group_id
+from cues_kafka.graph.processor import DataFrameProcessor, Processor
+from cues_kafka.operate.rebuilt import finished
+from cues_kafka.plan.plan import Plan
+from cues_kafka.plan.processors import PlannedStop
+from cues_kafka.plan.topics import topics_to_ask
+from cues_kafka.ports import Broker, Clock, ClusterFacts, TopicPartition
+from cues_kafka.records.reading import newest_record
+from cues_kafka.runtime.build import store_spec
+from cues_kafka.runtime.feeds.worker import feed_spec_of
+from cues_kafka.runtime.specs import Identity, frame_spec, spec_of
+from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.runtime.task.restoring import Restoring
+from cues_kafka.state.entries import EntriesPlace
+from cues_kafka.state.stores import Cache, Stores
+
+AT_ONCE: Final = 8
+"""How many tasks are looked at side by side; each takes a client of its own for a moment."""
+
+LAST: Final = 256
+"""Offsets at the end of a changelog that are read. A batch ends with a mark there, so one batch is enough; if this has
+none, all of it is read."""
+
+STALE: Final = "STALE_END"
+"""The code of a changelog that does not end where the record says."""
+
+
+class Foreseen(NamedTuple):
+    """
+    What deploying a graph would do to its tasks.
+
+    Attributes:
+        stops: tasks that would stop.
+        warnings: what changes without a stop, in full sentences.
+    """
+
+    stops: tuple[PlannedStop, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Compared:
+    """A processor or feed with what the cluster says of all of its tasks."""
+
+    declared: Processor | DataFrameProcessor | Feed
+    make: Callable[[int], Spec]
+    tasks: int
+    running: bool
+    warnings: dict[str, None] = field(default_factory=dict)
+
+    def warn(self, text: str) -> None:
+        """Note it once."""
+        self.warnings[text] = None
+
+
+def foresee(
+    graph: Graph,
+    broker: Broker,
+    planned: Plan,
+    names: Sequence[str],
+    *,
+    clock: Clock | None = None,
+    cluster: Any = None,
+) -> Foreseen:
+    """
+    Compare the newest record of each task with the declaration of its processor.
+
+    Args:
+        graph: as it would be deployed.
+        broker: the cluster.
+        planned: the plan of the graph there.
+        names: of the processors and feeds to look at.
+        clock: bounds the wait for records.
+        cluster: its options, for codecs of stores that are in a registry.
+
+    Raises:
+        BrokerError: the cluster does not answer, or this user may not read a backing topic.
+    """
+    looking = _Looking(graph, broker, planned, broker.facts(topics_to_ask(graph)), clock or SystemClock(), cluster)
+    found: dict[tuple[str, str], list[str]] = {}
+    warnings: list[str] = []
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="foresee") as pool:
+        for part in looking.parts(names):
+            for spec, halt in pool.map(lambda p, part=part: looking.at(part, p), range(part.tasks)):
+                if halt is not None:
+                    found.setdefault((halt.text, _whole(spec, halt.remedy)), []).append(spec.name)
+            warnings += part.warnings
+    stops = tuple(PlannedStop(tuple(tasks), why, remedy) for (why, remedy), tasks in found.items())
+    return Foreseen(stops, tuple(warnings))
+
+
+def _whole(spec: Spec, remedy: str) -> str:
+    """The remedy with its command in full: some texts name the verb alone, or no processor."""
+    whole = remedy.replace("`cues-kafka strategy`", f"`cues-kafka strategy MODULE:GRAPH {spec.processor}`")
+    return whole.replace("MODULE:GRAPH PROCESSOR", f"MODULE:GRAPH {spec.processor}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Looking:
+    graph: Graph
+    broker: Broker
+    planned: Plan
+    facts: ClusterFacts
+    clock: Clock
+    cluster: Any
+
+    def parts(self, names: Sequence[str]) -> Iterator[_Compared]:
+        identity = Identity("tool", "plan", "")
+        for name, declared in self.graph.all_processors.items():
+            group = group_id(self.graph.name, name)
+            plans = {one.name: one for one in (*self.planned.processors, *self.planned.dataframes, *self.planned.feeds)}
+            backing = self.facts.topics.get(plans[name].backing)
+            if backing is None or name not in names:
+                continue
+            width = backing.partitions
+            if isinstance(declared, Processor):
+                make = spec_of(self.graph, self.planned, declared, self.planned[name].partitions or width, identity)
+            elif isinstance(declared, Feed):
+                make = feed_spec_of(self.graph, declared, identity)
+            else:
+                make = self._frame(name, width, identity, declared)
+            yield _Compared(declared, make, width, bool(self.broker.members(group)))
+
+    def _frame(self, name: str, width: int, identity: Identity, declared: DataFrameProcessor) -> Callable[[int], Spec]:
+        return lambda slot: frame_spec(self.graph.name, name, slot, width, identity, inputs=declared.inputs)
+
+    def at(self, part: _Compared, partition: int) -> tuple[Spec, Halt | None]:
+        """Why one task would stop; None: it would go on, or begin."""
+        spec = part.make(partition)
+        try:
+            record = newest_record(spec, self.broker, self.clock)
+        except CodecError as error:
+            return spec, Halt("refused", f"its newest record cannot be read: {error}", "run the release that wrote it")
+        except RetriableError as error:
+            part.warn(f"Not checked: {spec.name}: {error}")
+            return spec, None
+        if isinstance(part.declared, DataFrameProcessor) and (record is None or self._is_staged(spec, record)):
+            return spec, None if record is None else self._staged(spec, record)
+        inputs, tails = self._inputs(spec, spec.inputs), self._inputs(spec, spec.tailers)
+        decision = placed(spec, recover(spec, record, self._offsets(part, spec), inputs), tails)
+        if isinstance(decision, Refuse):
+            return spec, self._feasible(spec, record, decision.halt, inputs)
+        if record is None or not isinstance(part.declared, Processor):
+            return spec, None
+        return spec, self._stores(part, spec, record)
+
+    def _is_staged(self, spec: Spec, record: Record) -> bool:
+        frames = {one.name: one.staged for one in self.planned.dataframes}
+        return record.staged is not None or frames[spec.processor]
+
+    def _staged(self, spec: Spec, record: Record) -> Halt | None:
+        """Compare a staged slot as far as its record tells; the rest is in the checkpoint of the query."""
+        if refusal := foreign(spec, record):
+            return refusal.halt
+        found = verdict(Enter(query="", stateless=True, part=spec.partition), record)
+        return found if isinstance(found, Halt) else None
+
+    def _feasible(self, spec: Spec, record: Record | None, halt: Halt, inputs: Mapping[str, InputFacts]) -> Halt:
+        """The refusal; where the command that changes a strategy would refuse too, with what to do before it."""
+        if record is None or record.strategy == spec.strategy or "`cues-kafka strategy`" not in halt.remedy:
+            return halt
+        move = Move(after=record.sequence, positions=record.positions, strategy=spec.strategy)
+        before = decide(spec, move, record, inputs)
+        if not isinstance(before, Halt):
+            return halt
+        return replace(halt, text=f"{halt.text}; {before.text}", remedy=f"{before.remedy}; then {halt.remedy}")
+
+    def _inputs(self, spec: Spec, bindings: Sequence[Input]) -> dict[str, InputFacts]:
+        """What the cluster says of the partition of each binding; those that do not exist are left out."""
+        topics = self.facts.topics
+        places = {
+            binding: TopicPartition(topic, spec.partition)
+            for binding, topic in bindings
+            if topic in topics and spec.partition < topics[topic].partitions
+        }
+        marks = self.broker.watermarks(list(dict.fromkeys(places.values()))) if places else {}
+        return {name: InputFacts(topics[place.topic].topic_id, *marks[place]) for name, place in places.items()}
+
+    def _offsets(self, part: _Compared, spec: Spec) -> dict[str, int | None]:
+        """The group's offsets by binding, where nothing moves them: workers commit them with their records."""
+        if part.running or not isinstance(part.declared, Processor):
+            return {}
+        places = {i.binding: TopicPartition(i.topic, spec.partition) for i in spec.inputs}
+        try:
+            held = self.broker.committed(spec.group, list(dict.fromkeys(places.values())))
+        except UnstableOffsets:
+            part.warn(f"Not checked: the offsets of group {spec.group}: an open transaction holds them.")
+            return {}
+        return {binding: held[place] for binding, place in places.items()}
+
+    # Stores
+
+    def _stores(self, part: _Compared, spec: Spec, record: Record) -> Halt | None:
+        """R4b, by the ends of the changelogs, so that large stores take no longer than small ones."""
+        assert isinstance(part.declared, Processor)
+        declared, kept = part.declared.state, dict(finished(record))
+        for name in sorted(kept.keys() - declared.keys()):
+            topic = changelog_topic(spec.graph, spec.processor, name)
+            part.warn(
+                f"{spec.processor} has no store {name!r} any more. {topic!r} keeps its entries as they are now; if the "
+                "store is declared again, it goes on with them, whatever was delivered meanwhile."
+            )
+        for name in sorted(declared.keys() - kept.keys() if record.step else ()):
+            part.warn(
+                f"{spec.processor} has a new store {name!r}. It begins empty, and knows nothing of the messages that "
+                f"were delivered before. `cues-kafka rebuild MODULE:GRAPH {spec.processor}` builds it from the input."
+            )
+        try:
+            self._ends(part, spec, record)
+        except ConfigError as error:
+            return Halt("refused", str(error), error.remedy)
+        except RetriableError as error:
+            if error.code == STALE and (moved := newest_record(spec, self.broker, self.clock)) != record and moved:
+                return self._stores(part, spec, moved)  # a worker has delivered meanwhile
+            if error.code == STALE:
+                return Halt("refused", str(error), error.remedy)
+            part.warn(f"Not checked: the stores of {spec.name}: {error}")
+        return None
+
+    def _ends(self, part: _Compared, spec: Spec, record: Record) -> None:
+        """
+        Read the ends of the changelogs as a task does that has read all before.
+
+        Raises:
+            ConfigError, RetriableError: as `Restoring.bring_up`.
+        """
+        assert isinstance(part.declared, Processor)
+        topics, kept = self.facts.topics, dict(record.stores)
+        specs = [
+            store_spec(name, part.declared.state[name], topic, self.broker.max_bytes, self.cluster)
+            for name, topic in spec.stores
+            if (topic not in topics and name in kept) or (topic in topics and spec.partition < topics[topic].partitions)
+        ]
+        restoring = Restoring(self.broker, self.clock, spec.name, spec.partition, spec.group, lambda: False)
+        for last in (LAST, None):
+            stores = Stores(specs, spec.partition)
+            stores.open()
+            self._stand(stores, spec.partition, last)
+            try:
+                restoring.bring_up(stores, record.stores)
+                break
+            except RetriableError as error:
+                marked = all(one.place.step is not None for one in stores.caches if one.spec.name in kept)
+                if error.code != STALE or marked or last is None:
+                    raise
+        for one in stores.caches:
+            if why := _undecoded(one):
+                part.warn(f"{spec.name}: the declared codecs of store {one.spec.name!r} do not read its entries: {why}")
+
+    def _stand(self, stores: Stores, partition: int, last: int | None) -> None:
+        """Have the stores stand a little before the ends of their changelogs."""
+        if last is None:
+            return
+        there = [one for one in stores.caches if one.spec.changelog in self.facts.topics]
+        marks = self.broker.watermarks([TopicPartition(one.spec.changelog, partition) for one in there])
+        for one in there:
+            low, _, high = marks[TopicPartition(one.spec.changelog, partition)]
+            topic_id = self.facts.topics[one.spec.changelog].topic_id
+            one.place = EntriesPlace(topic_id, max(low, high - last), None, 0, 0)
+
+
+def _undecoded(cache: Cache) -> str:
+    """Why entries that were read cannot be decoded; empty: they can."""
+    for key, data in cache.layers.committed_entries().items():
+        try:
+            cache.spec.decode_key(key)
+            cache.spec.value.decode(data)
+        except (CodecError, ValueError) as error:
+            return str(error)
+    return ""
