@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from cues_kafka.bridges.iterate import Iterate
     from cues_kafka.bridges.outbox.declare import SqlOutbox
     from cues_kafka.brokers.options import Kafka, Memory, Registry
+    from cues_kafka.brokers.security import OAuthBearer, Oidc, Plain, Scram, Secret, Tls
     from cues_kafka.observe.openlineage import OpenLineage
     from cues_kafka.ports import Sent
     from cues_kafka.runtime import connect, start
@@ -81,6 +82,12 @@ if TYPE_CHECKING:
     from cues_kafka.state.tables import TableView
 
 _LAZY = {
+    "OAuthBearer": "cues_kafka.brokers.security",
+    "Oidc": "cues_kafka.brokers.security",
+    "Plain": "cues_kafka.brokers.security",
+    "Scram": "cues_kafka.brokers.security",
+    "Secret": "cues_kafka.brokers.security",
+    "Tls": "cues_kafka.brokers.security",
     "Answer": "cues_kafka.runtime.queries",
     "Client": "cues_kafka.runtime.client",
     "ClientTailer": "cues_kafka.runtime.primitives.tailer",
@@ -168,11 +175,14 @@ __all__ = [
     "Message",
     "Messages",
     "Meta",
+    "OAuthBearer",
+    "Oidc",
     "Once",
     "OpenLineage",
     "Out",
     "OutputError",
     "Place",
+    "Plain",
     "Processor",
     "Protobuf",
     "Raw",
@@ -183,6 +193,8 @@ __all__ = [
     "RetriableError",
     "Retry",
     "Running",
+    "Scram",
+    "Secret",
     "Sent",
     "Sink",
     "Source",
@@ -201,6 +213,7 @@ __all__ = [
     "TaskStopped",
     "Timer",
     "Timers",
+    "Tls",
     "Topic",
     "Topology",
     "Tumbling",

@@ -9,7 +9,6 @@ pass through `config=` (all clients), `producer=` and `consumer=`.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
@@ -17,6 +16,7 @@ from urllib.parse import urlsplit
 
 from cues_kafka.brokers.java_names import equal_of
 from cues_kafka.brokers.secrets import masked, scrubbed, without_user
+from cues_kafka.brokers.security import Security, is_loopback
 from cues_kafka.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class Registry:
                 raise ConfigError(f"{without_user(url)!r} is not the address of a registry; write http://host:port")
             if parts.username:
                 raise ConfigError("the address of a registry holds a login: write auth=(user, password)")
-            readable = parts.scheme == "http" and not _is_loopback(parts.hostname)
+            readable = parts.scheme == "http" and not is_loopback(parts.hostname)
             if readable and (self.auth or self.config) and not self.allow_plaintext:
                 raise ConfigError(
                     f"{url.strip()} would carry the login readable over the network: write https://, or in a network "
@@ -211,7 +211,9 @@ class Kafka:
 
     Attributes:
         bootstrap: ``host:port``, or several with commas.
-        config: librdkafka settings for all clients, such as ``security.protocol``.
+        security: how clients log in and encrypt: `Tls`, `Plain`, `Scram`, `OAuthBearer` or `Oidc`. None: as `config`
+            says, else without both.
+        config: librdkafka settings for all clients, such as ``client.rack``.
         producer: librdkafka settings for producers only.
         consumer: librdkafka settings for consumers only.
         transaction_timeout_s: after this time the brokers abort the open transaction of a dead worker without a
@@ -239,6 +241,7 @@ class Kafka:
 
     bootstrap: str
     _: KW_ONLY
+    security: Security | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     producer: Mapping[str, Any] = field(default_factory=dict)
     consumer: Mapping[str, Any] = field(default_factory=dict)
@@ -266,6 +269,7 @@ class Kafka:
         for name, key, value in self._user_settings():
             _check_name(name, key, value)
             _check_forced(self, name, key, value)
+        _check_given_once(self)
         _check_security(self)
         if self.max_bytes < LEAST_BYTES:
             raise ConfigError(
@@ -312,7 +316,7 @@ class Kafka:
                 as a whole, and the client never divides it.
         """
         own = self.producer if role in _WRITERS else self.consumer if role in _READERS else {}
-        settings = {**_COMMON_TUNING, **_TUNING[role], **(tuning or {}), **self.config, **own}
+        settings = {**_COMMON_TUNING, **_TUNING[role], **(tuning or {}), **self.common(), **own}
         for forced in FORCED:
             settings.pop(forced.key, None)
             if role in forced.roles and forced.value is not OURS:
@@ -334,9 +338,18 @@ class Kafka:
             _add_group_settings(self, settings)
         return settings
 
+    def common(self) -> dict[str, Any]:
+        """
+        The settings for all clients, of `security` and of `config`, with the secrets.
+
+        Raises:
+            ConfigError: a secret is not in its place.
+        """
+        return {**(self.security.settings() if self.security else {}), **self.config}
+
     def scrubbed(self, text: str) -> str:
         """A client's text without the secrets of these settings."""
-        return scrubbed(text, self.config, self.producer, self.consumer)
+        return scrubbed(text, self.common(), self.producer, self.consumer)
 
     def _user_settings(self) -> Iterator[tuple[str, str, Any]]:
         for name in ("config", "producer", "consumer"):
@@ -409,7 +422,7 @@ def _check_bootstrap(bootstrap: str) -> None:
     if "@" in bootstrap:
         raise ConfigError(
             "the address of a broker holds no user name and no password: write host:port only, and the login as "
-            "config={'sasl.username': ..., 'sasl.password': ...}"
+            "security=Scram(user, password), or as config={'sasl.username': ..., 'sasl.password': ...}"
         )
     addresses(bootstrap)
 
@@ -489,22 +502,44 @@ def _same(given: Any, wanted: Any) -> bool:
     return canonical(given) == canonical(wanted)
 
 
+def _check_given_once(options: Kafka) -> None:
+    """Refuse a login that is given twice: which one counts could not be seen."""
+    if options.security is None:
+        return
+    if not isinstance(options.security, Security):
+        raise ConfigError(
+            f"security= takes Tls(...), Plain(...), Scram(...), OAuthBearer(...) or Oidc(...), not "
+            f"{type(options.security).__name__}"
+        )
+    made = options.security.outline().keys()
+    for name, key, _ in options._user_settings():  # noqa: SLF001 - of the same module
+        if key in made or key in ("sasl.mechanism", "oauth_cb") or key.startswith("sasl.oauthbearer."):
+            raise ConfigError(
+                f"{name}={{{key!r}: ...}} and security={type(options.security).__name__}(...) both say how clients log "
+                "in. Leave out one of them"
+            )
+    if options.oauth:
+        raise ConfigError("oauth= and security= both say how clients log in. Write security=OAuthBearer(token=...)")
+
+
 def _check_security(options: Kafka) -> None:
+    common = {**(options.security.outline() if options.security else {}), **options.config}
     for own in (options.producer, options.consumer):
-        merged = {**options.config, **own}
+        merged = {**common, **own}
         protocol, mechanism = login_of(merged)
-        strangers = [host for host, _ in addresses(options.bootstrap) if not _is_loopback(host)]
+        strangers = [host for host, _ in addresses(options.bootstrap) if not is_loopback(host)]
         if protocol in ("plaintext", "sasl_plaintext") and strangers and not options.allow_plaintext:
             raise ConfigError(
                 f"security.protocol is {protocol}, and {strangers[0]} is another machine: all data, also passwords, "
-                "would cross the network readable. Set config={'security.protocol': 'SSL'} or 'SASL_SSL'; in a network "
-                "that you trust set allow_plaintext=True, for the commands in cues-kafka.toml or as "
-                "CUES_KAFKA_ALLOW_PLAINTEXT=true"
+                "would cross the network readable. Set security=Tls(...), or Scram(..., tls=Tls(...)), or as settings "
+                "of librdkafka config={'security.protocol': 'SSL'} or 'SASL_SSL'; in a network that you trust set "
+                "allow_plaintext=True, for the commands in cues-kafka.toml or as CUES_KAFKA_ALLOW_PLAINTEXT=true"
             )
         if protocol.startswith("sasl") and not mechanism:
             raise ConfigError(
                 f"sasl.mechanisms is missing: security.protocol is {protocol}, so the brokers want a login. Set "
-                "config={'sasl.mechanisms': 'SCRAM-SHA-512'}, or one that they offer: SCRAM-SHA-256, PLAIN, OAUTHBEARER"
+                "config={'sasl.mechanisms': 'SCRAM-SHA-512'}, or one that they offer: SCRAM-SHA-256, PLAIN, "
+                "OAUTHBEARER; or write security=Scram(user, password) instead of such settings"
             )
         if not options.allow_unverified_tls:
             _check_tls(merged)
@@ -521,15 +556,6 @@ def _check_tls(settings: Mapping[str, Any]) -> None:
                 f"{key}={value!r} lets any machine on the way pose as the broker. Give the authority's certificate as "
                 "ssl.ca.location; if that is impossible set allow_unverified_tls=True"
             )
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _add_group_settings(options: Kafka, settings: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from cues_kafka.brokers.options import Kafka
+from cues_kafka.brokers.security import OAuthBearer
 from cues_kafka.errors import ConfigError, LoginError, RetriableError
 from cues_kafka.observe.log import get_logger
 
@@ -75,6 +76,9 @@ class Tokens:
     def _ask(self, config: str | None) -> Any:
         try:
             token = self._function(config)
+        except LoginError as error:  # of one of our own sources, with its remedy
+            self._log_failure(config, error)
+            raise
         except Exception as error:
             self._log_failure(config, error)
             raise RetriableError(
@@ -98,7 +102,8 @@ class Tokens:
 
     @property
     def _name(self) -> str:
-        return f"{self._function.__module__}:{getattr(self._function, '__qualname__', self._function)}"
+        qualified = getattr(self._function, "__qualname__", None)
+        return f"{self._function.__module__}:{qualified}" if qualified else str(self._function)
 
 
 _restored_tokens: dict[str, Tokens] = {}
@@ -110,11 +115,17 @@ def _restored(key: str, function: Callable[[Any], Any]) -> Tokens:
 
 def portable(options: Kafka) -> Kafka:
     """
-    The options for other processes: they hold the function of tokens, not the name of a module to import.
+    The options for other processes: they hold secrets, not the names of files and variables, and the function of
+    tokens, not the name of a module to import. A file of tokens stays one, because its token ends.
 
     Raises:
-        ConfigError: the function does not exist.
+        ConfigError: the function does not exist, or a secret is not in its place.
     """
+    if options.security is not None:
+        security = options.security.resolved()
+        if isinstance(security, OAuthBearer) and security.token:
+            security = replace(security, token=tokens_of(security.token))
+        return options if security == options.security else replace(options, security=security)
     given = options.oauth or options.config.get("oauth_cb")
     if given is None:
         return options

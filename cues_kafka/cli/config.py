@@ -14,9 +14,10 @@ A value in a profile replaces the value above it; tables are merged key by key::
     [profile.prod]
     bootstrap = "kafka-1:9093,kafka-2:9093"
 
-    [profile.prod.config]
-    "security.protocol" = "SASL_SSL"
-    "sasl.password" = {file = "/run/secrets/kafka"}
+    [profile.prod.security]
+    type = "scram"
+    user = "shop"
+    password = {file = "/run/secrets/kafka"}
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ import typer
 
 from cues_kafka.brokers.options import Kafka, Registry
 from cues_kafka.brokers.secrets import HARMLESS, masked, without_user
+from cues_kafka.brokers.security import Secret, security_of, shown_table
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.names import hint, quoted
 
@@ -59,8 +61,11 @@ CALLS: Final = {"warn_seconds": (float, 60.0), "end_seconds": (float, None)}
 OTHERS: Final = ("FILE", "PROFILE", "HOME", "CACHE", "STATE", "MAVEN_MIRROR")
 """Variables of ours that are not settings."""
 
-_TABLES: Final = ("CONFIG__", "PRODUCER__", "CONSUMER__", "REGISTRY__")
+_TABLES: Final = ("CONFIG__", "PRODUCER__", "CONSUMER__", "REGISTRY__", "SECURITY__")
 """Prefixes of the variables for single keys of a table."""
+
+_OURS: Final = ("registry", "security")
+"""Tables whose keys are ours, with underscores; those of the others are librdkafka's, with dots."""
 
 _LIBRDKAFKA: Final = ("SASL_", "SSL_", "SECURITY_")
 """Prefixes of names that users mistake for our variables; to ignore one would lose a setting, often a password."""
@@ -103,7 +108,8 @@ class Config:
             ConfigError: a setting contradicts the guarantee or another one.
         """
         given = {s.name: s.value for s in self.settings.values() if "." not in s.name and s.name != "log_level"}
-        return Kafka(**{**given, "registry": _registry(given["registry"])})
+        ours = {"registry": _registry(given["registry"]), "security": security_of(given["security"])}
+        return Kafka(**{**given, **ours})
 
     @property
     def address(self) -> str:
@@ -212,7 +218,7 @@ def _known() -> dict[str, tuple[Any, Any]]:
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
         known[field.name] = hints[field.name], DEFAULT_BOOTSTRAP if default is dataclasses.MISSING else default
-    known["registry"] = Mapping[str, Any], {}
+    known |= {table: (Mapping[str, Any], {}) for table in _OURS}
     for table, settings in (("commit", COMMIT), ("calls", CALLS)):
         known |= {f"{table}.{name}": kind_and_default for name, kind_and_default in settings.items()}
     known["log_level"] = Literal["debug", "info", "warning", "error"], "info"
@@ -233,9 +239,12 @@ def _merged(setting: Setting, written: tuple[Any, str] | None, env: Mapping[str,
     for single in sorted(env):
         key = single.removeprefix(f"{variable}__")
         if key != single and key:
-            found[key.lower().replace("_", ".")] = env[single]
+            found[key.lower() if setting.name in _OURS else key.lower().replace("_", ".")] = env[single]
             origins.append(single)
     fetched = {key: _fetched(value, f"{setting.name} {key!r}", env) for key, value in found.items()}
+    if setting.name == "security":  # a secret in a file or variable stays there, and each new client reads it again
+        places = {key: value for key, value in found.items() if isinstance(value, Mapping)}
+        fetched |= {key: Secret(**place) for key, place in places.items() if "file" in place or env is os.environ}
     return Setting(setting.name, fetched, ", ".join(origins) or "default")
 
 
@@ -398,7 +407,7 @@ def config(bootstrap: Bootstrap = None, profile: Profile = None, file: File = No
             case None:
                 shown = "none"
             case dict():
-                shown = json.dumps(masked(setting.value))
+                shown = json.dumps((shown_table if name == "security" else masked)(setting.value))
             case str():
                 shown = json.dumps(without_user(setting.value))
             case _:

@@ -73,7 +73,8 @@ def find_reason(host: str, port: int, settings: Mapping[str, Any]) -> Finding | 
         offered = f" with {', '.join(mechanisms)}" if mechanisms else ""
         return Finding(
             f"{host}:{port} is a listener for {protocol}{offered}, and security.protocol here is {wanted}: set "
-            f"config={{'security.protocol': '{protocol}'}}, or use the port of another listener",
+            f"config={{'security.protocol': '{protocol}'}} or {_value_for(protocol, mechanisms)}, or use the port of "
+            "another listener",
             settings=True,
         )
     if mechanisms and mechanism not in mechanisms:
@@ -83,6 +84,18 @@ def find_reason(host: str, port: int, settings: Mapping[str, Any]) -> Finding | 
             settings=True,
         )
     return None
+
+
+def _value_for(protocol: str, mechanisms: list[str]) -> str:
+    """The value of `security=` for a listener."""
+    if protocol in ("PLAINTEXT", "SSL"):
+        return "security=None" if protocol == "PLAINTEXT" else "security=Tls(...)"
+    tls = "tls=Tls(...)" if protocol.endswith("SSL") else "tls=None"
+    if any(mechanism.startswith("SCRAM-") for mechanism in mechanisms):
+        return f"security=Scram(user, password, {tls})"
+    if "PLAIN" in mechanisms:
+        return f"security=Plain(user, password, {tls})"
+    return f"security=OAuthBearer(token=..., {tls})"
 
 
 @contextmanager
@@ -147,7 +160,7 @@ def _why_distrusted(host: str, port: int, context: ssl.SSLContext, said: str) ->
         )
     return Finding(
         f"{where} is not trusted ({said}): set 'ssl.ca.location' to a PEM file with the certificate of the authority "
-        "that signed it",
+        "that signed it, with security= as Tls(ca=...)",
         settings=True,
     )
 
@@ -180,7 +193,7 @@ def _listener(host: str, port: int, settings: Mapping[str, Any], *, tls: bool) -
             ) from None
         raise _Refused(
             f"the broker at {host}:{port} wants a certificate of this client ({error.reason}): set "
-            "'ssl.certificate.location' and 'ssl.key.location'"
+            "'ssl.certificate.location' and 'ssl.key.location', or security=Tls(certificate=..., key=...)"
         ) from None
     encryption = "SSL" if tls else "PLAINTEXT"
     return (encryption, []) if code == _WANTS_NO_LOGIN else (f"SASL_{encryption}", mechanisms)
