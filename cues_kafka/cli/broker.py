@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cues_kafka.cli.options import Command
 from cues_kafka.errors import ConfigError
 from cues_kafka.words import count
+
+if TYPE_CHECKING:
+    from cues_kafka.brokers.local.detached import RunningBroker
 
 app = typer.Typer(help="A real Apache Kafka on this machine, without Docker.", no_args_is_help=True)
 
@@ -24,10 +28,13 @@ Examples:
   cues-kafka broker up
   # three nodes, on free ports
   cues-kafka broker up --nodes 3 --port 0
+  # with TLS, users and ACLs
+  cues-kafka broker up --secure --nodes 3
   cues-kafka broker up --name b --port 9192 --set log.retention.ms=60000
 """
 )
 def up(
+    *,
     nodes: Annotated[int, typer.Option(metavar="N", help="1, or 3 with replication factor 3.")] = 1,
     name: Name = "default",
     port: Annotated[
@@ -36,6 +43,9 @@ def up(
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Setting of Kafka; repeatable.")
     ] = None,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="TLS, users and ACLs: no client has a right that no ACL gives it.")
+    ] = False,
     benchmark: Annotated[
         bool, typer.Option("--benchmark", help="Tune the broker for benchmarks: full JIT, 1 GiB heap.")
     ] = False,
@@ -53,13 +63,82 @@ def up(
         port=port or None,
         overrides=_settings(setting or []),
         benchmark=benchmark,
+        secure=secure,
         say=lambda text: typer.echo(text, err=True),
     )
     if started:
         typer.echo(f"broker {name!r} serves at {record.bootstrap}")
         typer.echo(f"logs: {record.directory}")
-    else:
-        typer.echo(f"broker {name!r} is already running at {record.bootstrap} ({count(len(record.nodes), 'node')})")
+        if secure:
+            _tell_users(record)
+        return
+    typer.echo(f"broker {name!r} is already running at {record.bootstrap} ({count(len(record.nodes), 'node')})")
+    if secure and record.identities is None:
+        raise ConfigError(f"It is not secured. End it first: cues-kafka broker down --name {name}")
+
+
+def _tell_users(record: RunningBroker) -> None:
+    """Say who may log in where, and how to."""
+    from cues_kafka.brokers.local.identities import LOGINS, USERS, listener_of
+
+    typer.echo(f"users: {', '.join(USERS)}")
+    for login in LOGINS:
+        typer.echo(f"  {login:12}{record.listeners[listener_of(login)]}")
+    named = "" if record.name == "default" else f" --name {record.name}"
+    typer.echo(f'settings of a user: eval "$(cues-kafka broker env worker{named})"')
+
+
+@app.command(
+    cls=Command,
+    epilog="""
+\b
+Examples:
+  # commands log in as worker after: eval "$(cues-kafka broker env worker)"
+  cues-kafka broker env worker
+  cues-kafka broker env deployer --login tls
+  # a configuration file with a profile for each user
+  cues-kafka broker env --toml > cues-kafka.toml
+
+Prints names of files with secrets, and no secret.
+""",
+)
+def env(
+    user: Annotated[
+        str,
+        typer.Argument(
+            metavar="USER",
+            hidden=True,
+            help="Of a secured broker: admin, deployer, worker, sender, verifier or operator.",
+        ),
+    ] = "",
+    login: Annotated[
+        str, typer.Option("--login", metavar="KIND", help="How it logs in: scram, plain, oauthbearer or tls.")
+    ] = "scram",
+    toml: Annotated[bool, typer.Option("--toml", help="Print a configuration file instead.")] = False,
+    name: Name = "default",
+) -> None:
+    """Print the settings to connect to a broker."""
+    import shlex
+    from pathlib import Path
+
+    from cues_kafka.brokers.local import detached
+
+    record = detached.status(name)
+    if record is None:
+        raise ConfigError(f"broker {name!r} is not running. Start it: cues-kafka broker up --name {name}")
+    users = record.identities
+    if users is None:
+        if user:
+            raise ConfigError(f"broker {name!r} has no users. Start one with them: cues-kafka broker up --secure")
+        typer.echo(f'bootstrap = "{record.bootstrap}"' if toml else f"export CUES_KAFKA_BOOTSTRAP={record.bootstrap}")
+        return
+    users.security(user or "admin", login)  # type: ignore[arg-type]  # refuses what there is not
+    file = users.path(f"{login}.toml")
+    if toml:
+        typer.echo(Path(file).read_text("utf-8"), nl=False)
+        return
+    typer.echo(f"export CUES_KAFKA_FILE={shlex.quote(file)}")
+    typer.echo(f"export CUES_KAFKA_PROFILE={user or 'admin'}")
 
 
 @app.command(

@@ -13,6 +13,7 @@ from cues_kafka.cli import (
     cuts,
     docs,
     files,
+    grant,
     lineage,
     maintenance,
     plan,
@@ -37,6 +38,7 @@ app = typer.Typer(
 )
 app.command(cls=Command, epilog=run.epilog)(run.run)
 app.command(cls=Command, epilog=plan.epilog)(plan.plan)
+app.command(cls=Command, epilog=grant.epilog)(grant.grant)
 app.command(cls=Command, epilog=topology.epilog)(topology.topology)
 app.command(cls=Command, epilog=verify.epilog)(verify.verify)
 app.command(cls=Command, epilog=maintenance.reset_epilog)(maintenance.reset)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import re
 import shlex
 import time
@@ -13,7 +12,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import confluent_kafka.admin
 import pytest
 from typer.testing import CliRunner
 
@@ -24,6 +22,7 @@ from cues_kafka import (
     Json,
     Kafka,
     Processor,
+    Scram,
     Source,
     State,
     Store,
@@ -34,13 +33,14 @@ from cues_kafka import (
     start,
 )
 from cues_kafka.brokers.kafka import KafkaBroker
+from cues_kafka.brokers.kafka.users import UserAdmin
 from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.cli.loading import load_graph
 from cues_kafka.cli.main import app
 from cues_kafka.operate.cuts import Drain
 from cues_kafka.operate.going_back import GoBack
 from cues_kafka.operate.moving import Maintenance, apply_plan
-from cues_kafka.plan.acls import Acl, acls_of, kafka_acls
+from cues_kafka.plan.acls import Acl, Pattern, acls_of, kafka_acls
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
@@ -49,9 +49,19 @@ from cues_kafka.runtime.prepare import plan_start, prepare
 from cues_kafka.verify.scan import verify
 from tests.integration.clients import clients
 
-CLIENT: Any = confluent_kafka.admin  # its names of rights are not exported to type checkers
 ROLES = ("worker", "sender", "deployer", "operator", "verifier")
-KINDS = {"topic": "TOPIC", "group": "GROUP", "transactional-id": "TRANSACTIONAL_ID"}
+WITH_LOGIN = {
+    # Only ACLs give rights, except on the listener without a login, which creates users and ACLs.
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "false",
+    "super.users": "User:ANONYMOUS",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURED:SASL_PLAINTEXT",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+    "listener.name.secured.scram-sha-512.sasl.jaas.config": (
+        "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+    ),
+}
+"""Settings of a broker with a listener for users beside the one without a login: many users are made quickly."""
 
 
 class Cluster:
@@ -59,28 +69,28 @@ class Cluster:
 
     def __init__(self, broker: LocalBroker) -> None:
         self.broker = broker
-        quiet = logging.getLogger(__name__)  # else it tells stderr that the broker was stopped
-        self.admin = CLIENT.AdminClient({"bootstrap.servers": broker.bootstrap, "logger": quiet})
+        self.admin = UserAdmin(self.super_user)
         self.make_users(ROLES)
 
     def make_users(self, names: Iterable[str]) -> None:
         """Their passwords are their names."""
-        how = CLIENT.ScramCredentialInfo(CLIENT.ScramMechanism.SCRAM_SHA_512, 4096)
-        users = [CLIENT.UserScramCredentialUpsertion(name, how, name.encode()) for name in names]
-        for future in self.admin.alter_user_scram_credentials(users).values():
-            future.result()
+        self.admin.set_passwords({name: name for name in names})
 
     @property
     def super_user(self) -> Kafka:
         return Kafka(self.broker.bootstrap)
 
     def login(self, user: str) -> Kafka:
-        login = {"sasl.mechanisms": "SCRAM-SHA-512", "sasl.username": user, "sasl.password": user}
-        return Kafka(self.broker.secured, config={"security.protocol": "SASL_PLAINTEXT", **login})
+        return Kafka(self.secured, security=Scram(user, user, tls=None))
+
+    @property
+    def secured(self) -> str:
+        """The addresses for those who log in."""
+        return self.broker.listener("SECURED")
 
     def grant(self, *acls: Acl, user: str = "") -> None:
         """As their commands would, to a user of the role's name or to another one."""
-        self._grant((user or acl.role, acl.operation, acl.resource, acl.name, acl.pattern) for acl in acls)
+        self.admin.grant((f"User:{user or acl.role}", acl) for acl in acls)
 
     def grant_by(self, command: str) -> tuple[str, str, str]:
         """
@@ -97,49 +107,24 @@ class Cluster:
         words = shlex.split(command)
         assert words[:3] == ["kafka-acls", "--add", "--allow-principal"]
         prefixed = words[-2:] == ["--resource-pattern-type", "prefixed"]
-        user, rest = words[3].removeprefix("User:"), words[4 : -2 if prefixed else None]
+        user, rest = words[3], words[4 : -2 if prefixed else None]
         pairs = list(zip(rest[::2], rest[1::2], strict=True))
         operations = [value for option, value in pairs if option == "--operation"]
         resources = [(option[2:], value) for option, value in pairs if option != "--operation"]
-        pattern = "prefixed" if prefixed else "literal"
-        self._grant((user, operation, *resource, pattern) for operation in operations for resource in resources)
-        return [(user, operation, name) for operation in operations for _, name in resources]
-
-    def _grant(self, wanted: Iterator[tuple[str, ...]] | Any) -> None:
-        bindings = [
-            CLIENT.AclBinding(
-                CLIENT.ResourceType[KINDS[resource]],
-                name,
-                CLIENT.ResourcePatternType[pattern.upper()],
-                f"User:{user}",
-                "*",
-                CLIENT.AclOperation[re.sub(r"(?<=[a-z])(?=[A-Z])", "_", operation).upper()],
-                CLIENT.AclPermissionType.ALLOW,
-            )
-            for user, operation, resource, name, pattern in wanted
+        pattern: Pattern = "prefixed" if prefixed else "literal"
+        wanted = [
+            Acl("worker", resource, pattern, name, operation, "")  # type: ignore[arg-type]  # as the command says
+            for operation in operations
+            for resource, name in resources
         ]
-        for future in self.admin.create_acls(bindings).values():
-            future.result()
-        # It is in the controller's log by now; the broker follows it in order.
-        last = bindings[-1]
-        wanted = CLIENT.AclBindingFilter(
-            last.restype,
-            last.name,
-            last.resource_pattern_type,
-            last.principal,
-            last.host,
-            last.operation,
-            last.permission_type,
-        )
-        end = time.monotonic() + 30
-        while not self.admin.describe_acls(wanted).result():
-            assert time.monotonic() < end, "the broker has not heard of a new ACL for 30 s"
+        self.admin.grant((user, acl) for acl in wanted)
+        return [(user.removeprefix("User:"), acl.operation, acl.name) for acl in wanted]
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """One broker for all tests here."""
-    with LocalBroker(secured=True) as broker:
+    with LocalBroker(overrides=WITH_LOGIN, listeners=("SECURED",)) as broker:
         yield Cluster(broker)
 
 
@@ -527,8 +512,10 @@ def test_plan_prints_the_permissions_to_a_user_who_has_none(cluster: Cluster, tm
         "def same(message):\n    return message\n\n\n"
         'graph = Graph("strange", Source("strange.in"), same)\n'
     )
-    login = "\n".join(f'"{key}" = "{value}"' for key, value in cluster.login("sender").config.items())
-    (tmp_path / "cues-kafka.toml").write_text(f'bootstrap = "{cluster.broker.secured}"\n[config]\n{login}\n')
+    (tmp_path / "cues-kafka.toml").write_text(
+        f'bootstrap = "{cluster.secured}"\n[security]\n'
+        'type = "scram"\nuser = "sender"\npassword = "sender"\ntls = false\n'
+    )
     command = ["plan", f"{tmp_path / 'app.py'}:graph", "--file", str(tmp_path / "cues-kafka.toml")]
 
     result = CliRunner().invoke(app, command)

@@ -27,7 +27,7 @@ from cues_kafka.ports import NewTopic
 from cues_kafka.spark import Spark
 from cues_kafka.testing.registry import TestRegistry
 from tests.fault.support import committed_all
-from tests.integration.test_permissions import Cluster
+from tests.integration.test_permissions import WITH_LOGIN, Cluster
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
@@ -101,7 +101,7 @@ class Estate:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """Nothing is allowed that no ACL allows."""
-    with LocalBroker(secured=True) as broker:
+    with LocalBroker(overrides=WITH_LOGIN, listeners=("SECURED",)) as broker:
         yield Cluster(broker)
 
 
@@ -150,7 +150,7 @@ def estate(
     )
     with TestRegistry() as registry:
         for user, address, login in (
-            ("worker", cluster.broker.secured, cluster.login("worker").config),
+            ("worker", cluster.secured, cluster.login("worker").common()),
             ("admin", cluster.broker.bootstrap, {}),
         ):
             settings = "\n".join(f'"{key}" = "{value}"' for key, value in login.items())

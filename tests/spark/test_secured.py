@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import Graph, Kafka, connect, start
+from cues_kafka import Graph, Kafka, OAuthBearer, connect, start
 from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.cli.loading import load_graph
@@ -19,11 +19,11 @@ from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.spark import Spark
 from cues_kafka.verify.scan import verify
-from tests.integration.test_permissions import Cluster
+from tests.integration.test_permissions import WITH_LOGIN, Cluster
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
-OAUTH = {
+OAUTH = WITH_LOGIN | {
     "listener.security.protocol.map": (
         "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURED:SASL_PLAINTEXT,OAUTH:SASL_PLAINTEXT"
     ),
@@ -85,7 +85,7 @@ graph = Graph(
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """Nothing is allowed that no ACL allows, with users and with tokens."""
-    with LocalBroker(secured=True, overrides=OAUTH, listeners=("OAUTH",)) as broker:
+    with LocalBroker(overrides=OAUTH, listeners=("SECURED", "OAUTH")) as broker:
         yield Cluster(broker)
 
 
@@ -133,8 +133,8 @@ def test_a_function_that_gives_tokens_travels_to_sparks_processes(
     cluster: Cluster, graph: Graph, spark: Any, tmp_path: Path
 ) -> None:
     """It is named as for native workers, and each process asks it once for all of its clients."""
-    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "OAUTHBEARER"}
-    options = Kafka(cluster.broker.listener("OAUTH"), config=login, oauth=f"{graph.name}:token")
+    security = OAuthBearer(token=f"{graph.name}:token", tls=None)
+    options = Kafka(cluster.broker.listener("OAUTH"), security=security)
 
     check(cluster, graph, options, Spark(spark, checkpoint=str(tmp_path / "c")), (1, 2, -1))
 

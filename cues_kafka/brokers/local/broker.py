@@ -21,22 +21,28 @@ from typing import Any, Self
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from cues_kafka.brokers.local import probe
+from cues_kafka.brokers.local.identities import Identities, Login
 from cues_kafka.brokers.local.jars import Jars, Say, find_jars
 from cues_kafka.brokers.local.java import Java, find_java
 from cues_kafka.brokers.local.ports import free_ports
 from cues_kafka.brokers.local.prepare import ARCHIVE, MOST_NODES, QUICK, STRONG, command, node_directory, prepare
 from cues_kafka.brokers.local.properties import (
     CONTROLLER,
+    LOGIN,
+    MUTUAL,
     PLAINTEXT,
-    SECURED,
+    TLS,
     Ports,
     node_properties,
     write_properties,
 )
+from cues_kafka.brokers.options import Kafka
 from cues_kafka.brokers.temporary import locked_directory
 from cues_kafka.errors import BrokerError, ConfigError
 from cues_kafka.words import count
 
+IDENTITIES = "identities"
+"""The directory of users below that of a secured broker."""
 GUARD = Path(__file__).with_name("guard.py")
 PREFIX = "cues-kafka-broker-"
 ATTEMPTS = 3
@@ -68,7 +74,7 @@ class LocalBroker:
         benchmark: bool = False,
         start_timeout_s: float = 60.0,
         directory: Path | None = None,
-        secured: bool = False,
+        secure: bool = False,
         listeners: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         say: Say = log.info,
@@ -83,8 +89,7 @@ class LocalBroker:
             benchmark: use both compilers and a heap of 1 GiB; the start is slower.
             start_timeout_s: from the start of the JVMs until all nodes serve.
             directory: the parent of the broker's directory; None: the system's temporary directory.
-            secured: add a listener, `secured`, for users who log in by SCRAM-SHA-512 and have the rights that ACLs
-                give them. The listener without a login is the super user's, who creates the users and the ACLs.
+            secure: open no listener without encryption and login, and make users: see `kafka`.
             listeners: names of more listeners, which `overrides` define in Kafka's settings.
             env: the environment that names Java, jars and cache; None: the process's own.
             say: is called with a sentence before each step that takes long.
@@ -99,7 +104,9 @@ class LocalBroker:
         self._size, self._port, self._overrides = nodes, port, dict(overrides or {})
         self._benchmark, self._start_timeout_s = benchmark, start_timeout_s
         self._place = directory
-        self._listeners = [PLAINTEXT, *([SECURED] if secured else []), *listeners, CONTROLLER]
+        self._secure = secure
+        own = [LOGIN, TLS, MUTUAL] if secure else [PLAINTEXT]
+        self._listeners = [*own, *listeners, CONTROLLER]
         self._env = os.environ if env is None else env
         self._say = say
         self._guard: _Guard | None = None
@@ -111,21 +118,37 @@ class LocalBroker:
         """``bootstrap.servers``: the addresses of all nodes."""
         return _addresses(node.port for node in self.nodes)
 
-    @property
-    def secured(self) -> str:
-        """
-        ``bootstrap.servers`` of the listeners for users who log in.
-
-        Raises:
-            BrokerError: it was not started with `secured=True`.
-        """
-        if SECURED not in self._listeners or not self._nodes:
-            raise BrokerError("This local broker has no listener for users. Start it with secured=True.")
-        return self.listener(SECURED)
-
     def listener(self, name: str) -> str:
         """``bootstrap.servers`` of one of its `listeners`."""
         return _addresses(ports[name] for ports in self._ports)
+
+    @property
+    def listeners(self) -> dict[str, str]:
+        """``bootstrap.servers`` of each listener for clients, by name."""
+        return {name: self.listener(name) for name in self._listeners if name != CONTROLLER}
+
+    @property
+    def identities(self) -> Identities:
+        """
+        The users of a secured broker, with their passwords, certificates and tokens.
+
+        Raises:
+            BrokerError: it was not started with `secure=True`.
+        """
+        if not self._secure:
+            raise BrokerError("This local broker has no users. Start it with secure=True.")
+        return Identities(self.directory / IDENTITIES)
+
+    def kafka(self, user: str = "admin", login: Login = "scram", **options: Any) -> Kafka:
+        """
+        The cluster for a user of a secured broker: admin, deployer, worker, sender, verifier or operator.
+
+        Args:
+            user: the administrator has all rights, the others those that ACLs give them.
+            login: scram, plain, oauthbearer or tls.
+            options: more arguments of `Kafka`.
+        """
+        return self.identities.kafka(self.listeners, user, login, **options)
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -175,15 +198,20 @@ class LocalBroker:
         options = list(STRONG if self._benchmark else QUICK)
         if not self._benchmark and (prepared / ARCHIVE).is_file():
             options.append(f"-XX:SharedArchiveFile={prepared / ARCHIVE}")
+        users = Identities.make(guard.directory / IDENTITIES) if self._secure else None
+        overrides = {**(users.broker_settings() if users else {}), **self._overrides}
+        options += users.java_options() if users else []
+        tls = users.context() if users else None
         nodes = []
         for node_id, own in enumerate(self._ports, start=1):
             home = guard.directory / f"node-{node_id}"
             shutil.copytree(node_directory(prepared, node_id), home / "data")
             file = home / "server.properties"
-            settings = node_properties(node_id, ports=self._ports, data=home / "data", overrides=self._overrides)
+            settings = node_properties(node_id, ports=self._ports, data=home / "data", overrides=overrides)
             write_properties(file, settings)
             argv = command(java, jars, home, "kafka.Kafka", str(file), options=options)
-            nodes.append(Node(node_id, own[PLAINTEXT], home, argv, guard))
+            door = probe.Door(own[MUTUAL if users else PLAINTEXT], tls)
+            nodes.append(Node(node_id, home, argv, port=own[self._listeners[0]], guard=guard, door=door))
         for node in nodes:
             node.spawn()
         self._nodes = tuple(nodes)
@@ -191,14 +219,23 @@ class LocalBroker:
             node.wait_ready(all_of=len(nodes), timeout_s=end - time.monotonic())
         for kind in (probe.TRANSACTION, probe.GROUP):
             nodes[0].wait_coordinator(kind, timeout_s=end - time.monotonic())
+        if users:
+            self._make_users(users)
         log.info("broker_ready bootstrap=%s seconds=%.2f", self.bootstrap, time.monotonic() - began)
+
+    def _make_users(self, users: Identities) -> None:
+        """Tell the cluster the passwords for SCRAM, and write the settings of all users."""
+        from cues_kafka.brokers.kafka.users import UserAdmin  # noqa: PLC0415 - loads the client library
+
+        UserAdmin(self.kafka("admin", "tls")).set_passwords(users.passwords())
+        users.write_profiles(self.listeners)
 
     def _choose_ports(self) -> list[Ports]:
         free = iter(free_ports(len(self._listeners) * self._size))
         ports = [{name: next(free) for name in self._listeners} for _ in range(self._size)]
         if self._port is not None:
             for place, own in enumerate(ports):
-                own[PLAINTEXT] = self._port + place
+                own[self._listeners[0]] = self._port + place
         return list(ports)
 
     def stop(self) -> None:
@@ -247,13 +284,16 @@ class Node:
         pid: the JVM's process id; None after `kill` or `terminate`.
     """
 
-    def __init__(self, node_id: int, port: int, directory: Path, argv: Sequence[str], guard: _Guard) -> None:
+    def __init__(
+        self, node_id: int, directory: Path, argv: Sequence[str], *, port: int, guard: _Guard, door: probe.Door
+    ) -> None:
         self.id = node_id
         self.port = port
         self.directory = directory
         self.pid: int | None = None
         self._argv = list(argv)
         self._guard = guard
+        self._door = door
 
     @property
     def log_file(self) -> Path:
@@ -309,14 +349,16 @@ class Node:
         """
 
         def ready() -> bool:
-            view = probe.look(self.port)
+            view = probe.look(*self._door)
             return view is not None and self.id in view.nodes and len(view.nodes) >= all_of and view.controller >= 0
 
         self._wait(ready, f"see {count(all_of, 'node')}", timeout_s)
 
     def wait_coordinator(self, kind: int, *, timeout_s: float = 60.0) -> None:
         """Wait until groups or transactions have a coordinator; see `probe.has_coordinator`."""
-        self._wait(lambda: probe.has_coordinator(self.port, kind), "name a coordinator", timeout_s)
+        self._wait(
+            lambda: probe.has_coordinator(self._door.port, kind, self._door.tls), "name a coordinator", timeout_s
+        )
 
     def log_tail(self, lines: int = 30) -> str:
         """The end of the log file."""

@@ -14,15 +14,17 @@ import signal
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import platformdirs
 
 from cues_kafka.brokers.local import probe
-from cues_kafka.brokers.local.broker import LocalBroker
+from cues_kafka.brokers.local.broker import IDENTITIES, LocalBroker
+from cues_kafka.brokers.local.identities import Identities
 from cues_kafka.brokers.local.jars import Say, cache_dir, exclusive
 from cues_kafka.brokers.local.ports import is_free
+from cues_kafka.brokers.local.properties import MUTUAL
 from cues_kafka.brokers.temporary import has_owner
 from cues_kafka.errors import BrokerError, ConfigError
 
@@ -40,21 +42,47 @@ class RecordedNode:
 
 @dataclass(frozen=True, slots=True)
 class RunningBroker:
-    """A detached broker, as it was started: the guard's pid, the directory of logs and data, the nodes by their ids."""
+    """
+    A detached broker, as it was started.
+
+    Attributes:
+        name: its name on this machine.
+        bootstrap: the addresses for clients.
+        guard: the guard's pid.
+        directory: of logs and data.
+        nodes: by their ids.
+        listeners: of a secured broker, the addresses of each listener by name; of another one, none.
+    """
 
     name: str
     bootstrap: str
     guard: int
     directory: str
     nodes: tuple[RecordedNode, ...]
+    listeners: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def identities(self) -> Identities | None:
+        """The users of a secured broker; None: everybody may do everything there."""
+        return Identities(Path(self.directory) / IDENTITIES) if self.listeners else None
 
     def serving(self) -> tuple[int, ...]:
         """Ids of the nodes that answer now."""
-        return tuple(node.id for node in self.nodes if probe.look(node.port) is not None)
+        tls = self.identities.context() if self.identities else None
+        doors = self.listeners.get(MUTUAL, self.bootstrap).split(",")
+        ports = [int(door.rpartition(":")[2]) for door in doors]
+        return tuple(node.id for node, port in zip(self.nodes, ports, strict=True) if probe.look(port, tls) is not None)
 
 
 def up(
-    name: str, *, nodes: int, port: int | None, overrides: Mapping[str, str], benchmark: bool, say: Say
+    name: str,
+    *,
+    nodes: int,
+    port: int | None,
+    overrides: Mapping[str, str],
+    benchmark: bool,
+    say: Say,
+    secure: bool = False,
 ) -> tuple[RunningBroker, bool]:
     """
     Start a broker of this name with options of `LocalBroker`, unless it runs.
@@ -70,7 +98,9 @@ def up(
         if (record := status(name)) is not None:
             return record, False
         home = _home(name)
-        broker = LocalBroker(nodes, port=port, overrides=overrides, benchmark=benchmark, directory=home, say=say)
+        broker = LocalBroker(
+            nodes, port=port, overrides=overrides, benchmark=benchmark, directory=home, say=say, secure=secure
+        )
         if port is not None:
             _check_ports(range(port, port + nodes))
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -78,7 +108,8 @@ def up(
             broker.start()
             started = tuple(RecordedNode(node.id, node.port, node.pid or 0) for node in broker.nodes)
             # The record comes first: a detached broker without a record could not be found, and would run on.
-            record = RunningBroker(name, broker.bootstrap, broker.guard_pid, str(broker.directory), started)
+            listeners = broker.listeners if secure else {}
+            record = RunningBroker(name, broker.bootstrap, broker.guard_pid, str(broker.directory), started, listeners)
             (home / "record.json").write_text(json.dumps(asdict(record), indent=1) + "\n", "utf-8")
             broker.detach()
         except BaseException:

@@ -6,13 +6,23 @@ Two requests in old versions of the protocol that Kafka still supports are enoug
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from cues_kafka.brokers.wire import Parts, request
 
 METADATA, FIND_COORDINATOR = 3, 10
 GROUP, TRANSACTION = 0, 1
+
+
+class Door(NamedTuple):
+    """The port of a node on this machine, and how its connections are encrypted; None: they are not."""
+
+    port: int
+    tls: ssl.SSLContext | None = None
 
 
 class View(NamedTuple):
@@ -22,17 +32,17 @@ class View(NamedTuple):
     controller: int
 
 
-def look(port: int, *, timeout_s: float = 2.0) -> View | None:
+def look(port: int, tls: ssl.SSLContext | None = None, *, timeout_s: float = 2.0) -> View | None:
     """The view of the node at this port; None if it does not answer, or if it is not Kafka that answers."""
     try:
         # In version 4 of the request, an empty list of topics asks for no topic and creates none.
-        answer = _ask(port, METADATA, 4, struct.pack(">i?", 0, False), timeout_s)
+        answer = _ask(Door(port, tls), METADATA, 4, struct.pack(">i?", 0, False), timeout_s)
         return View(frozenset(_node(answer) for _ in range(answer.int32())), _controller(answer))
     except (OSError, struct.error, UnicodeDecodeError):
         return None
 
 
-def has_coordinator(port: int, kind: int, *, timeout_s: float = 2.0) -> bool:
+def has_coordinator(port: int, kind: int, tls: ssl.SSLContext | None = None, *, timeout_s: float = 2.0) -> bool:
     """
     Whether groups or transactions have a coordinator.
 
@@ -42,16 +52,26 @@ def has_coordinator(port: int, kind: int, *, timeout_s: float = 2.0) -> bool:
     key = b"cues-kafka"
     body = struct.pack(f">h{len(key)}sb", len(key), key, kind)
     try:
-        return _ask(port, FIND_COORDINATOR, 2, body, timeout_s).int16() == 0
+        return _ask(Door(port, tls), FIND_COORDINATOR, 2, body, timeout_s).int16() == 0
     except (OSError, struct.error):
         return False
 
 
-def _ask(port: int, api: int, version: int, body: bytes, timeout_s: float) -> Parts:
-    with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:
+def _ask(door: Door, api: int, version: int, body: bytes, timeout_s: float) -> Parts:
+    with _connected(door, timeout_s) as connection:
         answer = request(connection, api, version, body)
     answer.int32()  # throttle time
     return answer
+
+
+@contextmanager
+def _connected(door: Door, timeout_s: float) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", door.port), timeout=timeout_s) as plain:
+        if door.tls is None:
+            yield plain
+        else:
+            with door.tls.wrap_socket(plain, server_hostname="127.0.0.1") as secure:
+                yield secure
 
 
 def _node(answer: Parts) -> int:

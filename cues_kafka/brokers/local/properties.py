@@ -9,7 +9,9 @@ from typing import TypeAlias
 Ports: TypeAlias = Mapping[str, int]
 """The ports of one node, by the name of the listener. CONTROLLER is for the nodes, the others are for clients."""
 
-CONTROLLER, PLAINTEXT, SECURED = "CONTROLLER", "PLAINTEXT", "SECURED"
+CONTROLLER, PLAINTEXT = "CONTROLLER", "PLAINTEXT"
+LOGIN, TLS, MUTUAL = "LOGIN", "TLS", "MUTUAL"
+"""The listeners of a secured broker: for logins by SASL over TLS, for TLS alone, and for certificates of clients."""
 
 COMMON = {
     "process.roles": "broker,controller",
@@ -44,19 +46,6 @@ ONE_NODE = {
     "broker.heartbeat.interval.ms": "300",
 }
 
-WITH_LOGIN = {
-    # Only ACLs give rights, except on the listener without a login, which creates users and ACLs.
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "allow.everyone.if.no.acl.found": "false",
-    "super.users": "User:ANONYMOUS",
-    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURED:SASL_PLAINTEXT",
-    "sasl.enabled.mechanisms": "SCRAM-SHA-512",
-    "listener.name.secured.scram-sha-512.sasl.jaas.config": (
-        "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-    ),
-}
-"""Settings of a broker with a listener for clients that log in."""
-
 MORE_NODES = {
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
@@ -84,7 +73,6 @@ def node_properties(
     return {
         **COMMON,
         **(ONE_NODE if len(ports) == 1 else MORE_NODES),
-        **(WITH_LOGIN if SECURED in own else {}),
         "node.id": str(node_id),
         # With static voters a formatted directory does not depend on ports, so it can be copied.
         "controller.quorum.voters": ",".join(f"{i}@127.0.0.1:{p[CONTROLLER]}" for i, p in enumerate(ports, start=1)),
@@ -98,4 +86,5 @@ def node_properties(
 def write_properties(file: Path, properties: Mapping[str, str]) -> None:
     """Write them in Java's format, whose escape character is the backslash."""
     lines = [f"{key}={value}".replace("\\", "\\\\") for key, value in properties.items()]
+    file.touch(mode=0o600)  # those of a secured broker hold passwords
     file.write_text("\n".join(lines) + "\n", "utf-8")

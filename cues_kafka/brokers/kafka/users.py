@@ -1,0 +1,77 @@
+"""Users and their rights on a cluster: passwords for SCRAM, and ACLs. An administrator's login is needed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import confluent_kafka.admin
+
+from cues_kafka.brokers.kafka.admin import Admin
+from cues_kafka.brokers.kafka.rights import Right
+from cues_kafka.plan.acls import Acl
+
+CLIENT: Any = confluent_kafka.admin  # its names of rights are not exported to type checkers
+
+ITERATIONS: Final = 4096
+"""The brokers' default for SCRAM's hash."""
+
+_KINDS: Final = {"topic": "TOPIC", "group": "GROUP", "transactional-id": "TRANSACTIONAL_ID"}
+_ALTER: Final = Right("Alter", "cluster", "kafka-cluster")
+
+
+class UserAdmin(Admin):
+    """An administrative client that also makes users and ACLs; every method raises `BrokerError`."""
+
+    def set_passwords(self, passwords: Mapping[str, str]) -> None:
+        """Make users who log in by SCRAM-SHA-512, or give them another password."""
+        how = CLIENT.ScramCredentialInfo(CLIENT.ScramMechanism.SCRAM_SHA_512, ITERATIONS)
+        wanted = [CLIENT.UserScramCredentialUpsertion(user, how, text.encode()) for user, text in passwords.items()]
+        for user, future in self._ask(self._client.alter_user_scram_credentials, wanted).items():
+            self._result(future, f"setting the password of user {user}", _ALTER)
+        self._until(lambda: self._known(passwords), f"users {', '.join(passwords)} are not known to the brokers")
+
+    def _known(self, users: Iterable[str]) -> bool:
+        asked = self._ask(self._client.describe_user_scram_credentials, list(users))
+        found = [
+            self._result(future, f"describing user {user}", Right("Describe", "cluster", "kafka-cluster"), ignore=_NONE)
+            for user, future in asked.items()
+        ]
+        return None not in found
+
+    def grant(self, acls: Iterable[tuple[str, Acl]]) -> None:
+        """Create ACLs, each for a principal such as ``User:worker``; those that are there already stay."""
+        bindings = [_binding(principal, acl) for principal, acl in acls]
+        if not bindings:
+            return
+        for future in self._ask(self._client.create_acls, bindings).values():
+            self._result(future, "creating ACLs", _ALTER)
+        # They are in the controller's log by now. A broker follows that log in order, so the last one stands for all.
+        last = _filter(bindings[-1])
+        self._until(lambda: self._has(last), "the brokers have not heard of the new ACLs")
+
+    def _has(self, wanted: Any) -> bool:
+        asked = self._ask(self._client.describe_acls, wanted)
+        return bool(self._result(asked, "reading ACLs", Right("Describe", "cluster", "kafka-cluster")))
+
+
+_NONE: Final = {"RESOURCE_NOT_FOUND"}
+
+
+def _binding(principal: str, acl: Acl) -> Any:
+    return CLIENT.AclBinding(
+        CLIENT.ResourceType[_KINDS[acl.resource]],
+        acl.name,
+        CLIENT.ResourcePatternType[acl.pattern.upper()],
+        principal,
+        "*",
+        CLIENT.AclOperation[re.sub(r"(?<=[a-z])(?=[A-Z])", "_", acl.operation).upper()],
+        CLIENT.AclPermissionType.ALLOW,
+    )
+
+
+def _filter(one: Any) -> Any:
+    return CLIENT.AclBindingFilter(
+        one.restype, one.name, one.resource_pattern_type, one.principal, one.host, one.operation, one.permission_type
+    )

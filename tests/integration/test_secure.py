@@ -1,0 +1,354 @@
+"""A secured broker: each way to log in, what is refused there, and its users and their rights.
+
+docs/security.md has a table of these ways; each of its rows names a test of this file.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cues_kafka import (
+    ConfigError,
+    Graph,
+    Kafka,
+    OAuthBearer,
+    Oidc,
+    Plain,
+    Scram,
+    Secret,
+    Source,
+    Tls,
+    Topic,
+    connect,
+    processor,
+    start,
+)
+from cues_kafka.brokers.kafka import KafkaBroker
+from cues_kafka.brokers.kafka.users import UserAdmin
+from cues_kafka.brokers.local import LocalBroker
+from cues_kafka.brokers.local.identities import LOGINS, USERS
+from cues_kafka.brokers.security import Security
+from cues_kafka.errors import BrokerError, CuesError, LoginError, RetriableError
+from cues_kafka.plan.acls import Acl, acls_of
+from cues_kafka.plan.plan import plan
+from cues_kafka.ports import NewTopic
+from cues_kafka.verify.scan import verify
+
+TOPIC = "of-the-worker"
+PASSWORD = "a-password-of-this-test"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[LocalBroker]:
+    """One for all; a topic that the worker may see, and who connects without a name."""
+    with LocalBroker(secure=True) as broker:
+        with closing(KafkaBroker(broker.kafka("admin", "tls"))) as admin:
+            admin.create([NewTopic(TOPIC, 1)])
+        users = UserAdmin(broker.kafka("admin", "tls"))
+        for operation in ("Describe", "DescribeConfigs"):
+            acl = Acl("worker", "topic", "literal", TOPIC, operation, "")
+            users.grant([("User:worker", acl), ("User:ANONYMOUS", acl)])
+        yield broker
+
+
+def answer(options: Kafka) -> bool | Exception:
+    """Whether the user of these settings sees the topic, or what the cluster says instead."""
+    with closing(KafkaBroker(options)) as client:
+        try:
+            return TOPIC in client.facts([TOPIC]).topics
+        except CuesError as error:
+            return error
+
+
+def side_by_side(asked: Mapping[str, Kafka]) -> dict[str, Any]:
+    """Answers by name: a client with tokens takes a second to be made, and a refusal its time, too."""
+    with ThreadPoolExecutor(len(asked)) as pool:
+        return dict(zip(asked, pool.map(answer, asked.values()), strict=True))
+
+
+def locked(broker: LocalBroker, tmp_path: Path) -> str:
+    """The worker's key, encrypted."""
+    key, file = broker.identities.path("worker.key"), tmp_path / "locked.key"
+    words = ["openssl", "pkcs8", "-topk8", "-in", key, "-out", str(file), "-passout", f"pass:{PASSWORD}"]
+    subprocess.run(words, check=True, capture_output=True)
+    return str(file)
+
+
+def read(broker: LocalBroker, name: str) -> str:
+    return Path(broker.identities.path(name)).read_text("utf-8")
+
+
+def give(broker: LocalBroker) -> Callable[[Any], tuple[str, float]]:
+    """A function of tokens of the worker."""
+    return lambda _: (broker.identities.token("worker", life_s=300), time.time() + 300)
+
+
+WAYS: dict[str, Callable[[LocalBroker, Path], tuple[str, Security]]] = {
+    "plain": lambda b, _: ("LOGIN", Plain("worker", read(b, "worker.password"), tls=ca(b))),
+    "scram": lambda b, _: ("LOGIN", Scram("worker", read(b, "worker.password"), tls=ca(b))),
+    "scram, password in a file": lambda b, _: (
+        "LOGIN",
+        Scram("worker", Secret(file=b.identities.path("worker.password")), tls=ca(b)),
+    ),
+    "token of a function": lambda b, _: ("LOGIN", OAuthBearer(token=give(b), tls=ca(b))),
+    "token in a file": lambda b, _: ("LOGIN", OAuthBearer(file=b.identities.path("worker.token"), tls=ca(b))),
+    "tls, no login": lambda b, _: ("TLS", ca(b)),
+    "mutual tls, files": lambda b, _: ("MUTUAL", own(b)),
+    "mutual tls, pasted": lambda b, _: (
+        "MUTUAL",
+        Tls(ca=read(b, "ca.pem"), certificate=read(b, "worker.pem"), key=read(b, "worker.key")),
+    ),
+    "mutual tls, encrypted key": lambda b, tmp: (
+        "MUTUAL",
+        Tls(
+            ca=b.identities.path("ca.pem"),
+            certificate=b.identities.path("worker.pem"),
+            key=locked(b, tmp),
+            key_password=PASSWORD,
+        ),
+    ),
+}
+
+
+def ca(broker: LocalBroker) -> Tls:
+    return Tls(ca=broker.identities.path("ca.pem"))
+
+
+def own(broker: LocalBroker, user: str = "worker") -> Tls:
+    path = broker.identities.path
+    return Tls(ca=path("ca.pem"), certificate=path(f"{user}.pem"), key=path(f"{user}.key"))
+
+
+@pytest.fixture(scope="module")
+def reached(broker: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What each way leads to."""
+    made = {way: WAYS[way](broker, tmp_path_factory.mktemp("keys")) for way in WAYS}
+    return side_by_side(
+        {
+            way: Kafka(broker.listener(listener), security=security, start_timeout_s=5)
+            for way, (listener, security) in made.items()
+        }
+    )
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_way_to_log_in_reaches_the_cluster_as_its_user(reached: dict[str, Any], way: str) -> None:
+    """The worker alone sees the topic, so the brokers understood who it is."""
+    assert reached[way] is True
+
+
+def test_another_user_sees_nothing_without_an_acl(broker: LocalBroker) -> None:
+    """By each way to log in; the administrator sees everything."""
+    answers = side_by_side(
+        {f"{user} {login}": broker.kafka(user, login) for user in ("sender", "admin") for login in LOGINS}
+    )
+
+    assert all(answers[f"admin {login}"] is True for login in LOGINS)
+    assert all(answers[f"sender {login}"].forbidden for login in LOGINS)
+
+
+@contextmanager
+def tokens(broker: LocalBroker, *, status: int = 200, life_s: float = 300.0) -> Iterator[tuple[str, list[str]]]:
+    """A server of tokens, its address, and what it was asked for."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            login = base64.b64decode(self.headers["Authorization"].partition(" ")[2]).decode()
+            asked.append(f"{login} {body}")
+            right = login == "shop:se%2Fcret" and status == 200
+            answer: dict[str, Any] = {"error": "invalid_client"}
+            if right:
+                answer = {"access_token": broker.identities.token("worker", life_s=life_s), "expires_in": life_s}
+            self.send_response(200 if right else max(status, 401))
+            self.end_headers()
+            self.wfile.write(json.dumps(answer).encode())
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/token", asked
+        server.shutdown()
+
+
+def test_a_server_of_tokens_is_asked_once_for_all_clients_of_a_process(broker: LocalBroker) -> None:
+    """By client credentials. The other processors of the process, and other values with the same settings, share it."""
+    with tokens(broker) as (url, asked):
+        security = [Oidc(url, "shop", "se/cret", scope="kafka", tls=ca(broker)) for _ in range(4)]
+        answers = side_by_side(
+            {str(n): Kafka(broker.listener("LOGIN"), security=one) for n, one in enumerate(security)}
+        )
+
+    assert [*answers.values()] == [True] * 4
+    assert asked == ["shop:se%2Fcret grant_type=client_credentials&scope=kafka"]
+
+
+def test_a_refused_client_of_a_server_of_tokens_is_told_apart_from_a_server_that_is_away(broker: LocalBroker) -> None:
+    """The first ends the start, the second may pass."""
+
+    def asking(url: str, secret: str) -> Any:
+        security = Oidc(url, "shop", secret, tls=ca(broker))
+        return answer(Kafka(broker.listener("LOGIN"), security=security, start_timeout_s=2))
+
+    with tokens(broker) as (url, _):
+        wrong = asking(url, "no-secret")
+    away = asking(url, "se/cret")
+    with tokens(broker, status=503) as (url, _):
+        busy = asking(url, "se/cret")
+
+    assert isinstance(wrong, LoginError)
+    assert "refuses the client 'shop': invalid_client (status 401)" in str(wrong)
+    assert "no-secret" not in str(wrong)
+    assert isinstance(away, RetriableError)
+    assert "gave no token" in str(away)
+    assert isinstance(busy, RetriableError)
+
+
+def test_a_token_that_no_authority_has_signed_is_refused(broker: LocalBroker) -> None:
+    """Else each process of this machine could be the administrator."""
+    header, claims, _ = broker.identities.token("admin", life_s=300).split(".")
+    unsigned = base64.urlsafe_b64encode(b'{"alg":"none"}').decode().rstrip("=")
+    forged = {"unsigned": f"{unsigned}.{claims}.", "signed by another": f"{header}.{claims}.{claims}"}
+
+    def options(token: str) -> Kafka:
+        security = OAuthBearer(token=lambda _: (token, time.time() + 300), tls=ca(broker))
+        return Kafka(broker.listener("LOGIN"), security=security, start_timeout_s=3)
+
+    answers = side_by_side({name: options(token) for name, token in forged.items()})
+
+    assert [type(error) for error in answers.values()] == [LoginError] * 2
+
+
+WRONG: dict[str, tuple[str, Callable[[LocalBroker], Security], str]] = {
+    "scram password": ("LOGIN", lambda b: Scram("worker", "wrong", tls=ca(b)), "wrong user name or password"),
+    "plain password": ("LOGIN", lambda b: Plain("worker", "wrong", tls=ca(b)), "wrong user name or password"),
+    "tls for a login": ("LOGIN", ca, r"is a listener for SASL_SSL with .*security=Scram\(user, password, tls=Tls"),
+    "no certificate": ("MUTUAL", ca, r"wants a certificate of this client .*Tls\(certificate=..., key=...\)"),
+    "login for tls": ("TLS", lambda b: Scram("worker", "x", tls=ca(b)), r"is a listener for SSL, .*security=Tls\("),
+    "no tls": ("LOGIN", lambda _: Scram("worker", "x", tls=None), r"is a listener for SASL_SSL .*tls=Tls\("),
+    "no authority": ("LOGIN", lambda _: Scram("worker", "x"), r"is not trusted .*Tls\(ca=...\)"),
+}
+
+
+@pytest.fixture(scope="module")
+def refused(broker: LocalBroker) -> dict[str, Any]:
+    """What each of them leads to."""
+    return side_by_side(
+        {
+            name: Kafka(broker.listener(listener), security=security(broker), start_timeout_s=4)
+            for name, (listener, security, _) in WRONG.items()
+        }
+    )
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_login_is_told_in_the_words_of_its_value(refused: dict[str, Any], name: str) -> None:
+    """With what to write instead."""
+    assert isinstance(refused[name], LoginError)
+    assert re.search(WRONG[name][2], str(refused[name])), refused[name]
+
+
+def test_keys_are_readable_by_their_owner_alone(broker: LocalBroker) -> None:
+    """Each file of the users, and the settings of the node, which hold passwords."""
+    files = [*broker.identities.directory.iterdir(), broker.directory / "node-1" / "server.properties"]
+
+    assert {f"{user}.{kind}" for user in USERS for kind in ("key", "pem", "password", "token")} <= {
+        f.name for f in files
+    }
+    readable = [f.name for f in files if f.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO) and f.suffix != ".pem"]
+    assert readable == []
+    assert broker.identities.directory.is_relative_to(broker.directory)
+
+
+def tidy(order: dict[str, Any]) -> dict[str, Any]:
+    """Refuse some, for the errors topic."""
+    if order["n"] < 0:
+        raise ValueError("negative")
+    return order
+
+
+def test_each_user_does_its_work_with_the_rights_of_the_plan(broker: LocalBroker) -> None:
+    """Each logs in by another way."""
+    graph = Graph(
+        "secure",
+        Source("secure.orders", default=True),
+        processor(inputs="secure.orders", outputs="secure.clean", name="check")(tidy),
+        errors="secure.errors",
+        topics={f"secure.{topic}": Topic(partitions=2) for topic in ("orders", "clean")},
+    )
+    UserAdmin(broker.kafka("admin")).grant((f"User:{acl.role}", acl) for acl in acls_of(graph))
+    with closing(KafkaBroker(broker.kafka("deployer", "plain"))) as deployer:
+        deployer.create(plan(graph, deployer.facts(())).create)
+    with connect(broker.kafka("sender", "tls"), graph) as sender:
+        sender.send_many("secure.orders", [{"n": n} for n in (1, 2, -1)])
+    with start(graph, broker.kafka("worker", "tls")) as running:
+        running.wait_idle()
+    with connect(broker.kafka("operator"), graph) as operator:
+        assert [message.value.text for message in operator.messages("secure.errors")] == ["negative"]
+    with closing(KafkaBroker(broker.kafka("verifier"))) as verifier:
+        assert verify(graph, verifier).complete
+
+
+def test_an_unknown_user_or_way_to_log_in_is_refused_with_those_that_there_are(broker: LocalBroker) -> None:
+    """Also by `broker env`."""
+    with pytest.raises(
+        ConfigError, match=r"has the users admin, deployer, worker, .* by scram, plain, oauthbearer, tls"
+    ):
+        broker.kafka("root")
+    with pytest.raises(BrokerError, match="Start it with secure=True"):
+        LocalBroker().identities  # noqa: B018
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+
+
+def test_each_row_of_the_page_has_its_test() -> None:
+    """By name; each way that is tested here has a row."""
+    text = PAGE.read_text(encoding="utf-8")
+    named = set(re.findall(r"`(test_\w+)(?:\[([^\]`]*)\])?`", text))
+
+    assert {way for _, way in named if way} == set(WAYS)
+    assert all(name in globals() for name, _ in named)
+
+
+@pytest.mark.full
+def test_the_flights_run_on_three_secured_brokers_from_the_page_alone(tmp_path: Path) -> None:
+    """Its lines as they stand, but for the ports, and directories of this test."""
+    [block] = re.findall(r"^```bash\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    lines = block.replace("up --secure", "up --port 0 --secure").replace("/tmp/flights", f"{tmp_path}/flights")
+    state = {"CUES_KAFKA_STATE": str(tmp_path / "state"), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", lines],
+        cwd=PAGE.parents[1],
+        env=os.environ | state,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    subprocess.run(["cues-kafka", "broker", "down"], env=os.environ | state, check=False, capture_output=True)
+
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert "2000 flights sent" in said
+    assert "everything is verified, nothing is wrong" in said
