@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING, Annotated, get_args
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 
 import typer
 
@@ -15,7 +16,7 @@ from cues_kafka.graph.names import no_such_processor
 from cues_kafka.words import count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
     from pathlib import Path
 
     from cues_kafka.brokers.options import Kafka
@@ -31,6 +32,8 @@ Examples:
   cues-kafka plan path/shop.toml --offline
   # the commands that grant each role its permissions
   cues-kafka plan shop:graph --acls
+  # a script that grants them; also to clients that connect with a name
+  cues-kafka plan shop:graph --acls --format kafka-acls --client billing-1
   # create topics, and give the framework's own what they lack
   cues-kafka plan shop:graph --apply
   cues-kafka plan shop:graph --json | jq .refusals
@@ -57,6 +60,23 @@ def plan(
     principal: Annotated[
         list[str] | None,
         typer.Option(metavar="ROLE=USER", help="With --acls: who has a role, such as worker=User:shop-1; repeatable."),
+    ] = None,
+    client: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="With --acls: also what a client with this name needs; repeatable."),
+    ] = None,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="With --acls: text (in the plan), kafka-acls (a script of the permissions alone) or json (the same as "
+            "data).",
+        ),
+    ] = "text",
+    command_config: Annotated[
+        str | None,
+        typer.Option("--command-config", metavar="FILE", help="With --format kafka-acls: the administrator's login."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     exit_code: Annotated[
@@ -95,14 +115,53 @@ def plan(
         other = "--apply, which makes the changes" if apply else "--offline: without a cluster nothing is compared"
         raise ConfigError(f"--exit-code compares the graph with the cluster. Drop {other}.")
     principals = _principals(principal or ())
+    if not acls and (client or command_config or form != "text"):
+        raise ConfigError("--client, --format and --command-config say more of permissions. Add --acls.")
+    if form != "text":
+        asked = AclOptions(form, principals, client or (), command_config)
+        _print_acls(target, asked, bootstrap=bootstrap, profile=profile, file=file)
+        return
     where = (bootstrap, profile, file)
     planned = _plan(
-        *(target, without or (), show), offline=offline, apply=apply, records=records, new=new or (), settings=where
+        *(target, without or (), client or (), show),
+        offline=offline,
+        apply=apply,
+        records=records,
+        new=new or (),
+        settings=where,
     )
     if planned.refusals or planned.stops:
         raise typer.Exit(BROKEN)
     if exit_code and planned.would_change:
         raise typer.Exit(DIFFERS)
+
+
+class AclOptions(NamedTuple):
+    """How permissions are printed alone; see the options of `plan`."""
+
+    form: str
+    principals: dict[str, str]
+    clients: Collection[str]
+    command_config: str | None
+
+
+def _print_acls(target: str, asked: AclOptions, **settings: Any) -> None:
+    """Print the permissions alone; the cluster is not asked, they follow from the graph."""
+    from cues_kafka.cli.config import load
+    from cues_kafka.cli.loading import load_graph
+    from cues_kafka.plan.acls import acls_data, acls_of, script
+
+    acls = acls_of(load_graph(target), asked.clients)
+    match asked.form:
+        case "json":
+            typer.echo(json.dumps(acls_data(acls, asked.principals), indent=2))
+        case "kafka-acls":
+            found = load({"bootstrap": settings.pop("bootstrap")}, **settings)
+            address = found["bootstrap"] if found.named else None
+            lines = script(acls, asked.principals, bootstrap=address, command_config=asked.command_config)
+            typer.echo("\n".join(lines))
+        case _:
+            raise ConfigError(f"--format {asked.form}: write text, kafka-acls or json.")
 
 
 def _principals(given: Collection[str]) -> dict[str, str]:
@@ -120,6 +179,7 @@ def _principals(given: Collection[str]) -> dict[str, str]:
 def _plan(
     target: str,
     without: Collection[str],
+    clients: Collection[str],
     show: Callable[..., None],
     *,
     offline: bool,
@@ -141,7 +201,7 @@ def _plan(
     if offline:
         from cues_kafka.runtime.prepare import unset_text, unset_variables
 
-        planned = _as_run_refuses(plan_graph(graph), graph, without)
+        planned = _as_run_refuses(_with_clients(plan_graph(graph), graph, clients), graph, without)
         running = tuple({*graph.all_processors} - set(without))
         unset = (f"{where}: {unset_text(one)} where workers run" for where, one in unset_variables(graph, running))
         planned = dataclasses.replace(planned, warnings=(*planned.warnings, *unset))
@@ -164,10 +224,11 @@ def _plan(
         except BrokerError as error:
             if not error.forbidden:
                 raise
-            planned = dataclasses.replace(plan_graph(graph), refusals=(str(error),))
+            planned = _with_clients(plan_graph(graph), graph, clients)
+            planned = dataclasses.replace(planned, refusals=(str(error),))
             show(planned, acls=True)  # what would help, as far as it follows from the graph alone
             return planned
-        planned = _as_run_refuses(planned, graph, without, kafka)
+        planned = _as_run_refuses(_with_clients(planned, graph, clients), graph, without, kafka)
         planned = dataclasses.replace(planned, warnings=(*planned.warnings, *forgotten_tailers(graph, broker)))
         if records:
             from cues_kafka.operate.foreseen import foresee
@@ -194,6 +255,13 @@ def _plan(
         return planned
     finally:
         broker.close()
+
+
+def _with_clients(planned: Plan, graph: Graph, clients: Collection[str]) -> Plan:
+    """The plan with the permissions of clients with names, which the graph does not know."""
+    from cues_kafka.plan.acls import acls_of
+
+    return dataclasses.replace(planned, acls=acls_of(graph, clients))
 
 
 def _as_run_refuses(planned: Plan, graph: Graph, without: Collection[str], kafka: Kafka | None = None) -> Plan:

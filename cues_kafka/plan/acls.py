@@ -6,15 +6,18 @@ They follow from the graph alone, so they are the same before and after its topi
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from cues_kafka.graph.names import (
     backing_topic,
     changelog_topic,
+    client_id,
     control_topic,
     group_id,
     journal_topic,
     sender_id,
+    tailer_id,
+    tailers_topic,
     tools_group,
     transactional_prefix,
 )
@@ -22,7 +25,7 @@ from cues_kafka.graph.names import (
 if TYPE_CHECKING:
     from cues_kafka.graph.definition import Graph
 
-Role: TypeAlias = Literal["worker", "sender", "deployer", "operator", "verifier"]
+Role: TypeAlias = Literal["worker", "sender", "client", "deployer", "operator", "verifier"]
 Resource: TypeAlias = Literal["topic", "group", "transactional-id"]
 Pattern: TypeAlias = Literal["literal", "prefixed"]
 
@@ -35,8 +38,9 @@ class Acl(NamedTuple):
     A permission that a role needs.
 
     Attributes:
-        role: who needs it. The worker runs the graph, a sender is an application that writes to sources, the deployer
-            creates topics, the operator reads error messages and moves tasks at-least-once, the verifier runs `verify`.
+        role: who needs it. The worker runs the graph, a sender is an application that writes to sources, a client one
+            with a name that also reads, the deployer creates topics, the operator reads error messages and moves tasks
+            at-least-once, the verifier runs `verify`.
         resource: topic, group or transactional-id.
         pattern: literal or prefixed.
         name: the resource's name or prefix.
@@ -52,9 +56,15 @@ class Acl(NamedTuple):
     why: str
 
 
-def acls_of(graph: Graph) -> tuple[Acl, ...]:
-    """All permissions that the roles of a graph need and no more, sorted. No name is a wildcard."""
-    needed = {acl[:5]: acl for acl in _needed(graph)}
+def acls_of(graph: Graph, clients: Iterable[str] = ()) -> tuple[Acl, ...]:
+    """
+    All permissions that the roles of a graph need and no more, sorted. No name is a wildcard.
+
+    Args:
+        graph: the graph.
+        clients: names of clients, as `connect(..., name=)` has them; the graph does not know them.
+    """
+    needed = {acl[:5]: acl for acl in (*_needed(graph), *(acl for name in clients for acl in _named(graph, name)))}
     granted = {(acl.role, acl.resource, acl.name, acl.operation) for acl in needed.values()}
     return tuple(
         sorted(
@@ -90,6 +100,36 @@ def kafka_acls(acls: Iterable[Acl], principals: Mapping[str, str] | None = None)
     return commands
 
 
+def script(
+    acls: Iterable[Acl], principals: Mapping[str, str], *, bootstrap: str | None, command_config: str | None = None
+) -> Iterator[str]:
+    """
+    The lines of a shell script that grants permissions, under the name of each role.
+
+    A shell refuses a command whose placeholder is not set, so a role without a principal is granted to no user.
+
+    Args:
+        acls: the permissions.
+        principals: role to principal; a role that is not in it gets a placeholder, such as ``${WORKER:?...}``.
+        bootstrap: the cluster's address; None: a placeholder.
+        command_config: file with the administrator's login, as `kafka-acls` reads it; None: it needs none.
+    """
+    acls = tuple(acls)
+    address = bootstrap or "${BOOTSTRAP:?address of the cluster, such as kafka-1:9092}"
+    head = f"kafka-acls --bootstrap-server {_shell(address)}"
+    head += f" --command-config {_shell(command_config)}" if command_config else ""
+    roles: set[str] = {acl.role for acl in acls}
+    unset = {role: f"${{{role.upper()}:?user of the {role}, such as User:{role}-1}}" for role in roles}
+    for role, commands in kafka_acls(acls, {**unset, **principals}).items():
+        yield f"# {role}"
+        yield from (f"{head}{command.removeprefix('kafka-acls')}" for command in commands)
+
+
+def acls_data(acls: Iterable[Acl], principals: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The permissions as plain data, each with the principal of its role, or None."""
+    return [acl._asdict() | {"principal": principals.get(acl.role)} for acl in acls]
+
+
 def grant(
     principal: str, operations: Sequence[str], resource: str, names: Sequence[str], *, pattern: Pattern = "literal"
 ) -> str:
@@ -110,9 +150,11 @@ def grant(
     return " ".join(words)
 
 
-def _shell(principal: str) -> str:
-    """Distinguished names of certificates have spaces."""
-    return f"'{principal}'" if any(character in principal for character in " *=,") else principal
+def _shell(word: str) -> str:
+    """A word of a shell's command: names of certificates have spaces, and a placeholder is only read in `"`."""
+    if word.startswith("${"):
+        return f'"{word}"'
+    return f"'{word}'" if any(character in word for character in " *=,") else word
 
 
 def _needed(graph: Graph) -> Iterator[Acl]:
@@ -158,6 +200,19 @@ def _needed(graph: Graph) -> Iterator[Acl]:
     for role in readers:  # a client that reads must name a group and find its coordinator, although it never joins
         why = "read; nothing joins it or commits there"
         yield Acl(role, "group", "literal", tools_group(graph.name), "Describe", why)
+
+
+def _named(graph: Graph, client: str) -> Iterator[Acl]:
+    """What a client with a name needs (K1 to K4): it sends with ids, commits transactions, and has named tailers."""
+    own, tailers = client_id(client).removesuffix("send"), tailers_topic(client)
+    yield Acl("client", "transactional-id", "prefixed", own, "Write", f"sends, transactions and tailers of {client}")
+    yield Acl("client", "group", "prefixed", tailer_id(client, ""), "Read", "places of named tailers, for lag tools")
+    made = {"Create": "the first connect creates it"}
+    yield from _topics("client", [tailers], Read="find the places", Write="keep the places", **made)
+    yield from _topics("client", graph.sources, Write="send")
+    yield from _topics("client", graph.topics_used(), Read="read, and see whether a message was sent")
+    for owner in (tailers, graph.name):
+        yield Acl("client", "group", "literal", tools_group(owner), "Describe", "read; nothing joins it")
 
 
 def _topics(role: Role, topics: Iterable[str], **operations: str) -> Iterator[Acl]:

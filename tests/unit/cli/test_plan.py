@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from importlib import metadata
 from pathlib import Path
 
@@ -95,6 +96,59 @@ def test_permissions_are_printed_for_the_users_that_are_named(tmp_path: Path) ->
     assert "--allow-principal User:verifier --operation" in result.stdout
     for wrong in ("till=User:till", "sender=till", "sender"):
         assert CliRunner().invoke(app, [*command, wrong]).exit_code == 2
+
+
+def test_a_script_of_permissions_grants_nothing_to_a_user_that_is_not_named(tmp_path: Path) -> None:
+    """The shell itself refuses a placeholder that is not set; with it set, `kafka-acls` gets the user as one word."""
+    target = program(tmp_path, 'Graph("g", Source("a"))')
+    command = ["plan", target, "--acls", "--format", "kafka-acls", "--principal", "verifier=User:CN=v, O=shop"]
+    script = CliRunner().invoke(app, [*command, "--command-config", "my admin", "--bootstrap", "localhost:9092"]).stdout
+    tool = tmp_path / "bin" / "kafka-acls"
+    tool.parent.mkdir()
+    tool.write_text('#!/bin/sh\nfor word in "$@"; do printf "<%s>" "$word"; done; echo\n')
+    tool.chmod(0o755)
+
+    def pasted(lines: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        environment = {"PATH": f"{tool.parent}:/usr/bin:/bin", **variables}
+        return subprocess.run(["sh", "-c", lines], env=environment, capture_output=True, text=True, check=False)
+
+    refused = pasted(script)
+    assert refused.returncode != 0
+    assert "user of the deployer, such as User:deployer-1" in refused.stderr
+    assert refused.stdout == ""
+    done = pasted(script, DEPLOYER="User:d", SENDER="User:s")
+    head = "<--bootstrap-server><localhost:9092><--command-config><my admin><--add><--allow-principal>"
+    assert f"{head}<User:s><--operation><Write><--topic><a>" in done.stdout.splitlines()
+    assert f"{head}<User:CN=v, O=shop><--operation><Describe><--group><g.tools>" in done.stdout.splitlines()
+    assert "address of the cluster" in pasted(CliRunner().invoke(app, command).stdout).stderr
+
+
+def test_permissions_are_data_too_and_those_of_a_named_client_are_asked_for(tmp_path: Path) -> None:
+    """The graph does not know such clients."""
+    target = program(tmp_path, 'Graph("g", Source("a"))')
+    command = ["plan", target, "--acls", "--client", "billing"]
+
+    found = json.loads(CliRunner().invoke(app, [*command, "--format", "json", "--principal", "client=User:b"]).stdout)
+
+    assert {(acl["operation"], acl["pattern"], acl["name"]) for acl in found if acl["role"] == "client"} == {
+        ("Write", "prefixed", "billing."),
+        ("Read", "prefixed", "billing.tailer."),
+        ("Describe", "literal", "billing.tailers.tools"),
+        ("Describe", "literal", "g.tools"),
+        *((operation, "literal", "billing.tailers") for operation in ("Create", "Read", "Write")),
+        *((operation, "literal", "a") for operation in ("Read", "Write")),
+    }
+    assert {acl["principal"] for acl in found} == {"User:b", None}
+    assert "ACLs of the client:" in CliRunner().invoke(app, [*command, "--offline"]).stdout
+
+
+@pytest.mark.parametrize("options", [["--acls", "--format", "yaml"], ["--format", "json"], ["--client", "billing"]])
+def test_options_of_permissions_that_say_nothing_are_wrong(tmp_path: Path, options: list[str]) -> None:
+    """The message names what is there."""
+    result = CliRunner().invoke(app, ["plan", program(tmp_path, 'Graph("g", Source("a"))'), "--offline", *options])
+
+    assert result.exit_code == 2
+    assert "text, kafka-acls or json" in result.output or "Add --acls" in result.output
 
 
 def test_offline_plan_mentions_addresses_that_workers_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
