@@ -15,6 +15,10 @@ step gives names the timer and the messages whose step set it (F1); its key is i
 
     1 shop.check/3 18 timer 0/1 1767225600000:azE@orders:Zm9vYmFyYmF6cXV4Lg@4711
 
+What a replay gives names its number, the error message that it settles, and the messages that it delivers again (Y1)::
+
+    1 shop.check/3 19 replay 0/1 1:ZXJyb3JzZXJyb3JzZXJyb3/3/17@orders:Zm9vYmFyYmF6cXV4Lg@4711
+
 What is the same for a whole batch stands first, so that a worker formats it once per batch.
 """
 
@@ -23,6 +27,7 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cues_kafka.core.hashing import delivery_hash, timer_hash
 from cues_kafka.errors import CodecError
@@ -35,6 +40,9 @@ _VERSION = b"1"
 
 TIMER = "timer"
 """Stands in the place of the consumed messages where a timer began the step: no binding is without a colon there."""
+
+REPLAYED = "replay"
+"""The same where a request to replay an error message began it."""
 
 
 def show_topic_id(topic_id: bytes) -> str:
@@ -92,6 +100,43 @@ def show_timer(key: str, due_ms: int, origin: bytes) -> bytes:
     return b"%d:%b@%b" % (due_ms, urlsafe_b64encode(key.encode()).rstrip(b"="), origin)
 
 
+class ErrorPlace(NamedTuple):
+    """Where an error message stands, which no other one ever does."""
+
+    topic_id: bytes
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        """``ZXJyb3JzZXJyb3JzZXJyb3/3/17``, as in headers and keys."""
+        return f"{show_topic_id(self.topic_id)}/{self.partition}/{self.offset}"
+
+    @classmethod
+    def parse(cls, text: str) -> ErrorPlace:
+        """
+        Read what `str` gives.
+
+        Raises:
+            ValueError: it is no such text.
+        """
+        topic_id, partition, offset = text.split("/")
+        return cls(parse_topic_id(topic_id), int(partition), int(offset))
+
+    @property
+    def key(self) -> bytes:
+        """The key of the record in the backing topic that says that it is settled (Y2)."""
+        return SETTLED + str(self).encode()
+
+
+SETTLED = b"r/"
+"""The first bytes of the keys of such records."""
+
+
+def show_replay(number: int, error: ErrorPlace, origin: bytes) -> bytes:
+    """The last word of the header of what a replay gives."""
+    return b"%d:%b@%b" % (number, str(error).encode(), origin)
+
+
 @dataclass(frozen=True, slots=True)
 class Provenance:
     """A provenance header, parsed.
@@ -103,6 +148,7 @@ class Provenance:
         count: ... of `count` records of this delivery.
         consumed: coordinates of the consumed messages; where a timer began the step, of those whose step set it.
         timer: key and due time in milliseconds of the timer that began the step; None: messages did.
+        replay: number of the replay that began the step, and the error message that it settles; None: none did.
     """
 
     task: str
@@ -111,6 +157,7 @@ class Provenance:
     count: int
     consumed: tuple[Coordinates, ...]
     timer: tuple[str, int] | None = None
+    replay: tuple[int, ErrorPlace] | None = None
 
     @property
     def hash(self) -> bytes:
@@ -139,6 +186,8 @@ def parse_provenance(header: bytes) -> Provenance:
         index, _, count = part.partition("/")
         if places == TIMER:
             return _of_timer(task, int(sequence), int(index), int(count), offsets)
+        if places == REPLAYED:
+            return _of_replay(task, int(sequence), int(index), int(count), offsets)
         consumed = (
             ()
             if offsets == "-"
@@ -159,3 +208,10 @@ def _of_timer(task: str, sequence: int, index: int, count: int, word: str) -> Pr
     due_ms, _, key = timer.partition(":")
     consumed = parse_origin(origin, int(task.rpartition("/")[2]))
     return Provenance(task, sequence, index, count, consumed, (urlsafe_b64decode(key + "==").decode(), int(due_ms)))
+
+
+def _of_replay(task: str, sequence: int, index: int, count: int, word: str) -> Provenance:
+    replay, _, origin = word.partition("@")
+    number, _, error = replay.partition(":")
+    consumed = parse_origin(origin, int(task.rpartition("/")[2]))
+    return Provenance(task, sequence, index, count, consumed, replay=(int(number), ErrorPlace.parse(error)))

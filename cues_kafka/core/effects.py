@@ -143,7 +143,9 @@ class Await:
 @dataclass(frozen=True, slots=True)
 class Call:
     """
-    P4: call user code for exactly the ranges that were polled, in this order of bindings; or fire timers (F3).
+    P4: call user code for exactly the ranges that were polled, in this order of bindings.
+
+    Or fire timers (F3), or deliver a request of the replay topic (Y1).
 
     Tailers show no message at or beyond `tail_ends` (S5); those that are not named there show all.
     """
@@ -154,16 +156,18 @@ class Call:
     starts: int
     timers: bool = False
     tail_ends: Positions = ()
+    replay: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """Q3: make one error message of this single step, from its undecoded bytes, or of this timer (F3)."""
+    """Q3: make one error message of this step, from its undecoded bytes, or of this timer (F3) or replay (Y1)."""
 
     ends: Positions
     choice: Choice
     starts: int
     timers: bool = False
+    replay: bool = False
 
 
 @dataclass(frozen=True, slots=True)

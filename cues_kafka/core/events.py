@@ -78,7 +78,8 @@ class Polled:
     A batch is fetched and not decoded: `steps` deliveries up to `ends`, in this order of bindings.
 
     `tail_ends` are the last stable offsets of the tailers' logs, if what tailers show must be fixed (S5). With `timers`
-    that many timers are due instead, and `ends` are the positions of the task (F3).
+    that many timers are due instead (F3), with `replay` the next request of the replay topic (Y1); then `ends` are the
+    positions of the task.
     """
 
     ends: Positions
@@ -86,6 +87,7 @@ class Polled:
     choice: Choice = ()
     timers: bool = False
     tail_ends: Positions = ()
+    replay: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,8 @@ class Called:
     At-most-once `batch.taken` counts the steps that were started, and these reach up to `ends` (W2).
 
     Of a feed they reach up to `place` in its source, and `ends` is empty (G1). `tails` is where the tailers stand
-    behind these steps, copied when the batch was closed: later calls may have moved them on (L2).
+    behind these steps, copied when the batch was closed: later calls may have moved them on (L2). `replays` is where
+    the task stands in its replay topic behind a request (Y1); empty: where it stood.
     """
 
     ends: Positions
@@ -104,13 +107,19 @@ class Called:
     halt: Halt | None = None
     place: str = ""
     tails: Positions = ()
+    replays: Positions = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Everything is delivered, and the reader has passed markers since the last record (P1)."""
+    """
+    Everything is delivered, and the reader has passed markers since the last record (P1).
+
+    With `replays` an announced request is gone from the replay topic, which the task reads on from there (Y1).
+    """
 
     positions: Positions
+    replays: Positions = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +172,11 @@ class NewestRead:
 
 @dataclass(frozen=True, slots=True)
 class InputsFetched:
-    """R5: what the cluster says about the partition of each binding, without bindings whose topic is gone."""
+    """
+    R5: what the cluster says about the partition of each binding, without bindings whose topic is gone.
+
+    `tails` are those of tailers, and that of the replay topic.
+    """
 
     inputs: Mapping[str, InputFacts]
     at_s: float

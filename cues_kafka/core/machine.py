@@ -19,9 +19,11 @@ from typing import Any, TypeAlias
 
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
+from cues_kafka.core.halts import claimed, exhausted
 from cues_kafka.core.moves import decide, moved_halt
 from cues_kafka.core.records import Attempt, Record, Snapshot, Start, TargetRow, Totals
 from cues_kafka.core.recover import Delivered, Fresh, Pending, Refuse, first_positions, foreign, recover, refused
+from cues_kafka.core.replays import replayed, standing
 from cues_kafka.core.spec import Move
 from cues_kafka.core.staged import Publish, Turn, verdict
 from cues_kafka.core.tails import announced, begun, behind, in_row, placed
@@ -115,7 +117,7 @@ def _newest_read(task: Task, event: on.NewestRead) -> Next:
         remedy = "find who else writes the backing topic: only this task may, under its transactional id"
         return _stop(task, on.Halt("refused", event.unreadable, remedy))
     if task.fenced_twice and record and record.writer.incarnation != task.spec.writer.incarnation:
-        return _stop(task, _claimed(record))
+        return _stop(task, claimed(record))
     return replace(task, state=Doing.FETCHING_INPUTS), do.FetchInputs()
 
 
@@ -153,7 +155,8 @@ def _decided(task: Task) -> Next:
         return _move(task, task.spec.move)
     assert task.recovered_at_s is not None
     found = recover(task.spec, task.record, dict(task.offsets), dict(task.inputs))
-    match placed(task.spec, found, dict(task.tail_facts)):
+    facts = dict(task.tail_facts)
+    match standing(task.spec, placed(task.spec, found, facts), facts):
         case Refuse(halt, stale):
             return _refused(task, halt, task.recovered_at_s) if stale else _stop(task, halt)
         case Fresh() if task.carried:
@@ -214,7 +217,7 @@ def _retry(task: Task, record: Snapshot, starts: int) -> Task:
 def _due(record: Snapshot, starts: int) -> Due:
     """What a snapshot announces; timers have no binding that a choice could name."""
     choice = () if record.timers else take(record.choice, record.steps)
-    return Due(record.ends, record.steps, choice, starts, record.timers)
+    return Due(record.ends, record.steps, choice, starts, record.timers, record.replay)
 
 
 def _assign(task: Task, positions: Positions) -> Next:
@@ -299,7 +302,7 @@ def _failed(task: Task, event: on.Failed) -> Next:
     if task.state in _WORKING and event.at_s - (task.recovered_at_s or 0.0) >= FORGOTTEN_AFTER_S:
         task = replace(task, rounds=0)
     if task.rounds >= MAX_ROUNDS:
-        return _stop(task, _exhausted(task, event))
+        return _stop(task, exhausted(task, event))
     back = Task(
         task.spec,
         state=Doing.DISCARDING,
@@ -322,27 +325,6 @@ def _in_doubt(task: Task) -> Unsettled | None:
 
 def _discarded(task: Task, _: on.Done) -> Next:
     return replace(task, state=Doing.INITIALISING), do.Init()
-
-
-def _claimed(record: Record) -> on.Halt:
-    who = record.writer
-    return on.Halt(
-        "refused",
-        f"fenced twice by {who.name!r} ({who.runtime}, {who.incarnation}), which runs this task too",
-        "stop one of the two: a processor runs in one application and one runtime at a time",
-    )
-
-
-def _exhausted(task: Task, event: on.Failed) -> on.Halt:
-    who = f", newest record by {task.record.writer.name!r}" if task.record else ""
-    if event.fenced:
-        return on.Halt(
-            "refused", f"fenced {task.rounds + 1} times{who}: {event.text}", "stop the other writer of this task"
-        )
-    return on.Halt("refused", f"gave up after {task.rounds} rounds{who}: {event.text}", event.remedy or _REMEDY)
-
-
-_REMEDY = "fix the cause, and the task resumes; `cues-kafka plan MODULE:GRAPH --apply` recreates a deleted topic"
 
 
 # Transactions: P2, P5 to P7. One path for every record.
@@ -401,7 +383,7 @@ def _flushed(task: Task, event: on.Flushed) -> Next:
     if event.first_offset != task.expected:
         # P6a: the answer to R3 was stale, or another writer writes this partition.
         return _discard(task, f"the record landed at {event.first_offset}, not at {task.expected}: another writer?")
-    return replace(task, state=Doing.COMMITTING, expected=_after(event.first_offset)), do.Commit()
+    return replace(task, state=Doing.COMMITTING, expected=_after(event.first_offset, task.pending)), do.Commit()
 
 
 def _landed(task: Task) -> Next:
@@ -412,9 +394,11 @@ def _landed(task: Task) -> Next:
     return replace(task, state=Doing.SENDING_OFFSETS), do.SendOffsets(task.pending.positions)
 
 
-def _after(first_offset: int | None) -> int:
+def _after(first_offset: int | None, record: Record | None) -> int:
+    """P6a: behind the record, its `settled` records (Y2) and the marker."""
     assert first_offset is not None
-    return first_offset + 1 + MARKER
+    assert record
+    return first_offset + 1 + record.batch.replays * isinstance(record, Attempt) + MARKER
 
 
 def _committed(task: Task, event: on.Committed) -> Next:
@@ -501,6 +485,9 @@ def _polled(task: Task, event: on.Polled) -> Next:
         return _transact(task, take_of(task, event.ends, event.steps), Doing.CALLING)
     if task.due:
         task = _polled_again(task, task.due, event)
+    elif event.replay and not task.takes_replays:
+        # Y1: what was announced or put off comes first.
+        raise IllegalEvent(f"{task.spec.name}: a replay is polled where other steps are due")
     due = task.due
     if due and task.quarantined and not (task.first and task.spec.target):
         return _called_for(replace(task, first=False), due)
@@ -513,7 +500,7 @@ def _polled(task: Task, event: on.Polled) -> Next:
 def _polled_again(task: Task, due: Due, event: on.Polled) -> Task:
     """P2: the same ranges and all of their steps; fewer only if compaction may take messages (`Spec.compacted`)."""
     fewer = task.spec.compacted and not due.timers and 0 < event.steps < due.steps
-    same = due.ends == event.ends and due.timers == event.timers
+    same = (due.ends, due.timers, due.replay) == (event.ends, event.timers, event.replay)
     if not same or (event.steps != due.steps and not fewer):
         name = f"{task.spec.name}: due up to {due.ends}, {due.steps} {_kind(due)}"
         raise IllegalEvent(f"{name}; polled up to {event.ends}, {event.steps} {_kind(event)}")
@@ -523,7 +510,7 @@ def _polled_again(task: Task, due: Due, event: on.Polled) -> Task:
 
 
 def _kind(ranges: Due | on.Polled) -> str:
-    return "timers" if ranges.timers else "steps"
+    return "timers" if ranges.timers else "replays" if ranges.replay else "steps"
 
 
 def _called(task: Task, event: on.Called) -> Next:
@@ -533,7 +520,7 @@ def _called(task: Task, event: on.Called) -> Next:
     stops = event.halt is not None and event.halt.kind != "retry"
     task = replace(task, halt=event.halt if stops else None)
     if event.batch.deliveries:
-        made = _attempt(task, event.ends, event.batch, event.place)
+        made = replayed(task, _attempt(task, event.ends, event.batch, event.place), event.replays)
         made = behind(task, made, event.tails, put_off=event.halt is not None)
         return _transact(task, made, Doing.STOPPED if stops else Doing.READY)
     if stops:
@@ -574,14 +561,16 @@ def _settle(task: Task, then: Doing) -> Next:
 
 def _idle(task: Task, event: on.Idle) -> Next:
     """P1; over due ranges only if compaction may have taken all of their messages (`Spec.compacted`)."""
-    if task.due and (task.due.timers or not (task.spec.compacted and event.positions == task.due.ends)):
+    gone = task.spec.compacted or bool(task.due and task.due.replay and event.replays)
+    if task.due and (task.due.timers or not (gone and event.positions == task.due.ends)):
         name = f"{task.spec.name}: due up to {task.due.ends}, {task.due.steps} {_kind(task.due)}"
         raise IllegalEvent(f"{name}; idle at {event.positions}")
     if task.spec.rules.takes:
         task = _carrying(task)
         return _transact(task, take_of(task, event.positions), Doing.READY)
     task = replace(task, choice=())  # what it may still name was compacted away
-    return _transact(task, behind(task, _attempt(task, event.positions, Totals()), ()), Doing.READY)
+    made = replayed(task, _attempt(task, event.positions, Totals()), event.replays)
+    return _transact(task, behind(task, made, ()), Doing.READY)
 
 
 def _attempt(task: Task, positions: Positions, batch: Totals, place: str = "") -> Attempt:
@@ -597,8 +586,8 @@ def _called_for(task: Task, due: Due) -> Next:
     """P4, Q3: user code is called for what is due; or it is taken out, if it has killed its process too often."""
     task = replace(task, state=Doing.CALLING)
     if task.quarantined:
-        return task, do.Quarantine(due.ends, due.choice, due.starts, due.timers)
-    return task, do.Call(due.ends, due.steps, due.choice, due.starts, due.timers, task.tail_ends)
+        return task, do.Quarantine(due.ends, due.choice, due.starts, due.timers, due.replay)
+    return task, do.Call(due.ends, due.steps, due.choice, due.starts, due.timers, task.tail_ends, due.replay)
 
 
 # Endings.

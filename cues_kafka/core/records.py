@@ -37,6 +37,7 @@ class Totals(NamedTuple):
         dropped: steps that were taken and never settled, which only at-most-once allows (W4).
         drained: output messages of no step: what a state handler gives when its region is drained.
         timers: steps of `deliveries` that no message began but a timer (F1).
+        replays: steps of `deliveries` that a request to replay an error message began (Y1).
     """
 
     deliveries: int = 0
@@ -48,6 +49,7 @@ class Totals(NamedTuple):
     dropped: int = 0
     drained: int = 0
     timers: int = 0
+    replays: int = 0
 
     @property
     def settled(self) -> Totals:
@@ -158,6 +160,7 @@ class Record:
         staged: the staged batch that the record is about; None if the processor is not staged.
         stores: for each store, the step number of the newest attempt that wrote to its changelog (R4b). The changelog
             ends with the same number.
+        replays: the next offset to read of the replay topic (Y1); empty: it was never read.
         version: of what the record means.
     """
 
@@ -186,6 +189,7 @@ class Record:
     moving_from: str = ""
     staged: Staged | None = None
     stores: Kept = ()
+    replays: Positions = ()
     version: int = VERSION
 
 
@@ -199,12 +203,14 @@ class Snapshot(Record):
     """
     The task is about to deliver the ranges from `positions` up to `ends`, which hold `steps` deliveries.
 
-    With `timers` it is about to fire its first `steps` timers instead; then the ranges are empty (F3).
+    With `timers` it is about to fire its first `steps` timers instead (F3), with `replay` to deliver the next request
+    of its replay topic (Y1); then the ranges are empty.
     """
 
     ends: Positions
     steps: int
     timers: bool = False
+    replay: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +232,7 @@ class TargetRow:
         choice: what remains of a recorded choice of alts.
         tails: where the tailers stand behind it (L2).
         tail_ends: see `Record`.
+        replays: the place in the replay topic behind it; empty: it was not moved.
     """
 
     base: int
@@ -236,3 +243,4 @@ class TargetRow:
     choice: Choice = ()
     tails: Positions = ()
     tail_ends: Positions = ()
+    replays: Positions = ()

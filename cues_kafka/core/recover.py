@@ -232,6 +232,11 @@ def _other_topics(spec: Spec, record: Record, inputs: Mapping[str, InputFacts]) 
             f"the processor {spec.processor!r} declares no timers any more, and an announced timer is due",
             "start the former version until it has fired what it announced, then this one",
         )
+    if isinstance(record, Snapshot) and record.replay and not spec.replays:
+        return _refuse(
+            f"the processor {spec.processor!r} has announced the replay of an error, which it cannot deliver now",
+            "run it natively, with its errors topic, until it has delivered what it announced",
+        )
     if isinstance(record, Snapshot) and record.fingerprint != plan_of(spec, inputs):
         return _refuse(
             "the declaration of the inputs changed while a batch of steps was being delivered",

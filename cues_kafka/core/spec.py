@@ -10,6 +10,9 @@ from cues_kafka.core.staged import Role
 from cues_kafka.core.strategies import STRATEGIES, TOOL, Strategy
 from cues_kafka.ports import Positions
 
+REPLAY = ".replay"
+"""Stands in the place of a binding for the replay topic; no binding has a dot."""
+
 
 class Input(NamedTuple):
     """One input binding and its topic."""
@@ -74,6 +77,7 @@ class Spec:
             are made again (S5).
         timers: the last store holds the task's timers, which user code sets (F1).
         feed: the task reads a source that is no topic; its only input is its own backing topic (G1).
+        replay: name of the replay topic, whose requests the task delivers (Y1), if it is no slot; empty: it has none.
         target: what user code writes outside of Kafka is committed there in one transaction with the attempt (E1).
         writer: what this process signs records with.
     """
@@ -102,12 +106,18 @@ class Spec:
     timers: bool = False
     feed: bool = False
     target: bool = False
+    replay: str = ""
     writer: Writer
 
     @property
     def rules(self) -> Strategy:
         """What holds for tasks of this strategy; a tool owns a task of any strategy by the lock."""
         return TOOL if self.move else STRATEGIES[self.strategy]
+
+    @property
+    def replays(self) -> bool:
+        """Whether the task delivers requests of its replay topic (Y1)."""
+        return bool(self.replay) and not self.slot
 
     @property
     def name(self) -> str:

@@ -47,7 +47,7 @@ class Due:
     """
     The task must deliver exactly these ranges next, in this order of bindings. `starts` deaths count on them.
 
-    With `timers` it must fire exactly its first `steps` timers next (F3).
+    With `timers` it must fire exactly its first `steps` timers next (F3), with `replay` deliver the next request (Y1).
     """
 
     ends: Positions
@@ -55,6 +55,7 @@ class Due:
     choice: Choice
     starts: int
     timers: bool = False
+    replay: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class Task:
         leaving: the task was revoked while it recovered, and goes on only to say `left`.
         offsets: the answer to R2, while R3 to R5 go on.
         inputs: the answer to R5.
-        tail_facts: the same for tailers.
+        tail_facts: the same for tailers and the replay topic.
         tail_ends: up to where tailers show messages to the due steps, or to the next one, which was put off (S5).
         carried: at-most-once: what the next transaction commits of the batch that was called last (W1).
     """
@@ -141,6 +142,22 @@ class Task:
         kept = self.spec.fixed_views or (self.spec.effects and self.spec.pairing == "alts")
         due = self.first or self.due is not None or kept
         return due and self.spec.rules.snapshots and not self.spec.feed
+
+    @property
+    def takes_replays(self) -> bool:
+        """Whether a request of the replay topic may come next (Y1): nothing that was announced or put off is due."""
+        stands = bool(self.spec.replays and self.record and self.record.replays)
+        return stands and self.due is None and not (self.choice or self.step_by_step)
+
+    @property
+    def messages_first(self) -> bool:
+        """
+        Whether messages that are there come before any request (Y1): in each start, where calls have effects.
+
+        The process before may have called the next message without a snapshot. A target that goes by step numbers would
+        take its effect for that of a replay in its place.
+        """
+        return self.first and self.spec.effects
 
     @property
     def pipelined(self) -> bool:

@@ -9,6 +9,7 @@ from cues_kafka.core import events as on
 from cues_kafka.core.feeds import own_end
 from cues_kafka.core.records import Attempt, Kept, Record, Snapshot, Start, TargetRow, Totals
 from cues_kafka.core.recover import plan_of
+from cues_kafka.core.replays import begin as begin_replays
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import Announce, Publish
 from cues_kafka.core.task import Task, before
@@ -35,21 +36,22 @@ def following(kind: type[AnyRecord], spec: Spec, newest: Record | None, **fields
     return kind(**carried | {"writer": spec.writer, "strategy": spec.strategy} | fields)
 
 
-_CARRIED = ("step", "positions", "tails", "place", "ledger", "totals", "epoch", "born", "stores")
+_CARRIED = ("step", "positions", "tails", "place", "ledger", "totals", "epoch", "born", "stores", "replays")
 
 
 def start_of(task: Task, positions: Positions, born: int) -> Start:
     """R5: the first record of a task."""
     if task.spec.feed:
         positions = own_end(task)
-    return following(Start, task.spec, None, positions=positions, born=born, fingerprint=_plan(task))
+    stands = begin_replays(task.spec, dict(task.tail_facts))
+    return following(Start, task.spec, None, positions=positions, born=born, fingerprint=_plan(task), replays=stands)
 
 
 def snapshot_of(task: Task, polled: on.Polled) -> Snapshot:
-    """P2, F3: these ranges or timers come next."""
+    """P2, F3, Y1: these ranges, timers or request come next."""
     newest = task.record
     assert newest
-    delivered = 0 if polled.timers else polled.steps
+    delivered = 0 if polled.timers or polled.replay else polled.steps
     return following(
         Snapshot,
         task.spec,
@@ -63,6 +65,7 @@ def snapshot_of(task: Task, polled: on.Polled) -> Snapshot:
         ends=polled.ends,
         steps=polled.steps,
         timers=polled.timers,
+        replay=polled.replay,
     )
 
 
@@ -84,7 +87,7 @@ def attempt_of(task: Task, positions: Positions, batch: Totals, place: str = "")
         careful_until=task.careful_until if careful else (),
         # A batch without timers shows that none is due any more: due timers come before any message (F2).
         careful_timers=max(0, task.careful_timers - batch.timers) if batch.timers else 0,
-        choice=drop(task.choice, batch.taken - batch.timers) if careful or task.spec.effects else (),
+        choice=drop(task.choice, batch.taken - batch.timers - batch.replays) if careful or task.spec.effects else (),
         owner=owner_of(task),
         fingerprint=_plan(task),
     )
@@ -96,7 +99,7 @@ def take_of(task: Task, positions: Positions, steps: int = 0) -> Attempt:
     return attempt_of(task, positions, task.carried.batch._replace(taken=task.carried.batch.taken + steps))
 
 
-def row_of(task: Task, positions: Positions, batch: Totals) -> TargetRow:
+def row_of(task: Task, positions: Positions, batch: Totals, replays: Positions = ()) -> TargetRow:
     """E1: the row of a target for the attempt that commits this batch."""
     assert task.record
     made = attempt_of(task, positions, batch.settled)
@@ -107,6 +110,7 @@ def row_of(task: Task, positions: Positions, batch: Totals) -> TargetRow:
         ends=made.positions,
         batch=made.batch,
         choice=made.choice,
+        replays=replays,
     )
 
 
@@ -114,7 +118,8 @@ def attempt_in(task: Task, row: TargetRow) -> Attempt:
     """E1: the attempt that the target has committed already. It may reach beyond what a snapshot announces."""
     assert task.record
     assert row.batch.taken == row.step - task.record.step, "what it counts is not what lies between the two steps"
-    return replace(attempt_of(task, row.ends, row.batch), choice=row.choice)
+    made = attempt_of(task, row.ends, row.batch)
+    return replace(made, choice=row.choice, replays=row.replays or made.replays)
 
 
 def left_of(record: Snapshot) -> Snapshot:

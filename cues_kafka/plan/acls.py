@@ -15,6 +15,7 @@ from cues_kafka.graph.names import (
     control_topic,
     group_id,
     journal_topic,
+    replay_topic,
     sender_id,
     tailer_id,
     tailers_topic,
@@ -174,6 +175,8 @@ def _needed(graph: Graph) -> Iterator[Acl]:
             records.append(journal_topic(graph.name, name))
         yield from _topics("worker", records, Read="recovery", Write="records of tasks")
         yield from _topics("verifier", records, Read="read the records of tasks")
+        if name in graph.processors and graph.errors_of(graph.processors[name]) is not None:
+            yield from _topics("worker", [replay_topic(graph.name, name)], Read="requests to replay errors")
     yield from _topics("worker", errors, Write="error messages")
     for topic in graph.sources:
         prefix = sender_id(graph.name, topic, "")

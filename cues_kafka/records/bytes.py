@@ -5,7 +5,8 @@
     C3 01 | CRC-64-AVRO of the schema, little-endian, 8 bytes | body
 
 The schemas are `schemas/backing.avsc`, `schemas/stores.avsc` for tasks with stores, `schemas/tails.avsc` for records
-that fix what tailers show (S5), and `schemas/staged.avsc`. A schema that changes gets a new file beside the old one,
+that fix what tailers show (S5), `schemas/replays.avsc` for tasks that have replayed an error message (Y1), and
+`schemas/staged.avsc`. A schema that changes gets a new file beside the old one,
 which every later release still reads: `decode_record` chooses by the fingerprint.
 """
 
@@ -45,6 +46,8 @@ def encode_record(record: Record) -> bytes:
     """
     if record.staged:
         data = _pack(_staged(), _staged_fields(record))
+    elif record.totals.replays or (isinstance(record, Snapshot) and record.replay):
+        data = _pack(_replayed(), _fields(record) | _store_fields(record) | _replay_fields(record))
     elif record.tail_ends:
         data = _pack(_fixed(), _fields(record) | _store_fields(record) | {"tail_ends": _plain(record.tail_ends)})
     elif record.stores:
@@ -102,6 +105,15 @@ def _store_fields(record: Record) -> dict[str, Any]:
     }
 
 
+def _replay_fields(record: Record) -> dict[str, Any]:
+    """Before the first replay no record has them, so that the release before this one can read it."""
+    return {
+        "tail_ends": _plain(record.tail_ends),
+        "replays": _plain(record.replays),
+        "replay": isinstance(record, Snapshot) and record.replay,
+    }
+
+
 def _staged_fields(record: Record) -> dict[str, Any]:
     staged = {name: getattr(record.staged, name) for name in Staged.__slots__}
     return _common(record) | {"staged": staged | {"extents": [extent._asdict() for extent in staged["extents"]]}}
@@ -121,7 +133,7 @@ def decode_record(data: bytes) -> Record:
         raise CodecError(f"A backing record has version {version}; this program knows {VERSION}. Update cues-kafka.")
     fields |= read(fields)
     kind = _KINDS[fields.pop("kind")]
-    snapshot = {name: fields.pop(name) for name in ("ends", "steps", "timers") if name in fields}
+    snapshot = {name: fields.pop(name) for name in ("ends", "steps", "timers", "replay") if name in fields}
     return kind(
         **fields
         | {
@@ -144,6 +156,7 @@ def _readers() -> dict[bytes, tuple[_Schema, Callable[[dict[str, Any]], dict[str
         _backing().header: (_backing(), _task_fields),
         _kept().header: (_kept(), _kept_fields),
         _fixed().header: (_fixed(), _fixed_fields),
+        _replayed().header: (_replayed(), _replayed_fields),
         _staged().header: (_staged(), _slot_fields),
     }
 
@@ -154,6 +167,10 @@ def _kept_fields(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _fixed_fields(fields: dict[str, Any]) -> dict[str, Any]:
     return _kept_fields(fields) | {"tail_ends": _positions(fields["tail_ends"])}
+
+
+def _replayed_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    return _fixed_fields(fields) | {"replays": _positions(fields["replays"])}
 
 
 def _task_fields(fields: dict[str, Any]) -> dict[str, Any]:
@@ -201,6 +218,12 @@ def _kept() -> _Schema:
 def _fixed() -> _Schema:
     """That of records that fix what tailers show."""
     return _schema("tails")
+
+
+@functools.cache
+def _replayed() -> _Schema:
+    """That of tasks that have replayed an error message."""
+    return _schema("replays")
 
 
 @functools.cache

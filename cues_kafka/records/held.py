@@ -24,6 +24,7 @@ def held_of(row: TargetRow) -> HeldAttempt:
         "choice": [list(one) for one in row.choice],
         "tails": _texts(row.tails),
         "tail_ends": _texts(row.tail_ends),
+        "replays": _texts(row.replays),
     }
     return HeldAttempt(row.base, row.step, row.owner, json.dumps({name: one for name, one in attempt.items() if one}))
 
@@ -42,7 +43,7 @@ def row_of(held: HeldAttempt) -> TargetRow:
                 f"the target holds an attempt of version {found['version']}; this release reads version {VERSION}: run "
                 "the release that wrote it, or a newer one"
             )
-        places = {name: _positions(found.get(name, ())) for name in ("ends", "tails", "tail_ends")}
+        places = {name: _positions(found.get(name, ())) for name in ("ends", "tails", "tail_ends", "replays")}
         choice = tuple((binding, count) for binding, count in found.get("choice", ()))
         batch = Totals(**found.get("batch", {}))
     except (ValueError, KeyError, TypeError) as error:

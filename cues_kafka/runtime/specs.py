@@ -11,8 +11,9 @@ from typing import Any
 
 from cues_kafka.core.records import Writer
 from cues_kafka.core.spec import Input, Spec
+from cues_kafka.core.strategies import EXACTLY_ONCE
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.names import backing_topic, changelog_topic, group_id, transactional_id
+from cues_kafka.graph.names import backing_topic, changelog_topic, group_id, replay_topic, transactional_id
 from cues_kafka.graph.processor import Bindings, Processor
 from cues_kafka.plan.plan import Plan
 
@@ -80,10 +81,17 @@ def spec_of(graph: Graph, planned: Plan, processor: Processor, width: int, ident
             fixed_views=bool(processor.tailers) and (processor.has_effects or processor.retry is not None),
             timers=processor.timers is not None,
             target=processor.target is not None,
+            replay=_replays(graph, processor),
             compacted=processor.input_shape == "single" and bool(planned[processor.name].compacted),
         )
 
     return make
+
+
+def _replays(graph: Graph, processor: Processor) -> str:
+    """Y1: the replay topic whose requests a task delivers; empty: it delivers none."""
+    settles = graph.strategy_of(processor) == EXACTLY_ONCE and graph.errors_of(processor) is not None
+    return replay_topic(graph.name, processor.name) if settles else ""
 
 
 def frame_spec(

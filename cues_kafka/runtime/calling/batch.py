@@ -17,6 +17,7 @@ from cues_kafka.runtime.calling.fired import Fired
 from cues_kafka.runtime.calling.imperative import Hands
 from cues_kafka.runtime.calling.outbox import Outbox
 from cues_kafka.runtime.calling.outputs import Now
+from cues_kafka.runtime.calling.replayed import Replayed
 from cues_kafka.runtime.calling.turnstile import Mark, Turnstile
 from cues_kafka.runtime.task.following import Tables
 from cues_kafka.sinks.calls import Calls
@@ -82,6 +83,9 @@ class Batch:
         until_s: when timers that are due must wait for the next batch, by `now`.
         most_bytes: with how many bytes they must wait, too.
         fired: the timer whose step is taken now; None: messages are.
+        replayed: the replay whose step is taken now; None: messages, or a timer, are.
+        replays: how many of its steps requests to replay an error message began.
+        behind: where the task stands in its replay topic behind it; empty: where it stood.
         turnstile: what each of its steps passes before it is called, at-most-once (W2); None: they need not.
         steps: those of its earlier chunks; only kept where there are handlers.
         retrying: earlier calls of its first step; only kept where there are handlers.
@@ -108,6 +112,9 @@ class Batch:
     until_s: float = math.inf
     most_bytes: float = math.inf
     fired: Fired | None = None
+    replayed: Replayed | None = None
+    replays: int = 0
+    behind: Positions = ()
     size: int = 0
     halt: Halt | None = None
     cause: BaseException | None = None
@@ -153,12 +160,17 @@ class Batch:
     @property
     def totals(self) -> Totals:
         """Counts for the record."""
-        return self.mark().totals
+        return self.mark().totals._replace(replays=self.replays)
 
     @property
     def is_full(self) -> bool:
         """Whether timers that are due must wait for the next batch, for its size or its time."""
         return self.size >= self.most_bytes or self.now() >= self.until_s
+
+    @property
+    def begun_by(self) -> Fired | Replayed | None:
+        """What names the present step, and stands in its provenance; None: its messages do."""
+        return self.fired or self.replayed
 
     @property
     def begun_by_messages(self) -> int:

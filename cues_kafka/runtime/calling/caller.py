@@ -45,6 +45,7 @@ from cues_kafka.runtime.calling.outputs import (
     size_of,
 )
 from cues_kafka.runtime.calling.plain import PLAIN_ROOM, Ahead, Columns, light, second
+from cues_kafka.runtime.calling.replayed import MessageGone, Replayed
 from cues_kafka.runtime.calling.step import Received, Step, unreadable
 from cues_kafka.runtime.calling.turnstile import Mark, Turnstile
 from cues_kafka.state.scheduled import Scheduled
@@ -210,7 +211,9 @@ class Caller:
 
     def _run_together(self, steps: Sequence[Any], batch: Batch, retrying: Retrying | None) -> None:
         """Call for a chunk in the way that costs least."""
-        if retrying is None and self._plain:
+        if batch.replayed is not None:  # its outcomes name the replay
+            self._run_others(steps, batch, None)
+        elif retrying is None and self._plain:
             self._run_plain(steps, batch)
         elif retrying is None and self._lists and self._run_plain_list(steps, batch):
             pass
@@ -478,19 +481,20 @@ class Caller:
     def _step(self, taken: Taken, received: Mapping[str, Received], batch: Batch, retrying: Retrying | None) -> Step:
         attempt = retrying.attempt if retrying else 0
         places = self.coordinates(taken, batch)
-        stores, fired = batch.context.stores, batch.fired
+        stores, fired, replayed = batch.context.stores, batch.fired, batch.replayed
         return Step(
             *(batch.spec.graph, self.processor, places, received),
             attempt=attempt,
             starts=batch.starts,
             timers=None if stores is None else stores.timers,
             timer=None if fired is None else fired.timer,
+            replay=None if replayed is None else replayed.number,
         )
 
     def coordinates(self, taken: Taken, batch: Batch) -> tuple[Coordinates, ...]:
         """The coordinates of consumed messages, in the order of bindings; of a timer, those whose step set it."""
-        if batch.fired is not None:
-            return batch.fired.consumed
+        if (begun_by := batch.begun_by) is not None:
+            return begun_by.consumed
         return tuple(
             Coordinates(self._bindings[i], batch.topic_ids[self._bindings[i]], batch.spec.partition, message.offset())
             for i, message in taken
@@ -509,7 +513,8 @@ class Caller:
             given = {**given, "step": [step] if listed else step}
         if (calls := batch.context.calls) is not None:
             consumed = self.coordinates(failure.taken, batch)
-            failure.delivery = calls.begin(consumed, lambda: failure.hash(consumed).hex(), 0)
+            replay = 0 if batch.replayed is None else batch.replayed.number
+            failure.delivery = calls.begin(consumed, lambda: failure.hash(consumed).hex(), replay)
             given = {**given, **failure.delivery.values}
         if call.positional is not None:
             value = received[call.positional].value
@@ -520,6 +525,8 @@ class Caller:
     def _place_of(self, received: Mapping[str, Received], batch: Batch) -> Coordinates:
         """Where the message of a processor with one input stands."""
         [(binding, one)] = received.items()
+        if batch.replayed is not None:
+            return batch.replayed.consumed[0]
         return Coordinates(binding, batch.topic_ids[binding], one.partition, one.offset)
 
     def _single(self, results: Any) -> Any:
@@ -561,11 +568,11 @@ class Caller:
         """Add payloads as records; if one is too large, none is added."""
         messages = tuple([message for _, message in taken])
         origin = origin or (Origin(messages) if self._marks is None else self._origin(taken, batch))
-        if batch.fired is None:
+        if (begun_by := batch.begun_by) is None:
             prefix = batch.prefix(tuple([self._bindings[index] for index, _ in taken]))
             offsets = b",".join([b"%d" % message.offset() for message in messages])
         else:
-            prefix, offsets = batch.fired.prefix(batch.sequence), batch.fired.word
+            prefix, offsets = begun_by.prefix(batch.sequence), begun_by.word
         own, today = batch.spec.partition, batch.today
         rows = (
             record(made, origin, own, b"%b%d/%d %b" % (prefix, index, len(payloads), offsets), today)
@@ -589,11 +596,11 @@ class Caller:
         """
         origin = self._origin(failure.taken, failure.batch)
         key, value = message.key, error_messages().encode(message)
-        if (fired := failure.batch.fired) is None:
+        if (begun_by := failure.batch.begun_by) is None:
             prefix = failure.batch.prefix(tuple([self._bindings[index] for index, _ in failure.taken]))
             provenance = len(prefix) + OFFSET_BYTES * (len(failure.taken) + 1)
         else:
-            provenance = len(fired.prefix(failure.batch.sequence)) + len(fired.word) + OFFSET_BYTES
+            provenance = len(begun_by.prefix(failure.batch.sequence)) + len(begun_by.word) + OFFSET_BYTES
         heavy = provenance + len(HEADER) + HEADER_BYTES if provenance > PROVENANCE_BYTES else 0
         room = errors.max_bytes - OVERHEAD_BYTES - len(value) - heavy
         if len(key or b"") > room:
@@ -640,16 +647,16 @@ class Caller:
             raise error
         if failure.kind not in UNDECODED and not self._handlers_fit(error, batch):
             return False
-        if isinstance(error, Interrupt | Fenced):
+        if self._stops(error, batch):
             remedy = REMEDIES.get(type(error), "it was asked for")
             batch.halt, batch.cause = Halt("interrupt", show(error), remedy), error
             return False
-        if not isinstance(error, Exception):
+        if not isinstance(error, Exception | Interrupt):
             raise error
         if isinstance(error, OutputError) and failure.kind == "raised":
             failure.kind = "output"  # what a generator yielded, or a list of another length
         if isinstance(error, self._retry) and failure.kind != "decode":
-            if self._halts_for_retry(error, failure):
+            if batch.replayed is None and self._halts_for_retry(error, failure):
                 return False
             failure.kind = "retries exhausted"
         if self._errors is None:
@@ -666,6 +673,13 @@ class Caller:
         batch.errors += 1
         batch.deliveries += 1
         return True
+
+    @staticmethod
+    def _stops(error: BaseException, batch: Batch) -> bool:
+        """Whether the task stops: a replay never stops it for what the function wants (Y1), so that is an error."""
+        if batch.replayed is not None and not isinstance(error, StoreBroken):
+            return isinstance(error, Fenced)
+        return isinstance(error, Interrupt | Fenced)
 
     def _shown(self, failure: Failure) -> Shown:
         """The value that the error message carries: of the input that failed, or of the lead where it is asked for."""
@@ -740,6 +754,14 @@ class Caller:
         failure = Failure(self._take(step), batch, None, kind="quarantine")
         headers_of_each([message for _, message in failure.taken])
         self._fail(RuntimeError(f"killed its process at least {batch.starts} times"), failure)
+
+    def replay(self, replayed: Replayed) -> Any:
+        """The step of a replay, for `run`."""
+        return replayed.step(self._bindings)
+
+    def lose(self, replayed: Replayed, batch: Batch) -> None:
+        """End a replay as an error because its messages are gone."""
+        self._fail(MessageGone(replayed.gone), Failure(replayed.taken(self._bindings), batch, None))
 
     # async def
 

@@ -78,13 +78,13 @@ class Failure:
     @property
     def place(self) -> str:
         """Where its messages stand, or which timer it is."""
-        fired = self.batch.fired
-        return place(self.taken) if fired is None else fired.place
+        begun_by = self.batch.begun_by
+        return place(self.taken) if begun_by is None else begun_by.place
 
     def hash(self, consumed: Sequence[Coordinates]) -> bytes:
         """The delivery hash (O4), or the timer's (F1)."""
-        spec, fired = self.batch.spec, self.batch.fired
-        return delivery_hash(spec.graph, spec.processor, consumed) if fired is None else fired.hash
+        spec, begun_by = self.batch.spec, self.batch.begun_by
+        return delivery_hash(spec.graph, spec.processor, consumed) if begun_by is None else begun_by.hash
 
 
 def place(taken: Sequence[tuple[int, WireMessage]]) -> str:

@@ -134,13 +134,17 @@ class Buffer:
     Attributes:
         pairing: `single`, `join` or `alts`.
         standing: where the task's tailers stand behind what was taken (L2); None: it is not set yet.
+        requests: messages of the replay topic (Y1); None: there is none, or it cannot be read.
     """
 
-    def __init__(self, pairing: str, positions: Positions) -> None:
+    def __init__(self, pairing: str, positions: Positions, replays: Positions = ()) -> None:
         self.pairing = pairing
         self.standing: Stands | None = None
         self._queues = [_Queue(position) for position in positions]
         self._by_topic = {queue.position.topic: queue for queue in self._queues}
+        self.requests = _Queue(replays[0]) if replays else None
+        if self.requests is not None:
+            self._by_topic[self.requests.position.topic] = self.requests
         self._turn = 0  # of alts: the queue that the next cut begins with
         self._order: Choice = ()  # of alts steps that were put back: they are taken again in this order, before others
         self._lock = threading.Lock()  # `behind` must not see a message's offset without its size
@@ -157,6 +161,28 @@ class Buffer:
     def bytes_of(self, topic: str) -> int:
         """Bytes of the values of one input's messages."""
         return self._by_topic[topic].bytes
+
+    @property
+    def asked(self) -> int:
+        """Requests that wait."""
+        return 0 if self.requests is None else self.requests.size
+
+    def is_replay(self, topic: str) -> bool:
+        """Whether this is the replay topic."""
+        return self.requests is not None and self.requests.position.topic == topic
+
+    def take_request(self) -> WireMessage | None:
+        """The next request; None: none has arrived."""
+        with self._lock:
+            found = [] if self.requests is None else self.requests.take(1)
+        return found[0] if found else None
+
+    def without_requests(self, position: Position) -> Positions:
+        """Where to go on if an announced request is gone from the replay topic; none: it may still come."""
+        with self._lock:
+            if self.requests is None:
+                return (position,)
+            return (self.requests.behind(),) if self.requests.eof >= self.requests.next_offset else ()
 
     @property
     def ready(self) -> int:

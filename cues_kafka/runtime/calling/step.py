@@ -147,7 +147,7 @@ class Step:
         task: `name/partition` of the task, such as ``check/3``.
         attempt: 0 at the first call, one more at each retry in this process.
         starts: how often a process has died on exactly this batch.
-        replay: the number of this replay of an error; None: this is no replay.
+        replay: the number of this replay of an error message: 1 for the first one; None: this is no replay.
         timer: the timer that began this step; None: messages did. Then `inputs` is empty.
     """
 
@@ -167,6 +167,7 @@ class Step:
         starts: int = 0,
         timers: Scheduled | None = None,
         timer: Timer | None = None,
+        replay: int | None = None,
     ) -> None:
         self._graph = graph
         self._timers = timers
@@ -178,7 +179,7 @@ class Step:
         self.task = f"{processor.name}/{consumed[0].partition}"
         self.attempt = attempt
         self.starts = starts
-        self.replay: int | None = None
+        self.replay = replay
         self.context: dict[str, str] = {}
         self.commit_requested = False
 

@@ -59,6 +59,9 @@ AHEAD_MESSAGES = 10_000
 AHEAD_BYTES = 4 * 1024 * 1024
 """An input that holds more than twice this and twice its share is paused while other inputs have room."""
 
+REQUESTS = 1_000
+"""Requests to replay an error message that one task holds at most, about."""
+
 CHECK_TOPICS_S = 30.0
 """How often the worker compares topic ids (R6)."""
 
@@ -410,11 +413,17 @@ class ProcessorWorker(Worker):
             Whether any buffer has room.
         """
         room, ahead, behind = False, [], []
-        routes = max(1, len(self._routes))
+        routes = max(1, sum(not buffer.is_replay(place.topic) for place, (_, buffer) in self._routes.items()))
         share, share_bytes = max(LEAST_BUFFER, BUFFER_MESSAGES // routes), max(LEAST_BYTES, BUFFER_BYTES // routes)
         far, far_bytes = 2 * max(share, AHEAD_MESSAGES), 2 * max(share_bytes, AHEAD_BYTES)
         for place, (lane, buffer) in self._routes.items():
             size, held = buffer.size_of(place.topic), buffer.bytes_of(place.topic)
+            if buffer.is_replay(place.topic):  # read only while something else is
+                if place in self._paused:
+                    behind += [place] if size < REQUESTS // 2 else []
+                elif size >= REQUESTS:
+                    ahead.append(place)
+                continue
             short = lane.short
             room = room or short or (size < share and held < share_bytes)
             if place in self._paused:
@@ -431,13 +440,26 @@ class ProcessorWorker(Worker):
 
     def _broken(self, error: BrokerError) -> None:
         """Send the tasks whose partitions cannot be read back to R1, which compares record and log again."""
+        at: TopicPartition | None = getattr(error, "at", None)
+        if at is not None and at in self._routes and self._routes[at][1].is_replay(at.topic):
+            self._without_replays(at, error)
+            return
         log.warning("reader failed", processor=self.name, error=str(error))
         lanes = {lane.spec.partition: lane for lane, _ in self._routes.values()}
-        at: TopicPartition | None = getattr(error, "at", None)
         for partition, lane in lanes.items():
             if at is None or at.partition == partition:
                 self._drop(lane)
                 self._submit(lane, lane.fail(f"reading: {error}"))
+
+    def _without_replays(self, at: TopicPartition, error: BrokerError) -> None:
+        """Messages are delivered as before; the task looks for its replay topic again when it recovers (Y1)."""
+        log.warning(
+            "replay topic cannot be read", processor=self.name, topic=at.topic, error=str(error), remedy=error.remedy
+        )
+        _, buffer = self._routes.pop(at)
+        self._paused.discard(at)
+        self._reader.unassign([at])
+        buffer.requests = None
 
     def _drop(self, lane: Lane) -> None:
         places = [place for place, (owner, _) in self._routes.items() if owner is lane]
@@ -664,7 +686,7 @@ class ProcessorWorker(Worker):
         """R6, R4b, L2: a topic that was recreated must not be read or written on as if it were the old one."""
         try:
             facts = self._inlet.facts([i.topic for i in self.first.inputs]).topics
-            tailed = [i.topic for i in self.first.tailers]
+            tailed = [i.topic for i in self.first.tailers] + ([self.first.replay] if self.first.replay else [])
             facts = {**(self._broker.facts(tailed).topics if tailed else {}), **facts}
             kept = [topic for _, topic in self.first.stores]
             changelogs = self._broker.facts(kept).topics if kept else {}
@@ -682,6 +704,10 @@ class ProcessorWorker(Worker):
                 if found is None or found.topic_id != position.topic_id:
                     self._submit(lane, lane.fail(f"topic {position.topic!r} was deleted or recreated"))
                     break
+            for asked in record.replays if record else ():
+                found = facts.get(asked.topic)
+                if found is not None and found.topic_id != asked.topic_id:
+                    self._submit(lane, lane.fail(f"topic {asked.topic!r} was recreated"))
             for one in lane.stores.caches if lane.stores and lane.ready else ():
                 topic, there = one.spec.changelog, changelogs.get(one.spec.changelog)
                 if one.place.topic_id and (there is None or there.topic_id != one.place.topic_id):

@@ -17,7 +17,7 @@ from cues_kafka.core import events as on
 from cues_kafka.core.machine import handle
 from cues_kafka.core.moves import MOVED
 from cues_kafka.core.records import KEY, Attempt, Record, Start
-from cues_kafka.core.spec import Input, Spec
+from cues_kafka.core.spec import REPLAY, Input, Spec
 from cues_kafka.core.task import Doing, Task
 from cues_kafka.errors import BrokerError, CodecError, ConfigError, FatalError, RetriableError
 from cues_kafka.observe.log import get_logger
@@ -260,8 +260,12 @@ class Interpreter:
         spec, inlet = self.task.spec, self._world.inlet or self._world.broker
         if not spec.inputs:
             return on.InputsFetched({}, self._world.clock.monotonic())
-        found = self._facts_of(inlet, spec.inputs)
-        tails = self._facts_of(self._world.broker, spec.tailers) if spec.tailers else {}
+        replay = (Input(REPLAY, spec.replay),) if spec.replays else ()
+        together = inlet is self._world.broker and not spec.tailers
+        found = self._facts_of(inlet, spec.inputs + replay if together else spec.inputs)
+        tails = {REPLAY: found.pop(REPLAY)} if REPLAY in found else {}
+        if others := () if together else spec.tailers + replay:
+            tails = self._facts_of(self._world.broker, others)
         return on.InputsFetched(found, self._world.clock.monotonic(), tails)
 
     def _facts_of(self, inlet: Inlet, bindings: Sequence[Input]) -> dict[str, on.InputFacts]:

@@ -28,10 +28,12 @@ from cues_kafka.runtime.calling.caller import Caller
 from cues_kafka.runtime.calling.imperative import Stands, ends_of
 from cues_kafka.runtime.calling.outputs import Now
 from cues_kafka.runtime.calling.pairing import Buffer, Cut, OutOfOrder
+from cues_kafka.runtime.calling.replayed import Replayed
 from cues_kafka.runtime.task import handling
 from cues_kafka.runtime.task.alone import ASK_AGAIN_S, Alone
 from cues_kafka.runtime.task.interpreter import IN_TRANSACTION, CommitOffsets, Hook, Interpreter, Records, World
 from cues_kafka.runtime.task.recalling import Recalling
+from cues_kafka.runtime.task.replaying import Present, Replaying
 from cues_kafka.runtime.task.restoring import Restoring
 from cues_kafka.sinks.calls import Surroundings
 from cues_kafka.state.scheduled import Scheduled
@@ -125,6 +127,8 @@ class Lane:
         self._closed: Batch | None = None
         self._working = False
         self._cut: Cut | None = None
+        self._replaying = Replaying(spec, broker, clock)
+        self._present: Present | None = None  # the request that was announced
         self._begun: Task | None = None  # the task when its last batch was opened
         self._retrying: Retrying | None = None
         self._retries_timer = False
@@ -193,7 +197,7 @@ class Lane:
         """Whether nothing is fetched, called or on its way."""
         # In the order opposite to that in which a message passes, so that none is missed.
         buffer = self.buffer
-        if buffer is None or buffer.ready or self._working or self.busy:
+        if buffer is None or buffer.ready or buffer.asked or self._working or self.busy:
             return False
         if self._fire_at_s is not None and self._fire_at_s <= self._clock.monotonic():
             return False
@@ -247,11 +251,12 @@ class Lane:
             self.buffer = self._new_buffer(positions)
             if self._context.hands is not None:
                 self.buffer.standing = Stands(self.task.record.tails if self.task.record else ())
-            self._batch = self._cut = self._retrying = None
+            self._batch = self._cut = self._retrying = self._present = None
             self._limit = min(FIRST_BATCH, self._policy.max_messages) if self.task.first else self._policy.max_messages
         self._discard_effects()
+        self._replaying.void()
+        record = self.task.record
         if (stores := self._context.stores) is not None:
-            record = self.task.record
             stores.stand_at(None)
             self._restoring.bring_up(stores, record.stores if record else ())
             stores.stand_at(positions)
@@ -268,10 +273,14 @@ class Lane:
             )
         if (calls := self._context.calls) is not None:
             Recalling(self.spec.name, self.spec.group, self._surroundings()).bring_up(calls, positions)
-        self._point_reader(self, positions)
+        self._point_reader(self, positions + self._asked_from())
 
     def _new_buffer(self, positions: Positions) -> Buffer:
-        return Buffer(self.spec.pairing, positions)
+        return Buffer(self.spec.pairing, positions, self._asked_from())
+
+    def _asked_from(self) -> Positions:
+        """Where the replay topic is read; empty: it is not."""
+        return self.task.record.replays if self.spec.replays and self.task.record else ()
 
     def _surroundings(self) -> Surroundings:
         """What calls of user code need of the process."""
@@ -455,6 +464,8 @@ class Lane:
             self._context.sink.after_commit(batch.sequence)
         if self._context.calls is not None:
             self._context.calls.committed(record.positions)
+        if batch.replays and self._present is not None:
+            self._replaying.committed(self._present)
         report = batch.report()
         for observer in self.interpreter.observers:
             observer.committed(self.spec.name, report)
@@ -520,6 +531,7 @@ class Lane:
     def _let_go(self) -> None:
         self._alone.release(self)
         self._discard_effects()
+        self._replaying.rest(always=True)
         if self._context.stores is not None:
             self._context.stores.close()
         if self._context.target is not None:
@@ -539,6 +551,8 @@ class Lane:
         now = self._clock.monotonic()
         if self._context.stores is not None and (why := self._context.stores.failed) is not None:
             return self.fail(why)
+        if self._replay_comes_next(task, buffer):
+            return self._announce_replay(task, buffer)
         if task.snapshot_due:
             return self._polled(task, buffer)
         self._fill(task, buffer, once=False)
@@ -555,6 +569,8 @@ class Lane:
             timers.tell(self._clock.time())
         if timers is not None and (task.due.timers if task.due else timers.due is not None):
             return self._announce_timers(task, buffer, timers)
+        if task.due and task.due.replay:
+            return self._announce_replay(task, buffer)
         if due := task.due:
             if not buffer.holds(due.ends):
                 return None
@@ -583,6 +599,32 @@ class Lane:
                 return None
             self._cut = cut
         return on.Polled(cut.ends, len(cut.steps), cut.choice, tail_ends=self._tail_ends(task))
+
+    def _replay_comes_next(self, task: Task, buffer: Buffer) -> bool:
+        """Y3: requests come where nothing else waits, or in their share; timers that are due come first (F2)."""
+        if not buffer.asked or not task.takes_replays or self._batch is not None or self._retrying is not None:
+            return False
+        if task.messages_first and (buffer.ready or not buffer.at_end):
+            return False
+        if (timers := self._timers) is not None:
+            timers.tell(self._clock.time())
+            if timers.due is not None:
+                return False
+        return self._replaying.is_due(self._clock.monotonic(), messages=buffer.ready > 0)
+
+    def _announce_replay(self, task: Task, buffer: Buffer) -> on.Event | None:
+        """Y1: the next request, whose messages are read before a snapshot says that they are being delivered."""
+        assert task.record
+        message = buffer.take_request()
+        if message is None:
+            behind = buffer.without_requests(task.record.replays[0])
+            return on.Idle(task.positions, behind) if behind else None
+        present = self._replaying.prepare(message, task)
+        with self._lock:
+            if self.buffer is not buffer:
+                return None
+            self._present = present
+        return on.Polled(task.positions, 1, tail_ends=self._tail_ends(task), replay=True)
 
     def _tail_ends(self, task: Task) -> Positions:
         """S5: the ends that a snapshot holds, but for those that are handed down."""
@@ -629,6 +671,7 @@ class Lane:
 
     def _idled(self, task: Task, buffer: Buffer, now: float) -> on.Event | None:
         """The event for a position that has moved over markers only for so long that it is committed (P1)."""
+        self._replaying.rest()
         if self._context.hands is not None:
             self._ask_at_s = self._context.hands.rest(now)
         if now - self._committed_at_s < self._policy.idle_seconds or buffer.ready or not buffer.at_end:
@@ -652,6 +695,8 @@ class Lane:
             return  # a handler holds one batch at a time: it would checkpoint what may not come
         buffer = self.buffer
         task = self.task
+        if buffer and self._replay_comes_next(task, buffer):
+            return  # what is called ahead would be committed first
         if buffer and task.state in _WAITING and task.pipelined and self._retrying is None:
             self.ahead = self._fill(task, buffer, once=True) > 0
 
@@ -803,7 +848,7 @@ class Lane:
             return None
         if halt and halt.kind == "retry" and not batch.deliveries:
             return None if self.task.state is Doing.READY else on.Called((), batch.totals, halt)
-        return on.Called(batch.ends, batch.totals, halt, tails=batch.tails)
+        return on.Called(batch.ends, batch.totals, halt, tails=batch.tails, replays=batch.behind)
 
     def _committed(self, target: TransactionalSink, batch: Batch) -> bool:
         """E1: commit what the steps wrote, with their outcomes. Kafka's transaction comes behind; False: it is void."""
@@ -814,7 +859,7 @@ class Lane:
             return False
         assert self._begun  # a recovery may be under way by now, and the task have no record
         self.interpreter.point("before", COMMIT_TARGET)
-        row = row_of(self._begun, batch.ends, batch.totals)
+        row = row_of(self._begun, batch.ends, batch.totals, batch.behind)
         row = behind(self._begun, row, batch.tails, put_off=batch.halt is not None)
         target.commit(held_of(row), batch.records)
         self.interpreter.point("after", COMMIT_TARGET)
@@ -827,6 +872,8 @@ class Lane:
             self._fire(batch, call.steps, buffer)
             batch.ends = call.ends
             return self._close(batch)
+        if call.replay:
+            return self._replay(task, buffer, call)
         cut = self._take_cut(buffer)
         if cut is None:
             return None
@@ -840,6 +887,41 @@ class Lane:
                 break  # what was called is committed; the rest comes with the next batch
         batch.ends = cut.ends if done == len(steps) else buffer.ends_before(steps[done:])
         return self._close(batch)
+
+    def _replay(self, task: Task, buffer: Buffer, effect: do.Call | do.Quarantine) -> on.Event | None:
+        """Y1, Y2: deliver what was announced, with the record that settles its error message."""
+        with self._lock:
+            if self.buffer is not buffer:
+                return None
+            present = self._present
+        assert present
+        assert task.record
+        batch = self._open(task, effect.starts)
+        if batch.halt is None and present.settled is None and present.replayed is not None:
+            batch.replayed = present.replayed
+            try:
+                self._deliver_replay(present.replayed, batch, buffer, effect)
+            finally:
+                batch.replayed = None
+        elif batch.halt is None:
+            batch.deliveries += 1
+        if batch.deliveries:
+            self._replaying.settle(present, batch)
+            batch.ends = effect.ends
+            batch.behind = (task.record.replays[0]._replace(offset=present.behind),)
+        return self._close(batch)
+
+    def _deliver_replay(
+        self, replayed: Replayed, batch: Batch, buffer: Buffer, effect: do.Call | do.Quarantine
+    ) -> None:
+        if replayed.gone:
+            self._caller.lose(replayed, batch)
+        elif isinstance(effect, do.Call):
+            self._call([self._caller.replay(replayed)], batch, buffer, effect.tail_ends)
+        else:
+            self.interpreter.point("before", "Quarantine")
+            self._caller.quarantine(self._caller.replay(replayed), batch)
+            self.interpreter.point("after", "Quarantine")
 
     def _take_cut(self, buffer: Buffer) -> Cut | None:
         """What was polled for the present effect; None: it is void."""
@@ -859,6 +941,8 @@ class Lane:
             self.interpreter.point("after", "Quarantine")
             batch.ends = quarantine.ends
             return self._close(batch)
+        if quarantine.replay:
+            return self._replay(task, buffer, quarantine)
         cut = self._take_cut(buffer)
         if cut is None:
             return None

@@ -48,6 +48,7 @@ class Cluster:
         self.bindings = tuple("ab"[: len(setting.inputs)])
         names = tuple(Input(binding, f"topic-{binding}") for binding in self.bindings)
         facts = Facts(names, tuple(b.encode() * 16 for b in self.bindings), tuple(map(len, setting.inputs)))
+        facts = facts._replace(replay="g.p.replay" if setting.replays else "")
         self.machine = Machine(facts)
         self.values: Register[tuple[Any, ...]] = Register()
         self.places = [tuple(i for i, kind in enumerate(log) if kind != ".") for log in setting.inputs]
@@ -151,6 +152,7 @@ class Cluster:
             move=move,
             stores=((stores.STORE, "g.p.steps.changelog"),) if setting.stores else (),
             timers=bool(setting.timers),
+            replay=self.machine.facts.replay,
             writer=Writer(f"g.p.{p}", kind, f"w{w}", f"w{w}.{deaths}"),
         )
 

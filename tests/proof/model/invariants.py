@@ -20,6 +20,7 @@ from tests.proof.model.loose import LooseWorld
 from tests.proof.model.machine import offsets_of
 from tests.proof.model.outbox import EMPTY, OutboxWorld
 from tests.proof.model.outbox import judged as at_target
+from tests.proof.model.replaying import SETTLED, ReplayWorld, judged_store
 from tests.proof.model.staging import Staging
 from tests.proof.model.states import IDLE, ONGOING, Part, State, Step
 from tests.proof.model.tailing import TailWorld
@@ -57,7 +58,7 @@ def judge(world: World, part: Part) -> str:
     if part.phase > ONGOING:
         return ""  # decided, and not visible yet
     record = world.newest(part)
-    steps = list(dict.fromkeys(outcome.step for outcome in part.outputs))
+    steps = list(dict.fromkeys(outcome.step for outcome in part.outputs if outcome.kind != SETTLED))
     if isinstance(world, LooseWorld):
         return _twice(part) or world.judged(part, record)
     if isinstance(world, TakingWorld) and record:
@@ -70,13 +71,14 @@ def _empty(part: Part) -> str:
 
 
 def _twice(part: Part) -> str:
-    seen = Counter(outcome.step for outcome in part.outputs)
-    for outcome in part.outputs:
+    outputs = [outcome for outcome in part.outputs if outcome.kind != SETTLED]
+    seen = Counter(outcome.step for outcome in outputs)
+    for outcome in outputs:
         if seen[outcome.step] > outcome.of:
             return f"I1: {outcome.step} was delivered twice"
         if seen[outcome.step] < outcome.of:
             return f"I8: {outcome.step} has {seen[outcome.step]} of {outcome.of} records"
-    kinds = {(outcome.step, outcome.kind) for outcome in part.outputs}
+    kinds = {(outcome.step, outcome.kind) for outcome in outputs}
     if len(kinds) > len(seen):
         return "I8: a delivery has an output and an error"
     return ""
@@ -104,22 +106,24 @@ def _counted(world: World, part: Part, record: Record, steps: list[Step]) -> str
     positions = offsets_of(record.positions)
     if part.phase == IDLE and part.held != positions and not part.reset:
         return f"I2: group offsets {part.held} beside positions {positions}"
-    due += record.totals.timers
+    due += record.totals.timers + record.totals.replays
     if totals.deliveries != due or totals.outputs + totals.errors + totals.nils != due:
         return f"I3, I13: {due} messages lie below {ends}, the record counts {totals}"
     if len(steps) != totals.outputs + totals.errors:
         return f"I2, I3: {len(steps)} deliveries have outcomes, the record counts {totals}"
     if any(offset >= ends[b] for step in messages for b, offset in step):
         return f"I2: an outcome above the position {ends}"
-    if isinstance(world, TailWorld) and (wrong := world.judged(part, record)):
+    if isinstance(world, TailWorld | ReplayWorld) and (wrong := world.judged(part, record)):
         return wrong
     if world.setting.target and (wrong := _at_the_target(world, part, steps, ends)):
         return wrong
     if world.setting.stores:
-        kinds = {one.step: one.kind for one in part.outputs}
+        kinds = {one.step: one.kind for one in part.outputs if one.kind != SETTLED}
         delivered_steps = {step: kinds[step] for step in steps}
         if isinstance(world, TimerWorld):
             return judged(world, part.changes, record, delivered_steps)
+        if isinstance(world, ReplayWorld):
+            return judged_store(world, part, record, delivered_steps)
         return stores.judged(part.changes, record, delivered_steps)
     if world.setting.effects:
         return _effects(part, record, steps)

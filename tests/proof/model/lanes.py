@@ -22,6 +22,7 @@ from tests.proof.model.machine import Key, offsets_of
 from tests.proof.model.states import (
     COMMITTING,
     CRASH,
+    HOLE,
     IDLE,
     MEANS,
     MOVE,
@@ -339,6 +340,11 @@ class Lanes(Cluster):
         """A record as it lands: not visible before the marker."""
         return number << 1
 
+    def _settled_beside(self, number: int) -> tuple[int, ...]:
+        """What else a transaction with this record writes into the backing partition, see `replaying`."""
+        record = self.machine.record(number)
+        return (HOLE,) * record.batch.replays if isinstance(record, Attempt) else ()
+
     def _flush(self, turn: Turn, _: Any) -> None:
         s, w, p, lane, owner, out = turn
         who, part = self._name(w, p), self.part(s, p)
@@ -350,7 +356,7 @@ class Lanes(Cluster):
             return
         count, high = 1 + len(outcomes), len(part.log)
         opened = part._replace(phase=ONGOING, marked=True)
-        landed = opened._replace(log=(*part.log, self._entry(number)))
+        landed = opened._replace(log=(*part.log, self._entry(number), *self._settled_beside(number)))
         if lane.carried and self.setting.stores and isinstance(self.machine.record(number), Attempt):
             changes = stores.written(part.changes, self.machine.record(number).step, self._value(p, lane))
             opened, landed = opened._replace(changes=changes), landed._replace(changes=changes)

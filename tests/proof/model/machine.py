@@ -15,12 +15,16 @@ from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
 from cues_kafka.core import machine as core
 from cues_kafka.core.records import Choice, Record, Totals
-from cues_kafka.core.spec import Input, Spec
+from cues_kafka.core.spec import REPLAY, Input, Spec
 from cues_kafka.core.task import Doing, Task
 from cues_kafka.ports import Position, Positions
 
 Key: TypeAlias = tuple[Any, ...]
 """An event as a tuple: its kind and what the world knows of it."""
+
+REPLAY_ID = b"r" * 16
+MOST_ASKED = 9
+"""The end of the replay topic, as far as R5 is concerned: no world asks that often."""
 
 _Item = TypeVar("_Item", bound=Hashable)
 
@@ -56,6 +60,7 @@ class Facts(NamedTuple):
         ids: the topics' ids.
         high: the ends of their logs, when all has arrived.
         tailers, tailed_ids, tailed_high: the same of tailers.
+        replay: name of the replay topic; empty: there is none.
     """
 
     inputs: tuple[Input, ...]
@@ -64,6 +69,7 @@ class Facts(NamedTuple):
     tailers: tuple[Input, ...] = ()
     tailed_ids: tuple[bytes, ...] = ()
     tailed_high: tuple[int, ...] = ()
+    replay: str = ""
 
     def positions(self, offsets: tuple[int, ...]) -> Positions:
         """One for each binding."""
@@ -75,6 +81,10 @@ class Facts(NamedTuple):
         rows = zip(self.tailers, self.tailed_ids, offsets, strict=bool(offsets))
         return tuple(Position(i.binding, i.topic, topic_id, offset) for i, topic_id, offset in rows)
 
+    def asked(self, place: int) -> Positions:
+        """The place in the replay topic; below 0: nothing is said of it."""
+        return (Position(REPLAY, self.replay, REPLAY_ID, place),) if place >= 0 else ()
+
     def answer(self, highs: tuple[int, ...]) -> on.InputsFetched:
         """R5; time stands still in a world, so that two fences are always close to each other (R7)."""
         rows = zip(self.inputs, self.ids, highs, strict=True)
@@ -82,6 +92,8 @@ class Facts(NamedTuple):
         found, tailed = (
             {i.binding: on.InputFacts(id_, 0, high, high) for i, id_, high in each} for each in (rows, tails)
         )
+        if self.replay:
+            tailed[REPLAY] = on.InputFacts(REPLAY_ID, 0, MOST_ASKED, MOST_ASKED)
         return on.InputsFetched(found, 0.0, tailed)
 
 
@@ -184,17 +196,24 @@ def _polled(  # noqa: PLR0917  a key has its parts in order
     choice: Choice,
     timers: bool = False,
     tail_ends: tuple[int, ...] = (),
+    replay: bool = False,
 ) -> on.Event:
     facts = machine.facts
-    return on.Polled(facts.positions(ends), steps, choice, timers, facts.tails(tail_ends))
+    return on.Polled(facts.positions(ends), steps, choice, timers, facts.tails(tail_ends), replay)
 
 
-def _called(
-    machine: Machine, ends: tuple[int, ...], counts: tuple[int, ...], kind: str, tails: tuple[int, ...] = ()
+def _called(  # noqa: PLR0917  as above
+    machine: Machine,
+    ends: tuple[int, ...],
+    counts: tuple[int, ...],
+    kind: str,
+    tails: tuple[int, ...] = (),
+    replays: int = -1,
 ) -> on.Called:
     facts = machine.facts
     halt = on.Halt(kind, "user code said so", "none") if kind else None
-    return on.Called(facts.positions(ends) if ends else (), Totals(*counts), halt, tails=facts.tails(tails))
+    places = facts.positions(ends) if ends else ()
+    return on.Called(places, Totals(*counts), halt, tails=facts.tails(tails), replays=facts.asked(replays))
 
 
 def _fed(_: Machine, counts: tuple[int, ...], kind: str, place: str) -> on.Event:

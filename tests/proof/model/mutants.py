@@ -48,6 +48,7 @@ from tests.proof.model.mutant import (
     suspect_trusted,
 )
 from tests.proof.model.outbox_mutants import COVERED_OUTBOX, OUTBOX
+from tests.proof.model.replay_mutants import COVERED_REPLAYS, REPLAYS
 from tests.proof.model.shell_mutants import HANDLERS, TABLES
 from tests.proof.model.staged_mutants import COVERED_STAGED, STAGED
 from tests.proof.model.states import ONGOING, Turn
@@ -648,6 +649,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *HANDLERS,
     *TABLES,
     *TIMERS,
+    *REPLAYS,
     *FEEDS,
     *TAILS,
     *OUTBOX,
@@ -662,6 +664,7 @@ COVERED: Final[tuple[tuple[Mutant, str], ...]] = (
     (Mutant("no return to R1 when blocked", "pipe", ZOMBIE, (_blocked_waits(),)), "offsets first: nobody blocks"),
     (Mutant("group offsets not compared", "pipe", NET, (_OFFSETS_TRUSTED,)), "P6a"),
     *COVERED_TIMERS,
+    *COVERED_REPLAYS,
     *COVERED_OUTBOX,
     *COVERED_STAGED,
 )
@@ -685,6 +688,6 @@ NO_SUBJECT: Final[tuple[tuple[str, str], ...]] = (
         "a Spark slot calls user code that has a target before it takes the lock",
         "the slots of these worlds take it first",
     ),
-    ("replay appended to the input", "not built yet"),
+    ("replay appended to the input; replays before messages", "the worlds take requests in any order"),
 )
 """Mutants that cannot be made here, and why."""

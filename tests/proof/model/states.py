@@ -31,7 +31,7 @@ NOT_OURS, MET, REMEDIED = range(1, 4)
 HOLE: Final = -1
 """In a backing log: a marker, an aborted record, or one that the cleaner took."""
 
-RECORDS: Final = {"o": 1, "f": 2, "e": 1, "q": 1, "n": 0, "x": 2}
+RECORDS: Final = {"o": 1, "f": 2, "e": 1, "q": 1, "n": 0, "d": 0, "x": 2}
 
 PAST_GATE: Final = frozenset({Doing.SENDING_OFFSETS, Doing.EMITTING, Doing.PRODUCING, Doing.FLUSHING, Doing.COMMITTING})
 """Past P5: a revocation waits for these (A3). The same as in `runtime.task.interpreter`."""
@@ -143,6 +143,7 @@ class Part(NamedTuple):
         started: at-most-once: steps that user code got, in order.
         excused: at-most-once: a process died or lost the task, or a step was under way when its task ended.
         delivered: at-least-once: steps whose outcomes have landed.
+        asked: the replay topic: which errors are to be replayed, see `replaying`.
         wrong: a violation that was seen when it happened.
     """
 
@@ -170,6 +171,7 @@ class Part(NamedTuple):
     started: tuple[Step, ...] = ()
     excused: bool = False
     delivered: tuple[Step, ...] = ()
+    asked: tuple[tuple[int, int], ...] = ()
     wrong: str = ""
 
 
@@ -243,6 +245,8 @@ class Setting:
         tables: `own`: user code looks up a table's partition; `whole`: a table that each process holds once.
         timers: by the offset of the message that sets it, when a timer is due, see `timers`; `.` sets none.
         fires: by the same offset, what becomes of the timer, as in `inputs`.
+        replays: how many requests to replay an error message arrive, at any time (X1).
+        again: by offset, what becomes of a message when it is replayed, as in `inputs`.
         target: user code writes into a target, which commits the attempt too (E1).
         restores: an old backup of the target may be restored, and an operator then restores the newest state.
         feed: the messages come from a source that is no topic (G1).
@@ -281,6 +285,8 @@ class Setting:
     tables: str = ""
     timers: str = ""
     fires: str = ""
+    replays: int = 0
+    again: str = ""
     target: bool = False
     restores: bool = False
     feed: bool = False
@@ -347,11 +353,12 @@ def newest_below(log: tuple[int, ...], high: int) -> int | None:
 
 
 def ranges(record: Record) -> tuple[int, ...]:
-    """What a snapshot is about: where its ranges begin and end, or which timers; empty for other records."""
+    """What a snapshot is about: where its ranges begin and end, which timers, which replay; empty: no snapshot."""
     if not isinstance(record, Snapshot):
         return ()
     timers = (record.step, record.steps) if record.timers else ()
-    return offsets_of(record.positions) + offsets_of(record.ends) + timers
+    replay = (-1, *offsets_of(record.replays)) if record.replay else ()
+    return offsets_of(record.positions) + offsets_of(record.ends) + timers + replay
 
 
 def outcomes_of(carried: Delivered) -> tuple[Outcome, ...]:

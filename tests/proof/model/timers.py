@@ -71,8 +71,8 @@ def value_of(held: Any) -> Value:
 
 
 def messages_of(steps: list[Step]) -> list[Step]:
-    """The steps that messages began."""
-    return [step for step in steps if step[0][0] != TIMER]
+    """The steps that messages began, and neither a timer nor a request to replay."""
+    return [step for step in steps if step[0][0] < TIMER]
 
 
 class TimerWorld(World):

@@ -78,6 +78,7 @@ class World(Lanes):
             self._compacting(s, out)
         if self.setting.moves:
             self._operating(s, out)
+        self._asking(s, out)
         if self.setting.intruder:
             self._intruding(s, out)
         self._rebalancing(s, out)
@@ -107,6 +108,9 @@ class World(Lanes):
             if part.grown < self.setting.grows:
                 after = self._put_part(s, p, part._replace(grown=part.grown + 1))
                 out.append(((f"input p{p}", f"has grown to {self.highs(self.part(after, p))}"), False, after))
+
+    def _asking(self, s: State, out: Moves) -> None:
+        """Requests to replay errors arrive, see `replaying`."""
 
     def _operating(self, s: State, out: Moves) -> None:
         """
@@ -204,7 +208,9 @@ class World(Lanes):
         if kind == "offsets":
             return self._put_part(s, p, part._replace(pending=message[3]))
         if kind == "record":
-            return self._put_part(s, p, part._replace(log=(*part.log, message[2] << 1)))
+            return self._put_part(
+                s, p, part._replace(log=(*part.log, message[2] << 1, *self._settled_beside(message[2])))
+            )
         return self._put_part(s, p, part._replace(loose=part.loose + message[2]))
 
     def _breaking(self, s: State, faults: Faults, out: Moves) -> None:

@@ -15,6 +15,7 @@ from tests.proof.model.feeds import FeedWorld
 from tests.proof.model.handlers import HandlerWorld
 from tests.proof.model.loose import ChangedWorld, LooseWorld
 from tests.proof.model.outbox import OutboxWorld, TimedOutboxWorld
+from tests.proof.model.replaying import ReplayWorld
 from tests.proof.model.staged import StagedWorld
 from tests.proof.model.states import Faults, Setting
 from tests.proof.model.tables import TableWorld
@@ -218,6 +219,45 @@ _WORLDS = [
         stores=True,
         timers="11",
         fires="ko",
+    ),
+    Setting(
+        name="replay",
+        about="an error that is replayed beside live traffic, and asked for twice",
+        inputs=("eo",),
+        replays=2,
+        again="oo",
+    ),
+    Setting(
+        name="replay-again",
+        about="replays that fail, or give nothing, and the replay of what a replay left",
+        inputs=("e",),
+        workers=("native",),
+        replays=3,
+        again="?",
+    ),
+    Setting(
+        name="replay-kill",
+        about="a replay that kills its process",
+        inputs=("eo",),
+        workers=("native",),
+        replays=2,
+        again="ko",
+    ),
+    Setting(
+        name="replay-state",
+        about="a store, which a replay sees as it is now",
+        inputs=("eo",),
+        stores=True,
+        replays=2,
+        again="oo",
+    ),
+    Setting(
+        name="replay-effects",
+        about="effects by step and owner, and a replay that keeps its step number",
+        inputs=("eo",),
+        effects=True,
+        replays=1,
+        again="oo",
     ),
     Setting(
         name="outbox",
@@ -433,6 +473,8 @@ def world_of(setting: Setting) -> World:
         return TimedOutboxWorld(setting) if setting.timers else OutboxWorld(setting)
     if "driver" in setting.workers:
         return StagedWorld(setting)
+    if setting.replays:
+        return ReplayWorld(setting)
     return TimerWorld(setting) if setting.timers else World(setting)
 
 

@@ -112,6 +112,7 @@ class World:
         log: committed records of the backing partition.
         offsets: the group's offsets by binding; None: as the newest record says.
         inputs: facts of the inputs.
+        tails: facts of tailers, and of the replay topic.
         born: what a sibling's newest record says.
         now_s: monotonic time; passes with every discard.
         high: high watermark of the backing partition.
@@ -123,6 +124,7 @@ class World:
     log: list[Record] = field(default_factory=list)
     offsets: dict[str, int | None] | None = None
     inputs: dict[str, on.InputFacts] | None = None
+    tails: dict[str, on.InputFacts] = field(default_factory=dict)
     born: int | None = None
     now_s: float = 1000.0
     high: int = 10
@@ -169,7 +171,8 @@ class World:
             case do.ReadNewest():
                 return on.NewestRead(self.log[-1] if self.log else None)
             case do.FetchInputs():
-                return on.InputsFetched(facts(self.spec) if self.inputs is None else self.inputs, self.now_s)
+                found = facts(self.spec) if self.inputs is None else self.inputs
+                return on.InputsFetched(found, self.now_s, self.tails)
             case do.FetchSibling():
                 return on.SiblingRead(self.born)
             case do.Emit():
@@ -184,7 +187,7 @@ class World:
             case do.Commit():
                 assert self._open
                 self.log.append(self._open)
-                self.high += 2
+                self.high += 2 + self._open.batch.replays * isinstance(self._open, Attempt)
                 return on.Committed()
             case do.Discard(_, delay_s):
                 self.now_s += delay_s

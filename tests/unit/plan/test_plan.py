@@ -347,7 +347,7 @@ def test_permissions_are_the_least_that_is_needed() -> None:
         ("Write", "shop.errors"),
         ("Read", "shop.check.backing"),
         ("Write", "shop.check.backing"),
-        ("Describe", "shop.check.replay"),
+        ("Read", "shop.check.replay"),
     }
     assert granted("worker", "group") == {("Read", "shop.check")}
     assert granted("worker", "transactional-id") == {("Write", "shop.check.")}

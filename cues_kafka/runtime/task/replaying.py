@@ -1,0 +1,192 @@
+"""What a task knows of replays: which error messages are settled, and the messages behind a request (Y1, Y2)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cues_kafka.core.delivery import SETTLED, ErrorPlace
+from cues_kafka.core.spec import Spec
+from cues_kafka.core.task import Task
+from cues_kafka.errors import CodecError, RetriableError
+from cues_kafka.observe.log import get_logger
+from cues_kafka.ports import Broker, Clock, Coordinates, Reader, TopicPartition, WireMessage
+from cues_kafka.records.reading import PATIENCE_S
+from cues_kafka.records.requests import Outcome, ReplayRequest, Settled, decode_request, encode_settled
+from cues_kafka.records.scanning import first_from
+from cues_kafka.runtime.calling.batch import Batch
+from cues_kafka.runtime.calling.replayed import Replayed, Restored
+
+log = get_logger("cues_kafka.task")
+
+SHARE: Final = 10
+"""While messages wait, replays get a tenth of the time (Y3): they neither starve nor hold messages up."""
+
+REST_S: Final = 5.0
+"""After this time without a request the reader of the messages behind them is closed."""
+
+
+class Present:
+    """
+    The request that comes next.
+
+    Attributes:
+        behind: the next offset to read of the replay topic.
+        key: of the record that settles it.
+        replayed: the replay; None: there is nothing to call.
+        settled: the value of the record that settles it already; None: there is none.
+        outcome: what it comes to where nothing is called.
+        began_s: when it was taken up (monotonic).
+    """
+
+    __slots__ = ("began_s", "behind", "key", "outcome", "replayed", "settled")
+
+    def __init__(self, behind: int, key: bytes, began_s: float) -> None:
+        self.behind = behind
+        self.key = key
+        self.began_s = began_s
+        self.replayed: Replayed | None = None
+        self.settled: bytes | None = None
+        self.outcome: Outcome = "nil"
+
+
+class Replaying:
+    """The replays of one task in one process."""
+
+    def __init__(self, spec: Spec, broker: Broker, clock: Clock) -> None:
+        self._spec = spec
+        self._broker = broker
+        self._clock = clock
+        self._settled: dict[bytes, bytes] | None = None
+        self._reader: Reader | None = None
+        self._again_s = 0.0
+        self._used_s = 0.0
+
+    # When
+
+    def is_due(self, now_s: float, *, messages: bool) -> bool:
+        """Whether a request may come next: where messages wait, only in the share of replays (Y3)."""
+        return not messages or now_s >= self._again_s
+
+    def void(self) -> None:
+        """A recovery begins: what another worker has settled is to be read."""
+        self._settled = None
+        self.rest(always=True)
+
+    def rest(self, *, always: bool = False) -> None:
+        """Close the reader if it was not used for a while."""
+        if self._reader is not None and (always or self._clock.monotonic() - self._used_s >= REST_S):
+            self._reader.close()
+            self._reader = None
+
+    # What
+
+    def prepare(self, message: WireMessage, task: Task) -> Present:
+        """
+        Read what a request speaks of.
+
+        Raises:
+            BrokerError: the cluster does not answer, or an older answer came.
+        """
+        began_s = self._used_s = self._clock.monotonic()
+        request = self._request(message)
+        own = ErrorPlace(task.record.replays[0].topic_id if task.record else b"", message.partition(), message.offset())
+        key = (SETTLED + b"?" + str(own).encode()) if request is None else request.error.key
+        present = Present(message.offset() + 1, key, began_s)
+        present.settled = self._known(task).get(key)
+        if request is None:
+            present.outcome = "unreadable"
+        elif request.wish == "drop":
+            present.outcome = "dropped"
+        elif present.settled is None:
+            present.replayed = self._replayed(request, task)
+        return present
+
+    def _request(self, message: WireMessage) -> ReplayRequest | None:
+        try:
+            return decode_request(message.value())
+        except CodecError as error:
+            where = f"{message.topic()}/{message.partition()} at {message.offset()}"
+            log.warning("request not understood", task=self._spec.name, at=where, why=str(error))
+            return None
+
+    def _known(self, task: Task) -> dict[bytes, bytes]:
+        """Y2: what is settled; read from the backing partition once after a recovery, which has fenced all others."""
+        if self._settled is None:
+            self._settled = self._read_settled(task.expected)
+        return self._settled
+
+    def _read_settled(self, end: int) -> dict[bytes, bytes]:
+        place = TopicPartition(self._spec.backing, self._spec.partition)
+        found: dict[bytes, bytes] = {}
+        reader = self._open()
+        reader.assign({place: self._broker.watermarks([place])[place].low})
+        try:
+            heard_s = self._clock.monotonic()
+            while self._clock.monotonic() - heard_s < PATIENCE_S:
+                for fetched in reader.poll(0.2):
+                    for message in fetched.messages:
+                        heard_s, key, value = self._clock.monotonic(), message.key() or b"", message.value()
+                        if key.startswith(SETTLED) and value is not None:
+                            found[key] = value
+                    last = fetched.messages[-1].offset() + 1 if fetched.messages else 0
+                    if max(last, fetched.eof or 0) >= end:
+                        return found
+        finally:
+            reader.unassign([place])
+        raise RetriableError(f"nothing new below {end} of {place.topic}/{place.partition} for {PATIENCE_S:g} s")
+
+    def _open(self) -> Reader:
+        if self._reader is None:
+            self._reader = self._broker.reader(self._spec.group, prompt=True)
+        return self._reader
+
+    def _replayed(self, request: ReplayRequest, task: Task) -> Replayed:
+        found: list[WireMessage] = []
+        gone = ""
+        ids = {p.binding: (p.topic, p.topic_id) for p in task.positions}
+        for place, topic in zip(request.consumed, request.topics, strict=True):
+            message = self._original(place, topic) if ids.get(place.binding) == (topic, place.topic_id) else None
+            if message is None:
+                message = Restored(topic, place, request.key, int(self._clock.time() * 1000), request.payload)
+                gone = gone or self._why_gone(request, place, topic, known=place.binding in ids)
+            found.append(message)
+        return Replayed(self._spec, request, tuple(found), gone)
+
+    def _why_gone(self, request: ReplayRequest, place: Coordinates, topic: str, *, known: bool) -> str:
+        where = f"{topic}/{place.partition} at {place.offset}"
+        if not known:
+            return f"{where}: the processor has no input {place.binding!r} any more"
+        if request.payload is not None and len(request.consumed) == 1:
+            return ""
+        return (
+            f"the message {where} is gone (retention, compaction, or another topic of that name), and its error "
+            "message has not kept it: declare errors=Errors(..., payload=True) for the next time"
+        )
+
+    def _original(self, place: Coordinates, topic: str) -> WireMessage | None:
+        """The message at these coordinates; None: it is gone."""
+        at = TopicPartition(topic, self._spec.partition)
+        if place.offset < self._broker.watermarks([at])[at].low:
+            return None
+        found = first_from(self._broker, self._open(), at, place.offset)
+        return found if found is not None and found.offset() == place.offset else None
+
+    # After the call
+
+    def settle(self, present: Present, batch: Batch) -> None:
+        """Y2: add the record that settles the error message; one that was settled before stays as it is."""
+        replayed = present.replayed
+        if replayed is not None:
+            present.outcome = "error" if batch.errors else "output" if batch.outputs else "nil"
+        number = 0 if replayed is None else replayed.number
+        value = present.settled or encode_settled(Settled(present.outcome, number, int(self._clock.time() * 1000)))
+        present.settled = value
+        batch.records.add(self._spec.backing, self._spec.partition, present.key, value, None, 0)
+        batch.replays += 1
+
+    def committed(self, present: Present) -> None:
+        """The transaction is committed."""
+        now_s = self._clock.monotonic()
+        self._again_s = now_s + (SHARE - 1) * (now_s - present.began_s)
+        if self._settled is not None and present.settled is not None:
+            self._settled[present.key] = present.settled

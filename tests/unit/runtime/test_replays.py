@@ -1,0 +1,379 @@
+"""Replays at work in memory: which messages are delivered again, what they see, and what a crash leaves (Y1 to Y3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cues_kafka import Graph, Interrupt, Json, Processor, Retry, Source, State, Step, Store
+from cues_kafka.codecs.error_messages import error_messages
+from cues_kafka.core.delivery import HEADER, ErrorPlace, parse_provenance
+from cues_kafka.core.records import Snapshot
+from cues_kafka.graph.error_message import ErrorMessage, Errors
+from cues_kafka.ports import TopicPartition
+from cues_kafka.records.requests import ReplayRequest, Settled, decode_settled, encode_request
+from cues_kafka.testing.tester import Crash, Tester
+
+
+class Switch:
+    """Whether the bug is fixed."""
+
+    def __init__(self) -> None:
+        self.fixed = False
+        self.calls: list[Any] = []
+
+
+def graph_of(fn: Callable[..., Any], **options: Any) -> Graph:
+    """`in` to `out`, one partition."""
+    options = {"inputs": "in", "outputs": "out"} | options
+    return Graph("g", Source("in"), Processor(fn, name="p", **options), errors=Errors("g.errors", payload=True))
+
+
+def broken(switch: Switch) -> Callable[..., Any]:
+    """Fails for negative numbers until it is fixed."""
+
+    def fn(value: int, step: Step) -> int:
+        switch.calls.append((value, step.replay, step.hash))
+        if value < 0 and not switch.fixed:
+            raise ValueError(f"{value} is negative")
+        return abs(value)
+
+    return fn
+
+
+def requests_of(tester: Tester, wish: Any = "replay", *, payload: bool = True) -> list[ReplayRequest]:
+    """A request for each error message that is there."""
+    found = []
+    facts = tester.broker.facts(["g.errors"]).topics["g.errors"]
+    for message in tester.client.committed("g.errors"):
+        value: ErrorMessage = error_messages().decode(message.value() or b"")
+        made = parse_provenance(dict(message.headers() or [])[HEADER] or b"")
+        request = ReplayRequest(
+            error=ErrorPlace(facts.topic_id, message.partition(), message.offset()),
+            errors="g.errors",
+            wish=wish,
+            number=(made.replay[0] if made.replay else 0) + 1,
+            consumed=value.consumed,
+            topics=value.topics,
+            payload=value.payload if payload else None,
+            key=value.key,
+        )
+        found.append(request)
+    return found
+
+
+def ask(tester: Tester, requests: Sequence[ReplayRequest]) -> None:
+    """Write requests into the replay topic, as the command does."""
+    sender = tester.broker.sender("tool")
+    for one in requests:
+        partition = one.consumed[0].partition
+        sender.send([("g.p.replay", partition, str(one.error).encode(), encode_request(one), None, 0)])
+    sender.close()
+
+
+def settled(tester: Tester) -> list[tuple[str, int]]:
+    """Outcome and number of what is settled."""
+    found: dict[bytes, Settled] = {}
+    for message in tester.client.committed("g.p.backing"):
+        if (key := message.key() or b"").startswith(b"r/"):
+            found[key] = decode_settled(message.value())
+    return [(one.outcome, one.number) for one in found.values()]
+
+
+def failed(switch: Switch, *values: int, **options: Any) -> Tester:
+    """A graph that has left errors."""
+    tester = Tester(graph_of(broken(switch), **options))
+    for value in values:
+        tester.send("in", value)
+    return tester.run()
+
+
+def test_replay_delivers_the_message_again_under_its_hash() -> None:
+    """The function sees the number of the replay; its output says which error it settles."""
+    switch = Switch()
+    tester = failed(switch, 1, -2, 3)
+    [error] = tester.errors()
+    switch.fixed = True
+    ask(tester, requests_of(tester))
+
+    assert tester.run().values("out") == [1, 3, 2]
+    assert switch.calls[-1] == (-2, 1, error.hash.hex())
+    output = tester.messages("out")[-1]
+    made = parse_provenance(dict(output.headers)[HEADER] or b"")
+    assert made.replay is not None
+    assert (made.replay[0], made.consumed, made.hash) == (1, error.consumed, error.hash)
+    totals = tester.totals("p")
+    assert (totals.deliveries, totals.outputs, totals.errors, totals.replays) == (4, 3, 1, 1)
+    assert settled(tester) == [("output", 1)]
+
+
+def test_second_request_is_nil() -> None:
+    """Also from another process, which reads what is settled from the backing topic."""
+    switch = Switch()
+    tester = failed(switch, -2)
+    switch.fixed = True
+    requests = requests_of(tester)
+    ask(tester, requests * 2)
+    tester.run()
+    ask(tester, requests)
+    tester.restart().run()
+
+    assert tester.values("out") == [2]
+    assert len(switch.calls) == 2
+    totals = tester.totals("p")
+    assert (totals.deliveries, totals.nils, totals.replays) == (4, 2, 3)
+    assert settled(tester) == [("output", 1)]
+
+
+def test_replay_that_fails_leaves_an_error_that_can_be_replayed() -> None:
+    """Its number is one more."""
+    switch = Switch()
+    tester = failed(switch, -2)
+    first = requests_of(tester)
+    ask(tester, first)
+    tester.run()
+    assert settled(tester) == [("error", 1)]
+    switch.fixed = True
+    ask(tester, requests_of(tester)[1:])
+
+    assert tester.run().values("out") == [2]
+    assert [number for _, number, _ in switch.calls] == [None, 1, 2]
+    assert len({hash_ for *_, hash_ in switch.calls}) == 1
+    assert sorted(settled(tester)) == [("error", 1), ("output", 2)]
+
+
+def test_drop_settles_without_a_call() -> None:
+    """One path for both wishes."""
+    switch = Switch()
+    tester = failed(switch, -2)
+    ask(tester, requests_of(tester, "drop"))
+    tester.run()
+    ask(tester, requests_of(tester))
+    switch.fixed = True
+
+    assert tester.run().values("out") == []
+    assert len(switch.calls) == 1
+    assert settled(tester) == [("dropped", 0)]
+
+
+def test_message_that_is_gone_comes_from_its_error_message() -> None:
+    """Where that has kept the payload; else the replay ends as an error that says so."""
+    switch = Switch()
+    tester = failed(switch, -2, -3)
+    with_payload, without = requests_of(tester)[0], requests_of(tester, payload=False)[1]
+    tester.broker.trim({TopicPartition("in", 0): 2})
+    switch.fixed = True
+    ask(tester, [with_payload, without])
+
+    assert tester.run().values("out") == [2]
+    last = tester.errors()[-1]
+    assert last.exception == "MessageGone"
+    assert "in/0 at 1 is gone" in last.text
+    assert last.consumed == without.consumed
+    assert settled(tester) == [("output", 1), ("error", 1)]
+
+
+def test_request_that_is_none_stops_nothing() -> None:
+    """It is settled as unreadable, by its own place."""
+    switch = Switch()
+    tester = failed(switch, 1)
+    sender = tester.broker.sender("another")
+    sender.send([("g.p.replay", 0, b"k", b"no request", None, 0)])
+    tester.send("in", 2)
+
+    assert tester.run().values("out") == [1, 2]
+    assert settled(tester) == [("unreadable", 0)]
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind"),
+    [(Interrupt("stop"), "raised"), (OSError("later"), "retries exhausted"), (KeyError("k"), "raised")],
+)
+def test_replay_neither_stops_its_task_nor_holds_it_up(raised: BaseException, kind: str) -> None:
+    """What would do so for a message becomes the error of the replay."""
+
+    def fn(value: int, step: Step) -> int:
+        if value < 0:
+            raise raised if step.replay else ValueError("bad")
+        return value
+
+    tester = Tester(graph_of(fn, retry=Retry(on=OSError, for_s=600.0)))
+    tester.send("in", -1)
+    tester.run()
+    ask(tester, requests_of(tester))
+    tester.run()
+    tester.send("in", 5)
+    before_s = tester.clock.monotonic()
+
+    assert tester.run().values("out") == [5]
+    assert tester.clock.monotonic() - before_s < 60.0
+    assert [one.kind for one in tester.errors()] == ["raised", kind]
+
+
+def test_replay_that_kills_is_quarantined() -> None:
+    """It has a snapshot of its own, so nothing else is blamed."""
+    switch = Switch()
+    tester = failed(switch, -2, 3)
+    ask(tester, requests_of(tester))
+    for _ in range(3):
+        tester.run(crash=Crash("before", "Call"))
+        assert tester.crashed
+    tester.send("in", 4)
+    tester.run()
+
+    assert tester.values("out") == [3, 4]
+    assert [one.kind for one in tester.errors()] == ["raised", "quarantine"]
+    assert tester.errors()[-1].hash == tester.errors()[0].hash
+    assert settled(tester) == [("error", 1)]
+
+
+def test_join_gets_all_of_its_messages_again() -> None:
+    """By the coordinates of each."""
+    switch = Switch()
+
+    def fn(left: int, right: int) -> int:
+        if not switch.fixed:
+            raise ValueError("bad")
+        return left * right
+
+    graph = Graph(
+        "g",
+        Source("a"),
+        Source("b"),
+        Processor(fn, name="p", inputs={"left": "a", "right": "b"}, outputs="out"),
+        errors="g.errors",
+    )
+    tester = Tester(graph)
+    for left, right in ((2, 5), (3, 7)):
+        tester.send("a", left)
+        tester.send("b", right)
+    tester.run()
+    switch.fixed = True
+    ask(tester, requests_of(tester)[1:])
+
+    assert tester.run().values("out") == [21]
+
+
+def test_alts_and_batches_are_replayed_like_messages() -> None:
+    """The step has the shape that the function takes."""
+    switch = Switch()
+
+    def fn(values: Sequence[int]) -> list[int]:
+        if not switch.fixed and min(values) < 0:
+            raise ValueError("bad")
+        return [abs(value) for value in values]
+
+    tester = Tester(graph_of(fn, batch=True))
+    for value in (1, -2, 3):
+        tester.send("in", value)
+    tester.run()
+    switch.fixed = True
+    ask(tester, requests_of(tester))
+
+    assert tester.run().values("out") == [1, 3, 2]
+
+
+def test_coroutine_is_replayed() -> None:
+    """Alone."""
+    switch = Switch()
+
+    async def fn(value: int) -> int:
+        if not switch.fixed:
+            raise ValueError("bad")
+        return value
+
+    tester = Tester(graph_of(fn))
+    tester.send("in", 4)
+    tester.run()
+    switch.fixed = True
+    ask(tester, requests_of(tester))
+
+    assert tester.run().values("out") == [4]
+
+
+def test_replay_sees_state_as_it_is_now() -> None:
+    """And changes it in its transaction."""
+    switch = Switch()
+
+    def fn(value: int, seen: State[int]) -> int:
+        if value < 0 and not switch.fixed:
+            raise ValueError("bad")
+        seen["n"] = seen.get("n", 0) + 1
+        return seen["n"]
+
+    tester = Tester(graph_of(fn, state={"seen": Store(value=Json())}))
+    for value in (-1, 2, 3):
+        tester.send("in", value)
+    tester.run()
+    switch.fixed = True
+    ask(tester, requests_of(tester))
+    tester.run()
+
+    assert tester.values("out") == [1, 2, 3]
+    assert tester.state("seen") == {"n": 3}
+
+
+def test_replays_get_their_share_beside_messages() -> None:
+    """Y3: they wait for no silence, and hold no message up for long."""
+    switch = Switch()
+    tester = failed(switch, *([-1] * 20))
+    switch.fixed = True
+    ask(tester, requests_of(tester))
+    for value in range(50):
+        tester.send("in", value)
+    tester.run()
+
+    assert sorted(tester.values("out")) == sorted([*range(50), *([1] * 20)])
+    assert tester.totals("p").replays == 20
+
+
+def test_no_record_of_a_task_without_replays_changes() -> None:
+    """The release before this one reads them."""
+    tester = failed(Switch(), 1, -2)
+
+    assert all(record.totals.replays == 0 for record in tester.records("p"))
+    for message in tester.client.committed("g.p.backing"):
+        assert b"BackingWithReplays" not in (message.value() or b"")
+    assert all(record.replays == () for record in tester.records("p"))
+
+
+CRASHES = st.lists(
+    st.none()
+    | st.builds(
+        Crash,
+        st.sampled_from(["before", "after"]),
+        st.sampled_from(["Call", "Begin", "SendOffsets", "Produce", "Flush", "Commit", "Init", "AssignReader"]),
+        st.integers(1, 4),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(-3, 3), max_size=6), st.lists(st.integers(0, 9), max_size=4), CRASHES)
+def test_each_error_is_replayed_once_whatever_crashes(
+    values: list[int], asked: list[int], crashes: list[Crash | None]
+) -> None:
+    """Beside messages, with requests that repeat, through crashes."""
+    switch = Switch()
+    tester = failed(switch, *values)
+    errors = requests_of(tester)
+    switch.fixed = True
+    wanted = [errors[number % len(errors)] for number in asked] if errors else []
+    ask(tester, wanted)
+    for value in values:
+        tester.send("in", value)
+    for crash in crashes:
+        tester.run(crash=crash)
+    tester.run()
+
+    first = [value for value in values if value >= 0]
+    again = [abs(values[one.consumed[0].offset]) for one in {one.error: one for one in wanted}.values()]
+    assert sorted(tester.values("out")) == sorted([*first, *map(abs, values), *again])
+    assert tester.totals("p").replays == len(wanted)
+    assert not isinstance(tester.records("p")[-1], Snapshot)
