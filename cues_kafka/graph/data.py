@@ -526,14 +526,14 @@ def _check_known(given: Mapping[str, Any], known: Iterable[str], what: str) -> N
             )
 
 
-_OF_GRAPH: Final = ("version", "name", "parts", "errors", "defaults", "topics", "system", "strategy", "cuts")
+_OF_GRAPH: Final = ("version", "name", "parts", "errors", "defaults", "topics", "system", "strategy", "cuts", "prefix")
 
 
 def to_dict(graph: Graph) -> dict[str, Any]:
     """See `Graph.to_dict`."""
     return {
         "version": VERSION,
-        "name": graph.name,
+        "name": graph.name.removeprefix(graph.prefix),
         "parts": [_part_to_json(part) for part in graph.parts],
         "errors": _errors_to_json(graph.errors),
         "defaults": _topic_to_json(graph.defaults),
@@ -541,6 +541,7 @@ def to_dict(graph: Graph) -> dict[str, Any]:
         "system": {name: reference(factory) for name, factory in graph.system.items()},
         "strategy": graph.strategy,
         **({} if graph.cuts is None else {"cuts": graph.cuts}),
+        **({"prefix": graph.prefix} if graph.prefix else {}),
     }
 
 
@@ -568,6 +569,7 @@ def from_dict(data: Mapping[str, Any]) -> Graph:
             system={name: resolve(factory) for name, factory in data.get("system", {}).items()},
             strategy=data.get("strategy", "exactly-once"),
             cuts=data.get("cuts"),
+            prefix=data.get("prefix", ""),
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise GraphError(f"The data does not describe a graph: {error}. Write it with Graph.to_dict().") from error

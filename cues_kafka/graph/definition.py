@@ -23,6 +23,7 @@ from cues_kafka.graph.names import (
     check_name,
     control_topic,
     journal_topic,
+    prefixed,
     quoted,
     replay_topic,
 )
@@ -49,7 +50,9 @@ class Graph:
     Processors between topics, as data.
 
     Attributes:
-        name: first part of every name that the graph has on the cluster.
+        name: first part of every name that the graph has on the cluster; `prefix` is in it.
+        prefix: what all names begin with that the graph gives to topics, groups and transactional ids of its own, such
+            as "team-x."; topics that the user names keep their names.
         parts: sources and processors as they were declared, in order.
         errors: errors topic of all processors without one of their own, or `Errors`, which also says what its messages
             carry.
@@ -65,6 +68,7 @@ class Graph:
     """
 
     name: str
+    prefix: str
     parts: tuple[Declaration, ...]
     errors: str | Errors | None
     defaults: Topic
@@ -88,11 +92,13 @@ class Graph:
         system: Mapping[str, Callable[[], Any]] | None = None,
         strategy: Strategy = "exactly-once",
         cuts: str | timedelta | None = None,
+        prefix: str = "",
     ) -> None:
-        check_name(name, "Graph")
+        name = prefixed(name, prefix, "Graph")
         set_fields(
             self,
             name=name,
+            prefix=prefix,
             parts=tuple(_part(part, name) for part in parts),
             errors=errors,
             defaults=Topic() if defaults is None else defaults,
@@ -191,7 +197,7 @@ class Graph:
 
     def settings(self) -> dict[str, Any]:
         """The keyword arguments that, with name and parts, construct an equal graph."""
-        names = ("errors", "defaults", "topics", "system", "strategy", "cuts")
+        names = ("errors", "defaults", "topics", "system", "strategy", "cuts", "prefix")
         return {name: getattr(self, name) for name in names}
 
     def merge(self, *others: Graph, name: str | None = None, override: bool = False) -> Graph:

@@ -17,7 +17,11 @@ RESERVED = ("send", "tailer", "backing", "replay", "changelog", "journal")
 MAX_TOPIC_CHARS = 249
 """Kafka's limit for topic names."""
 
+MAX_GRAPH_CHARS = 80
+"""The most characters of a graph's name with its prefix: databases have columns of this width for it."""
+
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
+_PREFIX = re.compile(r"[A-Za-z0-9._-]*[._-]")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _TOOLS = ".tools"
 _OWNED_SUFFIXES = (".backing", ".replay", ".changelog", ".journal", ".tailers")
@@ -65,6 +69,55 @@ def check_name(name: object, what: str) -> str:
     if name in RESERVED:
         raise GraphError(f"{what}: {name!r} is reserved ({quoted(RESERVED)}). Choose another name.")
     return name
+
+
+def check_dotted(name: object, what: str) -> str:
+    """
+    Check the name of a program's own, which may have a prefix with dots: of a client, or of a job on Spark.
+
+    Raises:
+        GraphError: a part of it between the dots is no name, see `check_name`.
+    """
+    if not isinstance(name, str):
+        raise GraphError(f"{what}: a name is a string, not {name!r}. Give a string.")
+    for part in name.split("."):
+        if not _NAME.fullmatch(part) or len(name) > MAX_GRAPH_CHARS:
+            raise GraphError(
+                f"{what}: {name!r} is not a valid name. Use 1 to {MAX_GRAPH_CHARS} letters, digits, '_' or '-', with "
+                "dots between them."
+            )
+    check_name(name.rpartition(".")[2], what)
+    return name
+
+
+def prefixed(name: object, prefix: object, what: str) -> str:
+    """
+    Check the name and the prefix of a graph, and return the name with the prefix before it, once.
+
+    Raises:
+        GraphError: the name is none, or the prefix cannot begin names on the cluster.
+    """
+    if not isinstance(prefix, str):
+        raise GraphError(f"{what}: prefix={prefix!r} is not text. Write prefix='team-x.'.")
+    if prefix and (not _PREFIX.fullmatch(prefix) or ".." in prefix or prefix.startswith((".", "_"))):
+        raise GraphError(
+            f"{what}: prefix={prefix!r} cannot begin names on the cluster. Use letters, digits, '.', '_' and '-', "
+            "with a letter or digit first and one of '.', '_' and '-' at the end, such as 'team-x.'."
+        )
+    own = name.removeprefix(prefix) if isinstance(name, str) else name
+    if isinstance(own, str) and "." in own:
+        before, _, last = own.rpartition(".")
+        raise GraphError(
+            f"{what}: {own!r} has a dot, which separates the parts of names on the cluster. Write "
+            f"{own.replace('.', '-')!r}, or Graph({last!r}, ..., prefix='{prefix}{before}.')."
+        )
+    own = check_name(own, what)
+    if prefix and len(prefix + own) > MAX_GRAPH_CHARS:
+        raise GraphError(
+            f"{what}: the name and prefix={prefix!r} have {len(prefix + own)} characters. Shorten one of them, to "
+            f"{MAX_GRAPH_CHARS} in all."
+        )
+    return prefix + own
 
 
 def check_topic(topic: object, what: str) -> str:

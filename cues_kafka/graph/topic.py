@@ -26,6 +26,9 @@ SEGMENTS: Final = 10
 """In how many files the messages of a transient topic lie, about. Kafka deletes whole files, so a message stays up to a
 tenth longer than its time."""
 
+LEAST_COPIES: Final = 3
+"""Copies of each partition, so that with two in sync one broker may be lost (docs/guarantee.md)."""
+
 LEAST_TRANSIENT_MS: Final = 60_000
 """Brokers look for what they may delete every five minutes (`log.retention.check.interval.ms`)."""
 
@@ -70,6 +73,8 @@ class Topic:
         key_codec: codec of the keys; None: keys are text, whole numbers or bytes. Bytes are taken as they are.
         key: the field of a value that is the key of a message without one; None: the lead input's key.
         partitions: how many partitions the topic is created with; 1.
+        replication: on how many brokers a new topic is; None: three, or all of a smaller cluster. In `defaults=` it is
+            also that of the framework's own topics.
         provenance: whether outputs carry the `cues` header, without which `verify` cannot vouch for the topic; True.
         meta: what is passed on of the topic's messages to all that is made of them: "offset" (their places), "time"
             (with their timestamps), "tx" (they count as the transaction); False: what is written to the topic carries
@@ -86,6 +91,7 @@ class Topic:
     key_codec: CodecSpec | None
     key: str | None
     partitions: int
+    replication: int | None
     provenance: bool
     transient: str | None
     compacted: bool
@@ -100,6 +106,7 @@ class Topic:
         key: str | EllipsisType | None = ...,
         key_codec: CodecSpec | EllipsisType | None = ...,
         partitions: int | EllipsisType = ...,
+        replication: int | EllipsisType | None = ...,
         provenance: bool | EllipsisType = ...,
         transient: bool | str | timedelta | EllipsisType | None = ...,
         compacted: bool | EllipsisType = ...,
@@ -111,6 +118,7 @@ class Topic:
             "key_codec": key_codec,
             "key": key,
             "partitions": partitions,
+            "replication": replication,
             "provenance": provenance,
             "transient": transient,
             "compacted": compacted,
@@ -156,6 +164,7 @@ _DEFAULTS: dict[str, Any] = {
     "key_codec": None,
     "key": None,
     "partitions": 1,
+    "replication": None,
     "provenance": True,
     "transient": None,
     "compacted": False,
@@ -180,6 +189,13 @@ def _check_topic_settings(given: Mapping[str, Any]) -> None:
     if not isinstance(given.get("key_codec"), CodecSpec | None):
         raise GraphError(f"Topic(key_codec={given['key_codec']!r}): takes a codec, such as Avro('string'), or None.")
     check_count(given.get("partitions", 1), "Topic: partitions")
+    if (copies := given.get("replication")) is not None:
+        check_count(copies, "Topic: replication")
+        if copies < LEAST_COPIES:
+            raise GraphError(
+                f"Topic(replication={copies}): with fewer than {LEAST_COPIES} copies, the loss of a broker can lose "
+                "data. Leave it out: on a cluster of one broker a topic gets one copy by itself."
+            )
     check_flag(given.get("provenance", True), "Topic: provenance")
     check_flag(given.get("compacted", True), "Topic: compacted")
     if not isinstance(given.get("config", {}), Mapping):

@@ -232,7 +232,7 @@ class _Ancestry:
 
     def _batch(self, made: Provenance) -> BatchOrigin:
         name, _, partition = made.task.rpartition("/")
-        topic = backing_topic(*name.split(".", 1))
+        topic = backing_topic(*name.rsplit(".", 1))
         if topic not in self._broker.partitions([topic]):
             return BatchOrigin("unknown")
         record = self._record(TopicPartition(topic, int(partition)), made.sequence)

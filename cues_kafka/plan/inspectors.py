@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from cues_kafka.errors import ConfigError
+from cues_kafka.errors import BrokerError, ConfigError
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.names import backing_topic, no_such_processor, quoted
+from cues_kafka.graph.names import backing_topic, group_id, no_such_processor, quoted
 from cues_kafka.plan.topics import orphans, topics_to_ask
 from cues_kafka.ports import Broker, ClusterFacts, TopicPartition
 
@@ -74,7 +74,7 @@ Raises:
 
 def inspect_cluster(graph: Graph, broker: Broker, terms: Terms) -> Findings:
     """
-    Ask the cluster for the topics of a graph, and for processors that may have been renamed.
+    Ask the cluster for the topics of a graph, and for processors that may have been renamed or given another prefix.
 
     Raises:
         ConfigError: a name in `terms.new` that the graph does not have.
@@ -87,7 +87,8 @@ def inspect_cluster(graph: Graph, broker: Broker, terms: Terms) -> Findings:
         raise ConfigError(f"--new: {no_such_processor(graph.name, unknown, graph.all_processors)}")
     listed = broker.partitions()
     left = orphans(graph, listed)
-    return Findings(facts, tuple(_renamed(graph, broker, terms, listed, left)), tuple(_without_processor(left)))
+    refusals = (*_renamed(graph, broker, terms, listed, left), *_under_other_prefix(graph, broker, terms, listed))
+    return Findings(facts, refusals, tuple(_without_processor(left)))
 
 
 def _without_processor(left: Mapping[str, str]) -> Iterator[str]:
@@ -113,6 +114,43 @@ def _renamed(
                 f"outputs repeat. If {name!r} is one of these under a new name, give it its old name back. If it is "
                 f"another processor, say so once: --new {name}, or new=[{name!r}] of start()."
             )
+
+
+def _under_other_prefix(graph: Graph, broker: Broker, terms: Terms, listed: Mapping[str, int]) -> Iterator[str]:
+    """Processors without a place that have one under another prefix, with offsets on the same inputs."""
+    own = graph.name.removeprefix(graph.prefix)
+    for name, part in graph.all_processors.items():
+        if name not in set(terms.names or ()) - set(terms.new) or not part.read_topics:
+            continue
+        mine, ending = backing_topic(graph.name, name), backing_topic(own, name)
+        others = [one for one in listed if one != mine and one.endswith(ending) and _is_prefix(one, ending)]
+        if not others or _has_records(broker, mine, listed):
+            continue
+        for other in sorted(others):
+            group = group_id(f"{other.removesuffix(ending)}{own}", name)
+            if _has_records(broker, other, listed) and _reads(broker, group, part.read_topics, listed):
+                yield (
+                    f"{name!r} has no place on this cluster yet, and {other!r} holds the place of a processor of this "
+                    f"name on the same inputs under prefix={other.removesuffix(ending)!r}. Under another prefix it "
+                    f"starts again, so its outputs repeat. If this is the same graph, give it that prefix back. If it "
+                    f"is another one, say so once: --new {name}, or new=[{name!r}] of start()."
+                )
+
+
+def _is_prefix(topic: str, ending: str) -> bool:
+    prefix = topic.removesuffix(ending)
+    return not prefix or prefix.endswith((".", "-", "_"))
+
+
+def _reads(broker: Broker, group: str, topics: Sequence[str], listed: Mapping[str, int]) -> bool:
+    """Whether a group has offsets on one of these topics; a user who may not see it is not told."""
+    places = [TopicPartition(topic, partition) for topic in topics for partition in range(listed.get(topic, 0))]
+    try:
+        return any(offset is not None for offset in broker.committed(group, places).values())
+    except BrokerError as error:
+        if not error.forbidden:
+            raise
+        return False
 
 
 def _has_records(broker: Broker, topic: str, listed: Mapping[str, int]) -> bool:

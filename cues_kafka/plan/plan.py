@@ -213,7 +213,7 @@ def plan(graph: Graph, facts: ClusterFacts | None = None, *, accept_unchecked: b
         brokers=brokers,
         processors=processors,
         create=tuple(
-            NewTopic(topic, width, replication(brokers), config)
+            NewTopic(topic, width, replication(graph, topic, brokers), config)
             for topic, (width, config) in wanted.items()
             if topic not in known
         ),

@@ -10,7 +10,15 @@ from cues_kafka.graph.names import control_topic, hint, quoted
 from cues_kafka.graph.processor import Processor
 from cues_kafka.plan.acls import grant
 from cues_kafka.plan.processors import FeedPlan, FramePlan, ProcessorPlan
-from cues_kafka.plan.topics import DAY_MS, MIN_IN_SYNC, REPLICATION, config_of, retention_ms, topics_to_ask
+from cues_kafka.plan.topics import (
+    DAY_MS,
+    MIN_IN_SYNC,
+    REPLICATION,
+    config_of,
+    replication,
+    retention_ms,
+    topics_to_ask,
+)
 from cues_kafka.ports import ClusterFacts, TopicFacts
 from cues_kafka.words import count
 
@@ -34,6 +42,7 @@ def refusals_of(
     if facts is None:
         return
     yield from _missing_inputs(graph, facts)
+    yield from _too_many_copies(graph, facts)
     for one in processors:
         yield from _wrong_cleanup_policy(
             (one.backing, *(changelog for _, changelog in one.changelogs), *filter(None, (one.journal,))), facts
@@ -52,6 +61,17 @@ def refusals_of(
     ):
         for topic in sorted(facts.topics.keys() & {*topics_to_ask(graph)}):
             yield from _unsafe_settings(facts.topics[topic])
+
+
+def _too_many_copies(graph: Graph, facts: ClusterFacts) -> Iterator[str]:
+    """New topics that want more brokers than there are. A cluster of one or two is for development, and has fewer."""
+    missing = [topic for topic in topics_to_ask(graph) if topic not in facts.topics]
+    copies = {topic: replication(graph, topic, None) for topic in missing}
+    if facts.brokers >= REPLICATION and copies and max(copies.values()) > facts.brokers:
+        yield (
+            f"The graph declares replication={max(copies.values())} for new topics, and the cluster has "
+            f"{count(facts.brokers, 'broker')}. Declare at most {facts.brokers}, or add brokers."
+        )
 
 
 def _alter(topic: str, setting: str) -> str:
@@ -305,6 +325,12 @@ def _other_settings(graph: Graph, facts: ClusterFacts | None) -> Iterator[str]:
     """A topic that exists keeps the settings that it has, whatever is declared."""
     known = {} if facts is None else facts.topics
     for topic in (one for one in graph.topics_used() if one in known):
+        copies = graph.topic(topic).replication
+        if copies is not None and copies != known[topic].replication:
+            yield (
+                f"Topic {topic!r} has {count(known[topic].replication, 'replica')}, and the graph declares {copies}. A "
+                "topic that exists is left as it is. Change it with kafka-reassign-partitions, or declare what it has."
+            )
         for name, wanted in graph.topic(topic).config.items():
             has = known[topic].config.get(name)
             if has is not None and {*has.split(",")} != {*wanted.split(",")}:

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic
+from cues_kafka.graph.topic import LEAST_COPIES
 from cues_kafka.ports import ClusterFacts
 
-REPLICATION = 3
+REPLICATION = LEAST_COPIES
 """Copies of every partition where the cluster has that many brokers: with two in sync one may be lost."""
 
 MIN_IN_SYNC = 2
@@ -81,9 +82,11 @@ def partitions_of(graph: Graph, topic: str, facts: ClusterFacts | None) -> int |
     return None
 
 
-def replication(brokers: int | None) -> int:
-    """Copies of each partition on a cluster of this many brokers; None: not known."""
-    return REPLICATION if brokers is None else min(REPLICATION, brokers)
+def replication(graph: Graph, topic: str, brokers: int | None) -> int:
+    """Copies of each partition of a new topic on a cluster of this many brokers; None: not known."""
+    declared = graph.defaults if topic in graph.internal_topics() else graph.topic(topic)
+    wanted = declared.replication or REPLICATION
+    return wanted if brokers is None else min(wanted, brokers)
 
 
 def in_sync(brokers: int | None) -> int:

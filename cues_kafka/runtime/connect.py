@@ -41,7 +41,7 @@ def connect(options: Kafka | Memory, graph: Graph | None = None, *, name: str | 
             of a transaction.
 
     Raises:
-        ConfigError: the name has other characters than letters, digits, `_` and `-`.
+        ConfigError: the name has other characters than letters, digits, `_`, `-` and dots between them.
         BrokerError: with a name: the cluster does not answer, or this user may not use the name.
     """
     if name is not None:

@@ -267,7 +267,7 @@ class _Scan:
             if version != "1":
                 raise ValueError(version)
             full, _, partition = name.rpartition("/")
-            graph, _, processor = full.partition(".")
+            graph, _, processor = full.rpartition(".")
             tasks = self._by_processor.get(processor)
             if graph != self._graph.name or tasks is None:
                 return None
@@ -375,7 +375,7 @@ class _Scan:
         counts: Counter[tuple[str, str, str]] = Counter()
         for place, outcomes in self._outcomes.items():
             for writer, n in outcomes.foreign.items():
-                graph, _, processor = writer.partition(".")
+                graph, _, processor = writer.rpartition(".")
                 counts[place.topic, graph, processor] += n
         for (topic, graph, processor), n in sorted(counts.items()):
             if graph != self._graph.name:

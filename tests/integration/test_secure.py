@@ -352,3 +352,29 @@ def test_the_flights_run_on_three_secured_brokers_from_the_page_alone(tmp_path: 
     assert done.returncode == 0, said
     assert "2000 flights sent" in said
     assert "everything is verified, nothing is wrong" in said
+
+
+def test_a_prefix_needs_no_right_to_any_other_name(broker: LocalBroker) -> None:
+    """The commands of the page, for a graph whose topics have the prefix, too."""
+    page = (PAGE.parent / "plan.md").read_text(encoding="utf-8")
+    commands = [line.split() for line in page.splitlines() if line.endswith("team-x. --resource-pattern-type prefixed")]
+    users = UserAdmin(broker.kafka("admin"))
+    for words in commands:
+        operations = [words[n + 1] for n, word in enumerate(words) if word == "--operation"]
+        resource: Any = words[-4].removeprefix("--")
+        user, name = words[words.index("--allow-principal") + 1], words[-3]
+        users.grant((user, Acl("worker", resource, "prefixed", name, operation, "")) for operation in operations)
+    graph = Graph(
+        "shop",
+        Source("team-x.orders"),
+        processor(inputs="team-x.orders", outputs="team-x.clean", name="check")(tidy),
+        errors="team-x.errors",
+        prefix="team-x.",
+    )
+    with closing(KafkaBroker(broker.kafka("deployer"))) as deployer:
+        deployer.create(plan(graph, deployer.facts(())).create)
+    with start(graph, broker.kafka("worker")) as running:
+        running.send_many("team-x.orders", [{"n": n} for n in (1, -1)])
+        running.wait_idle()
+        assert [message.value for message in running.messages("team-x.clean")] == [{"n": 1}]
+    assert len(commands) == 4

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from cues_kafka.errors import ConfigError, GraphError, Unknown
-from cues_kafka.graph.names import check_name, client_id, sender_id, tailer_id
+from cues_kafka.graph.names import check_dotted, check_name, client_id, sender_id, tailer_id
 from cues_kafka.ports import Outgoing, Sender, Sent
 from cues_kafka.runtime.primitives.access import Access, HeadersLike, TopicAccess
 from cues_kafka.runtime.primitives.asking import SinceOffsets, sent_ids
@@ -20,12 +20,14 @@ class ClientHandles:
     Shared by the threads of a client.
 
     Attributes:
-        name: the client's name, which goes into names on the cluster.
+        name: the client's name, which goes into names on the cluster; a graph's prefix begins it.
         stable: whether the user gave the name, so that another run of the program has the same ids.
     """
 
     def __init__(self, access: Access, name: str, *, stable: bool) -> None:
-        self.name = named(name, "connect(..., name=)") if stable else name
+        prefix = access.graph.prefix if access.graph else ""
+        own = named(name, "connect(..., name=)") if stable else name
+        self.name = prefix + own.removeprefix(prefix)
         self.stable = stable
         self._access = access
         self._senders: dict[int | None, Sender] = {}  # by the size of their batches, nearly always one
@@ -103,7 +105,7 @@ class ClientHandles:
         if partition is not None and not 0 <= partition < count:
             raise ConfigError(f"tailer(partition={partition!r}): {topic.name!r} has partitions 0 to {count - 1}")
         if name is not None:
-            self._hold(named(name, "tailer(name=)"))
+            self._hold(_named_tailer(name))
         tailer = ClientTailer(self._access, topic, partition, name, self._forget)
         with self._lock:
             self._tailers.append(tailer)
@@ -147,14 +149,21 @@ class ClientHandles:
                 self._held.discard(tailer.name)
 
 
+def _named_tailer(name: str) -> str:
+    try:
+        return check_name(name, "tailer(name=)")
+    except GraphError as error:
+        raise ConfigError(str(error)) from None
+
+
 def named(name: str, what: str) -> str:
     """
-    Check a name that goes into names on the cluster.
+    Check a client's name, which goes into names on the cluster.
 
     Raises:
         ConfigError: it cannot.
     """
     try:
-        return check_name(name, what)
+        return check_dotted(name, what)
     except GraphError as error:
         raise ConfigError(str(error)) from None

@@ -17,7 +17,7 @@ from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.core.records import Extent, Staged
 from cues_kafka.errors import ConfigError, TaskStopped
 from cues_kafka.graph.declare import CodecSpec, CommitPolicy, Raw
-from cues_kafka.graph.names import check_name
+from cues_kafka.graph.names import check_dotted
 from cues_kafka.ports import Broker
 from cues_kafka.runtime.calling.outputs import Output
 from cues_kafka.runtime.spark.columns import META, PLACE, messages_of
@@ -111,7 +111,7 @@ def write_exactly_once(
             failed, for example because a row does not fit.
         BrokerError: the cluster does not answer.
     """
-    check_name(name, "write_exactly_once")
+    check_dotted(name, "write_exactly_once")
     if output_mode not in ("append", "update"):
         raise ConfigError(f"output_mode={output_mode!r}: choose 'append' or 'update'")
     options = ship_options(options)
