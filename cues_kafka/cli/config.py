@@ -58,7 +58,7 @@ test compares them."""
 CALLS: Final = {"warn_seconds": (float, 60.0), "end_seconds": (float, None)}
 """The same for `CallPolicy`, under ``[calls]``."""
 
-OTHERS: Final = ("FILE", "PROFILE", "HOME", "CACHE", "STATE", "MAVEN_MIRROR")
+OTHERS: Final = ("FILE", "PROFILE", "HOME", "CACHE", "STATE", "MAVEN_MIRROR", "READY")
 """Variables of ours that are not settings."""
 
 _TABLES: Final = ("CONFIG__", "PRODUCER__", "CONSUMER__", "REGISTRY__", "SECURITY__")

@@ -6,10 +6,12 @@ import gc
 import itertools
 import logging
 import os
+import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,8 +19,8 @@ import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile
 from cues_kafka.cli.options import REFUSED, New, Target, at_least, print_error
-from cues_kafka.cli.watch import Signals, TaskWatch, announce
-from cues_kafka.errors import ConfigError, GraphError, TopicsMissing
+from cues_kafka.cli.watch import RELOAD, Signals, TaskWatch, announce
+from cues_kafka.errors import ConfigError, CuesError, GraphError, TopicsMissing
 from cues_kafka.graph.names import no_such_processor
 from cues_kafka.words import count
 
@@ -48,7 +50,8 @@ Examples:
   # on Spark, until all messages of now are delivered
   cues-kafka run shop:graph --engine spark --checkpoint s3a://shop/state --trigger available-now
 
-SIGTERM and Ctrl-C shut down gracefully. When a task stops, its cause and the
+SIGTERM and Ctrl-C shut down gracefully. SIGHUP replaces the workers one by one,
+with new code, settings and passwords. When a task stops, its cause and the
 remedy are printed, and it is retried; with --fail-fast the worker ends with
 exit code 3 instead. A wrong graph or setting ends it with exit code 2.
 """
@@ -140,8 +143,12 @@ def run(  # noqa: PLR0917 - each is an option of the command line
         elif workers is None:
             code = _work(
                 graph, settings, names=names, instance=instance, new=new or (), fail_fast=fail_fast,
-                supervised=parent is not None, warn=not unwarned, began=began, observers=_observers(openlineage),
+                may_reload=None if parent is not None else partial(_may_reload, explicit, profile, file),
+                warn=not unwarned, began=began, observers=_observers(openlineage),
             )  # fmt: skip
+            if code == RELOAD:
+                sys.stdout.flush()
+                os.execv(sys.executable, [sys.executable, "-m", "cues_kafka.cli.main", *sys.argv[1:]])  # noqa: S606
         else:
             settings.kafka()  # refused here once, and not by each worker
             _observers(openlineage)  # the same
@@ -154,7 +161,7 @@ def run(  # noqa: PLR0917 - each is an option of the command line
             options = [*(part for pair in given for part in pair), *(f"--only={name}" for name in names or ())]
             options += [*(f"--new={name}" for name in new or ()), *(["--fail-fast"] if fail_fast else [])]
             typer.echo(f"{graph.name}: {count(workers, 'worker')} on {settings.address}")
-            code = _supervise(target, workers, instance, options)
+            code = _supervise(target, workers, instance, options, partial(_may_reload, explicit, profile, file))
     except TopicsMissing as error:
         raise settings.refuse_to_create(str(error)) from None
     except (ConfigError, GraphError) as error:
@@ -173,7 +180,7 @@ def _work(
     instance: str | None,
     new: Sequence[str],
     fail_fast: bool,
-    supervised: bool,
+    may_reload: Callable[[], bool] | None,
     warn: bool,
     began: float,
     observers: Sequence[Observer],
@@ -192,7 +199,27 @@ def _work(
             create_topics=settings.named, observers=observers,
         )  # fmt: skip
         announce(running, settings.address, warn=warn)
-        return TaskWatch(graph, running, fail_fast=fail_fast, succeeded=supervised, began=began).until(signals)
+        return TaskWatch(
+            graph, running, fail_fast=fail_fast, succeeded=may_reload is None, began=began, may_reload=may_reload,
+            keeps_place=instance is not None,
+        ).until(signals)  # fmt: skip
+
+
+def _may_reload(explicit: Mapping[str, Any], profile: str | None, file: Path | None) -> bool:
+    """Whether the settings as they are now, with their secrets, connect; else say why the old ones stay."""
+    from cues_kafka.brokers.open import open_broker
+    from cues_kafka.cli.config import load
+
+    try:
+        broker = open_broker(load(explicit, profile=profile, file=file).kafka())
+        try:
+            broker.facts([])
+        finally:
+            broker.close()
+    except CuesError as error:
+        typer.secho(f"not reloaded, the workers go on as they are: {error}", fg="red", err=True)
+        return False
+    return True
 
 
 def _observers(openlineage: str | None) -> list[Observer]:
@@ -281,7 +308,9 @@ def _is_not_told(record: logging.LogRecord) -> bool:
     return not record.getMessage().startswith(("stopped ", "worker failed "))
 
 
-def _supervise(target: str, workers: int, instance: str | None, options: list[str]) -> int:
+def _supervise(
+    target: str, workers: int, instance: str | None, options: list[str], may_reload: Callable[[], bool]
+) -> int:
     from cues_kafka.runtime.native.supervisor import Supervisor
 
     name = instance or f"{socket.gethostname()}-{os.getpid()}"
@@ -308,7 +337,15 @@ def _supervise(target: str, workers: int, instance: str | None, options: list[st
         with supervisor:
             said = count(workers, "worker") + f", {name}.1" + (f" to {name}.{workers}" if workers > 1 else "")
             typer.echo(f"{said}, supervised by pid {os.getpid()}")
-            signals.wait(None, ended_read)
+            while signals.wait(None, ended_read) == signal.SIGHUP:
+                signals.again()
+                if not may_reload():
+                    continue
+                typer.echo(f"replacing {count(workers, 'worker')} one by one")
+                if supervisor.roll(ended=lambda: signals.came is not None):
+                    typer.echo(f"replaced: {said}")
+                elif signals.came is None:
+                    typer.secho("not all workers are replaced: see why the last one is not ready", fg="red", err=True)
         typer.echo(f"stopped: {said}")
         return supervisor.gave_up or 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -19,6 +20,9 @@ from cues_kafka.words import count as number_of
 if TYPE_CHECKING:
     from cues_kafka.graph.definition import Graph
     from cues_kafka.runtime.running import Running
+
+RELOAD: Final = -1
+"""The exit code of a worker that is to start itself again."""
 
 LOOK_S: Final = 0.5
 """How soon a stopped task is printed."""
@@ -51,6 +55,14 @@ class Signals:
             select.select([self._read, *fds], [], [], timeout_s)
         return self.came
 
+    def again(self) -> None:
+        """Go on after a signal, as if none had come."""
+        self.came = None
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._read, 4096)
+        for number in self._before:
+            signal.signal(number, self._on)
+
     def _on(self, number: int, _: FrameType | None) -> None:
         self.came = number
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -74,19 +86,41 @@ def announce(running: Running, address: str, *, warn: bool) -> None:
 class TaskWatch:
     """The worker in this process: prints what happens to its tasks, until it ends."""
 
-    def __init__(self, graph: Graph, running: Running, *, fail_fast: bool, succeeded: bool, began: float) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        running: Running,
+        *,
+        fail_fast: bool,
+        succeeded: bool,
+        began: float,
+        may_reload: Callable[[], bool] | None = None,
+        keeps_place: bool = False,
+    ) -> None:
+        """
+        Args:
+            graph: the graph at work.
+            running: its worker in this process.
+            fail_fast: end when a task stops.
+            succeeded: a supervisor starts a successor at once.
+            began: when the command began, by `time.monotonic`.
+            may_reload: asked at SIGHUP, whether this process may start itself again; None: a supervisor does.
+            keeps_place: this worker has a name, so that its successor takes its place in the group.
+        """
         self._graph = graph
         self._running = running
         self._fail_fast = fail_fast
         self._succeeded = succeeded  # a supervisor starts a successor at once
         self._began = began
+        self._may_reload = may_reload
+        self._keeps_place = succeeded or keeps_place
         self._told: dict[str, str] = {}
         self._ready = False
 
     def until(self, signals: Signals) -> int:
         """Watch until a signal comes or the worker ends, stop it, and return the exit code."""
         running = self._running
-        while (came := signals.wait(LOOK_S if self._ready else LOOK_S / 10)) is None:
+        while (came := self._came(signals)) is None:
             self._look()
             if running.failed:
                 stopped = bool(self._told) and isinstance(running.failed, TaskStopped)  # it is printed already
@@ -103,13 +137,23 @@ class TaskWatch:
                 running.stop()
                 typer.echo(f"{self._graph.name}: all available messages are delivered")
                 return 0
-        if came == signal.SIGHUP:
+        if came == signal.SIGHUP and self._keeps_place:
             running.release()
         else:
             running.stop()
+        if came == signal.SIGHUP and self._may_reload is not None:
+            return RELOAD
         if not self._succeeded:  # a supervisor prints this for all of its workers
             typer.echo(f"{self._graph.name}: stopped")
         return 0
+
+    def _came(self, signals: Signals) -> int | None:
+        """The signal that ends this worker, if one came."""
+        came = signals.wait(LOOK_S if self._ready else LOOK_S / 10)
+        if came == signal.SIGHUP and self._may_reload is not None and not self._may_reload():
+            signals.again()
+            return None
+        return came
 
     def _look(self) -> None:
         stopped = {task.task: task for task in self._running.status().stopped}
@@ -125,6 +169,9 @@ class TaskWatch:
             count, seconds = len(self._running.status().tasks), time.monotonic() - self._began
             tasks = f"{number_of(count, 'task')} here" + (f", {len(stopped)} of them stopped" if stopped else "")
             typer.echo(f"{self._graph.name}: ready after {seconds:.2f} s, {tasks}, pid {os.getpid()}")
+            from cues_kafka.runtime.native.supervisor import tell_ready
+
+            tell_ready()
 
     def _settled(self) -> bool:
         try:

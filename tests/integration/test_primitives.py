@@ -446,7 +446,7 @@ def test_messages_are_read_when_they_are_looked_at(place: Place) -> None:
         client.messages()
 
 
-@pytest.mark.parametrize("name", ["a.b", "", "send", "x" * 81])
+@pytest.mark.parametrize("name", ["a b", "a..b", "", "send", "team.send", "x" * 81])
 def test_a_name_that_cannot_be_on_the_cluster_is_refused(name: str) -> None:
     """Before anything is opened."""
     with pytest.raises(ConfigError, match="name"):

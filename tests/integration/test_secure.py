@@ -9,6 +9,7 @@ import base64
 import json
 import os
 import re
+import signal
 import stat
 import subprocess
 import sys
@@ -44,11 +45,13 @@ from cues_kafka.brokers.kafka.users import UserAdmin
 from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.brokers.local.identities import LOGINS, USERS
 from cues_kafka.brokers.security import Security
+from cues_kafka.cli.loading import load_graph
 from cues_kafka.errors import BrokerError, CuesError, LoginError, RetriableError
 from cues_kafka.plan.acls import Acl, acls_of
 from cues_kafka.plan.plan import plan
 from cues_kafka.ports import NewTopic
 from cues_kafka.verify.scan import verify
+from tests.fault.support import until
 
 TOPIC = "of-the-worker"
 PASSWORD = "a-password-of-this-test"
@@ -378,3 +381,66 @@ def test_a_prefix_needs_no_right_to_any_other_name(broker: LocalBroker) -> None:
         running.wait_idle()
         assert [message.value for message in running.messages("team-x.clean")] == [{"n": 1}]
     assert len(commands) == 4
+
+
+RELOADED = """
+from cues_kafka import Graph, Processor, Source
+
+
+def same(order: dict) -> dict:
+    return order
+
+
+check = Processor(same, inputs="reloaded.orders", outputs="reloaded.clean")
+graph = Graph("reloaded", Source("reloaded.orders"), check)
+"""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("workers", [["--workers", "2"], []], ids=["supervised", "alone"])
+def test_sighup_reads_a_new_password_without_a_stop(broker: LocalBroker, tmp_path: Path, workers: list[str]) -> None:
+    """Workers are replaced one by one; a password that is refused replaces none."""
+    (tmp_path / "reloaded.py").write_text(RELOADED)
+    secret, log = tmp_path / "password", tmp_path / "log"
+    secret.write_text("first")
+    (tmp_path / "cues-kafka.toml").write_text(
+        f'bootstrap = "{broker.listener("LOGIN")}"\n[security]\ntype = "scram"\nuser = "rotated"\n'
+        f'password = {{file = "{secret}"}}\nca = "{broker.identities.path("ca.pem")}"\n'
+    )
+    graph = load_graph(f"{tmp_path / 'reloaded.py'}:graph")
+    users = UserAdmin(broker.kafka("admin"))
+    users.set_passwords({"rotated": "first"})
+    users.grant(("User:rotated", acl) for acl in acls_of(graph) if acl.role == "worker")
+    with closing(KafkaBroker(broker.kafka("admin"))) as admin:
+        admin.create(plan(graph, admin.facts(())).create)
+        command = [sys.executable, "-m", "cues_kafka.cli.main", "run", f"{tmp_path / 'reloaded.py'}:graph", *workers]
+        with log.open("wb") as out:
+            running = subprocess.Popen(command, cwd=tmp_path, stdout=out, stderr=out)
+        try:
+            count = int(workers[1]) if workers else 1
+
+            def told(words: str, times: int) -> None:
+                until(lambda: log.read_text().count(words) >= times, f"{words!r} {times} times", 40)
+
+            told("ready after", count)
+            with connect(broker.kafka("admin"), graph) as client:
+                client.send_many("reloaded.orders", [{"n": n} for n in range(20)])
+                secret.write_text("wrong")
+                running.send_signal(signal.SIGHUP)
+                told("not reloaded, the workers go on as they are", 1)
+                assert log.read_text().count("ready after") == count
+                users.set_passwords({"rotated": "second"})
+                secret.write_text("second\n")
+                running.send_signal(signal.SIGHUP)
+                client.send_many("reloaded.orders", [{"n": n} for n in range(20, 40)])
+                told("ready after", 2 * count)
+                client.send_many("reloaded.orders", [{"n": n} for n in range(40, 60)])
+            until(lambda: verify(graph, admin).complete, "all is delivered", 40)
+            report = verify(graph, admin)
+            assert (report.ok, report["same"].outputs) in ((True, 60), (True, 120))
+            running.send_signal(signal.SIGTERM)
+            assert running.wait(30) == 0
+        finally:
+            running.kill()
+            running.wait()
+            print(log.read_text())

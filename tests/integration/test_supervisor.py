@@ -318,3 +318,36 @@ def test_two_supervisors_that_take_each_others_names_do_not_both_give_up(log: Pa
 
     with Supervisor(lambda k: taken if k == 1 else first, workers=2) as ends:
         assert ends.wait(15.0) == 2
+
+
+TELLS = WORKER.replace(
+    "while True", 'os.write(int(os.environ["CUES_KAFKA_READY"]), b"x") if READY else None\nwhile True'
+)
+TELLS = TELLS.replace("import signal, sys", "import os, signal, sys")
+
+
+def test_workers_are_replaced_one_by_one(log: Path) -> None:
+    """The next one ends only when the successor of the one before is ready."""
+    program = TELLS.replace("READY else", "True else")
+    with Supervisor(lambda k: [sys.executable, "-c", program, f"w{k}", str(log)], workers=3) as supervisor:
+        wait_for(lambda: count(log, "runs") == 3)
+        started = len(log.read_text().splitlines())
+
+        assert supervisor.roll()
+
+        happened = log.read_text().splitlines()[started:]
+        assert happened == [f"w{k} {what}" for k in (1, 2, 3) for what in ("got SIGHUP", "runs")]
+        assert supervisor.restarts == {1: 1, 2: 1, 3: 1}
+
+
+def test_a_successor_that_is_not_ready_leaves_the_other_workers_as_they_are(log: Path) -> None:
+    """Wrong code of a new version takes one worker, not all of them."""
+    program = TELLS.replace("READY else", "False else")
+    with Supervisor(lambda k: [sys.executable, "-c", program, f"w{k}", str(log)], workers=2) as supervisor:
+        wait_for(lambda: count(log, "runs") == 2)
+        before = supervisor.pids
+
+        assert not supervisor.roll(ready_s=0.5)
+        assert not supervisor.roll(ended=lambda: True)
+
+        assert supervisor.pids[2] == before[2]

@@ -47,7 +47,7 @@ _NOT_ADDED: Final = re.compile(r'Failed to add partition "([^"]+)" \[(\d+)\] to 
 
 RESTART: Final = (
     "a process that was connected keeps trying with the login that it read at its start; if the login has changed, "
-    "restart it with the new one"
+    "restart it with the new one, or with SIGHUP if it reads it from a file"
 )
 
 

@@ -61,6 +61,15 @@ _PASSING: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENF
 KEEP_PLACE: Final = signal.SIGHUP
 """Tells a worker to end in order and keep its place in the group, because its successor comes at once."""
 
+ROLL_POLL_S: Final = 0.1
+"""How often `roll` looks whether a successor is ready."""
+
+READY_S: Final = 60.0
+"""How long the successor of a worker may take until it is ready, before `roll` goes no further."""
+
+READY: Final = "CUES_KAFKA_READY"
+"""The variable that tells a worker the descriptor to write to when it is ready."""
+
 PARENT_POLL_S: Final = 1.0
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -77,6 +86,7 @@ class _Worker:
         backoff_s: the next back-off.
         restarts: how often an ended process was replaced.
         code: the exit code of the last one that ended; None: none has ended.
+        said: the descriptor that becomes readable when the newest process is ready; None before the first.
     """
 
     k: int
@@ -86,11 +96,18 @@ class _Worker:
     backoff_s: float = FIRST_BACKOFF_S
     restarts: int = 0
     code: int | None = None
+    said: int | None = None
 
     @property
     def running(self) -> subprocess.Popen[bytes] | None:
         """Its process; None: it has ended, and the keeper has seen that."""
         return self.process if self.process is not None and self.process.returncode is None else None
+
+    def hears(self, said: int | None) -> None:
+        """Listen to the newest process, and no more to the one before."""
+        if self.said is not None:
+            os.close(self.said)
+        self.said = said
 
     def due_in(self, now: float) -> float:
         """Seconds until the next one starts."""
@@ -189,6 +206,40 @@ class Supervisor:
         """Have worker k end in order and restart at once, in its place in the group."""
         self.signal(k, KEEP_PLACE)
 
+    def roll(self, *, ready_s: float = READY_S, ended: Callable[[], bool] = lambda: False) -> bool:
+        """
+        Replace all workers one by one. The next one ends only when the successor of the one before is ready.
+
+        Args:
+            ready_s: how long each successor may take.
+            ended: whether to go no further, for example because of a signal.
+
+        Returns:
+            Whether all are replaced. If a successor is not ready in time, the other workers stay as they are.
+        """
+        for worker in self._workers:
+            before = self.signal(worker.k, KEEP_PLACE)
+            if before is None:
+                continue  # it is not running, so its next start has the new code and settings anyway
+            deadline = time.monotonic() + ready_s
+            while not self._is_replaced(worker, before):
+                if ended() or self.gave_up is not None or time.monotonic() > deadline:
+                    log.warning("workers not replaced", worker=worker.k, why="its successor is not ready")
+                    return False
+                with self._changed:
+                    self._changed.wait(ROLL_POLL_S)
+        return True
+
+    def _is_replaced(self, worker: _Worker, before: int) -> bool:
+        with self._changed:
+            process = worker.running
+            if process is None or process.pid == before or worker.said is None:
+                return False
+            try:
+                return os.read(worker.said, 1) != b""  # nothing: it ended before it was ready
+            except BlockingIOError:
+                return False
+
     def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Have all workers leave in order, and wait. A worker that takes longer is killed."""
         with self._changed:
@@ -198,6 +249,8 @@ class Supervisor:
             self._stop_timeout_s = timeout_s
         self._wake()
         self._keeper.join()
+        for worker in self._workers:
+            worker.hears(None)
         os.close(self._wake_read)
         os.close(self._wake_write)
 
@@ -279,15 +332,24 @@ class Supervisor:
     def _spawn(self, worker: _Worker, now: float) -> None:
         worker.restarts += worker.process is not None
         try:
-            worker.process = subprocess.Popen(
-                list(self._command(worker.k)),
-                stdin=subprocess.DEVNULL,
-                stdout=self._output,
-                stderr=self._output,
-                env=self._env,
-                cwd=self._cwd,
-                start_new_session=True,  # Ctrl-C in a terminal is for the supervisor, which then asks its workers
-            )
+            said, tells = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                worker.process = subprocess.Popen(
+                    list(self._command(worker.k)),
+                    stdin=subprocess.DEVNULL,
+                    stdout=self._output,
+                    stderr=self._output,
+                    env={**self._env, READY: str(tells)},
+                    cwd=self._cwd,
+                    pass_fds=[tells],
+                    start_new_session=True,  # Ctrl-C in a terminal is for the supervisor, which then asks its workers
+                )
+            except BaseException:
+                os.close(said)
+                raise
+            finally:
+                os.close(tells)
+            worker.hears(said)
         except OSError as error:
             if error.errno in _PASSING:
                 self._back_off(worker, now)
@@ -356,6 +418,18 @@ class _Ends:
     def __exit__(self, *_: object) -> None:
         for fd in self.fds:
             os.close(fd)
+
+
+def tell_ready() -> None:
+    """Tell the supervisor of this worker that its tasks are ready; without a supervisor nothing happens."""
+    if (given := os.environ.pop(READY, None)) is not None:
+        told = int(given)
+        try:
+            os.write(told, b"x")
+        except OSError as error:  # it does not listen any more, or the variable came from elsewhere
+            log.debug("supervisor not told", error=str(error))
+        else:
+            os.close(told)
 
 
 def die_with(parent: int) -> None:
