@@ -11,9 +11,10 @@ import sys
 
 from cues_kafka.runtime.spark.engine import Spark
 from cues_kafka.runtime.spark.explain import Explained, Explanation, explain
+from cues_kafka.runtime.spark.source.client_options import options_of
 from cues_kafka.runtime.spark.source.format import register
 from cues_kafka.runtime.spark.write import Written, write_exactly_once
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
-__all__ = ["Explained", "Explanation", "Spark", "Written", "explain", "register", "write_exactly_once"]
+__all__ = ["Explained", "Explanation", "Spark", "Written", "explain", "options_of", "register", "write_exactly_once"]

@@ -226,6 +226,7 @@ def test_a_refused_client_of_a_server_of_tokens_is_told_apart_from_a_server_that
     assert isinstance(busy, RetriableError)
 
 
+@pytest.mark.full
 def test_a_token_that_no_authority_has_signed_is_refused(broker: LocalBroker) -> None:
     """Else each process of this machine could be the administrator."""
     header, claims, _ = broker.identities.token("admin", life_s=300).split(".")
@@ -289,6 +290,7 @@ def tidy(order: dict[str, Any]) -> dict[str, Any]:
     return order
 
 
+@pytest.mark.full
 def test_each_user_does_its_work_with_the_rights_of_the_plan(broker: LocalBroker) -> None:
     """Each logs in by another way."""
     graph = Graph(

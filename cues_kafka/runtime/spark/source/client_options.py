@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from cues_kafka.brokers.java_names import EQUALS
 from cues_kafka.brokers.options import ALIASES, FORCED, OURS, Kafka
+from cues_kafka.brokers.token_sources import ClientCredentials
 from cues_kafka.errors import ConfigError
 
 
@@ -154,6 +155,44 @@ def kafka_of(given: Mapping[str, str], *, allow_plaintext: bool = False, allow_u
         )
     except ConfigError as error:
         raise ConfigError(_as_options(str(error))) from error
+
+
+def options_of(options: Kafka) -> dict[str, str]:
+    """
+    The options of `format("cues")` that name a cluster: `reader.options(**options_of(kafka))`.
+
+    They hold the secrets themselves, because Spark's processes have neither the files nor the variables of the driver.
+
+    Raises:
+        ConfigError: a secret is not in its place, or tokens come from a function or a file, which are no text.
+    """
+    settings = {**options.common(), **options.consumer}
+    source = settings.pop("oauth_cb", None) or options.oauth
+    if isinstance(source, ClientCredentials):
+        settings |= _oidc(source)
+    elif source:
+        raise ConfigError(
+            "options are text, and tokens of a function or a file are none. Name the server of tokens: "
+            "security=Oidc(url, client_id, client_secret)"
+        )
+    found = {"bootstrap.servers": options.bootstrap, **settings}
+    flags = {"allowPlaintext": options.allow_plaintext, "allowUnverifiedTls": options.allow_unverified_tls}
+    return {f"kafka.{name}": str(value) for name, value in found.items()} | {
+        name: "true" for name, given in flags.items() if given
+    }
+
+
+def _oidc(source: ClientCredentials) -> dict[str, str]:
+    """What librdkafka needs to ask the server of tokens itself."""
+    names = "sasl.oauthbearer."
+    found = {
+        f"{names}method": "oidc",
+        f"{names}client.id": source.client_id,
+        f"{names}client.secret": source.client_secret,
+        f"{names}token.endpoint.url": source.url,
+    }
+    found |= {f"{names}scope": source.scope} if source.scope else {}
+    return found | ({f"https.ca.{'pem' if '-----BEGIN' in source.ca else 'location'}": source.ca} if source.ca else {})
 
 
 def _translated(given: Mapping[str, str]) -> dict[str, Any]:

@@ -8,10 +8,19 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException
 
+from cues_kafka import Kafka, OAuthBearer, Oidc, Plain, Scram, Tls
 from cues_kafka.brokers.java_names import EQUALS
+from cues_kafka.brokers.security import Security
 from cues_kafka.errors import ConfigError
 from cues_kafka.ports import TopicPartition
-from cues_kafka.runtime.spark.source.client_options import COMMON_NAMES, CONSUMER_NAMES, REFUSED, TIMES, known_names
+from cues_kafka.runtime.spark.source.client_options import (
+    COMMON_NAMES,
+    CONSUMER_NAMES,
+    REFUSED,
+    TIMES,
+    known_names,
+    options_of,
+)
 from cues_kafka.runtime.spark.source.options import EARLIEST, LATEST, Bound, SourceOptions, Subscription, parse
 
 LEAST = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}
@@ -326,3 +335,34 @@ def test_a_setting_is_named_once() -> None:
         for other in groups[at + 1 :]:
             assert not set(one) & set(other)
     assert len(known_names()) == len(set(known_names()))
+
+
+@pytest.mark.parametrize(
+    "security",
+    [
+        None,
+        Tls(ca="/a/ca.pem", certificate="/a/me.pem", key="/a/me.key", key_password="x"),
+        Plain("me", "x", tls=None),
+        Scram("me", "x", mechanism="SCRAM-SHA-256", tls=Tls(ca="-----BEGIN CERTIFICATE-----\nx")),
+    ],
+    ids=repr,
+)
+def test_a_cluster_with_its_login_becomes_options(security: Security | None) -> None:
+    """The source connects with the settings that all other clients have."""
+    kafka = Kafka("kafka:9092", security=security, config={"client.rack": "a"}, allow_plaintext=True)
+
+    settings = parse(options_of(kafka) | {"subscribe": "orders"}, streaming=False)
+
+    assert settings.options.common() == kafka.common()
+    assert settings.options.bootstrap == kafka.bootstrap
+
+
+def test_tokens_become_options_if_a_server_gives_them() -> None:
+    """A function is no text."""
+    asked = options_of(Kafka("kafka:9092", security=Oidc("https://id/token", "shop", "x", scope="s", ca="/a/ca.pem")))
+
+    assert parse(asked | {"subscribe": "orders"}, streaming=False)
+    assert asked["kafka.sasl.oauthbearer.method"] == "oidc"
+    assert asked["kafka.https.ca.location"] == "/a/ca.pem"
+    with pytest.raises(ConfigError, match="security=Oidc"):
+        options_of(Kafka("kafka:9092", security=OAuthBearer(file="/run/token")))
