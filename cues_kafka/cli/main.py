@@ -12,6 +12,7 @@ from cues_kafka.cli import (
     config,
     cuts,
     docs,
+    doctor,
     files,
     grant,
     lineage,
@@ -41,6 +42,7 @@ app.command(cls=Command, epilog=plan.epilog)(plan.plan)
 app.command(cls=Command, epilog=grant.epilog)(grant.grant)
 app.command(cls=Command, epilog=topology.epilog)(topology.topology)
 app.command(cls=Command, epilog=verify.epilog)(verify.verify)
+app.command(cls=Command, epilog=doctor.epilog)(doctor.doctor)
 app.command(cls=Command, epilog=maintenance.reset_epilog)(maintenance.reset)
 app.command(cls=Command, epilog=maintenance.adopt_epilog)(maintenance.adopt)
 app.command("accept-loss", cls=Command, epilog=maintenance.accept_loss_epilog)(maintenance.accept_loss)

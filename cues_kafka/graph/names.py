@@ -208,6 +208,14 @@ def backing_topic(graph: str, processor: str) -> str:
     return f"{graph}.{processor}.backing"
 
 
+def processor_of(graph: str, topic: str) -> str | None:
+    """The processor or feed that a topic of the framework's own belongs to; None: it is none of this graph."""
+    owner, _, rest = topic.removeprefix(f"{graph}.").partition(".")
+    parts, suffix = rest.split("."), f".{rest.rpartition('.')[2]}"
+    own = suffix in _OWNED_SUFFIXES[:4] and len(parts) == (2 if suffix == ".changelog" else 1)
+    return owner if topic.startswith(f"{graph}.") and own else None
+
+
 def replay_topic(graph: str, processor: str) -> str:
     """The topic that replays error messages (X1)."""
     return f"{graph}.{processor}.replay"

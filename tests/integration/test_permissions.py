@@ -38,6 +38,7 @@ from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.cli.loading import load_graph
 from cues_kafka.cli.main import app
 from cues_kafka.operate.cuts import Drain
+from cues_kafka.operate.doctor import examine
 from cues_kafka.operate.going_back import GoBack
 from cues_kafka.operate.moving import Maintenance, apply_plan
 from cues_kafka.plan.acls import Acl, Pattern, acls_of, kafka_acls, script
@@ -181,6 +182,13 @@ def test_printed_permissions_suffice_for_the_work_of_each_role(cluster: Cluster)
         assert {message.value.text for message in operator.messages("enough.errors")} == {"negative"}
     assert verify(graph, verifier).complete
     worker = KafkaBroker(cluster.login("worker"))
+    assert not [ailment for ailment in examine(graph, worker, watch_s=0.5) if ailment.wrong]
+    lacking = [ailment for ailment in examine(graph, verifier, watch_s=0) if ailment.check == "permissions"]
+    assert lacking[0].what.startswith("User `verifier` lacks ")
+    assert {done[1:] for one in lacking for done in cluster.carry_out(one.remedy.strip("`"))} == {
+        ("Read", "enough.check"),
+        *(("Write", f"enough.{topic}") for topic in ("check.backing", "clean", "errors")),
+    }
     maintenance = Maintenance(graph, worker, "check", who="test")
     maintenance.carry_out(maintenance.reset(to="earliest"))
     for broker in (super_user, deployer, verifier, worker):

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
+from cues_kafka.brokers.examination import Examination
 from cues_kafka.brokers.kafka.admin import Admin
 from cues_kafka.brokers.kafka.groups import NoAnswer, committed, committed_or_why
 from cues_kafka.brokers.kafka.kept import KeptConsumers
@@ -106,6 +107,12 @@ class KafkaBroker:
 
     def unowned(self, group: str, topic: str, partitions: int) -> set[int]:
         return self._admin.unowned(group, topic, partitions)
+
+    def examine(self, topics: Collection[str], groups: Collection[str]) -> Examination:
+        """See `Examinable.examine`."""
+        from cues_kafka.brokers.kafka.examining import Examining  # noqa: PLC0415 - only `doctor` needs it
+
+        return Examining(self.options, reached=True).examine(topics, groups)
 
     @property
     def max_bytes(self) -> int:

@@ -48,9 +48,9 @@ MOVING_S: Final = 10.0
 PROBED: Final = 2
 """How many addresses are looked at; the brokers of a cluster have the same listeners."""
 
-_MISSING: Final = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}
-_NO_GROUP: Final = {"GROUP_ID_NOT_FOUND"}
-_MOVING: Final = {"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"}
+MISSING: Final = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}
+NO_GROUP: Final = {"GROUP_ID_NOT_FOUND"}
+MOVING: Final = {"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"}
 _STABLE: Final = "Stable"
 _SILENT: Final = "the address is silent: firewall, wrong host?"
 _WHERE: Final = "Kafka(...) in a program, --bootstrap or CUES_KAFKA_BOOTSTRAP for the commands"
@@ -179,7 +179,7 @@ class Admin:
     def delete(self, topics: Sequence[str]) -> None:
         if not topics:
             return
-        self._results(self._ask(self._client.delete_topics, list(topics)), "deleting", "Delete", ignore=_MISSING)
+        self._results(self._ask(self._client.delete_topics, list(topics)), "deleting", "Delete", ignore=MISSING)
         self._until(lambda: not self._describe(topics), f"topics {', '.join(topics)} are still there")
 
     def trim(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -222,10 +222,10 @@ class Admin:
 
         def describe() -> Any:
             asked = self._ask(self._client.describe_consumer_groups, [group])
-            return self._result(asked[group], f"describing group {group}", right, ignore=_NO_GROUP)
+            return self._result(asked[group], f"describing group {group}", right, ignore=NO_GROUP)
 
         # The client passes on that the coordinator moves or reads its log, and does not ask again.
-        found = ask_again(describe, MOVING_S, while_=lambda error: error.code in _MOVING)
+        found = ask_again(describe, MOVING_S, while_=lambda error: error.code in MOVING)
         return [] if found is None else [str(m.group_instance_id or m.client_id) for m in found.members]
 
     def unowned(self, group: str, topic: str, partitions: int) -> set[int]:
@@ -243,7 +243,7 @@ class Admin:
             return {}
         asked = self._ask(self._client.describe_topics, TopicCollection(list(dict.fromkeys(topics))))
         more = "; `cues-kafka plan MODULE:GRAPH --offline --acls` prints all rights that each role needs"
-        found = self._results(asked, "describing", "Describe", ignore=_MISSING, remedy=more)
+        found = self._results(asked, "describing", "Describe", ignore=MISSING, remedy=more)
         return {topic: facts for topic, facts in found.items() if facts is not None}
 
     def _configs(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
@@ -254,7 +254,7 @@ class Admin:
         configs = {}
         for resource, future in self._ask(self._client.describe_configs, resources).items():
             doing = f"reading the settings of topic {resource.name}"
-            entries = self._result(future, doing, ignore={*KINDS, *_MISSING})
+            entries = self._result(future, doing, ignore={*KINDS, *MISSING})
             if entries is not None:
                 given = {key: str(entry.value) for key, entry in entries.items() if entry.value is not None}
                 configs[resource.name] = given

@@ -99,7 +99,8 @@ def _value_for(protocol: str, mechanisms: list[str]) -> str:
 
 
 @contextmanager
-def _connected(host: str, port: int, context: ssl.SSLContext | None) -> Iterator[socket.socket]:
+def connected(host: str, port: int, context: ssl.SSLContext | None) -> Iterator[socket.socket]:
+    """A connection to an address, with TLS if there is a context."""
     with socket.create_connection((host, port), timeout=TIMEOUT_S) as plain:
         if context is None:
             yield plain
@@ -108,7 +109,8 @@ def _connected(host: str, port: int, context: ssl.SSLContext | None) -> Iterator
                 yield secure
 
 
-def _unverified() -> ssl.SSLContext:
+def unverified() -> ssl.SSLContext:
+    """A context that verifies nothing, for a look that sends no secret."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE  # only to look: nothing secret is sent
@@ -118,7 +120,7 @@ def _unverified() -> ssl.SSLContext:
 def _speaks_tls(host: str, port: int) -> bool:
     """Whether a handshake begins. A plain listener of Kafka takes its first bytes for a size and hangs up."""
     try:
-        with _connected(host, port, _unverified()):
+        with connected(host, port, unverified()):
             return True
     except ssl.SSLError as error:
         return "ALERT" in str(error.reason)  # TLS 1.2 asks for the client's certificate inside the handshake
@@ -166,7 +168,7 @@ def _why_distrusted(host: str, port: int, context: ssl.SSLContext, said: str) ->
 
 
 def _certificate(host: str, port: int, context: ssl.SSLContext) -> dict[str, Any]:
-    with _connected(host, port, context) as secure:
+    with connected(host, port, context) as secure:
         assert isinstance(secure, ssl.SSLSocket)
         return secure.getpeercert() or {}
 
@@ -179,7 +181,7 @@ def _listener(host: str, port: int, settings: Mapping[str, Any], *, tls: bool) -
         _Refused: the listener refuses the client's certificate, or wants one.
         OSError: what answers is not Kafka, or nothing answers.
     """
-    context = _unverified()
+    context = unverified()
     own = tls and add_certificate(context, settings)
     try:
         code, mechanisms = _handshake(host, port, context if tls else None)
@@ -201,7 +203,7 @@ def _listener(host: str, port: int, settings: Mapping[str, Any], *, tls: bool) -
 
 def _handshake(host: str, port: int, context: ssl.SSLContext | None) -> tuple[int, list[str]]:
     """The error code and the mechanisms of the answer to a SaslHandshake for the mechanism PLAIN."""
-    with _connected(host, port, context) as connection:
+    with connected(host, port, context) as connection:
         answer = request(connection, _SASL_HANDSHAKE, 1, struct.pack(">h5s", 5, b"PLAIN"))
     code, count = answer.int16(), answer.int32()
     return code, [answer.text() for _ in range(count)]

@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
+from cues_kafka.brokers.examination import Examination, GroupHealth, TopicHealth
 from cues_kafka.brokers.memory.clients import (
     Faults,
     MemoryLooseSession,
@@ -124,6 +125,20 @@ class MemoryBroker(Cluster):
     def unowned(self, group: str, topic: str, partitions: int) -> set[int]:
         """None: a static member whose predecessor died between two rounds of a rebalance is given all that it lacks."""
         return set()
+
+    def examine(self, topics: Collection[str], groups: Collection[str]) -> Examination:
+        """See `Examinable.examine`: it has no nodes, keeps all replicas, and allows everything."""
+        health = {
+            name: TopicHealth((), (one.replication,) * one.partitions, (one.replication,) * one.partitions, None)
+            for name, one in self.facts(topics).topics.items()
+        }
+        known = tuple(sorted(self._groups))
+        found = {}
+        for group in groups:
+            members = tuple(self.members(group))
+            state = "" if group not in known else "Stable" if members else "Empty"
+            found[group] = GroupHealth(state, members, None)
+        return Examination((), health, found, known, None)
 
     def expect(self, transactional_ids: Sequence[str], *, batch_bytes: int | None = None) -> None:
         """Nothing to do: sessions do not connect."""

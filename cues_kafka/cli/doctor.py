@@ -1,0 +1,100 @@
+"""``cues-kafka doctor``: what keeps a graph from working, with the remedies."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, get_args
+
+import typer
+
+from cues_kafka.cli.config import Bootstrap, File, Profile
+from cues_kafka.cli.options import BROKEN, WRONG, Target
+from cues_kafka.errors import ConfigError
+from cues_kafka.words import count
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cues_kafka.operate.doctor import Ailment
+
+epilog = f"""
+\b
+Examples:
+  cues-kafka doctor shop:graph
+  # does the user of the deployer have the rights that it needs?
+  cues-kafka doctor shop:graph --role deployer --profile deployer
+  # watch open transactions and tasks that stand still for longer
+  cues-kafka doctor shop:graph --for 30
+  cues-kafka doctor shop:graph --json | jq '.findings[] | select(.wrong)'
+
+Exits with {BROKEN} if something is wrong or could not be checked, and with {WRONG} if the
+graph or a setting is wrong.
+"""
+
+
+def doctor(
+    target: Target,
+    *,
+    role: Annotated[
+        str, typer.Option(metavar="ROLE", help="Compare the rights of this user with those of a role; see plan --acls.")
+    ] = "worker",
+    seconds: Annotated[
+        float, typer.Option("--for", metavar="SECONDS", help="How long what may be stuck is watched.")
+    ] = 3.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    file: File = None,
+) -> None:
+    """
+    Look for what is wrong with a graph and its cluster.
+
+    Checks brokers, clocks, permissions, open transactions, groups, settings of topics, the records of tasks, and what
+    removed processors have left. Each finding has its remedy. Changes nothing.
+    """
+    from cues_kafka.brokers.open import open_broker
+    from cues_kafka.cli.config import load
+    from cues_kafka.cli.loading import load_graph
+    from cues_kafka.operate.doctor import examine
+    from cues_kafka.plan.acls import Role
+
+    roles = get_args(Role)
+    if role not in roles:
+        raise ConfigError(f"--role {role}: there is no such role. Roles: {', '.join(roles)}.")
+    graph, found = load_graph(target), load({"bootstrap": bootstrap}, profile=profile, file=file)
+    kafka = found.kafka()
+    broker = open_broker(kafka)
+    try:
+        ailments = list(
+            examine(graph, broker, role=role, address=found["bootstrap"], cluster=kafka, watch_s=seconds)  # type: ignore[arg-type]
+        )
+    finally:
+        broker.close()
+    wrong = sum(one.wrong for one in ailments)
+    if as_json:
+        data = {"graph": graph.name, "wrong": wrong, "findings": [one._asdict() for one in ailments]}
+        text = json.dumps(data, indent=2)
+    else:
+        text = "\n".join([f"Graph {graph.name} on {found.address}", "", *_lines(ailments), "", _sum(ailments, wrong)])
+    typer.echo(text.replace("MODULE:GRAPH", target))
+    if wrong:
+        raise typer.Exit(BROKEN)
+
+
+def _lines(ailments: Sequence[Ailment]) -> list[str]:
+    """The findings below the name of their check; a check without a finding is fine."""
+    from cues_kafka.operate.doctor import CHECKS
+
+    shown = []
+    for name in CHECKS:
+        own = [one for one in ailments if one.check == name]
+        shown += [f"{name}: ok"] if not own else [f"{name}:"]
+        for one in own:
+            shown.append(f"  {'WRONG' if one.wrong else 'note '} {one.what}")
+            shown += [f"        Remedy: {one.remedy}"] if one.remedy else []
+    return shown
+
+
+def _sum(ailments: Sequence[Ailment], wrong: int) -> str:
+    notes = f", {count(len(ailments) - wrong, 'note')}" if len(ailments) > wrong else ""
+    return f"{count(wrong, 'thing')} wrong{notes}." if wrong else f"Nothing is wrong{notes}."

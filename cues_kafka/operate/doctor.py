@@ -1,0 +1,464 @@
+"""Looks for what keeps a graph from working, or endangers its guarantee: each finding with its remedy.
+
+A check that cannot be made is a finding, too: what was not looked at is not sound. Nothing is written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from cues_kafka.brokers.examination import Examination
+from cues_kafka.core.records import KEY
+from cues_kafka.errors import BrokerError, CuesError, UnstableOffsets
+from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.names import group_id, is_tools_group, processor_of
+from cues_kafka.operate.foreseen import foresee
+from cues_kafka.plan.acls import IMPLIED, Role, acls_of, grant
+from cues_kafka.plan.plan import Plan, plan
+from cues_kafka.plan.topics import retention_ms, topics_to_ask
+from cues_kafka.ports import Broker, Clock, ClusterFacts, TopicPartition, Watermarks
+from cues_kafka.records.reading import newest
+from cues_kafka.records.scanning import read_range
+from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.words import count
+
+WATCH_S: Final = 3.0
+"""How long an open transaction, or a task that stands still, is watched. A batch of ours takes a second at most, unless
+its policy says more."""
+
+SKEW_S: Final = 2.0
+"""By how much the clocks may differ. Retries, windows by the clock and `reset --to TIME` count on them."""
+
+DAY_S: Final = 86_400
+
+MARKERS: Final = 4
+"""So few offsets at the end of a log are read, because they may be markers of transactions only."""
+
+NEEDED: Final = {
+    "Metadata": (3, 10, "2.8", "the ids of topics, by which a recreated one is known"),
+    "InitProducerId": (22, 3, "2.5", "transactions that go on after an error"),
+    "TxnOffsetCommit": (28, 3, "2.5", "offsets that are checked against the group's generation"),
+}
+"""Requests that the guarantee needs: number, version, the release of Kafka that has it, and what for."""
+
+
+class Ailment(NamedTuple):
+    """
+    What a check has found.
+
+    Attributes:
+        check: the name of the check.
+        wrong: it keeps the graph from working or endangers its guarantee; else it is worth knowing.
+        what: a sentence.
+        remedy: what to do, with the command; empty: it is in the sentence.
+    """
+
+    check: str
+    wrong: bool
+    what: str
+    remedy: str = ""
+
+
+class Look(NamedTuple):
+    """The ends of all partitions at one moment."""
+
+    at_s: float
+    marks: Mapping[TopicPartition, Watermarks]
+
+
+@dataclass(slots=True)
+class Patient:
+    """
+    A graph on a cluster, with what was asked once for all checks.
+
+    Attributes:
+        graph: the graph.
+        broker: the cluster.
+        facts: what it says of the graph's topics.
+        found: what it says besides.
+        planned: the plan of the graph there.
+        clock: time.
+        role: whose rights are compared.
+        address: of the cluster, for commands.
+        cluster: its options.
+        first, last: two looks, some seconds apart where something was seen to be watched.
+    """
+
+    graph: Graph
+    broker: Broker
+    facts: ClusterFacts
+    found: Examination
+    planned: Plan
+    clock: Clock
+    role: Role
+    address: str
+    cluster: Any
+    first: Look
+    last: Look
+    lags: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
+
+
+def examine(
+    graph: Graph,
+    broker: Any,
+    *,
+    role: Role = "worker",
+    address: str = "BOOTSTRAP",
+    cluster: Any = None,
+    watch_s: float = WATCH_S,
+    clock: Clock | None = None,
+) -> Iterator[Ailment]:
+    """
+    Make all checks.
+
+    Args:
+        graph: the graph.
+        broker: the cluster, which is `Examinable`.
+        role: whose rights this user should have.
+        address: of the cluster, for commands.
+        cluster: its options, for codecs of stores that are in a registry.
+        watch_s: how long what may be stuck is watched.
+        clock: time.
+    """
+    clock = clock or SystemClock()
+    try:
+        facts = broker.facts(topics_to_ask(graph))
+        planned = plan(graph, facts, accept_unchecked=True)
+        groups = [group_id(graph.name, name) for name in graph.all_processors]
+        found = broker.examine([topic for topic in topics_to_ask(graph) if topic in facts.topics], groups)
+        first = _look(broker, facts, clock)
+    except CuesError as error:
+        yield Ailment("cluster", True, str(error))
+        return
+    patient = Patient(graph, broker, facts, found, planned, clock, role, address, cluster, first, first)
+    try:
+        patient.lags = {name: _lag(patient, name) for name in graph.processors}
+        if _suspicious(patient):
+            clock.sleep(watch_s)
+            patient.last = _look(broker, facts, clock)
+    except BrokerError as error:
+        yield Ailment("cluster", True, f"Not looked at twice: {error}")
+    for name, check in CHECKS.items():
+        try:
+            for wrong, what, remedy in check(patient):
+                yield Ailment(name, wrong, what, remedy)
+        except BrokerError as error:
+            yield Ailment(name, True, f"Not checked: {error}")
+
+
+def _look(broker: Broker, facts: ClusterFacts, clock: Clock) -> Look:
+    places = [TopicPartition(one.name, p) for one in facts.topics.values() for p in range(one.partitions)]
+    at_s = clock.time()
+    return Look(at_s, broker.watermarks(places))
+
+
+def _suspicious(patient: Patient) -> bool:
+    """Whether a second look tells more than the first one: a transaction is open, or messages wait for a worker."""
+    lagging = any(
+        lags and patient.found.groups[group_id(patient.graph.name, n)].members for n, lags in patient.lags.items()
+    )
+    return lagging or any(marks.stable < marks.high for marks in patient.first.marks.values())
+
+
+def _lag(patient: Patient, name: str) -> dict[TopicPartition, int]:
+    """By input partition where messages wait: the group's offset. None where the group has no offset, or moves."""
+    processor, marks = patient.graph.processors[name], patient.first.marks
+    if patient.found.groups[group_id(patient.graph.name, name)].allowed == frozenset():
+        return {}  # it may not be asked, which `permissions` says
+    places = [place for place in marks if place.topic in processor.input_topics]
+    try:
+        held = patient.broker.committed(group_id(patient.graph.name, name), places)
+    except UnstableOffsets:
+        return {}
+    return {place: at for place, at in held.items() if at is not None and _waits(patient, name, place, at)}
+
+
+def _waits(patient: Patient, name: str, place: TopicPartition, at: int) -> bool:
+    """Whether messages are behind this offset, and not only the markers of transactions, which have offsets too."""
+    end = patient.first.marks[place].stable
+    if at >= end or end - at > MARKERS:
+        return at < end
+    return any(True for _ in read_range(patient.broker, place, at, end, group=group_id(patient.graph.name, name)))
+
+
+Found = Iterator[tuple[bool, str, str]]
+"""Wrong or worth knowing, the sentence, the remedy."""
+
+
+def _wrong(what: str, remedy: str = "") -> tuple[bool, str, str]:
+    return True, what, remedy
+
+
+def _note(what: str, remedy: str = "") -> tuple[bool, str, str]:
+    return False, what, remedy
+
+
+def _cluster(patient: Patient) -> Found:
+    """Nodes, their releases, and settings of the cluster that the guarantee counts on."""
+    nodes = patient.found.nodes
+    for node in nodes:
+        if node.apis is None:
+            yield _wrong(
+                f"Broker {node.number} gives clients the address {node.address}, and does not answer there from this "
+                "machine.",
+                "start it, open the firewall, or correct `advertised.listeners` of that broker",
+            )
+    answering = [node for node in nodes if node.apis is not None]
+    for name, (api, version, release, why) in NEEDED.items():
+        old = [str(node.number) for node in answering if (node.apis or {}).get(api, -1) < version]
+        if old:
+            yield _wrong(f"Broker {', '.join(old)} has no {name} v{version}, for {why}.", f"upgrade to Kafka {release}")
+    if len({tuple(sorted((node.apis or {}).items())) for node in answering}) > 1:
+        yield _note("The brokers run different releases of Kafka.", "finish the upgrade")
+    for topic, health in patient.found.topics.items():
+        least = int(patient.facts.topics[topic].config.get("min.insync.replicas", 1))
+        if health.leaderless:
+            yield _wrong(
+                f"No broker leads {_parts(topic, health.leaderless)}: nothing is read or written there.", START
+            )
+        few = tuple(p for p, n in enumerate(health.in_sync) if n < least and p not in health.leaderless)
+        if few:
+            yield _wrong(f"{_parts(topic, few)} has fewer than {least} replicas in sync, so writes are refused.", START)
+        thin = [p for p, n in enumerate(health.in_sync) if least <= n < health.replicas[p]]
+        if thin:
+            yield _note(f"{_parts(topic, thin)} has replicas that are not in sync.", START)
+
+
+START: Final = "start the brokers that are down, and see their logs"
+
+
+def _parts(topic: str, partitions: Sequence[int]) -> str:
+    return ", ".join(f"{topic}/{p}" for p in partitions)
+
+
+def _settings(patient: Patient) -> Found:
+    """Settings of brokers whose defaults are right."""
+    settings = patient.found.settings
+    if settings is None:
+        if patient.found.nodes:
+            command = grant(f"User:{patient.facts.user or 'NAME'}", ["DescribeConfigs"], "cluster", [])
+            yield _note("Not checked: this user may not read the settings of the brokers.", f"`{command}`")
+        return
+    days = {
+        "transactional.id.expiration.ms": (1000, "a task that is idle for longer begins with a new id of its producer"),
+        "offsets.retention.minutes": (1 / 60, "tools no longer see where a stopped group stands"),
+    }
+    for name, (per_s, what) in days.items():
+        kept_s = float(settings.get(name, math.inf)) / per_s
+        if kept_s < DAY_S:
+            yield _note(
+                f"The brokers have {name}={settings[name]}, {kept_s / 3600:g} hours: then {what}.",
+                _set_broker(patient, f"{name}={round(7 * DAY_S * per_s)}"),
+            )
+    longest, ours = int(settings.get("transaction.max.timeout.ms", 900_000)), _timeout_ms(patient.cluster)
+    if longest < ours:
+        yield _wrong(
+            f"The brokers have transaction.max.timeout.ms={longest}, and our transactions ask for {ours}: no task can "
+            "start.",
+            _set_broker(patient, f"transaction.max.timeout.ms={ours}"),
+        )
+
+
+def _timeout_ms(cluster: Any) -> int:
+    return round(1000 * float(getattr(cluster, "transaction_timeout_s", 60.0)))
+
+
+def _set_broker(patient: Patient, setting: str) -> str:
+    return (
+        f"`kafka-configs --bootstrap-server {patient.address} --alter --entity-type brokers --entity-default "
+        f"--add-config {setting}`; where a broker refuses it at run time, in its server.properties"
+    )
+
+
+def _topics(patient: Patient) -> Found:
+    """What a plan refuses and warns of, and retention that is about to take what is not delivered."""
+    planned = patient.planned
+    yield from map(_wrong, planned.refusals)
+    yield from map(_note, planned.warnings)
+    if planned.would_change:
+        missing = count(len(planned.create), "topic") + " to create" if planned.create else "partitions or settings"
+        yield _note(
+            f"The cluster is not as the graph declares it: {missing}.",
+            "`cues-kafka plan MODULE:GRAPH --apply`",
+        )
+    for name, lags in patient.lags.items():
+        limits = {topic: retention_ms(patient.graph, topic, patient.facts) for topic in {at.topic for at in lags}}
+        now_ms = patient.clock.time() * 1000
+        halves = {at: int(now_ms - limits[at.topic] / 2) for at in lags if limits[at.topic] < math.inf}
+        for at, reached in patient.broker.offsets_at(halves).items():
+            if lags[at] < (patient.first.marks[at].stable if reached is None else reached):
+                days = limits[at.topic] / 1000 / DAY_S
+                yield _wrong(
+                    f"{name} has not delivered messages of {at.topic}/{at.partition} that are older than half of what "
+                    f"the topic keeps ({days:g} days). Kafka deletes them, delivered or not.",
+                    f"start its workers, or give it time: `kafka-configs --bootstrap-server {patient.address} --alter "
+                    f"--topic {at.topic} --add-config retention.ms=-1`",
+                )
+
+
+def _clocks(patient: Patient) -> Found:
+    """Brokers stamp the records of tasks with their own clocks."""
+    backing = [place for place in patient.first.marks if place.topic.endswith(".backing")]
+    stamped = [p for p in backing if _config(patient, p.topic).get("message.timestamp.type") == "LogAppendTime"]
+    if not stamped:
+        return
+    ahead = patient.broker.offsets_at(dict.fromkeys(stamped, round((patient.clock.time() + SKEW_S) * 1000)))
+    skews = [_ahead_s(patient, place) for place, offset in ahead.items() if offset is not None]
+    moved = [p for p in stamped if patient.last.marks[p].high > patient.first.marks[p].high]
+    behind = [_behind_s(patient, place) for place in moved]
+    if skews:
+        yield _wrong(f"The clock of a broker is {max(skews):.0f} s ahead of the one of this machine.", NTP)
+    if late := [one for one in behind if one > SKEW_S]:
+        yield _wrong(f"The clock of a broker is {max(late):.0f} s behind the one of this machine.", NTP)
+
+
+NTP: Final = "let both follow a time server (chrony, ntpd), and see which of the two is wrong"
+
+
+def _stamp_s(patient: Patient, place: TopicPartition) -> float:
+    low, stable, _ = patient.broker.watermarks([place])[place]
+    found = newest(patient.broker, place, low, stable, patient.clock, group=_group(place), key=KEY)
+    return found.timestamp()[1] / 1000 if found else patient.first.at_s
+
+
+def _group(place: TopicPartition) -> str:
+    return place.topic.removesuffix(".backing")
+
+
+def _ahead_s(patient: Patient, place: TopicPartition) -> float:
+    return _stamp_s(patient, place) - patient.clock.time()
+
+
+def _behind_s(patient: Patient, place: TopicPartition) -> float:
+    """The record came after the first look."""
+    return patient.first.at_s - _stamp_s(patient, place)
+
+
+def _config(patient: Patient, topic: str) -> Mapping[str, str]:
+    return patient.facts.topics[topic].config
+
+
+def _rights(patient: Patient) -> Found:
+    """What this user lacks of the rights of a role, by asking; the cluster does not tell about transactional ids."""
+    lacking: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for acl in acls_of(patient.graph):
+        known: Any = patient.found.topics if acl.resource == "topic" else patient.found.groups
+        health = known.get(acl.name) if acl.resource in ("topic", "group") and acl.role == patient.role else None
+        if health is None or health.allowed is None or acl.operation == "Create":
+            continue
+        if not health.allowed & {acl.operation, "All", *IMPLIED.get(acl.operation, ())}:
+            lacking.setdefault((acl.resource, (acl.operation,)), []).append(acl.name)
+    user = patient.facts.user
+    principal = f"User:{user or 'NAME'}"
+    for (resource, operations), names in lacking.items():
+        who = f"User `{user}`" if user else "The user of this client"
+        yield _wrong(
+            f"{who} lacks {operations[0]} on {resource} {', '.join(names)}, which the role {patient.role} needs.",
+            f"`{grant(principal, operations, resource, names)}`",
+        )
+
+
+def _transactions(patient: Patient) -> Found:
+    """A transaction that stays open hides what comes behind it from all readers."""
+    for place, now in patient.last.marks.items():
+        then = patient.first.marks[place]
+        if now.stable < now.high and then.stable == now.stable and then.high > then.stable:
+            for_s = patient.last.at_s - patient.first.at_s
+            yield _wrong(
+                f"A transaction has been open for at least {for_s:.0f} s, and hides {place.topic}/{place.partition} "
+                f"from {now.stable} on ({count(now.high - now.stable, 'offset')}). That of a dead process ends with "
+                "its time-out, after 60 s by default.",
+                f"if it stays: `kafka-transactions --bootstrap-server {patient.address} abort --topic {place.topic} "
+                f"--partition {place.partition} --start-offset {now.stable}`",
+            )
+
+
+def _groups(patient: Patient) -> Found:
+    """Processors that nothing runs, and members that do not get on."""
+    for name, lags in patient.lags.items():
+        group = group_id(patient.graph.name, name)
+        health = patient.found.groups[group]
+        waiting = sum(patient.first.marks[place].stable - at for place, at in lags.items())
+        if health.state not in ("", "Stable", "Empty"):
+            yield _note(
+                f"Group {group} is {health.state}: it has members ({', '.join(sorted(health.members))}), and gives no "
+                "partitions while one of them does not answer.",
+                "one that was killed leaves when its session ends, 10 s by default; see the logs of the others",
+            )
+        elif lags and not health.members:
+            yield _note(
+                f"No worker runs {name}, and {count(waiting, 'offset')} of its inputs wait.",
+                f"`cues-kafka run MODULE:GRAPH --only {name}`",
+            )
+        elif stuck := [place for place in lags if not _moved(patient, name, place)]:
+            for_s = patient.last.at_s - patient.first.at_s
+            yield _note(
+                f"{name} has workers ({', '.join(sorted(health.members))}), and committed nothing for {for_s:.0f} s, "
+                f"while messages of {', '.join(f'{place.topic}/{place.partition}' for place in stuck)} wait.",
+                "see the logs of these workers: a task may have stopped, or its function is slow",
+            )
+
+
+def _moved(patient: Patient, name: str, place: TopicPartition) -> bool:
+    backing = TopicPartition(patient.planned[name].backing, place.partition)
+    if backing not in patient.first.marks or patient.last is patient.first:
+        return True
+    return patient.last.marks[backing].high > patient.first.marks[backing].high
+
+
+def _tasks(patient: Patient) -> Found:
+    """Tasks that would stop, or have: by their newest records."""
+    seen = foresee(
+        *(patient.graph, patient.broker, patient.planned, [*patient.graph.all_processors]),
+        clock=patient.clock,
+        cluster=patient.cluster,
+    )
+    for stop in seen.stops:
+        yield _wrong(f"{', '.join(stop.tasks)}: {stop.why.rstrip('.')}.", stop.remedy)
+    yield from map(_note, seen.warnings)
+
+
+def _leftovers(patient: Patient) -> Found:
+    """Topics and groups under the graph's name that no processor of it has."""
+    known = {*topics_to_ask(patient.graph)}
+    listed = patient.broker.partitions()
+    topics = sorted(t for t in listed if processor_of(patient.graph.name, t) and t not in known)
+    prefix = f"{patient.graph.name}."
+    groups = [
+        group
+        for group in patient.found.listed
+        if group.startswith(prefix)
+        and "." not in group.removeprefix(prefix)
+        and group not in patient.found.groups
+        and not is_tools_group(group)
+    ]
+    if topics or groups:
+        parts = [f"topics {', '.join(topics)}"] if topics else []
+        parts += [f"groups {', '.join(groups)}"] if groups else []
+        yield _note(
+            f"{' and '.join(parts)} belong to processors that this graph does not have.",
+            "if they do not come back: " + ", ".join(_delete(patient, topics, groups)),
+        )
+
+
+def _delete(patient: Patient, topics: Iterable[str], groups: Iterable[str]) -> Iterator[str]:
+    where = f"--bootstrap-server {patient.address} --delete"
+    yield from (f"`kafka-topics {where} --topic {topic}`" for topic in topics)
+    yield from (f"`kafka-consumer-groups {where} --group {group}`" for group in groups)
+
+
+CHECKS: Final[Mapping[str, Callable[[Patient], Found]]] = {
+    "cluster": _cluster,
+    "settings": _settings,
+    "topics": _topics,
+    "clock": _clocks,
+    "permissions": _rights,
+    "transactions": _transactions,
+    "groups": _groups,
+    "tasks": _tasks,
+    "leftovers": _leftovers,
+}
+"""All checks, in the order in which they are made."""
