@@ -171,9 +171,10 @@ def test_printed_permissions_suffice_for_the_work_of_each_role(cluster: Cluster)
         sender.send(ORDERS[0])
         sender.send_many("enough.orders", ORDERS[1:])
     with connect(cluster.login("client"), graph, name="enough-client") as client:
-        client.send("enough.orders", {"n": 7}, id="seven")
+        place = client.send("enough.orders", {"n": 7}, id="seven")
         assert client.sent("enough.orders", "seven")
-        with client.topic("enough.orders").tailer(name="t") as tailer, client.transaction() as tx:
+        orders = client.topic("enough.orders")
+        with orders.tailer(name="t", partition=place.partition) as tailer, client.transaction() as tx:
             assert tailer.read_blocking(10)
             tx.advance(tailer)
     with start(graph, cluster.login("worker")) as running:
