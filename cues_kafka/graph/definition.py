@@ -298,6 +298,11 @@ def _part(part: Any, graph: str) -> Declaration:
         raise GraphError(
             f"Graph {graph!r}: {name} is a bare function. Write Processor({name}, inputs=..., outputs=...)."
         )
+    if isinstance(part, list | tuple | set | dict):
+        raise GraphError(
+            f"Graph {graph!r}: a {type(part).__name__} is not a part. Give the parts one by one: "
+            f"Graph({graph!r}, Source(...), Processor(...)), or Graph({graph!r}, *parts)."
+        )
     raise GraphError(
         f"Graph {graph!r}: {part!r} is not a part. Give Source(...), Processor(...), DataFrameProcessor(...) or "
         "Feed(...)."

@@ -180,7 +180,8 @@ def has_type(*types: type[Any] | str) -> HasType:
         GraphError: neither classes nor names.
     """
     if not types or not all(isinstance(one, type | str) for one in types):
-        raise GraphError(f"has_type{types!r}: takes classes or names. Write has_type(Order) or has_type('order').")
+        given = ", ".join(map(repr, types))
+        raise GraphError(f"has_type({given}): takes classes or names. Write has_type(Order) or has_type('order').")
     return HasType(types)
 
 

@@ -339,6 +339,8 @@ def bind_timers(processor: Processor, system: Iterable[str] | None = None) -> Ca
 
 
 def _name_of(fn: Any) -> str:
+    if isinstance(fn, str):
+        raise GraphError(f"Processor({fn!r}): a name is not a function. Write Processor(function, name={fn!r}, ...).")
     while isinstance(fn, functools.partial):
         fn = fn.func
     name = str(getattr(fn, "__name__", None) or type(fn).__name__)

@@ -181,8 +181,10 @@ _DECIDED: Final = {"transient": {"cleanup.policy", "retention.ms"}, "compacted":
 def _check_topic_settings(given: Mapping[str, Any]) -> None:
     if "value" in given and not isinstance(given["value"], CodecSpec):
         value = given["value"]
-        shown = value.__name__ if isinstance(value, type) else repr(value)
-        fix = f"{shown}()" if isinstance(value, type) and issubclass(value, CodecSpec) else f"Json({shown})"
+        if not isinstance(value, type):
+            raise GraphError(f"Topic(value={value!r}): takes a codec. Write Json(), Json(Order), Avro(Order) or Raw().")
+        shown = value.__name__
+        fix = f"{shown}()" if issubclass(value, CodecSpec) else f"Json({shown})"
         raise GraphError(f"Topic(value={shown}): takes a codec. Write Topic(value={fix}).")
     if "key" in given and not (given["key"] is None or (isinstance(given["key"], str) and given["key"])):
         raise GraphError(f"Topic(key={given['key']!r}): takes the name of a field of the value, or None.")
@@ -212,7 +214,7 @@ def _duration(transient: bool | str | timedelta | None) -> str | None:
     try:
         kept = written(TRANSIENT if transient is True else transient, "transient")
     except ValueError as error:
-        raise GraphError(f"Topic({error}, or True.") from None
+        raise GraphError(f"Topic({str(error).replace(': takes', '): takes', 1)}, or True.") from None
     if milliseconds(kept, "transient") < LEAST_TRANSIENT_MS:
         raise GraphError(
             f"Topic(transient={transient!r}): brokers look for messages to delete every five minutes. Give it a minute "

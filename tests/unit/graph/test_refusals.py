@@ -318,6 +318,11 @@ WRONG = [
     ),
     Wrong("reads its own backing", graph(Processor(same, inputs="shop.same.backing")), ("framework's own",)),
     # how it is called
+    Wrong(
+        "name in the place of the function",
+        lambda: Processor("same", inputs="a"),  # type: ignore[arg-type]
+        ("Write Processor(function, name='same'",),
+    ),
     Wrong("not a function", pipe(fn=3, name="n"), ("cannot be called", "Give the function")),
     Wrong("class for its instance", pipe(fn=Doubler), ("Give an instance: Doubler(...)",)),
     Wrong("builtin without a signature", pipe(fn=dict), ("does not tell its parameters", "Wrap it in a function")),
@@ -390,6 +395,7 @@ WRONG = [
     # topics and codecs
     Wrong("class for a codec", lambda: Topic(value=Order), ("Write Topic(value=Json(Order))",)),  # type: ignore[arg-type]
     Wrong("codec that is not called", lambda: Topic(value=Raw), ("Write Topic(value=Raw())",)),  # type: ignore[arg-type]
+    Wrong("name of a codec", lambda: Topic(value="json"), ("Write Json(), Json(Order)",)),  # type: ignore[arg-type]
     Wrong("partitions of none", lambda: Topic(partitions=0), ("from 1 on",)),
     Wrong("key that is no field", lambda: Topic(Json(Order), key="ids"), ("'ids'", "mean 'id'", "Fields:")),
     Wrong("key of bytes", lambda: Topic(Raw(), key="id"), ("no fields", "Message(value, key=...)")),
@@ -414,11 +420,12 @@ WRONG = [
     Wrong("retry for no time", lambda: Retry(for_s=0), ("for_s=0", "seconds above 0")),
     Wrong("retry back to front", lambda: Retry(first_s=60), ("first_s=60", "max_s")),
     Wrong("retry and then what", lambda: Retry(then="skip"), ("'stop' or 'error'",)),  # type: ignore[arg-type]
+    Wrong("type filter of a list", lambda: has_type(["a", "b"]), ("has_type(['a', 'b']): takes",)),  # type: ignore[arg-type]
     Wrong("type filter of nothing", has_type, ("has_type(Order)",)),
     Wrong("tag filter of numbers", lambda: has_tag(3), ("has_tag('audit')",)),  # type: ignore[arg-type]
     Wrong("header filter of nothing", lambda: has_header(""), ("has_header('region')",)),
     Wrong("header filter by a number", lambda: has_header("n", 7), ("text or bytes", "Write has_header('n', '7')")),  # type: ignore[arg-type]
-    Wrong("list of parts", graph([Source("a")]), ("is not a part", "Give Source(...)")),
+    Wrong("list of parts", graph([Source("a")]), ("a list is not a part", "one by one", "*parts")),
     Wrong("source that may be the default", lambda: Source("a", default="yes"), ("default='yes'", "True or False")),  # type: ignore[arg-type]
     Wrong("decorator without arguments", lambda: processor(same), ('Write @processor(inputs="topic")',)),  # type: ignore[arg-type]
     Wrong("errors that are only true", pipe(errors=True), ("not True", "Give the topic's name")),
@@ -429,7 +436,11 @@ WRONG = [
     ),
     # topics
     Wrong("topic for a moment", lambda: Topic(transient="1 second"), ("every five minutes", '"1 hour"')),
-    Wrong("topic for some time", lambda: Topic(transient="a while"), ('such as "7 days"', "or True")),
+    Wrong(
+        "topic for some time",
+        lambda: Topic(transient="a while"),
+        ("Topic(transient='a while'): takes", 'such as "7 days"', "or True"),
+    ),
     Wrong("topic compacted a bit", lambda: Topic(compacted=1), ("compacted=1", "True or False")),  # type: ignore[arg-type]
     Wrong(
         "retention twice",
