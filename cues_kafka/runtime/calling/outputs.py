@@ -363,5 +363,6 @@ class Returned:
             return self.targets[binding]
         except KeyError:
             raise OutputError(
-                f"unknown binding {binding!r} (outputs= has {', '.join(map(repr, sorted(self.targets)))})"
+                f"unknown binding {binding!r} (outputs= has {', '.join(map(repr, sorted(self.targets)))}). "
+                "With outputs={...}, return {binding: message}, or yield Out(binding, message)."
             ) from None

@@ -95,7 +95,10 @@ class TopicAccess:
         if self._facts is None or now_s >= self._fresh_until_s:
             found = self._access.broker.facts([self.name]).topics.get(self.name)
             if found is None:
-                raise ConfigError(f"topic {self.name!r} does not exist; create it, or start the graph that declares it")
+                raise ConfigError(
+                    f"topic {self.name!r} does not exist. If a graph declares it, start the graph, or write "
+                    f"cues-kafka plan MODULE:GRAPH --apply; else client.topic({self.name!r}, create=True) creates it."
+                )
             if found != self._facts:
                 self._target = None
             self._facts, self._fresh_until_s = found, now_s + FRESH_S
