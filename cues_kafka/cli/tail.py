@@ -16,6 +16,7 @@ from cues_kafka.errors import CodecError, ConfigError
 from cues_kafka.words import count
 
 if TYPE_CHECKING:
+    from cues_kafka.graph.error_message import ErrorMessage
     from cues_kafka.runtime.calling.step import Received
     from cues_kafka.runtime.primitives.tailer import ClientTailer, Start
     from cues_kafka.runtime.primitives.topic import ClientTopic
@@ -189,9 +190,24 @@ def _json(value: Any) -> str:
 
 def _plain(value: Any) -> Any:
     """A value that JSON has no form for: an object as its fields, and all else as text."""
+    from cues_kafka.graph.error_message import ErrorMessage
+
+    if isinstance(value, ErrorMessage):
+        return _of_error(value)
     if dataclasses.is_dataclass(value):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
     fields = getattr(value, "__struct_fields__", None)  # of a `msgspec.Struct`
     return str(value) if fields is None else {name: getattr(value, name) for name in fields}
+
+
+def _of_error(error: ErrorMessage) -> dict[str, Any]:
+    """An error message with its hash as the log prints it, and with its messages by topic."""
+    fields = {field.name: getattr(error, field.name) for field in dataclasses.fields(error)}
+    topics = error.topics or tuple(one.topic_id.hex() for one in error.consumed)
+    consumed = [
+        {"binding": one.binding, "topic": topic, "partition": one.partition, "offset": one.offset}
+        for topic, one in zip(topics, error.consumed, strict=False)
+    ]
+    return {**fields, "hash": error.hash.hex(), "consumed": consumed}
