@@ -41,7 +41,10 @@ _STATES = {
 
 def lineage(
     place: Annotated[
-        str, typer.Argument(metavar="TOPIC/P@OFFSET", hidden=True, help="The message: orders/3@17 is offset 17 of 3.")
+        str,
+        typer.Argument(
+            metavar="TOPIC/P@OFFSET", hidden=True, help="The message: orders/3@17 is offset 17 of partition 3."
+        ),
     ],
     *,
     most: Annotated[
@@ -53,8 +56,9 @@ def lineage(
     file: File = None,
 ) -> None:
     """
-    Show where a message comes from, as a tree back to the sources.
+    Show where a message comes from.
 
+    Prints a tree of the messages that it was made of, back to the sources.
     An ancestor that was deleted since is shown with its place.
     """
     from cues_kafka.brokers.open import open_broker

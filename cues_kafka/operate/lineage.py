@@ -174,7 +174,8 @@ class _Ancestry:
         root = self._node(MessageId(facts.topic_id, place.partition, offset))
         low, stable, _ = self._broker.watermarks([place])[place]
         if root.state == UNFOLLOWED and not low <= offset < stable:
-            raise ConfigError(f"{root.place} is not there: committed messages are from {low} to {stable - 1}.")
+            there = f"committed messages are from {low} to {stable - 1}" if low < stable else "its partition is empty"
+            raise ConfigError(f"{root.place} is not there: {there}.")
         due = [root]
         for _ in range(most):
             if not due:

@@ -237,6 +237,14 @@ def test_a_message_that_is_not_there_is_refused(place: tuple[str, int], offset: 
         lineage(tester.broker, TopicPartition(*place), offset)
 
 
+def test_a_message_of_an_empty_partition_is_refused() -> None:
+    """There is no first and no last offset that could be named."""
+    tester = Tester(Graph("g", Source("orders")))
+
+    with pytest.raises(ConfigError, match=r"orders/0@4 is not there: its partition is empty"):
+        lineage(tester.broker, TopicPartition("orders", 0), 4)
+
+
 @pytest.mark.parametrize("text", ["orders", "orders/3", "orders@3", "/3@4", "orders/x@4", "orders/-1@4", "orders/3@"])
 def test_what_names_no_message_is_refused(text: str) -> None:
     """It says how to write it."""
