@@ -114,3 +114,10 @@ def test_a_compacted_topic_is_a_table() -> None:
     assert tester.values("out") == ["Bea"]
     facts = tester.broker.facts(["customers"])
     assert facts.topics["customers"].config["cleanup.policy"] == "compact"
+
+
+def test_a_topic_takes_back_the_default_key() -> None:
+    """Its values may have no such field."""
+    graph = Graph("g", Source("a"), Source("b"), defaults=Topic(key="id"), topics={"a": Topic(key=None)})
+
+    assert (graph.topic("a").key, graph.topic("b").key) == (None, "id")
