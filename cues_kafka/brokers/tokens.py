@@ -132,7 +132,9 @@ def portable(options: Kafka) -> Kafka:
     return replace(options, oauth="", config={**options.config, "oauth_cb": tokens_of(given)})
 
 
-@cache
+_making = threading.RLock()  # a module that is imported here may open clients, too
+
+
 def tokens_of(oauth: str | Tokens | Callable[[Any], Any]) -> Tokens:
     """
     The tokens of a function, or of its place ``module:function``, for the whole process.
@@ -142,6 +144,12 @@ def tokens_of(oauth: str | Tokens | Callable[[Any], Any]) -> Tokens:
     """
     if isinstance(oauth, Tokens):
         return oauth
+    with _making:  # two threads that ask first at the same time get the same
+        return _made(oauth)
+
+
+@cache
+def _made(oauth: str | Callable[[Any], Any]) -> Tokens:
     if not isinstance(oauth, str):
         return Tokens(oauth)
     module, _, name = oauth.partition(":")

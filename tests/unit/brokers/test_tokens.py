@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 from cues_kafka import ConfigError, Kafka
 from cues_kafka.brokers import tokens
+from cues_kafka.brokers.token_sources import TokenFile
 from cues_kafka.brokers.tokens import Tokens, portable, tokens_of
 from cues_kafka.errors import RetriableError
 
@@ -85,3 +88,19 @@ def test_options_that_travel_hold_the_function_itself() -> None:
         portable(Kafka("127.0.0.1:1", config=login, oauth="json:no_such"))
     plain = Kafka("127.0.0.1:1")
     assert portable(plain) is plain
+
+
+def test_threads_that_ask_first_at_the_same_time_share_a_token(calls: list[str | None]) -> None:
+    """Equal servers of tokens are one, too."""
+    together = threading.Barrier(8)
+
+    def ask(_: int) -> str:
+        together.wait()
+        return str(tokens_of(f"{__name__}:give")(None)[0])
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(ask, range(8)))
+
+    assert len(set(found)) == 1
+    assert len(calls) == 1
+    assert tokens_of(TokenFile("/a")) is tokens_of(TokenFile("/a"))
