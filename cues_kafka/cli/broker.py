@@ -108,7 +108,7 @@ def env(
         typer.Argument(
             metavar="USER",
             hidden=True,
-            help="Of a secured broker: admin, deployer, worker, sender, verifier or operator.",
+            help="Of a secured broker: admin, deployer, worker, sender, client, verifier or operator.",
         ),
     ] = "",
     login: Annotated[

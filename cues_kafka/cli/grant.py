@@ -18,6 +18,8 @@ Examples:
   # say which ACLs would be created
   cues-kafka grant shop:graph --profile admin
   cues-kafka grant shop:graph --profile admin --yes
+  # also for programs that call connect(..., name="billing")
+  cues-kafka grant shop:graph --profile admin --client billing --yes
   # two roles, with your own users
   cues-kafka grant shop:graph --role worker --role sender --principal worker=User:shop-1 --yes
 
@@ -37,6 +39,10 @@ def grant(
         list[str] | None,
         typer.Option(metavar="ROLE=USER", help="Who has a role, such as worker=User:shop-1; repeatable."),
     ] = None,
+    client: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Also what a client with this name needs; repeatable."),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Create them. Without this option, only say which.")] = False,
     bootstrap: Bootstrap = None,
     profile: Profile = None,
@@ -51,7 +57,7 @@ def grant(
     if unknown := sorted(set(role or ()) - set(known)):
         raise ConfigError(f"--role {unknown[0]}: there is no such role. Roles: {', '.join(known)}.")
     principals = _principals(principal or ())
-    acls = [acl for acl in acls_of(load_graph(target)) if not role or acl.role in role]
+    acls = [acl for acl in acls_of(load_graph(target), client or ()) if not role or acl.role in role]
     found = load({"bootstrap": bootstrap}, profile=profile, file=file)
     for commands in kafka_acls(acls, principals).values():
         for command in commands:

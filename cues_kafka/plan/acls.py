@@ -207,6 +207,7 @@ def _needed(graph: Graph) -> Iterator[Acl]:
 
 def _named(graph: Graph, client: str) -> Iterator[Acl]:
     """What a client with a name needs (K1 to K4): it sends with ids, commits transactions, and has named tailers."""
+    client = f"{graph.prefix}{client.removeprefix(graph.prefix)}"  # as `connect` names it
     own, tailers = client_id(client).removesuffix("send"), tailers_topic(client)
     yield Acl("client", "transactional-id", "prefixed", own, "Write", f"sends, transactions and tailers of {client}")
     yield Acl("client", "group", "prefixed", tailer_id(client, ""), "Read", "places of named tailers, for lag tools")

@@ -141,7 +141,7 @@ class LocalBroker:
 
     def kafka(self, user: str = "admin", login: Login = "scram", **options: Any) -> Kafka:
         """
-        The cluster for a user of a secured broker: admin, deployer, worker, sender, verifier or operator.
+        The cluster for a user of a secured broker: admin, or one of the name of a role.
 
         Args:
             user: the administrator has all rights, the others those that ACLs give them.

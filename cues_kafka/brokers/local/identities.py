@@ -26,7 +26,7 @@ from cues_kafka.errors import BrokerError, ConfigError
 Login: TypeAlias = Literal["scram", "plain", "oauthbearer", "tls"]
 LOGINS: Final[tuple[Login, ...]] = get_args(Login)
 
-USERS: Final = ("admin", "deployer", "worker", "sender", "verifier", "operator")
+USERS: Final = ("admin", "deployer", "worker", "sender", "client", "verifier", "operator")
 """The administrator, and a user for each role of ``plan --acls``."""
 
 BROKER: Final = "broker"
