@@ -11,6 +11,7 @@ from cues_kafka.cli import (
     broker,
     config,
     cuts,
+    delete,
     docs,
     doctor,
     files,
@@ -50,6 +51,7 @@ app.command(cls=Command, epilog=maintenance.strategy_epilog)(maintenance.strateg
 app.command(cls=Command, epilog=rebuild.epilog)(rebuild.rebuild)
 app.command(cls=Command, epilog=cuts.drain_epilog)(cuts.drain)
 app.command(cls=Command, epilog=cuts.cuts_epilog)(cuts.cuts)
+app.command(cls=Command, epilog=delete.epilog)(delete.delete)
 app.command(cls=Command, epilog=config.epilog)(config.config)
 app.command(cls=Command, epilog=files.epilog)(files.files)
 app.command(cls=Command, epilog=lineage.epilog)(lineage.lineage)

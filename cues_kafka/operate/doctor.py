@@ -6,7 +6,7 @@ A check that cannot be made is a finding, too: what was not looked at is not sou
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -14,7 +14,7 @@ from cues_kafka.brokers.examination import Examination
 from cues_kafka.core.records import KEY
 from cues_kafka.errors import BrokerError, CuesError, UnstableOffsets
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.names import group_id, is_tools_group, processor_of
+from cues_kafka.graph.names import group_id, processor_of
 from cues_kafka.operate.foreseen import foresee
 from cues_kafka.plan.acls import IMPLIED, Role, acls_of, grant
 from cues_kafka.plan.plan import Plan, plan
@@ -431,23 +431,15 @@ def _leftovers(patient: Patient) -> Found:
         group
         for group in patient.found.listed
         if group.startswith(prefix)
-        and "." not in group.removeprefix(prefix)
-        and group not in patient.found.groups
-        and not is_tools_group(group)
+        and group.removeprefix(prefix) in {processor_of(patient.graph.name, topic) for topic in topics}
     ]
     if topics or groups:
         parts = [f"topics {', '.join(topics)}"] if topics else []
         parts += [f"groups {', '.join(groups)}"] if groups else []
         yield _note(
             f"{' and '.join(parts)} belong to processors that this graph does not have.",
-            "if they do not come back: " + ", ".join(_delete(patient, topics, groups)),
+            "`cues-kafka delete MODULE:GRAPH --unused`, if they do not come back",
         )
-
-
-def _delete(patient: Patient, topics: Iterable[str], groups: Iterable[str]) -> Iterator[str]:
-    where = f"--bootstrap-server {patient.address} --delete"
-    yield from (f"`kafka-topics {where} --topic {topic}`" for topic in topics)
-    yield from (f"`kafka-consumer-groups {where} --group {group}`" for group in groups)
 
 
 CHECKS: Final[Mapping[str, Callable[[Patient], Found]]] = {

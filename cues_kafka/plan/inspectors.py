@@ -96,7 +96,7 @@ def _without_processor(left: Mapping[str, str]) -> Iterator[str]:
         yield (
             f"{topic!r} holds the place of a processor {name!r}, which this graph does not have. If it was "
             "renamed, the new one starts at its start=, and with 'earliest' outputs repeat: give it its old name "
-            "back. If it was removed, delete the topic."
+            "back. If it was removed: `cues-kafka delete MODULE:GRAPH --unused`."
         )
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cues_kafka import Graph, Json, Kafka, Processor, Source, TaskStopped, Topic, start
+from cues_kafka import Graph, Json, Kafka, Processor, RecoveryError, Source, TaskStopped, Topic, start
 from cues_kafka.brokers.kafka import KafkaBroker
+from cues_kafka.operate.deleting import Deleting
 from cues_kafka.operate.foreseen import foresee
 from cues_kafka.operate.moving import Maintenance
 from cues_kafka.plan.plan import plan
@@ -135,6 +136,14 @@ def test_an_applied_plan_lets_added_partitions_run(kafka: KafkaFixture, tmp_path
 
     with start(setting.graph, setting.options) as running:
         assert sorted(task.task for task in running.status().tasks) == [f"double/{p}" for p in range(4)]
+        with pytest.raises(RecoveryError, match="has members"):
+            Deleting(setting.graph, broker).carry_out(Deleting(setting.graph, broker).whole(data=True))
+
+    deleted = setting.command("delete", "--data", "--confirm", setting.graph.name)
+    assert deleted.returncode == 0, deleted.stdout + deleted.stderr
+    assert f"group {setting.graph.name}.double is deleted" in deleted.stdout
+    assert Deleting(setting.graph, broker).whole(data=True).empty
+    assert f"{setting.graph.name}.double" not in broker.examine((), ()).listed
 
 
 EAGER = {

@@ -1,0 +1,114 @@
+"""``cues-kafka delete``: deletes what a graph or a processor has on the cluster."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cues_kafka.cli.config import Bootstrap, File, Profile
+from cues_kafka.cli.options import BROKEN, WRONG, Target
+from cues_kafka.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cues_kafka.operate.deleting import Deleting, Deletion
+
+epilog = f"""
+\b
+Examples:
+  # say what the graph has on the cluster; delete it if you type its name
+  cues-kafka delete shop:graph
+  cues-kafka delete shop:graph --confirm shop
+  # one processor, also one that the graph does not declare any more
+  cues-kafka delete shop:graph check --confirm shop
+  # all that removed processors have left
+  cues-kafka delete shop:graph --unused --confirm shop
+  cues-kafka delete shop:graph --topic shop.clean --confirm shop
+
+Stop the workers first. If the command is cut short, run it again. Exits with {BROKEN} if
+nothing was deleted, and with {WRONG} if the graph or a setting is wrong.
+"""
+
+
+def delete(
+    target: Target,
+    processor: Annotated[
+        str | None, typer.Argument(metavar="[PROCESSOR]", hidden=True, help="Only what this processor has.")
+    ] = None,
+    *,
+    topic: Annotated[str | None, typer.Option(metavar="TOPIC", help="Only this topic that the graph uses.")] = None,
+    unused: Annotated[
+        bool, typer.Option("--unused", help="Only what processors have that the graph does not declare any more.")
+    ] = False,
+    data: Annotated[
+        bool,
+        typer.Option("--data", help="With the whole graph: also the topics that it writes or declares, with messages."),
+    ] = False,
+    confirm: Annotated[
+        str | None, typer.Option(metavar="GRAPH", help="Delete it; the name of the graph, as typed at the prompt.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what would be deleted as JSON, and delete nothing.")
+    ] = (False),
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    file: File = None,
+) -> None:
+    """
+    Delete what a graph has on the cluster.
+
+    Prints the topics and groups first, and what stays. Then it asks for the name of the graph. The topics that your
+    functions read and write stay, unless --data or --topic names them.
+    """
+    from cues_kafka.brokers.open import open_broker
+    from cues_kafka.cli.config import load
+    from cues_kafka.cli.loading import load_graph
+    from cues_kafka.operate.deleting import Deleting
+
+    given = [name for name, one in (("PROCESSOR", processor), ("--topic", topic), ("--unused", unused)) if one]
+    if len(given) > 1 or (given and data):
+        raise ConfigError(f"{' and '.join([*given, *(['--data'] if data else [])])} exclude each other.")
+    graph, found = load_graph(target), load({"bootstrap": bootstrap}, profile=profile, file=file)
+    if confirm not in (None, graph.name):
+        raise ConfigError(f"--confirm {confirm}: the graph's name is {graph.name!r}.")
+    if not found.named:
+        raise ConfigError(f"No cluster is named, so nothing is deleted at {found.address}. Name it with --bootstrap.")
+    broker = open_broker(found.kafka())
+    try:
+        tool = Deleting(graph, broker)
+        planned = _planned(tool, processor, topic, unused=unused, data=data)
+        if as_json:
+            typer.echo(json.dumps(planned.to_dict(), indent=2))
+            return
+        if planned.empty:
+            typer.echo(f"{graph.name}: nothing to delete on {found.address}")
+            return
+        typer.echo(f"Graph {graph.name} on {found.address}, to delete:\n")
+        typer.echo("\n".join(planned.lines()).replace("MODULE:GRAPH", target))
+        if confirm is None and not _typed(graph.name):
+            typer.echo(f"\nNothing was deleted. Add --confirm {graph.name} to do it.", err=True)
+            raise typer.Exit(BROKEN)
+        tool.carry_out(planned, tell=typer.echo)
+    finally:
+        broker.close()
+
+
+def _planned(tool: Deleting, processor: str | None, topic: str | None, *, unused: bool, data: bool) -> Deletion:
+    if processor is not None:
+        return tool.processor(processor)
+    if topic is not None:
+        return tool.topic(topic)
+    return tool.unused() if unused else tool.whole(data=data)
+
+
+def _at_a_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
+def _typed(name: str) -> bool:
+    """Whether a person at a terminal types the name."""
+    if not _at_a_terminal():
+        return False
+    return str(typer.prompt(f"\nType {name} to delete all of this", default="", show_default=False)) == name

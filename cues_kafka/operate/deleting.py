@@ -1,0 +1,281 @@
+"""Deletes what a graph, or a processor of it, has on a cluster: topics and groups, after a plan.
+
+The group of a processor goes first, and Kafka refuses that while it has members. Its backing topic goes last. Until
+then a task that is started again goes on by its record, or stops because its changelogs are gone: it delivers nothing
+twice. A deletion that was cut short is run again. It finds what is left by the names of topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from cues_kafka.brokers.examination import GroupHealth
+from cues_kafka.errors import ConfigError, RecoveryError
+from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.names import (
+    backing_topic,
+    control_topic,
+    group_id,
+    hint,
+    no_such_processor,
+    processor_of,
+    quoted,
+    transactional_prefix,
+)
+from cues_kafka.graph.processor import DataFrameProcessor, Processor
+from cues_kafka.ports import TopicPartition
+from cues_kafka.words import count
+
+
+class Owned(NamedTuple):
+    """
+    What one processor or feed has on the cluster.
+
+    Attributes:
+        name: of the processor.
+        declared: whether the graph has it.
+        group: its consumer group; empty: there is none.
+        topics: its topics, the backing topic last.
+        transactional_prefix: the beginning of its transactional ids, which the brokers forget by themselves.
+    """
+
+    name: str
+    declared: bool
+    group: str
+    topics: tuple[str, ...]
+    transactional_prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """
+    What would be deleted.
+
+    Attributes:
+        graph: name of the graph.
+        parts: what its processors have, those that have nothing left out.
+        topics: other topics: of the graph as a whole, and of the user.
+        kept: topics of the user that stay.
+        remains: what is outside of the cluster, and stays there, in full sentences.
+        warnings: what follows from the deletion, in full sentences.
+    """
+
+    graph: str
+    parts: tuple[Owned, ...]
+    topics: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    remains: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to delete."""
+        return not (self.parts or self.topics)
+
+    def lines(self) -> Iterator[str]:
+        """What would be deleted, for people."""
+        for part in self.parts:
+            yield f"{part.name}{'' if part.declared else ' (not in the graph any more)'}:"
+            if part.group:
+                yield f"  - group {part.group}"
+            yield from (f"  - topic {topic}" for topic in part.topics)
+            yield f"  (the brokers forget the transactional ids {part.transactional_prefix}* by themselves)"
+        if self.topics:
+            yield "other topics:"
+            yield from (f"  - topic {topic}" for topic in self.topics)
+        if self.kept:
+            yield f"kept: topics {', '.join(self.kept)}"
+        for title, texts in (("Stays", self.remains), ("Note", self.warnings)):
+            yield from (f"{title}: {text}" for text in texts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {
+            "graph": self.graph,
+            "parts": [part._asdict() for part in self.parts],
+            "topics": list(self.topics),
+            "kept": list(self.kept),
+            "remains": list(self.remains),
+            "warnings": list(self.warnings),
+        }
+
+
+class Deleting:
+    """Plans deletions for one graph, and carries them out."""
+
+    def __init__(self, graph: Graph, broker: Any) -> None:
+        """
+        Args:
+            graph: the graph.
+            broker: the cluster, which is `Examinable`.
+
+        Raises:
+            BrokerError: the cluster does not answer.
+        """
+        self._graph, self._broker = graph, broker
+        self._sizes: Mapping[str, int] = broker.partitions()
+        left = {processor_of(graph.name, topic) for topic in self._sizes} - {None, *graph.all_processors}
+        self._unused = sorted(name for name in left if name is not None)
+
+    def whole(self, *, data: bool = False) -> Deletion:
+        """
+        Plan to delete everything that the graph has, also what removed processors have left.
+
+        Args:
+            data: also the topics of the user that the graph writes or declares, with the messages in them.
+        """
+        found = self._of([*self._graph.all_processors, *self._unused])
+        own = [topic for topic in self._graph.internal_topics() if processor_of(self._graph.name, topic) is None]
+        shared = dict.fromkeys((*own, control_topic(self._graph.name)))  # also where cuts= was taken back
+        control = [topic for topic in shared if topic in self._sizes]
+        users = [topic for topic in self._graph.topics_used() if topic in self._sizes]
+        made = {*self._graph.topics_written(), *self._graph.topics}
+        going = tuple(topic for topic in users if data and topic in made)
+        kept = tuple(topic for topic in users if topic not in going)
+        return replace(found, topics=(*control, *going), kept=kept)
+
+    def processor(self, name: str) -> Deletion:
+        """
+        Plan to delete what one processor has, whether the graph declares it or not.
+
+        Raises:
+            ConfigError: there is none, and nothing of it on the cluster.
+        """
+        known = [*self._graph.all_processors, *self._unused]
+        if name not in known:
+            raise ConfigError(no_such_processor(self._graph.name, [name], known))
+        found = self._of([name])
+        if name not in self._graph.all_processors or found.empty:
+            return found
+        again = (
+            f"the graph still declares {name}. Started again, it begins at its start=, and with 'earliest' everything "
+            "that its inputs hold is delivered again, so outputs and effects repeat."
+        )
+        return replace(found, warnings=(*found.warnings, again))
+
+    def unused(self) -> Deletion:
+        """Plan to delete what processors have that the graph does not declare any more."""
+        return self._of(self._unused)
+
+    def topic(self, name: str) -> Deletion:
+        """
+        Plan to delete one topic of the user.
+
+        Raises:
+            ConfigError: the graph does not use it, or it is one of the framework's own.
+        """
+        users = self._graph.topics_used()
+        if (owner := processor_of(self._graph.name, name)) is not None:
+            raise ConfigError(f"{name!r} belongs to {owner!r}. Delete it with its processor: MODULE:GRAPH {owner}")
+        if name not in users:
+            raise ConfigError(
+                f"graph {self._graph.name!r} does not use a topic {name!r}{hint(name, users)}; it uses {quoted(users)}"
+            )
+        readers = [one.name for one in self._graph.all_processors.values() if name in one.read_topics]
+        again = (
+            f"read by {', '.join(readers)}. A topic that is created again under its name is another one: their tasks "
+            "stop until `cues-kafka reset MODULE:GRAPH PROCESSOR` lets them begin there."
+        )
+        topics = (name,) if name in self._sizes else ()
+        return Deletion(self._graph.name, (), topics, warnings=(again,) if readers else ())
+
+    def carry_out(self, planned: Deletion, *, tell: Callable[[str], Any] = lambda _: None) -> None:
+        """
+        Delete what was planned, processor by processor; run again, it goes on where it was cut short.
+
+        Args:
+            planned: the plan.
+            tell: told of each group and topic that is gone.
+
+        Raises:
+            RecoveryError: a group has members, or a transaction is open; nothing was deleted.
+            BrokerError: the cluster refuses.
+        """
+        self._refuse_used(planned)
+        for part in planned.parts:
+            if part.group:
+                self._broker.forget(part.group, self._broker.partitions())
+                tell(f"group {part.group} is deleted")
+            for topic in part.topics:
+                if topic == part.topics[-1]:
+                    self._refuse_members([part.name])  # one that was started since
+                self._delete(topic, tell)
+        for topic in planned.topics:
+            self._delete(topic, tell)
+
+    def _delete(self, topic: str, tell: Callable[[str], Any]) -> None:
+        self._broker.delete([topic])
+        tell(f"topic {topic} is deleted")
+
+    def _refuse_used(self, planned: Deletion) -> None:
+        """Refuse while anything runs; a query on Spark is no member of a group, but has a transaction now and then."""
+        topics = set(planned.topics)
+        users = [
+            one.name
+            for one in self._graph.all_processors.values()
+            if topics & {*one.read_topics, *one.output_topics, self._graph.errors_of(one)}
+        ]
+        names = {*users, *(part.name for part in planned.parts)}
+        if planned.topics and not topics & {*self._graph.topics_used()}:
+            names |= {*self._graph.all_processors}  # the control topic, to which all workers listen
+        self._refuse_members(sorted(names))
+        backing = [topic for part in planned.parts for topic in part.topics[-1:]]
+        places = [TopicPartition(topic, p) for topic in backing for p in range(self._sizes[topic])]
+        marks = self._broker.watermarks(places)
+        if written := sorted({place.topic for place, (_, stable, high) in marks.items() if stable < high}):
+            raise RecoveryError(
+                f"a transaction is open in {', '.join(written)}. Stop what writes there; that of a process which was "
+                "killed ends with its time-out, after 60 s by default"
+            )
+
+    def _refuse_members(self, names: Collection[str]) -> None:
+        groups = self._groups(names)
+        if busy := {group: health.members for group, health in groups.items() if health.members}:
+            shown = "; ".join(f"group {group!r} has members ({', '.join(who)})" for group, who in busy.items())
+            raise RecoveryError(
+                f"{shown}. Stop the workers first; one that was killed is a member until its session ends, 10 s by "
+                "default."
+            )
+
+    def _groups(self, names: Collection[str]) -> Mapping[str, GroupHealth]:
+        groups: Mapping[str, GroupHealth] = self._broker.examine(
+            (), [group_id(self._graph.name, name) for name in names]
+        ).groups
+        return groups
+
+    def _of(self, names: Sequence[str]) -> Deletion:
+        """What these processors have."""
+        groups = self._groups(names)
+        parts = []
+        for name in names:
+            backing, group = backing_topic(self._graph.name, name), group_id(self._graph.name, name)
+            own = sorted(topic for topic in self._sizes if processor_of(self._graph.name, topic) == name)
+            topics = (*(topic for topic in own if topic != backing), *(topic for topic in own if topic == backing))
+            # Without a topic of the framework's own a group of this name may be another application's.
+            there = groups[group].state or groups[group].allowed == frozenset()
+            if topics:
+                declared = name in self._graph.all_processors
+                prefix = transactional_prefix(self._graph.name, name)
+                parts.append(Owned(name, declared, group if there else "", topics, prefix))
+        return Deletion(self._graph.name, tuple(parts), remains=tuple(self._outside([part.name for part in parts])))
+
+    def _outside(self, names: Collection[str]) -> Iterator[str]:
+        for name, one in self._graph.all_processors.items():
+            if name not in names:
+                continue
+            for key, target in getattr(one, "targets", {}).items():
+                yield (
+                    f"{name} -> {target.title(key)}: what it wrote there, and what we noted of its tasks. If it is "
+                    f"started again, `cues-kafka reset MODULE:GRAPH {name} --to here` says that this is right."
+                )
+            if isinstance(one, DataFrameProcessor):
+                yield f"the checkpoint of its query (<checkpoint>/{self._graph.name}.{name}); delete its directory."
+            if isinstance(one, Processor) and any(store.on_disk for store in one.state.values()):
+                yield f"the stores of {name} on the disks of its workers, which a new changelog makes void."
+        if self._unused and set(self._unused) & set(names):
+            yield (
+                f"what {count(len(set(self._unused) & set(names)), 'processor')} not in the graph wrote outside of the "
+                "cluster, which the graph does not know."
+            )
