@@ -16,8 +16,8 @@ class NodeFacts(NamedTuple):
     Attributes:
         number: its id.
         address: HOST:PORT that it gives clients.
-        apis: the newest version of each request that it takes, by the number of the request in Kafka's protocol; None:
-            the address does not answer from here.
+        apis: the newest version of each request that it takes, by the number of the request in Kafka's protocol; empty:
+            it does not tell; None: the address does not answer from here.
     """
 
     number: int

@@ -83,16 +83,17 @@ def doctor(
 
 def _lines(ailments: Sequence[Ailment]) -> list[str]:
     """The findings below the name of their check; a check without a finding is fine."""
-    from cues_kafka.operate.doctor import CHECKS
+    from cues_kafka.operate.doctor import CHECKS, REACH
 
     shown = []
-    for name in CHECKS:
+    unreached = [one.check for one in ailments if one.check == REACH]
+    for name in unreached or CHECKS:
         own = [one for one in ailments if one.check == name]
         shown += [f"{name}: ok"] if not own else [f"{name}:"]
         for one in own:
             shown.append(f"  {'WRONG' if one.wrong else 'note '} {one.what}")
             shown += [f"        Remedy: {one.remedy}"] if one.remedy else []
-    return shown
+    return [*shown, "", "Nothing else could be checked."] if unreached else shown
 
 
 def _sum(ailments: Sequence[Ailment], wrong: int) -> str:

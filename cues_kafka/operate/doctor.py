@@ -34,8 +34,11 @@ SKEW_S: Final = 2.0
 
 DAY_S: Final = 86_400
 
+SHOWN: Final = 4
+"""How many partitions a sentence names."""
+
 MARKERS: Final = 4
-"""So few offsets at the end of a log are read, because they may be markers of transactions only."""
+"""Up to this number of offsets at the end of a log are read, because they may be markers of transactions only."""
 
 NEEDED: Final = {
     "Metadata": (3, 10, "2.8", "the ids of topics, by which a recreated one is known"),
@@ -43,6 +46,10 @@ NEEDED: Final = {
     "TxnOffsetCommit": (28, 3, "2.5", "offsets that are checked against the group's generation"),
 }
 """Requests that the guarantee needs: number, version, the release of Kafka that has it, and what for."""
+
+
+REACH: Final = "reach"
+"""The check that all others need: the cluster answers, and this user may see the topics."""
 
 
 class Ailment(NamedTuple):
@@ -112,7 +119,7 @@ def examine(
     clock: Clock | None = None,
 ) -> Iterator[Ailment]:
     """
-    Make all checks.
+    Make all checks; if the cluster or its topics cannot be reached, that is the only finding.
 
     Args:
         graph: the graph.
@@ -131,7 +138,7 @@ def examine(
         found = broker.examine([topic for topic in topics_to_ask(graph) if topic in facts.topics], groups)
         first = _look(broker, facts, clock)
     except CuesError as error:
-        yield Ailment("cluster", True, str(error))
+        yield Ailment(REACH, True, str(error))
         return
     patient = Patient(graph, broker, facts, found, planned, clock, role, address, cluster, first, first)
     try:
@@ -140,13 +147,14 @@ def examine(
             clock.sleep(watch_s)
             patient.last = _look(broker, facts, clock)
     except BrokerError as error:
-        yield Ailment("cluster", True, f"Not looked at twice: {error}")
+        yield Ailment("groups", True, f"Not looked at twice: {error}")
     for name, check in CHECKS.items():
         try:
             for wrong, what, remedy in check(patient):
                 yield Ailment(name, wrong, what, remedy)
         except BrokerError as error:
-            yield Ailment(name, True, f"Not checked: {error}")
+            # What the role needs and lacks, `permissions` says; some checks need more than some roles.
+            yield Ailment(name, not error.forbidden, f"Not checked: {error}")
 
 
 def _look(broker: Broker, facts: ClusterFacts, clock: Clock) -> Look:
@@ -197,7 +205,7 @@ def _note(what: str, remedy: str = "") -> tuple[bool, str, str]:
 
 
 def _cluster(patient: Patient) -> Found:
-    """Nodes, their releases, and settings of the cluster that the guarantee counts on."""
+    """Nodes and their releases."""
     nodes = patient.found.nodes
     for node in nodes:
         if node.apis is None:
@@ -206,32 +214,39 @@ def _cluster(patient: Patient) -> Found:
                 "machine.",
                 "start it, open the firewall, or correct `advertised.listeners` of that broker",
             )
-    answering = [node for node in nodes if node.apis is not None]
+    answering = [node for node in nodes if node.apis]
     for name, (api, version, release, why) in NEEDED.items():
         old = [str(node.number) for node in answering if (node.apis or {}).get(api, -1) < version]
         if old:
             yield _wrong(f"Broker {', '.join(old)} has no {name} v{version}, for {why}.", f"upgrade to Kafka {release}")
     if len({tuple(sorted((node.apis or {}).items())) for node in answering}) > 1:
         yield _note("The brokers run different releases of Kafka.", "finish the upgrade")
+
+
+def _replicas(patient: Patient) -> Found:
+    """Partitions without a leader, or with fewer replicas in sync than there are."""
+    leaderless, few, thin = list[TopicPartition](), list[TopicPartition](), list[TopicPartition]()
     for topic, health in patient.found.topics.items():
         least = int(patient.facts.topics[topic].config.get("min.insync.replicas", 1))
-        if health.leaderless:
-            yield _wrong(
-                f"No broker leads {_parts(topic, health.leaderless)}: nothing is read or written there.", START
-            )
-        few = tuple(p for p, n in enumerate(health.in_sync) if n < least and p not in health.leaderless)
-        if few:
-            yield _wrong(f"{_parts(topic, few)} has fewer than {least} replicas in sync, so writes are refused.", START)
-        thin = [p for p, n in enumerate(health.in_sync) if least <= n < health.replicas[p]]
-        if thin:
-            yield _note(f"{_parts(topic, thin)} has replicas that are not in sync.", START)
+        for partition, in_sync in enumerate(health.in_sync):
+            if partition in health.leaderless:
+                leaderless.append(TopicPartition(topic, partition))
+            elif in_sync < health.replicas[partition]:
+                (few if in_sync < least else thin).append(TopicPartition(topic, partition))
+    if leaderless:
+        yield _wrong(f"No broker leads {_parts(leaderless)}: nothing is read or written there.", START)
+    if few:
+        yield _wrong(f"Too few replicas are in sync of {_parts(few)}, so writes are refused.", START)
+    if thin:
+        yield _note(f"Replicas are not in sync of {_parts(thin)}.", START)
 
 
 START: Final = "start the brokers that are down, and see their logs"
 
 
-def _parts(topic: str, partitions: Sequence[int]) -> str:
-    return ", ".join(f"{topic}/{p}" for p in partitions)
+def _parts(places: Sequence[TopicPartition]) -> str:
+    shown = ", ".join(f"{place.topic}/{place.partition}" for place in places[:SHOWN])
+    return shown if len(places) <= SHOWN else f"{shown} and {count(len(places) - SHOWN, 'other partition')}"
 
 
 def _settings(patient: Patient) -> Found:
@@ -397,7 +412,7 @@ def _groups(patient: Patient) -> Found:
             for_s = patient.last.at_s - patient.first.at_s
             yield _note(
                 f"{name} has workers ({', '.join(sorted(health.members))}), and committed nothing for {for_s:.0f} s, "
-                f"while messages of {', '.join(f'{place.topic}/{place.partition}' for place in stuck)} wait.",
+                f"while messages of {_parts(stuck)} wait.",
                 "see the logs of these workers: a task may have stopped, or its function is slow",
             )
 
@@ -444,6 +459,7 @@ def _leftovers(patient: Patient) -> Found:
 
 CHECKS: Final[Mapping[str, Callable[[Patient], Found]]] = {
     "cluster": _cluster,
+    "replicas": _replicas,
     "settings": _settings,
     "topics": _topics,
     "clock": _clocks,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import ssl
 import struct
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
@@ -15,7 +14,7 @@ from confluent_kafka.admin._resource import ResourceType
 from cues_kafka.brokers.examination import Examination, GroupHealth, NodeFacts, TopicHealth
 from cues_kafka.brokers.kafka.admin import MISSING, MOVING, MOVING_S, NO_GROUP, Admin
 from cues_kafka.brokers.kafka.classify import error_of, name
-from cues_kafka.brokers.kafka.probe import connected, unverified
+from cues_kafka.brokers.kafka.probe import TIMEOUT_S, add_certificate, connected, unverified
 from cues_kafka.brokers.kafka.rights import KINDS, Right
 from cues_kafka.brokers.options import login_of
 from cues_kafka.brokers.patience import ask_again
@@ -89,19 +88,25 @@ class Examining(Admin):
 
 def apis_of(host: str, port: int, settings: Mapping[str, Any]) -> dict[int, int] | None:
     """
-    The newest version of each request that a broker takes; None: the address does not answer, or it is not Kafka.
+    The newest version of each request that a broker takes; empty: it does not tell; None: nothing answers there.
 
-    Every listener answers this request before a login, and TLS is not checked, because nothing secret is sent.
+    Every listener answers this request before a login. A certificate of the broker is not checked: no secret is sent.
     """
     context = unverified() if login_of(settings)[0].endswith("ssl") else None
+    if context is not None:
+        add_certificate(context, settings)
+    try:
+        socket.create_connection((host, port), timeout=TIMEOUT_S).close()
+    except OSError:
+        return None
     try:
         with connected(host, port, context) as connection:
             answer = request(connection, _API_VERSIONS, 0, b"")
             code, count = answer.int16(), answer.int32()
             ranges = [(answer.int16(), answer.int16(), answer.int16()) for _ in range(count)]
-    except (OSError, ssl.SSLError, socket.gaierror, struct.error):
-        return None
-    return {api: newest for api, _, newest in ranges} if code == 0 else None
+    except (OSError, struct.error):  # such as a certificate that only librdkafka can read
+        return {}
+    return {api: newest for api, _, newest in ranges} if code == 0 else {}
 
 
 def _allowed(described: Any) -> frozenset[str]:

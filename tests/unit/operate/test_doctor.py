@@ -93,18 +93,24 @@ def test_a_cluster_that_does_not_answer_is_all_that_is_said() -> None:
 
     [ailment] = ailments(delivered(), facts=away)
 
-    assert ailment == Ailment("cluster", True, "Kafka did not answer within 10 s")
+    assert ailment == Ailment("reach", True, "Kafka did not answer within 10 s")
 
 
 def test_a_check_that_cannot_be_made_is_an_ailment() -> None:
     """The others are made."""
 
     def refused(*_: Any) -> Any:
-        raise FatalError("user `till` may not list topics")
+        raise FatalError("the brokers refuse it")
 
     [ailment] = ailments(delivered(), partitions=refused)
 
-    assert ailment == Ailment("leftovers", True, "Not checked: user `till` may not list topics")
+    assert ailment == Ailment("leftovers", True, "Not checked: the brokers refuse it")
+
+    def forbidden(*_: Any) -> Any:
+        raise FatalError("user `till` may not list topics", code="CLUSTER_AUTHORIZATION_FAILED")
+
+    [ailment] = ailments(delivered(), partitions=forbidden)
+    assert ailment == Ailment("leftovers", False, "Not checked: user `till` may not list topics")
 
 
 def examination(**given: Any) -> Callable[..., Examination]:
@@ -132,6 +138,12 @@ CLUSTERS: Mapping[str, tuple[Any, str, bool, str]] = {
         True,
         "advertised.listeners",
     ),
+    "untold": (
+        examination(nodes=lambda nodes: (nodes[0]._replace(apis={}), nodes[1], nodes[2]._replace(apis=None))),
+        "Broker 3 gives clients the address kafka-3:9092, and does not answer",
+        True,
+        "advertised.listeners",
+    ),
     "old": (
         examination(nodes=lambda nodes: tuple(node._replace(apis={**APIS, 28: 2}) for node in nodes)),
         "Broker 1, 2, 3 has no TxnOffsetCommit v3",
@@ -152,13 +164,19 @@ CLUSTERS: Mapping[str, tuple[Any, str, bool, str]] = {
     ),
     "few": (
         examination(topics=with_topic("out", TopicHealth((), (1, 3), (3, 3), None))),
-        "out/0 has fewer than 2 replicas in sync, so writes are refused",
+        "Too few replicas are in sync of out/0, so writes are refused.",
         True,
         "start the brokers that are down",
     ),
     "thin": (
         examination(topics=with_topic("out", TopicHealth((), (3, 2), (3, 3), None))),
-        "out/1 has replicas that are not in sync",
+        "Replicas are not in sync of out/1.",
+        False,
+        "start the brokers that are down",
+    ),
+    "many": (
+        examination(topics=lambda known: dict.fromkeys(known, TopicHealth((), (2, 2), (3, 3), None))),
+        "Replicas are not in sync of a/0, a/1, out/0, out/1 and 2 other partitions.",
         False,
         "start the brokers that are down",
     ),
@@ -386,3 +404,12 @@ def test_the_command_ends_with_1_if_something_is_wrong(tmp_path: Path, monkeypat
     data = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
     assert (data["graph"], data["wrong"]) == ("g", len([one for one in data["findings"] if one["wrong"]]))
     assert CliRunner().invoke(app, [*command, "--role", "king"]).exit_code == 2
+
+    def away(_: Any) -> Any:
+        raise RetriableError("Kafka did not answer within 10 s")
+
+    monkeypatch.setattr("cues_kafka.brokers.open.open_broker", lambda _: Seen(tester.broker, facts=away))
+    unreached = CliRunner().invoke(app, command)
+    assert unreached.exit_code == 1
+    assert "reach:\n  WRONG Kafka did not answer within 10 s\n\nNothing else could be checked." in unreached.stdout
+    assert "ok" not in unreached.stdout
