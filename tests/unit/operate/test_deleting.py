@@ -12,6 +12,7 @@ from cues_kafka import ConfigError, Graph, Json, Processor, RecoveryError, Sourc
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.cli.main import app
 from cues_kafka.errors import RetriableError
+from cues_kafka.graph.names import processor_of
 from cues_kafka.operate.deleting import Deleting, Deletion
 from cues_kafka.ports import NewTopic
 from cues_kafka.testing.tester import Tester
@@ -217,6 +218,25 @@ def test_one_topic_of_the_graph_may_go() -> None:
         tool.topic("g.clean.backing")
     with pytest.raises(ConfigError, match="does not use a topic 'other'"):
         tool.topic("other")
+
+
+@pytest.mark.parametrize(
+    ("graph", "topic", "owner"),
+    [
+        ("team-x.g", "team-x.g.clean.backing", "clean"),
+        ("team-x.g", "team-x.g.clean.seen.changelog", "clean"),
+        ("team-x", "team-x.g.clean.backing", None),
+        ("team-x", "team-x.g.clean.seen.changelog", None),
+        ("g", "team-x.g.clean.backing", None),
+        ("g", "g.clean.changelog", None),
+        ("g", "g.send.tailers", None),
+        ("g", "g.backing", None),
+        ("g", "g.control", None),
+    ],
+)
+def test_topics_of_another_graph_are_never_taken_for_ones_of_this(graph: str, topic: str, owner: str | None) -> None:
+    """Also where the name of one begins with that of the other, as with a prefix."""
+    assert processor_of(graph, topic) == owner
 
 
 MODULE = """
