@@ -18,6 +18,7 @@ from cues_kafka.plan.plan import Plan
 from cues_kafka.ports import Broker, RunObserver, Sent, TopicPartition
 from cues_kafka.records.scanning import due, holds_messages, unstable
 from cues_kafka.runtime.client import Client
+from cues_kafka.runtime.collector import Collector, TaskFacts
 from cues_kafka.runtime.native.pauses import Pauses
 from cues_kafka.runtime.queries import Answer, Question, ask, has_passed, processor_with
 from cues_kafka.runtime.run_facts import run_facts
@@ -48,9 +49,11 @@ class Running(Client):
         cluster: Any = None,
         observers: Sequence[RunObserver] = (),
         runtime: str = "native",
+        collector: Collector,
     ) -> None:
         super().__init__(broker, graph, name=name, cluster=cluster)
         self.graph = graph
+        self._collector = collector
         self.planned = planned
         self._system = system
         self._workers: list[Worker] = []
@@ -138,6 +141,10 @@ class Running(Client):
     def status(self) -> Status:
         """The tasks of this process."""
         return Status(tuple(status for worker in self._workers for status in worker.status()))
+
+    def collect(self) -> list[TaskFacts]:
+        """Everything that is known of the tasks of this process now, for metrics and status pages; see `Collector`."""
+        return self._collector.collect(self._workers)
 
     def query(
         self,

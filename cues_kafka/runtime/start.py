@@ -15,6 +15,7 @@ from cues_kafka.observe.log import get_logger
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.ports import Broker, Observer, RunObserver
 from cues_kafka.runtime.build import caller_of, state_dir_of
+from cues_kafka.runtime.collector import Collector
 from cues_kafka.runtime.feeds.worker import FeedWorker, feed_spec_of, feeding_of
 from cues_kafka.runtime.native.pauses import Pauses
 from cues_kafka.runtime.native.worker import CallPolicy, ProcessorWorker, WorkerOptions
@@ -102,6 +103,7 @@ def start(
         raise
     runtime = engine.runtime if engine else "memory" if isinstance(options, Memory) else "native"
     identity = Identity.of_process(runtime, instance)
+    collector = Collector(SystemClock())
     running = Running(
         *(graph, broker, system),
         name=identity.name,
@@ -109,7 +111,9 @@ def start(
         cluster=options,
         observers=[one for one in observers if isinstance(one, RunObserver)],
         runtime=runtime,
+        collector=collector,
     )
+    observers = (*observers, collector.tally)
     try:
         workers: list[Worker] = []
         native: list[ProcessorWorker] = []

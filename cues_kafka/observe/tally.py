@@ -1,0 +1,120 @@
+"""What tasks have told observers, added up: counts, the newest commit, the newest error and failure of each task.
+
+Status and metrics both read it, so that they cannot disagree. It hears at most one call for each batch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from cues_kafka.ports import BatchReport
+
+TEXT_CHARS: Final = 1_000
+"""A text is cut here: a status record must stay small."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTally:
+    """
+    What one task has told since it came to this process; every count only grows.
+
+    Attributes:
+        batches: committed batches.
+        deliveries, outputs, errors, messages, dropped: of all committed batches, see `BatchReport`.
+        seconds: from the first call of the function to the commit, over all batches.
+        retries: calls that were put off because the function raised an exception of `retry=`.
+        failures: how often something failed and the task recovered (R7).
+        stops: how often the task stopped.
+        committed_s: when the newest batch was committed, in seconds since the epoch; 0: none was.
+        error: the newest step that became an error message, in words; empty: none did.
+        error_s: when its batch was committed, in seconds since the epoch.
+        failure: the newest failure; empty: none.
+        failure_s: when, in seconds since the epoch.
+        stopped_s: since when the task has not worked, in seconds since the epoch; 0: it works.
+    """
+
+    batches: int = 0
+    deliveries: int = 0
+    outputs: int = 0
+    errors: int = 0
+    messages: int = 0
+    dropped: int = 0
+    seconds: float = 0.0
+    retries: int = 0
+    failures: int = 0
+    stops: int = 0
+    committed_s: float = 0.0
+    error: str = ""
+    error_s: float = 0.0
+    failure: str = ""
+    failure_s: float = 0.0
+    stopped_s: float = 0.0
+
+
+class Tally:
+    """
+    Observes all tasks of a process (see `ports.Observer`).
+
+    Args:
+        time: seconds since the epoch.
+    """
+
+    def __init__(self, time: Callable[[], float]) -> None:
+        self._time = time
+        self._lock = threading.Lock()
+        self._tasks: dict[str, TaskTally] = {}
+
+    def __getitem__(self, task: str) -> TaskTally:
+        """What a task has told; zeros if it has told nothing."""
+        return self._tasks.get(task) or TaskTally()
+
+    def committed(self, task: str, batch: BatchReport) -> None:
+        """Add a batch."""
+        now_s = self._time()
+        with self._lock:
+            was = self[task]
+            found = replace(
+                was,
+                batches=was.batches + 1,
+                deliveries=was.deliveries + batch.deliveries,
+                outputs=was.outputs + batch.outputs,
+                errors=was.errors + batch.errors,
+                messages=was.messages + batch.messages,
+                dropped=was.dropped + batch.dropped,
+                seconds=was.seconds + batch.seconds,
+                committed_s=now_s,
+            )
+            if batch.notes:
+                found = replace(found, error=_words(batch.notes[-1]), error_s=now_s)
+            self._tasks[task] = found
+
+    def retried(self, task: str, about: Mapping[str, Any], attempt: int, pause_s: float) -> None:
+        """Count a retry."""
+        with self._lock:
+            self._tasks[task] = replace(self[task], retries=self[task].retries + 1)
+
+    def failed(self, task: str, why: str, round_: int) -> None:
+        """Count a failure, after which the task recovers."""
+        now_s = self._time()
+        with self._lock:
+            was = self[task]
+            self._tasks[task] = replace(was, failures=was.failures + 1, failure=why[:TEXT_CHARS], failure_s=now_s)
+
+    def stopped(self, task: str, why: str, remedy: str, about: Mapping[str, Any]) -> None:
+        """Count a stop. A task that is tried again without success has been stopped since the first time."""
+        with self._lock:
+            was = self[task]
+            self._tasks[task] = replace(was, stops=was.stops + 1, stopped_s=was.stopped_s or self._time())
+
+    def recovered(self, task: str, after_s: float) -> None:
+        """The task works again."""
+        with self._lock:
+            self._tasks[task] = replace(self[task], stopped_s=0.0)
+
+
+def _words(note: Mapping[str, Any]) -> str:
+    at = f"{note['at']}: " if note.get("at") else ""
+    return f"{at}{note.get('error') or note.get('kind', '')}"[:TEXT_CHARS]
