@@ -83,6 +83,9 @@ LOOKS = 4
 JOINING_S = 3.0
 """The worker logs that the group has not taken it in yet when it has waited for so long."""
 
+PLACED_S = 1.0
+"""After this time in the group a worker counts as placed, although it was given no partition."""
+
 LONG_S = 1.0
 """The status shows calls that take longer."""
 
@@ -217,6 +220,8 @@ class ProcessorWorker(Worker):
         self._joining_since_s: float | None = now_s  # None: the group has taken it in, or the log says that it waits
         self._unready_since_s: float | None = None  # since tasks were assigned of which some do not work yet
         self._rejoin = threading.Event()
+        self._placed = False  # it was given its first partitions, or there are none for it
+        self._joined_s: float | None = None
         self._threads = [
             threading.Thread(target=self._guarded, args=(self._poll_loop,), name=f"{name}-poller", daemon=True),
             threading.Thread(target=self._guarded, args=(self._call_loop,), name=f"{name}-caller", daemon=True),
@@ -273,8 +278,8 @@ class ProcessorWorker(Worker):
 
     @property
     def generation(self) -> int:
-        """The group's generation, as last published."""
-        return self._published.generation
+        """The group's generation, as last published; negative until it is known which partitions the worker has."""
+        return self._published.generation if self._placed else -1
 
     def _guarded(self, loop: Callable[[], None]) -> None:
         try:
@@ -361,6 +366,11 @@ class ProcessorWorker(Worker):
             member.rejoin()
         member.poll()
         self._published = member.metadata()
+        if not self._placed and self._published.generation >= 0:
+            # The partitions come a moment after the generation. Without them a start would look complete.
+            now_s = self.clock.monotonic()
+            self._joined_s = now_s if self._joined_s is None else self._joined_s
+            self._placed = now_s - self._joined_s >= PLACED_S
         self._offsets.send()
         while self._assigned:  # after the proof of this assignment was published: recovery may commit a `Start`
             lane = self._assigned.popleft()
@@ -472,6 +482,7 @@ class ProcessorWorker(Worker):
 
     def on_assign(self, partitions: Sequence[int]) -> None:
         """Make a lane for each new task; after its recovery (R5) the reader is pointed to its positions."""
+        self._placed = True
         if partitions:
             log.info("assigned", processor=self.name, partitions=list(partitions))
             if self._unready_since_s is None:

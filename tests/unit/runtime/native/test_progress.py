@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from cues_kafka import Graph, Json, Memory, Processor, Source, State, Store, Topic, start
-from cues_kafka.runtime.native.worker import JOINING_S
+from cues_kafka.ports import GroupMetadata
+from cues_kafka.runtime.native.worker import JOINING_S, PLACED_S
 from cues_kafka.runtime.task.restoring import Restoring
 from cues_kafka.testing.tester import Tester
 
@@ -117,3 +118,30 @@ def test_a_graph_is_settled_when_its_stores_are_read(monkeypatch: pytest.MonkeyP
             release.set()
         running.wait_idle()
         assert running.settled
+
+
+class Joined:
+    """A member that the group has taken in, and whose partitions are still on their way."""
+
+    def poll(self) -> None: ...
+
+    def metadata(self) -> GroupMetadata:
+        return GroupMetadata("g.count", 3)
+
+
+def test_worker_has_no_place_before_it_knows_its_partitions() -> None:
+    """A start that returned in between would not see that a task stops; a worker that gets none waits for a second."""
+    tester = Tester(GRAPH)
+    tester._start()
+    first, second = tester._workers[0], Tester(GRAPH)
+    first._serve(Joined())  # type: ignore[arg-type]
+    assert first.generation == -1
+    first.on_assign([])
+    assert first.generation == 3
+
+    second._start()
+    [worker] = second._workers
+    worker._serve(Joined())  # type: ignore[arg-type]
+    second.clock.advance(PLACED_S)
+    worker._serve(Joined())  # type: ignore[arg-type]
+    assert worker.generation == 3
