@@ -64,6 +64,8 @@ if TYPE_CHECKING:
     from cues_kafka.brokers.options import Kafka, Memory, Registry
     from cues_kafka.brokers.security import OAuthBearer, Oidc, Plain, Scram, Secret, Tls
     from cues_kafka.observe.openlineage import OpenLineage
+    from cues_kafka.operate.seen import GraphStatus, InputLag, SeenTask
+    from cues_kafka.operate.status import status
     from cues_kafka.ports import Sent
     from cues_kafka.runtime import connect, start
     from cues_kafka.runtime.calling.imperative import Appender, Tailer
@@ -96,6 +98,8 @@ _LAZY = {
     "Appender": "cues_kafka.runtime.calling.imperative",
     "Directory": "cues_kafka.bridges.files",
     "Files": "cues_kafka.bridges.files",
+    "GraphStatus": "cues_kafka.operate.seen",
+    "InputLag": "cues_kafka.operate.seen",
     "Iterate": "cues_kafka.bridges.iterate",
     "Kafka": "cues_kafka.brokers.options",
     "Memory": "cues_kafka.brokers.options",
@@ -104,6 +108,7 @@ _LAZY = {
     "Received": "cues_kafka.runtime.calling.step",
     "Registry": "cues_kafka.brokers.options",
     "Running": "cues_kafka.runtime.running",
+    "SeenTask": "cues_kafka.operate.seen",
     "Sent": "cues_kafka.ports",
     "SqlOutbox": "cues_kafka.bridges.outbox.declare",
     "State": "cues_kafka.state.mapping",
@@ -117,6 +122,7 @@ _LAZY = {
     "connect": "cues_kafka.runtime",
     "files": "cues_kafka.sinks.blobs.reading",
     "start": "cues_kafka.runtime",
+    "status": "cues_kafka.operate.status",
 }
 
 
@@ -160,10 +166,12 @@ __all__ = [
     "GlobalTable",
     "Graph",
     "GraphError",
+    "GraphStatus",
     "Handler",
     "HandlerFailed",
     "Header",
     "Http",
+    "InputLag",
     "Interrupt",
     "Iterate",
     "Json",
@@ -195,6 +203,7 @@ __all__ = [
     "Running",
     "Scram",
     "Secret",
+    "SeenTask",
     "Sent",
     "Sink",
     "Source",
@@ -230,6 +239,7 @@ __all__ = [
     "processor",
     "rekey",
     "start",
+    "status",
 ]
 
 

@@ -430,6 +430,19 @@ class Broker(Inlet, Protocol):
         """
         ...
 
+    def open_since(self, partitions: Collection[TopicPartition], *, group: str) -> dict[TopicPartition, float]:
+        """
+        Since when the oldest open transaction has written to these partitions, by the timestamp of its first record.
+
+        Args:
+            partitions: to look at.
+            group: a group that the caller may describe; nothing joins it or commits there.
+
+        Returns:
+            Seconds since the epoch; partitions without an open transaction are left out.
+        """
+        ...
+
     def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
         """The group's committed offsets, stable ones only (R2); None for a partition without an offset.
 

@@ -145,6 +145,9 @@ _COMMON_TUNING: dict[str, Any] = {
     "retry.backoff.ms": 2,
 }
 
+LEAST_STATUS_S = 0.5
+"""The least `status_every_s`: a process looks at its tasks as often."""
+
 MAX_TRANSACTION_TIMEOUT_S = 900.0
 """The brokers' default for `transaction.max.timeout.ms` is 15 minutes."""
 
@@ -230,6 +233,9 @@ class Kafka:
             and returns the token and the second of its end since 1970. One call serves all clients of a process; the
             next call comes when half of the token's life is over and a client asks. Empty: none.
         state_dir: directory for the entries of stores with ``on_disk=True``; empty: one of this user.
+        status_every_s: how often a process tells the state of its tasks on ``<graph>.status``, for `cues-kafka status`
+            on any machine; 0: never, and no such topic is needed.
+        control: follow ``<graph>.control``, so that `cues-kafka pause` works; a graph with ``cuts=`` does so anyway.
         allow_plaintext: talk without encryption to an address that is not on this machine.
         allow_unverified_tls: allow settings that switch the verification of certificates or host names off.
         accept_unchecked: run although this user may not read the settings of topics (DescribeConfigs), so that no
@@ -256,6 +262,8 @@ class Kafka:
     registry: Registry | None = None
     oauth: str = ""
     state_dir: str = ""
+    status_every_s: float = 5.0
+    control: bool = True
     allow_plaintext: bool = False
     allow_unverified_tls: bool = False
     accept_unchecked: bool = False
@@ -367,6 +375,7 @@ class Memory:
         brokers: how many brokers it says it has.
         clock: None: real time.
         registry: the schema registry of topics that are declared with ``registry=True``.
+        status_every_s, control: see `Kafka`; both are off by default.
     """
 
     _: KW_ONLY
@@ -374,6 +383,8 @@ class Memory:
     brokers: int = 1
     clock: Clock | None = None
     registry: Registry | None = None
+    status_every_s: float = 0.0
+    control: bool = False
     held: list[Broker] = field(default_factory=list, init=False, repr=False)
     """The broker, once it has been opened; belongs to `open_broker`."""
 
@@ -429,8 +440,12 @@ def _check_bootstrap(bootstrap: str) -> None:
 
 def _check_times(options: Kafka) -> None:
     for f in fields(options):
-        if f.name.endswith("_s") and not getattr(options, f.name) > 0:
+        if f.name.endswith("_s") and f.name != "status_every_s" and not getattr(options, f.name) > 0:
             raise ConfigError(f"{f.name} must be more than 0 seconds, not {getattr(options, f.name)!r}")
+    if options.status_every_s != 0 and not options.status_every_s >= LEAST_STATUS_S:
+        raise ConfigError(
+            f"status_every_s={options.status_every_s:g}: write {LEAST_STATUS_S:g} seconds or more, or 0 for no status"
+        )
     timeout_s, socket_s = options.transaction_timeout_s, options.socket_timeout_s
     if timeout_s < 3 * socket_s:
         raise ConfigError(

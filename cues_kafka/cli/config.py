@@ -32,7 +32,7 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -41,6 +41,9 @@ from cues_kafka.brokers.secrets import HARMLESS, masked, without_user
 from cues_kafka.brokers.security import Secret, security_of, shown_table
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.names import hint, quoted
+
+if TYPE_CHECKING:
+    from cues_kafka.plan.topics import Sides
 
 FILE: Final = "cues-kafka.toml"
 PREFIX: Final = "CUES_KAFKA_"
@@ -110,6 +113,13 @@ class Config:
         given = {s.name: s.value for s in self.settings.values() if "." not in s.name and s.name != "log_level"}
         ours = {"registry": _registry(given["registry"]), "security": security_of(given["security"])}
         return Kafka(**{**given, **ours})
+
+    @property
+    def sides(self) -> Sides:
+        """Which topics graphs have that they can work without."""
+        from cues_kafka.plan.topics import Sides
+
+        return Sides(status=self["status_every_s"] > 0, control=self["control"])
 
     @property
     def address(self) -> str:

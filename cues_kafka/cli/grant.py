@@ -57,8 +57,8 @@ def grant(
     if unknown := sorted(set(role or ()) - set(known)):
         raise ConfigError(f"--role {unknown[0]}: there is no such role. Roles: {', '.join(known)}.")
     principals = _principals(principal or ())
-    acls = [acl for acl in acls_of(load_graph(target), client or ()) if not role or acl.role in role]
     found = load({"bootstrap": bootstrap}, profile=profile, file=file)
+    acls = [acl for acl in acls_of(load_graph(target), client or (), sides=found.sides) if not role or acl.role in role]
     for commands in kafka_acls(acls, principals).values():
         for command in commands:
             typer.echo(command)

@@ -18,11 +18,13 @@ from cues_kafka.cli import (
     grant,
     lineage,
     maintenance,
+    pause,
     plan,
     rebuild,
     run,
     schemas,
     send,
+    status,
     tail,
     topology,
     verify,
@@ -42,6 +44,9 @@ app.command(cls=Command, epilog=run.epilog)(run.run)
 app.command(cls=Command, epilog=plan.epilog)(plan.plan)
 app.command(cls=Command, epilog=grant.epilog)(grant.grant)
 app.command(cls=Command, epilog=topology.epilog)(topology.topology)
+app.command(cls=Command, epilog=status.epilog)(status.status)
+app.command(cls=Command, epilog=pause.pause_epilog)(pause.pause)
+app.command(cls=Command, epilog=pause.resume_epilog)(pause.resume)
 app.command(cls=Command, epilog=verify.epilog)(verify.verify)
 app.command(cls=Command, epilog=doctor.epilog)(doctor.doctor)
 app.command(cls=Command, epilog=maintenance.reset_epilog)(maintenance.reset)

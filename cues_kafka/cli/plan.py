@@ -151,12 +151,12 @@ def _print_acls(target: str, asked: AclOptions, **settings: Any) -> None:
     from cues_kafka.cli.loading import load_graph
     from cues_kafka.plan.acls import acls_data, acls_of, script
 
-    acls = acls_of(load_graph(target), asked.clients)
+    found = load({"bootstrap": settings.pop("bootstrap")}, **settings)
+    acls = acls_of(load_graph(target), asked.clients, sides=found.sides)
     match asked.form:
         case "json":
             typer.echo(json.dumps(acls_data(acls, asked.principals), indent=2))
         case "kafka-acls":
-            found = load({"bootstrap": settings.pop("bootstrap")}, **settings)
             address = found["bootstrap"] if found.named else None
             lines = script(acls, asked.principals, bootstrap=address, command_config=asked.command_config)
             typer.echo("\n".join(lines))
@@ -198,10 +198,12 @@ def _plan(
     if offline and records:
         raise ConfigError("--records reads the cluster. Drop --offline.")
     graph = load_graph(target)
+    bootstrap, profile, file = settings
+    found = load({"bootstrap": bootstrap}, profile=profile, file=file)
     if offline:
         from cues_kafka.runtime.prepare import unset_text, unset_variables
 
-        planned = _as_run_refuses(_with_clients(plan_graph(graph), graph, clients), graph, without)
+        planned = _as_run_refuses(_with_clients(plan_graph(graph, sides=found.sides), graph, clients), graph, without)
         running = tuple({*graph.all_processors} - set(without))
         unset = (f"{where}: {unset_text(one)} where workers run" for where, one in unset_variables(graph, running))
         planned = dataclasses.replace(planned, warnings=(*planned.warnings, *unset))
@@ -212,8 +214,6 @@ def _plan(
     from cues_kafka.plan.inspectors import Terms
     from cues_kafka.runtime.prepare import plan_start
 
-    bootstrap, profile, file = settings
-    found = load({"bootstrap": bootstrap}, profile=profile, file=file)
     kafka = found.kafka()
     broker = open_broker(kafka)
     try:
@@ -224,7 +224,7 @@ def _plan(
         except BrokerError as error:
             if not error.forbidden:
                 raise
-            planned = _with_clients(plan_graph(graph), graph, clients)
+            planned = _with_clients(plan_graph(graph, sides=found.sides), graph, clients)
             planned = dataclasses.replace(planned, refusals=(str(error),))
             show(planned, acls=True)  # what would help, as far as it follows from the graph alone
             return planned
@@ -260,8 +260,10 @@ def _plan(
 def _with_clients(planned: Plan, graph: Graph, clients: Collection[str]) -> Plan:
     """The plan with the permissions of clients with names, which the graph does not know."""
     from cues_kafka.plan.acls import acls_of
+    from cues_kafka.plan.topics import Sides
 
-    return dataclasses.replace(planned, acls=acls_of(graph, clients))
+    sides = Sides(status=planned.status is not None, control=planned.control is not None)
+    return dataclasses.replace(planned, acls=acls_of(graph, clients, sides=sides))
 
 
 def _as_run_refuses(planned: Plan, graph: Graph, without: Collection[str], kafka: Kafka | None = None) -> Plan:

@@ -12,6 +12,7 @@ import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile, load
 from cues_kafka.cli.options import Target
+from cues_kafka.cli.tables import WIDTH, aligned, fits, paragraph
 from cues_kafka.errors import ConfigError
 from cues_kafka.words import count
 
@@ -64,9 +65,6 @@ _COLUMNS = (
     ("not recomputed", "not_recomputed"),
 )
 _SUMMED = tuple(name for _, name in _COLUMNS if name != "nils")
-
-WIDTH = 80
-"""Characters of a line where the output is no terminal."""
 
 TASKS = 10
 """How many tasks that have something to deliver are named."""
@@ -183,8 +181,7 @@ def table(report: Report, *, width: int) -> list[str]:
     """
     One row for each processor; columns that are zero everywhere are left out.
 
-    Where the rows are wider than the screen, each processor is a paragraph of its own: a number is never cut, for a
-    count that is cut is a wrong count.
+    Where the rows are wider than the screen, each processor is a paragraph of its own.
 
     Args:
         report: what was found.
@@ -198,27 +195,11 @@ def table(report: Report, *, width: int) -> list[str]:
     ]
     titles = [title for title, _ in shown]
     whole = [["processor", "kind", *titles, "verdict"], *rows]
-    widths = [max(map(len, column)) for column in zip(*whole, strict=True)]
-    lines = []
-    for row in whole:
-        cells = [
-            cell.ljust(wide) if i in (0, 1, len(row) - 1) else cell.rjust(wide)
-            for i, (cell, wide) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    if max(map(len, lines)) <= width:
+    lines = aligned(whole, left=(0, 1, len(titles) + 2))
+    if fits(lines, width):
         return lines
-    return [line for row in rows for line in _paragraph(titles, row, width)]
-
-
-def _paragraph(titles: list[str], row: list[str], width: int) -> Iterator[str]:
-    name, kind, *numbers, verdict = row
-    yield f"{name} ({kind}): {verdict}"
-    line = ""
-    for title, number in zip(titles, numbers, strict=True):
-        item = f"  {title} {number}"
-        if line and len(line) + len(item) > width:
-            yield line
-            line = ""
-        line += item
-    yield line
+    return [
+        line
+        for name, kind, *numbers, verdict in rows
+        for line in paragraph(f"{name} ({kind}): {verdict}", list(zip(titles, numbers, strict=True)), width)
+    ]

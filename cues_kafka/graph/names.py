@@ -234,3 +234,8 @@ def journal_topic(graph: str, processor: str) -> str:
 def control_topic(graph: str) -> str:
     """The topic that has the cuts of a graph, and tells its workers to pause."""
     return f"{graph}.control"
+
+
+def status_topic(graph: str) -> str:
+    """The topic on which workers tell the state of their tasks."""
+    return f"{graph}.status"

@@ -13,7 +13,6 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -27,9 +26,11 @@ from cues_kafka.graph.names import (
     control_topic,
     group_id,
     quoted,
+    tools_group,
 )
 from cues_kafka.graph.processor import Processor
 from cues_kafka.graph.topology import feeders
+from cues_kafka.operate.newest import NewestRecords
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import Broker, Clock, ClusterFacts, Sender, TopicPartition, Watermarks
@@ -44,7 +45,6 @@ from cues_kafka.records.control import (
     encode,
     key_of,
 )
-from cues_kafka.records.reading import record_below
 from cues_kafka.records.scanning import holds_messages, read_all, unstable
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.state.marks import UNFINISHED
@@ -71,9 +71,6 @@ UNMANNED_S: Final = 5.0
 
 SHOWN: Final = 3
 """Tasks that a text names."""
-
-AT_ONCE: Final = 16
-"""How many backing partitions are read side by side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +113,16 @@ class ControlTopic:
         graph: the graph.
         broker: the cluster.
         facts: what the cluster says of it; None: ask.
+        for_cuts: the graph must take cuts; else a topic for pauses will do.
 
     Raises:
         ConfigError: the graph takes no cuts, or its topic does not exist.
     """
 
-    def __init__(self, graph: Graph, broker: Broker, facts: ClusterFacts | None = None) -> None:
-        if graph.cuts is None:
+    def __init__(
+        self, graph: Graph, broker: Broker, facts: ClusterFacts | None = None, *, for_cuts: bool = True
+    ) -> None:
+        if graph.cuts is None and for_cuts:
             raise ConfigError(
                 f'graph {graph.name!r} takes no cuts. Declare Graph(..., cuts="7 days"), then run `cues-kafka plan '
                 "MODULE:GRAPH --apply` and restart the workers."
@@ -135,7 +135,8 @@ class ControlTopic:
                 "workers, so that they follow it."
             )
         self._broker = broker
-        self._group = group_id(graph.name, next(iter(graph.processors)))  # whose rights the worker's role has
+        # Whose rights the worker's role has, or else the operator's.
+        self._group = group_id(graph.name, next(iter(graph.processors))) if for_cuts else tools_group(graph.name)
         self._sender: Sender | None = None
 
     def read(self) -> Control:
@@ -183,7 +184,7 @@ class Drain:
         self._ids = {topic: found.topic_id.hex() for topic, found in facts.topics.items()}
         _refuse_unprepared(graph, facts)
         self._token = secrets.token_hex(8)
-        self._records: dict[TopicPartition, tuple[int, Record | None]] = {}
+        self._records = NewestRecords(broker, self._group, self._clock)
         self._delivered: dict[TopicPartition, tuple[int, int, bool]] = {}
         self._paused: tuple[str, ...] = ()
         self._renewed_s = float("-inf")
@@ -236,6 +237,8 @@ class Drain:
                 f"there is a cut {name!r} already. Give another name, or delete it with `cues-kafka cuts MODULE:GRAPH "
                 f"--delete {name}`."
             )
+        if holds := [str(hold) for hold in control.holds().values()]:
+            raise RecoveryError(f"processors are {holds[0]}. Run `cues-kafka resume MODULE:GRAPH` first.")
         if control.resetting:
             raise RecoveryError(
                 f"a reset to {_wanted(control)} is not complete. Run `cues-kafka reset MODULE:GRAPH --to "
@@ -321,21 +324,11 @@ class Drain:
 
     def _newest(self, marks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, Record | None]:
         """The newest committed record of each task; only what has moved is read again."""
-        due = [place for place, one in marks.items() if self._records.get(place, (-1, None))[0] != one.stable]
-
-        def read(place: TopicPartition) -> tuple[int, Record | None]:
-            low, stable, _ = marks[place]
-            try:
-                return stable, record_below(self._broker, place, low, stable, self._clock, group=self._group)
-            except CodecError as error:
-                raise RecoveryError(
-                    f"the newest record of {place.topic}/{place.partition} cannot be read: {error}"
-                ) from error
-
-        if due:
-            with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="cut") as pool:
-                self._records |= dict(zip(due, pool.map(read, due), strict=True))
-        return {place: self._records[place][1] for place in marks}
+        found = self._records.look(marks)
+        for place, one in found.items():
+            if one.why:
+                raise RecoveryError(f"the newest record of {place.topic}/{place.partition} cannot be read: {one.why}")
+        return {place: one.record for place, one in found.items()}
 
     def _undelivered(
         self, part: _Part, p: int, record: Record, marks: Mapping[TopicPartition, Watermarks]

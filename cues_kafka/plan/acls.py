@@ -17,11 +17,13 @@ from cues_kafka.graph.names import (
     journal_topic,
     replay_topic,
     sender_id,
+    status_topic,
     tailer_id,
     tailers_topic,
     tools_group,
     transactional_prefix,
 )
+from cues_kafka.plan.topics import NO_SIDES, Sides
 
 if TYPE_CHECKING:
     from cues_kafka.graph.definition import Graph
@@ -40,8 +42,8 @@ class Acl(NamedTuple):
 
     Attributes:
         role: who needs it. The worker runs the graph, a sender is an application that writes to sources, a client one
-            with a name that also reads, the deployer creates topics, the operator reads error messages and moves tasks
-            at-least-once, the verifier runs `verify`.
+            with a name that also reads, the deployer creates topics, the operator reads error messages, sees the status
+            of tasks, pauses and moves them, the verifier runs `verify`.
         resource: topic, group or transactional-id.
         pattern: literal or prefixed.
         name: the resource's name or prefix.
@@ -57,15 +59,17 @@ class Acl(NamedTuple):
     why: str
 
 
-def acls_of(graph: Graph, clients: Iterable[str] = ()) -> tuple[Acl, ...]:
+def acls_of(graph: Graph, clients: Iterable[str] = (), *, sides: Sides = NO_SIDES) -> tuple[Acl, ...]:
     """
     All permissions that the roles of a graph need and no more, sorted. No name is a wildcard.
 
     Args:
         graph: the graph.
         clients: names of clients, as `connect(..., name=)` has them; the graph does not know them.
+        sides: topics that the graph can work without.
     """
-    needed = {acl[:5]: acl for acl in (*_needed(graph), *(acl for name in clients for acl in _named(graph, name)))}
+    of_clients = [acl for name in clients for acl in _named(graph, name)]
+    needed = {acl[:5]: acl for acl in (*_of_sides(graph, sides.of_graph(graph)), *_needed(graph), *of_clients)}
     granted = {(acl.role, acl.resource, acl.name, acl.operation) for acl in needed.values()}
     return tuple(
         sorted(
@@ -195,14 +199,38 @@ def _needed(graph: Graph) -> Iterator[Acl]:
     yield from _topics("deployer", own, Alter="add partitions when an input has more")
     yield from _topics("operator", errors, Read="read error messages")
     yield from _topics("verifier", used, Read="compare inputs and outputs")
-    checkers: tuple[Role, ...] = ("worker", "deployer", "verifier")
     asked = (*used, *graph.internal_topics())
-    for role in checkers:  # a plan asks for all topics of the graph, also when only some processors run
+    for role in _CHECKERS:  # a plan asks for all topics of the graph, also when only some processors run
         yield from _topics(role, asked, Describe="see whether it is there", DescribeConfigs="check its settings")
     readers: tuple[Role, ...] = ("operator", "verifier") if errors else ("verifier",)
     for role in readers:  # a client that reads must name a group and find its coordinator, although it never joins
-        why = "read; nothing joins it or commits there"
-        yield Acl(role, "group", "literal", tools_group(graph.name), "Describe", why)
+        yield Acl(role, "group", "literal", tools_group(graph.name), "Describe", _READS)
+
+
+def _of_sides(graph: Graph, sides: Sides) -> Iterator[Acl]:
+    """What workers need for status and control, and the operator for `status`, `pause` and `resume`."""
+    topics = sides.topics(graph)
+    if not (topics or sides.status):
+        return
+    status, control = status_topic(graph.name), control_topic(graph.name)
+    if sides.status:
+        yield from _topics("worker", [status], Write="tell the state of tasks")
+        yield from _topics("operator", [status], Read="see the state of tasks")
+    if sides.control:
+        yield from _topics("worker", [control], Read="hear of a pause")
+        yield from _topics("operator", [control], Read="see what is paused", Write="pause and resume")
+    yield from _topics("deployer", topics, Create="create the topic", Alter="add partitions when an input has more")
+    for role in _CHECKERS:
+        yield from _topics(role, topics, Describe="see whether it is there", DescribeConfigs="check its settings")
+    for name, one in graph.all_processors.items():
+        yield from _topics("operator", one.read_topics, Read="see the lag")
+        yield from _topics("operator", [backing_topic(graph.name, name)], Read="see positions")
+        yield Acl("operator", "group", "literal", group_id(graph.name, name), "Describe", f"see who runs {name}")
+    yield Acl("operator", "group", "literal", tools_group(graph.name), "Describe", _READS)
+
+
+_CHECKERS: tuple[Role, ...] = ("worker", "deployer", "verifier")
+_READS = "read; nothing joins it or commits there"
 
 
 def _named(graph: Graph, client: str) -> Iterator[Acl]:

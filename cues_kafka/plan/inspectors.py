@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeAlias
 from cues_kafka.errors import BrokerError, ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, group_id, no_such_processor, quoted
-from cues_kafka.plan.topics import orphans, topics_to_ask
+from cues_kafka.plan.topics import Sides, orphans, topics_to_ask
 from cues_kafka.ports import Broker, ClusterFacts, TopicPartition
 
 
@@ -80,7 +80,7 @@ def inspect_cluster(graph: Graph, broker: Broker, terms: Terms) -> Findings:
         ConfigError: a name in `terms.new` that the graph does not have.
         BrokerError: the cluster does not answer.
     """
-    facts = broker.facts(topics_to_ask(graph))
+    facts = facts_of(graph, broker, Sides.of(terms.cluster))
     if terms.names is None:
         return Findings(facts)
     if unknown := sorted(set(terms.new) - set(graph.all_processors)):
@@ -89,6 +89,22 @@ def inspect_cluster(graph: Graph, broker: Broker, terms: Terms) -> Findings:
     left = orphans(graph, listed)
     refusals = (*_renamed(graph, broker, terms, listed, left), *_under_other_prefix(graph, broker, terms, listed))
     return Findings(facts, refusals, tuple(_without_processor(left)))
+
+
+def facts_of(graph: Graph, broker: Broker, sides: Sides) -> ClusterFacts:
+    """
+    Ask for the topics of a graph. One that it can work without, and may not look at, counts as missing.
+
+    Raises:
+        BrokerError: the cluster does not answer.
+    """
+    needed, more = topics_to_ask(graph), sides.topics(graph)
+    try:
+        return broker.facts((*needed, *more))
+    except BrokerError as error:
+        if not (more and error.forbidden):
+            raise
+        return broker.facts(needed)
 
 
 def _without_processor(left: Mapping[str, str]) -> Iterator[str]:

@@ -25,6 +25,7 @@ from cues_kafka.graph.names import (
     group_id,
     journal_topic,
     replay_topic,
+    status_topic,
     transactional_prefix,
 )
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
@@ -38,19 +39,23 @@ from cues_kafka.plan.refusals import (
     misspelt_inputs,
     refusals_of,
     refused_feeds,
+    side_warnings,
     undeclared_inputs,
     unread_settings,
     warnings_of,
 )
 from cues_kafka.plan.text import feed_data, frame_data, lines, processor_data
 from cues_kafka.plan.topics import (
+    NO_SIDES,
     Growth,
     NewSetting,
+    Sides,
     backing_config,
     in_sync,
     kept_for_cuts,
     partitions_of,
     replication,
+    status_config,
 )
 from cues_kafka.ports import ClusterFacts, NewTopic, TopicFacts, TopicPartition, Watermarks
 
@@ -79,6 +84,8 @@ class Plan:
         edges: what each edge of the graph guarantees.
         feeds: feeds, in the order of declaration.
         stops: tasks that would stop by what their newest records say; None: the records were not read.
+        status: topic on which workers tell the state of their tasks; None: they tell nothing.
+        control: topic that workers follow, where pauses and cuts are; None: they follow none.
     """
 
     graph: str
@@ -98,6 +105,8 @@ class Plan:
     edges: tuple[Guarantee, ...] = ()
     feeds: tuple[FeedPlan, ...] = ()
     stops: tuple[PlannedStop, ...] | None = None
+    status: str | None = None
+    control: str | None = None
 
     def __getitem__(self, processor: str) -> ProcessorPlan:
         """
@@ -173,6 +182,8 @@ class Plan:
             "dataframes": [frame_data(one) for one in self.dataframes],
             "edges": [edge._asdict() for edge in self.edges],
             "feeds": [feed_data(one) for one in self.feeds],
+            "status": self.status,
+            "control": self.control,
             "create": [asdict(topic) for topic in self.create],
             "grow": [growth._asdict() for growth in self.grow],
             "alter": [setting._asdict() for setting in self.alter],
@@ -190,21 +201,24 @@ class Plan:
         return self.text()
 
 
-def plan(graph: Graph, facts: ClusterFacts | None = None, *, accept_unchecked: bool = False) -> Plan:
+def plan(
+    graph: Graph, facts: ClusterFacts | None = None, *, accept_unchecked: bool = False, sides: Sides = NO_SIDES
+) -> Plan:
     """
     Plan a graph.
 
     Args:
         graph: the graph.
-        facts: what the cluster says of `topics_to_ask`; None: offline.
+        facts: what the cluster says of `topics_to_ask`, and of the topics of `sides`; None: offline.
         accept_unchecked: topics whose settings may not be read are a warning, not a refusal.
+        sides: topics that the graph can work without.
     """
     sizes = {topic: partitions_of(graph, topic, facts) for topic in graph.topics_used()}
     processors = tuple(_processor_plan(graph, processor, sizes, facts) for processor in graph.processors.values())
     frames = tuple(_frame_plan(graph, frame, sizes, facts) for frame in graph.dataframes.values())
     feeds = tuple(_feed_plan(graph, feed) for feed in graph.feeds.values())
     brokers, known = (None, {}) if facts is None else (facts.brokers, facts.topics)
-    own = _own_topics(graph, processors, frames, brokers)
+    own = _own_topics(graph, processors, frames, brokers) | _side_topics(graph, sides, brokers)
     of_feeds = {feed.backing: (feed.parts, backing_config(brokers)) for feed in feeds}
     wanted = _user_topics(graph, brokers) | own | of_feeds
     unread = tuple(unread_settings(graph, facts))
@@ -222,8 +236,9 @@ def plan(graph: Graph, facts: ClusterFacts | None = None, *, accept_unchecked: b
             for topic, (width, _) in own.items()
             if topic in known and known[topic].partitions < width
         ),
-        acls=acls_of(graph),
+        acls=acls_of(graph, sides=sides),
         warnings=(
+            *side_warnings(graph, sides, facts),
             *(misspelt_inputs(graph) if facts is None else ()),
             *warnings_of(graph, processors, facts),
             *(unread if accept_unchecked else ()),
@@ -239,6 +254,8 @@ def plan(graph: Graph, facts: ClusterFacts | None = None, *, accept_unchecked: b
         alter=tuple(_settings_for_cuts(graph, processors, known)),
         expected=tuple(sorted({topic for _, topic in undeclared_inputs(graph)})) if facts is None else (),
         edges=tuple(edges_of(graph)),
+        status=status_topic(graph.name) if sides.of_graph(graph).status else None,
+        control=control_topic(graph.name) if sides.of_graph(graph).control else None,
     )
 
 
@@ -367,3 +384,9 @@ def _own_topics(
     found |= {frame.backing: (frame.slots, kept) for frame in frames}
     found |= {control_topic(graph.name): (1, kept)} if graph.cuts is not None else {}
     return {topic: (width, config) for topic, (width, config) in found.items() if width is not None}
+
+
+def _side_topics(graph: Graph, sides: Sides, brokers: int | None) -> _Wanted:
+    """Topics of the framework's own that the graph can work without."""
+    config = {status_topic(graph.name): status_config(brokers)}
+    return {topic: (1, config.get(topic) or backing_config(brokers)) for topic in sides.topics(graph)}

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.durations import milliseconds
-from cues_kafka.graph.names import control_topic, hint, quoted
+from cues_kafka.graph.names import control_topic, hint, quoted, status_topic
 from cues_kafka.graph.processor import Processor
 from cues_kafka.plan.acls import grant
 from cues_kafka.plan.processors import FeedPlan, FramePlan, ProcessorPlan
@@ -14,6 +14,7 @@ from cues_kafka.plan.topics import (
     DAY_MS,
     MIN_IN_SYNC,
     REPLICATION,
+    Sides,
     config_of,
     replication,
     retention_ms,
@@ -88,6 +89,25 @@ def unread_settings(graph: Graph, facts: ClusterFacts | None) -> Iterator[str]:
             f"They decide how long records are kept and how large they may be. Grant it with `{command}`, or set "
             "accept_unchecked=True in Kafka(...) to run without these checks."
         )
+
+
+def side_warnings(graph: Graph, sides: Sides, facts: ClusterFacts | None) -> Iterator[str]:
+    """Why a topic that the graph can work without is not used, although the settings ask for it."""
+    used = graph.topics_used()
+    lost = {status_topic(graph.name): "`cues-kafka status` shows only what the cluster knows"} if sides.status else {}
+    lost |= {control_topic(graph.name): "`cues-kafka pause` does not work"} if sides.control else {}
+    for topic, what in lost.items():
+        if topic in used:
+            yield f"{topic!r} is a topic of processors of this graph, so {what}. Rename the topic, or the graph."
+    for topic in sides.topics(graph):
+        known = None if facts is None else facts.topics.get(topic)
+        policy = "compact" if known is None else known.config.get("cleanup.policy", "compact")
+        if policy != "compact":
+            yield (
+                f"{topic!r} exists with cleanup.policy={policy}, so it is left alone, and {lost[topic]}. "
+                f"{_alter(topic, 'cleanup.policy=compact')}; or if it belongs to another program, give the graph "
+                "another name."
+            )
 
 
 def undeclared_inputs(graph: Graph) -> Iterator[tuple[str, str]]:

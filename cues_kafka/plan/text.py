@@ -25,6 +25,9 @@ def lines(planned: Plan, *, topics: bool, acls: bool, principals: Mapping[str, s
     yield from _section("Edges", _table(planned.edges) if planned.edges else ())
     for one in everyone if topics else ():
         yield from _section(f"Names of {one.name}", _table(_names(one)))
+    if topics:
+        beside = [(what, name) for what in ("status", "control") if (name := getattr(planned, what))]
+        yield from _section("Names of the graph", _table(beside) if beside else ())
     if acls:
         for role, commands in kafka_acls(planned.acls, principals).items():
             yield from _section(f"ACLs of the {role}", commands)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.names import backing_topic
+from cues_kafka.graph.names import backing_topic, control_topic, status_topic
 from cues_kafka.graph.topic import LEAST_COPIES
 from cues_kafka.ports import ClusterFacts
 
@@ -21,6 +21,50 @@ DAY_MS = 24 * 60 * 60 * 1000
 
 SEGMENT_BYTES = 16 * 1024 * 1024
 """Compaction leaves the newest segment alone, so this bounds what a task keeps: 60,000 records of 256 bytes."""
+
+
+STATUS_SEGMENT_BYTES = 1024 * 1024
+"""The same for the status topic, which `cues-kafka status` reads as a whole."""
+
+
+class Sides(NamedTuple):
+    """
+    Which topics a graph has that it can work without; the settings of the cluster say it.
+
+    Attributes:
+        status: workers tell the state of their tasks on `<graph>.status`.
+        control: workers follow `<graph>.control`; those of a graph with cuts do so anyway.
+    """
+
+    status: bool = False
+    control: bool = False
+
+    @classmethod
+    def of(cls, cluster: Any) -> Sides:
+        """What `Kafka(...)` or `Memory(...)` says; None: a graph without a cluster has none."""
+        return cls(getattr(cluster, "status_every_s", 0.0) > 0, bool(getattr(cluster, "control", False)))
+
+    def of_graph(self, graph: Graph) -> Sides:
+        """
+        Those that this graph has. A topic of such a name that its processors use is left to them. A graph without
+        processors has no tasks.
+        """
+        if not graph.all_processors:
+            return Sides()
+        used = graph.topics_used()
+        return Sides(
+            self.status and status_topic(graph.name) not in used,
+            graph.cuts is not None or (self.control and control_topic(graph.name) not in used),
+        )
+
+    def topics(self, graph: Graph) -> tuple[str, ...]:
+        """Their names; the control topic of a graph with cuts is not among them, because that graph needs it."""
+        found = self.of_graph(graph)
+        status = (status_topic(graph.name),) if found.status else ()
+        return (*status, control_topic(graph.name)) if found.control and graph.cuts is None else status
+
+
+NO_SIDES = Sides()
 
 
 class Growth(NamedTuple):
@@ -71,6 +115,11 @@ def backing_config(brokers: int | None) -> dict[str, str]:
         "segment.bytes": str(SEGMENT_BYTES),
         "unclean.leader.election.enable": "false",
     }
+
+
+def status_config(brokers: int | None) -> dict[str, str]:
+    """Settings of the status topic; see `backing_config`."""
+    return backing_config(brokers) | {"segment.bytes": str(STATUS_SEGMENT_BYTES)}
 
 
 def partitions_of(graph: Graph, topic: str, facts: ClusterFacts | None) -> int | None:

@@ -1,7 +1,9 @@
-"""What a graph's control topic holds: its cuts, a pause while a cut is taken, and a reset that is not complete (X4).
+"""
+What a graph's control topic holds: what operators hold back, its cuts, a pause while a cut is taken, and a reset that
+is not complete (X4).
 
-The topic is compacted and has one partition. A null value ends a pause or a reset, or deletes a cut. Values are JSON,
-so that people can read them with a Kafka console.
+The topic is compacted and has one partition. A null value ends a hold, a pause or a reset, or deletes a cut. Values are
+JSON, so that people can read them with a Kafka console.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from cues_kafka.errors import CodecError
@@ -22,6 +25,9 @@ PAUSE: Final = b"pause"
 RESET: Final = b"reset"
 CUT: Final = b"cut/"
 """Stands before the name of a cut."""
+
+HOLD: Final = b"hold/"
+"""Stands before the name of a processor that an operator holds back; alone it is the whole graph."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +48,29 @@ class Pause:
     cut: str
     processors: tuple[str, ...]
     lease_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """
+    An operator's pause of a processor, or of the whole graph, until it is taken back.
+
+    Attributes:
+        by: who: a user and a machine.
+        token: a random text, another one for each pause; tasks tell which one they follow.
+        processor: its name; None: the whole graph.
+        since_ms: when the broker wrote it down, in milliseconds since the epoch.
+    """
+
+    by: str
+    token: str
+    processor: str | None = None
+    since_ms: int = 0
+
+    def __str__(self) -> str:
+        """The reason that tasks give."""
+        since = datetime.fromtimestamp(self.since_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        return f"paused by {self.by} since {since}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +208,18 @@ class Control:
         with _shaped("the reset"):
             return ResetUnderWay(by=plain["by"], cut=plain["cut"])
 
+    def holds(self) -> dict[str | None, Hold]:
+        """
+        What operators hold back, by processor; None: the whole graph.
+
+        Raises:
+            CodecError: one cannot be read.
+        """
+        found = [
+            _hold(_read("a hold", one.value), one.at_ms) for key, one in self._found.items() if key.startswith(HOLD)
+        ]
+        return {one.processor: one for one in found}
+
     @property
     def names(self) -> Sequence[str]:
         """The names of all cuts, the oldest first."""
@@ -201,10 +242,16 @@ def key_of(cut: str) -> bytes:
     return CUT + cut.encode()
 
 
-def encode(value: Pause | ResetUnderWay | GraphCut) -> bytes:
+def key_of_hold(processor: str | None) -> bytes:
+    """The key of the hold of a processor; None: of the whole graph."""
+    return HOLD + (processor or "").encode()
+
+
+def encode(value: Pause | Hold | ResetUnderWay | GraphCut) -> bytes:
     """The value of a record."""
     plain = {"version": VERSION, **asdict(value)}
-    plain.pop("at_ms", None)
+    for name in ("at_ms", "since_ms"):  # the broker says it
+        plain.pop(name, None)
     return json.dumps(plain, separators=(",", ":")).encode()
 
 
@@ -226,6 +273,11 @@ def _read(what: str, value: bytes) -> Any:
                 "release that wrote it"
             )
         return plain
+
+
+def _hold(plain: Any, at_ms: int) -> Hold:
+    with _shaped("a hold"):
+        return Hold(by=plain["by"], token=plain["token"], processor=plain["processor"], since_ms=at_ms)
 
 
 def _pause(plain: Any) -> Pause:

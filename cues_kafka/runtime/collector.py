@@ -17,7 +17,7 @@ from cues_kafka.ports import Clock
 from cues_kafka.runtime.status import TaskStatus
 from cues_kafka.runtime.workers import Worker
 
-RATE_S: Final = 30.0
+RATE_S: Final = 10.0
 """A rate is the mean of this time, or of the time since the first look."""
 
 LEAST_S: Final = 1.0

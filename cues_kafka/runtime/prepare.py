@@ -9,16 +9,19 @@ from typing import Any, Final
 from cues_kafka.brokers.patience import FIRST_S, ask_again
 from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.core.strategies import AT_MOST_ONCE, EXACTLY_ONCE
-from cues_kafka.errors import ConfigError, RetriableError, TopicsMissing
+from cues_kafka.errors import BrokerError, ConfigError, RetriableError, TopicsMissing
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.feed import Feed
 from cues_kafka.graph.names import no_such_processor, quoted
 from cues_kafka.graph.processor import Processor
+from cues_kafka.observe.log import get_logger
 from cues_kafka.plan.inspectors import Findings, Inspector, Terms, inspect_cluster
 from cues_kafka.plan.plan import Plan, plan
 from cues_kafka.plan.starts import inspect_starts
-from cues_kafka.plan.topics import topics_to_ask
-from cues_kafka.ports import Broker, ClusterFacts
+from cues_kafka.plan.topics import Sides, topics_to_ask
+from cues_kafka.ports import Broker, ClusterFacts, NewTopic
+
+log = get_logger("cues_kafka.start")
 
 VISIBLE_S = 30.0
 """How long it may take until every broker knows a topic that was just created."""
@@ -172,7 +175,8 @@ def plan_start(graph: Graph, broker: Broker, terms: Terms) -> Plan:
     """
     found = [inspect(graph, broker, terms) for inspect in INSPECTORS]
     [facts] = [one.facts for one in found if one.facts is not None]
-    return plan(graph, facts, accept_unchecked=terms.accept_unchecked).with_findings(found)
+    sides = Sides.of(terms.cluster)
+    return plan(graph, facts, accept_unchecked=terms.accept_unchecked, sides=sides).with_findings(found)
 
 
 def prepare(
@@ -202,19 +206,34 @@ def prepare(
     for feed in selected_feeds(graph, only):
         if why := next(feed_without_codec(feed, graph, terms.cluster), ""):
             raise ConfigError(f"feed {feed.name!r}: {why}")
-    if planned.create and not terms.create_topics:
+    without = Sides.of(terms.cluster).topics(graph)
+    needed = [topic for topic in planned.create if topic.name not in without]
+    if needed and not terms.create_topics:
         raise TopicsMissing(
             f"graph {graph.name!r} needs topics that do not exist: "
-            f"{quoted([topic.name for topic in planned.create])}. 'cues-kafka plan MODULE:GRAPH --apply' creates them"
+            f"{quoted([topic.name for topic in needed])}. 'cues-kafka plan MODULE:GRAPH --apply' creates them"
         )
-    make_stores(graph, only, created={topic.name for topic in planned.create})
-    if planned.create:
-        broker.create(planned.create)
+    make_stores(graph, only, created={topic.name for topic in needed})
+    if planned.create and terms.create_topics:
+        _create(broker, planned.create, needed)
     make_tables(graph, only, create=terms.create_topics)
-    facts = _facts_with(broker, names, {topic.name for topic in planned.create})
+    facts = _facts_with(broker, names, {topic.name for topic in needed})
     if facts.unchecked and not terms.accept_unchecked:
         plan(graph, facts).refuse()  # topics that were created just now
     return planned, facts
+
+
+def _create(broker: Broker, topics: Sequence[NewTopic], needed: Sequence[NewTopic]) -> None:
+    """Create topics; where that fails, only those that the graph cannot work without."""
+    try:
+        broker.create(topics)
+    except BrokerError as error:
+        if len(needed) == len(topics):
+            raise
+        left = quoted(topic.name for topic in topics if topic not in needed)
+        log.warning("works without", topics=left, why=str(error))
+        if needed:
+            broker.create(needed)
 
 
 class _Unseen(RetriableError):

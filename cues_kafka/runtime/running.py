@@ -23,6 +23,7 @@ from cues_kafka.runtime.native.pauses import Pauses
 from cues_kafka.runtime.queries import Answer, Question, ask, has_passed, processor_with
 from cues_kafka.runtime.run_facts import run_facts
 from cues_kafka.runtime.status import Status
+from cues_kafka.runtime.status_writer import StatusWriter
 from cues_kafka.runtime.system import System
 from cues_kafka.runtime.task.lane import Lane
 from cues_kafka.runtime.workers import Worker
@@ -60,7 +61,8 @@ class Running(Client):
         self._news = threading.Condition()
         self._version = 0
         self._over = False
-        self._pauses: Pauses | None = None  # None: the graph has no cuts
+        self._pauses: Pauses | None = None  # None: nothing holds the tasks back
+        self._status: StatusWriter | None = None
         self._observers = observers
         self._told: list[RunObserver] = []  # that the run has begun
         self._facts_of = functools.partial(run_facts, graph, cluster=cluster, runtime=runtime)
@@ -74,7 +76,20 @@ class Running(Client):
             self._version += 1
             self._news.notify_all()
 
-    def run(self, workers: Sequence[Worker], *, timeout_s: float | None, pauses: Pauses | None = None) -> None:
+    def look(self) -> None:
+        """Have all workers look again at what they would see a moment later, such as a pause."""
+        for worker in self._workers:
+            worker.look()
+        self.changed()
+
+    def run(
+        self,
+        workers: Sequence[Worker],
+        *,
+        timeout_s: float | None,
+        pauses: Pauses | None = None,
+        status: StatusWriter | None = None,
+    ) -> None:
         """
         Start the workers. With a time-out, wait until every task has a record, so that `latest` means now (R5).
 
@@ -85,11 +100,13 @@ class Running(Client):
         for observer in self._observers:
             observer.began(self._facts_of([worker.name for worker in workers]))
             self._told.append(observer)
-        self._workers, self._pauses = list(workers), pauses
+        self._workers, self._pauses, self._status = list(workers), pauses, status
         if pauses is not None:
             pauses.start()
         for worker in workers:
             worker.start()
+        if status is not None:
+            status.start()
         if timeout_s is not None:
             self._await(self._all_recorded, timeout_s, "ready")
 
@@ -105,8 +122,7 @@ class Running(Client):
             TaskStopped: a task stopped; the user's exception is its cause.
             TimeoutError: the time is over; the text has the status of the tasks.
         """
-        for worker in self._workers:
-            worker.look()
+        self.look()
         self._await(self._all_idle, timeout_s, "idle")
 
     def wait(self) -> None:
@@ -395,6 +411,8 @@ class Running(Client):
         self._over = True
         abandoned = failures is not None
         failures = self._failures() if failures is None else failures
+        if self._status is not None:
+            self._status.stop()
         for worker in self._workers:
             worker.stop(leave=leave)
         for worker in self._workers:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.brokers.options import Kafka, Memory
+from cues_kafka.brokers.options import Kafka, Memory, Options
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.names import control_topic, group_id
+from cues_kafka.graph.names import control_topic, group_id, status_topic
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.observe.log import get_logger
 from cues_kafka.plan.inspectors import Terms
+from cues_kafka.plan.topics import Sides
 from cues_kafka.ports import Broker, Observer, RunObserver
 from cues_kafka.runtime.build import caller_of, state_dir_of
 from cues_kafka.runtime.collector import Collector
@@ -22,6 +23,7 @@ from cues_kafka.runtime.native.worker import CallPolicy, ProcessorWorker, Worker
 from cues_kafka.runtime.prepare import prepare, selected, selected_feeds
 from cues_kafka.runtime.running import Running
 from cues_kafka.runtime.specs import Identity, spec_of
+from cues_kafka.runtime.status_writer import StatusWriter, owner_of_process
 from cues_kafka.runtime.system import System
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.runtime.task.interpreter import Hook
@@ -118,9 +120,12 @@ def start(
         workers: list[Worker] = []
         native: list[ProcessorWorker] = []
         processors = [] if engine else selected(graph, only)
-        pauses = _pauses(graph, broker, processors, running, native)
+        feeds = [] if engine else selected_feeds(graph, only)
+        names = list(only or ()) if engine else [*(p.name for p in processors), *(feed.name for feed in feeds)]
+        pauses = _pauses(graph, broker, options, names, running)
+        held = pauses.why if pauses else _never_held
         if engine is not None:
-            jobs = [Job(graph, name, options, planned, facts, broker, running.changed) for name in only or ()]
+            jobs = [Job(graph, name, options, planned, facts, broker, running.changed, held) for name in only or ()]
             workers += map(engine.worker, jobs)
         for processor in processors:
             width = facts.topics[processor.lead].partitions
@@ -142,7 +147,7 @@ def start(
                         calls=calls or CallPolicy(),
                         hook=hook,
                         observers=observers,
-                        held=pauses.why if pauses else _never_held,
+                        held=held,
                     ),
                     changed=running.changed,
                 )
@@ -160,36 +165,36 @@ def start(
                     calls=calls or CallPolicy(),
                     hook=hook,
                     observers=observers,
+                    held=held,
                 ),
                 changed=running.changed,
             )
-            for feed in ([] if engine else selected_feeds(graph, only))
+            for feed in feeds
         ]
-        running.run([*workers, *native], timeout_s=timeout_s, pauses=pauses)
+        status = None
+        if Sides.of(options).of_graph(graph).status:
+            status = StatusWriter(
+                broker,
+                status_topic(graph.name),
+                owner_of_process(identity),
+                every_s=options.status_every_s,
+                clock=SystemClock(),
+                collect=running.collect,
+                pause=pauses.token if pauses else _never_held,
+            )
+        running.run([*workers, *native], timeout_s=timeout_s, pauses=pauses, status=status)
     except BaseException:
         running.abandon()
         raise
     return running
 
 
-def _pauses(
-    graph: Graph,
-    broker: Broker,
-    processors: Sequence[Processor],
-    running: Running,
-    native: Sequence[ProcessorWorker],
-) -> Pauses | None:
-    """What holds back the workers of this process; None: nothing does."""
-    if graph.cuts is None or not processors:
+def _pauses(graph: Graph, broker: Broker, options: Options, names: Sequence[str], running: Running) -> Pauses | None:
+    """What holds back the workers of these processors; None: nothing does."""
+    if not names or not Sides.of(options).of_graph(graph).control:
         return None
-
-    def changed() -> None:
-        for worker in native:
-            worker.look()
-        running.changed()
-
-    group = group_id(graph.name, processors[0].name)
-    return Pauses(broker, control_topic(graph.name), group, SystemClock(), changed)
+    topic, group, required = control_topic(graph.name), group_id(graph.name, names[0]), graph.cuts is not None
+    return Pauses(broker, topic, group, SystemClock(), running.look, required=required)
 
 
 def _never_held(_: str) -> str:

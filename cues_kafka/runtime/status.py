@@ -29,7 +29,10 @@ class TaskStatus:
         silent: why the source of a feed does not answer, and for how long; empty: it answers.
         late: messages that a `Dedupe` passed on because they were older than its bound, since the task is here.
         calling: a call of the function that takes longer than a second, ``calling for 75 s: orders/0 at 17``.
-        held: why nothing is called at present: a cut is taken, or a reset is not complete; empty: nothing is held back.
+        held: why nothing is called at present: an operator paused it, a cut is taken, or a reset is not complete;
+            empty: nothing is held back.
+        resting: it is held back, and nothing that was called waits for its commit.
+        unpausable: why it cannot be held back; empty: it can.
     """
 
     task: str
@@ -47,6 +50,8 @@ class TaskStatus:
     place: str = ""
     silent: str = ""
     tails: Positions = ()
+    resting: bool = False
+    unpausable: str = ""
 
     def __str__(self) -> str:
         places = self.place or ", ".join(f"{p.topic}@{p.offset}" for p in self.positions)
@@ -84,7 +89,9 @@ class Status:
         return "\n".join(str(task) for task in self.tasks) or "no tasks in this process"
 
 
-def task_status(lane: Lane, *, calling: str = "", unreachable_s: float = 0.0, held: str = "") -> TaskStatus:
+def task_status(
+    lane: Lane, *, calling: str = "", unreachable_s: float = 0.0, held: str = "", resting: bool = False
+) -> TaskStatus:
     """Make the status of one task; its worker knows what of it the lane does not."""
     task, halt = lane.task, lane.stopped
     return TaskStatus(
@@ -98,6 +105,7 @@ def task_status(lane: Lane, *, calling: str = "", unreachable_s: float = 0.0, he
         calling=calling,
         unreachable_s=unreachable_s,
         held=held,
+        resting=resting and lane.at_rest,
         tails=task.record.tails if task.record else (),
         late=sum(store.late for store in lane.stores.values.values()) if lane.stores else 0,
     )

@@ -107,6 +107,7 @@ class Job:
         facts: what the cluster says of all topics of the graph.
         broker: for questions; its owner closes it.
         changed: call it whenever a task's state may have changed; it never blocks.
+        held: why the tasks of a processor are held back now; empty: they are not.
     """
 
     graph: Graph
@@ -116,6 +117,7 @@ class Job:
     facts: ClusterFacts
     broker: Broker
     changed: Callable[[], None]
+    held: Callable[[str], str] = lambda _: ""
 
 
 class Engine(Protocol):

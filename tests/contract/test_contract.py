@@ -844,6 +844,21 @@ def test_the_offset_of_a_time_is_that_of_the_first_message_at_or_past_it(world: 
     assert found == [0, 1, 2, 3, None]
 
 
+def test_an_open_transaction_is_dated_by_its_first_record(world: World) -> None:
+    """That is all that a reader can see of it; a partition without one is left out."""
+    topic, now_s = world.topic(partitions=2), int(time.time())
+    world.sender().send([Outgoing(topic, p, b"k", b"v", None, (now_s - 50) * 1000) for p in (0, 1)])
+    session = world.session()
+    session.begin()
+    session.produce([Outgoing(topic, 0, b"k", b"open", None, (now_s - 20 + n) * 1000) for n in (0, 1)])
+    session.flush()
+    world.until(lambda: world.marks(topic).high == 3)
+
+    found = world.broker.open_since([TopicPartition(topic, p) for p in (0, 1)], group="g.tools")
+
+    assert found == {TopicPartition(topic, 0): now_s - 20}
+
+
 def _transaction(session: Session, *records: Outgoing) -> FlushReport:
     """One transaction with these records."""
     session.begin()

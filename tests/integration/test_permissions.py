@@ -41,10 +41,12 @@ from cues_kafka.operate.cuts import Drain
 from cues_kafka.operate.doctor import examine
 from cues_kafka.operate.going_back import GoBack
 from cues_kafka.operate.moving import Maintenance, apply_plan
+from cues_kafka.operate.pausing import Pausing
+from cues_kafka.operate.status import status
 from cues_kafka.plan.acls import Acl, Pattern, acls_of, kafka_acls, script
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.plan.plan import plan
-from cues_kafka.plan.topics import topics_to_ask
+from cues_kafka.plan.topics import Sides, topics_to_ask
 from cues_kafka.ports import GroupMetadata, NewTopic, TopicPartition
 from cues_kafka.runtime.prepare import plan_start, prepare
 from cues_kafka.verify.scan import verify
@@ -153,18 +155,19 @@ ORDERS = [{"n": n} for n in (1, 2, 3, 4, -1, -2)]
 
 
 def test_printed_permissions_suffice_for_the_work_of_each_role(cluster: Cluster) -> None:
-    """No role has any other: not to create, to run, to send, to look at errors, to verify or to reset."""
-    graph, users = shop("enough"), {role: f"User:{role}" for role in ROLES}
-    for line in script(acls_of(graph, ["enough-client"]), users, bootstrap=cluster.secured):
+    """No role has any other: not to create, to run, to send, to look at errors, to pause, to verify or to reset."""
+    graph, sides, users = shop("enough"), Sides(status=True, control=True), {role: f"User:{role}" for role in ROLES}
+    for line in script(acls_of(graph, ["enough-client"], sides=sides), users, bootstrap=cluster.secured):
         if not line.startswith("#"):
             cluster.carry_out(line)
     super_user = KafkaBroker(cluster.super_user)
     deployer, verifier = KafkaBroker(cluster.login("deployer")), KafkaBroker(cluster.login("verifier"))
     asked = topics_to_ask(graph)
-    apply_plan(plan_start(graph, deployer, Terms(["check"])), deployer)
+    apply_plan(plan_start(graph, deployer, Terms(["check"], cluster=cluster.login("deployer"))), deployer)
     super_user.add_partitions("enough.orders", 3)
-    grown = plan(graph, deployer.facts(asked))
-    assert grown.acls == plan(graph).acls
+    grown = plan(graph, deployer.facts((*asked, *sides.topics(graph))), sides=sides)
+    assert grown.acls == plan(graph, sides=sides).acls
+    assert not grown.create
     apply_plan(grown, deployer)
     assert set(deployer.partitions(["enough.check.backing", "enough.check.replay"]).values()) == {3}
     with connect(cluster.login("sender"), graph) as sender:
@@ -177,8 +180,14 @@ def test_printed_permissions_suffice_for_the_work_of_each_role(cluster: Cluster)
         with orders.tailer(name="t", partition=place.partition) as tailer, client.transaction() as tx:
             assert tailer.read_blocking(10)
             tx.advance(tailer)
-    with start(graph, cluster.login("worker")) as running:
+    with start(graph, cluster.login("worker")) as running, closing(KafkaBroker(cluster.login("operator"))) as broker:
         running.wait_idle()
+        tool = Pausing(graph, broker, who="test", sides=sides)
+        assert tool.pause(timeout_s=20.0) == {}
+        seen = status(cluster.login("operator"), graph)
+        assert ({one.state for one in seen.tasks}, seen.unseen, seen.lag) == ({"paused"}, (), 0)
+        tool.resume()
+        tool.close()
     with connect(cluster.login("operator"), graph) as operator:
         assert {message.value.text for message in operator.messages("enough.errors")} == {"negative"}
     assert verify(graph, verifier).complete
@@ -541,8 +550,10 @@ def test_plan_prints_the_permissions_to_a_user_who_has_none(cluster: Cluster, tm
 
     assert result.exit_code == 1, result.output
     assert "user `sender` may not describe topics `strange.in`, `strange.out`, `strange.same.backing`" in result.output
-    for commands in kafka_acls(acls_of(load_graph(f"{tmp_path / 'app.py'}:graph"))).values():
+    acls = acls_of(load_graph(f"{tmp_path / 'app.py'}:graph"), sides=Sides(status=True, control=True))
+    for commands in kafka_acls(acls).values():
         assert all(line in result.output for line in commands)
+    assert "--operation Read --operation Write --topic strange.control" in result.output
 
 
 @pytest.mark.full

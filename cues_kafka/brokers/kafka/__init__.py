@@ -15,7 +15,7 @@ from cues_kafka.brokers.kafka.admin import Admin
 from cues_kafka.brokers.kafka.groups import NoAnswer, committed, committed_or_why
 from cues_kafka.brokers.kafka.kept import KeptConsumers
 from cues_kafka.brokers.kafka.member import KafkaMember
-from cues_kafka.brokers.kafka.reader import KafkaReader
+from cues_kafka.brokers.kafka.reader import KafkaReader, open_since
 from cues_kafka.brokers.kafka.sender import KafkaSender
 from cues_kafka.brokers.kafka.session import KafkaSession
 from cues_kafka.brokers.options import Kafka
@@ -80,6 +80,11 @@ class KafkaBroker:
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         return self._of_leaders(lambda: self._admin.offsets_at(times))
+
+    def open_since(self, partitions: Collection[TopicPartition], *, group: str) -> dict[TopicPartition, float]:
+        marks = self.watermarks(partitions)
+        starts = {place: one.stable for place, one in marks.items() if one.stable < one.high}
+        return open_since(self.options, starts, group)
 
     def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
         if not partitions:

@@ -6,6 +6,7 @@ can do: `map` over unbound methods instead of a Python loop that calls each.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping
 from itertools import groupby
 from typing import Any, Final, TypeAlias
@@ -29,6 +30,9 @@ takes 6 ms with it, 13 with a wait of 10. Messages before the end are fetched wh
 _LEADERS_S: Final = 1.0
 """How long a reader waits for the leaders of new topics. Without an answer it goes on: the client finds them later."""
 
+OPEN_S: Final = 5.0
+"""How long the first records of open transactions are looked for."""
+
 _EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - the client's codes are named so
 
 # The client's messages have all methods of a `WireMessage`, but their stubs declare other types.
@@ -42,12 +46,18 @@ class KafkaReader:
     """See `ports.Reader`; belongs to one thread (A2)."""
 
     def __init__(
-        self, options: Kafka, reader_name: str, *, prompt: bool = False, kept: KeptConsumers | None = None
+        self,
+        options: Kafka,
+        reader_name: str,
+        *,
+        prompt: bool = False,
+        kept: KeptConsumers | None = None,
+        opened: tuple[Consumer, Watch] | None = None,
     ) -> None:
         self._name = reader_name
         self._kept = kept if prompt else None
-        self._consumer, self._watch = (self._kept and self._kept.take(reader_name)) or _opened(
-            options, reader_name, prompt=prompt
+        self._consumer, self._watch = (
+            opened or (self._kept and self._kept.take(reader_name)) or _opened(options, reader_name, prompt=prompt)
         )
         self._assigned: dict[tuple[str, int], TopicPartition] = {}
         self._paused: set[TopicPartition] = set()
@@ -254,8 +264,41 @@ class KafkaReader:
             raise self._watch.error(error_of(problem), what) from problem
 
 
-def _opened(options: Kafka, reader_name: str, *, prompt: bool) -> tuple[Consumer, Watch]:
+def open_since(options: Kafka, starts: Mapping[TopicPartition, int], group: str) -> dict[TopicPartition, float]:
+    """
+    Since when open transactions have written, in seconds since the epoch.
+
+    The last stable offset is where the oldest open transaction began. So a reader of uncommitted records finds its
+    first record there. Nothing but the timestamp is taken from it.
+
+    Args:
+        options: the cluster.
+        starts: last stable offsets of partitions with an open transaction.
+        group: see `ports.Broker.open_since`.
+    """
+    if not starts:
+        return {}
+    reader = KafkaReader(options, group, opened=_opened(options, group, prompt=True, committed=False))
+    found: dict[TopicPartition, float] = {}
+    try:
+        reader.assign(starts)
+        deadline = time.monotonic() + OPEN_S
+        left = set(starts)
+        while left and time.monotonic() < deadline:
+            for place, messages, eof in reader.poll(0.1):
+                if messages:
+                    found.setdefault(place, messages[0].timestamp()[1] / 1000)
+                if messages or eof is not None:
+                    left.discard(place)
+                    reader.unassign([place])
+    finally:
+        reader.close()
+    return found
+
+
+def _opened(options: Kafka, reader_name: str, *, prompt: bool, committed: bool = True) -> tuple[Consumer, Watch]:
     watch = Watch(f"reader {reader_name}", options)
     settings = options.settings("reader", client_id=f"{reader_name}.reader", tuning=_PROMPT if prompt else {})
+    settings |= {} if committed else {"isolation.level": "read_uncommitted"}
     # The client demands a group id for assign; the reader never commits under it, and never joins it.
     return watch.open(Consumer, settings | {"group.id": reader_name}), watch

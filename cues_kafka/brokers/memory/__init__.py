@@ -114,6 +114,9 @@ class MemoryBroker(Cluster):
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         return self._ask("offsets_at", "", super().offsets_at, times)
 
+    def open_since(self, partitions: Collection[TopicPartition], *, group: str) -> dict[TopicPartition, float]:
+        return self._ask("open_since", "", lambda: super(MemoryBroker, self).open_since(partitions, group=group))
+
     def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
         return self._ask("committed", group, super().committed, group, partitions)
 

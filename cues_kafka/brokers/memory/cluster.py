@@ -193,6 +193,13 @@ class Cluster:
             self.tick()
             return {place: self.log_of(place).offset_at(time_ms) for place, time_ms in times.items()}
 
+    def open_since(self, partitions: Collection[TopicPartition], *, group: str) -> dict[TopicPartition, float]:
+        with self.changed:
+            self.tick()
+            logs = {place: log for place in partitions if (log := self.log_of(place)).open}
+            firsts = {place: log.read(log.stable, log.end, 1)[0] for place, log in logs.items()}
+            return {place: messages[0].timestamp()[1] / 1000 for place, messages in firsts.items() if messages}
+
     def readable_end(self, log: Log) -> int:
         """Where a read_committed reader stops: the last stable offset."""
         return log.stable

@@ -1,21 +1,26 @@
-"""When the workers of a process hold their tasks back: while a cut is taken, and while a reset is not complete.
+"""
+When the workers of a process hold their tasks back: while an operator wants it, while a cut is taken, and while a reset
+is not complete.
 
 A thread follows the graph's control topic. A cut is right whether or not workers pause in time, since the tool that
 takes it sees each task that moves meanwhile (X4). So a pause may end by its lease. A reset is another thing: between
 tasks at the cut and others that are not there yet, messages would be lost or repeated. So workers also wait until they
-have read the topic to its end.
+have read the topic to its end. Then the successor of a worker that was killed while it was paused is paused, too.
+
+Only a graph with cuts waits without end for a topic that is missing, or that it may not read. Another one works on: no
+pause can be there, or none can be heard, and the log says so.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from cues_kafka.errors import BrokerError, CodecError
+from cues_kafka.errors import BrokerError, CodecError, RetriableError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, Reader, TopicPartition
-from cues_kafka.records.control import Control
+from cues_kafka.records.control import Control, Hold
 
 log = get_logger("cues_kafka.control")
 
@@ -25,6 +30,9 @@ POLL_S: Final = 0.2
 AGAIN_FIRST_S: Final = 0.5
 AGAIN_MAX_S: Final = 30.0
 """How long to wait before the topic is read again after an error; the pause doubles."""
+
+
+MISSING: Final = "UNKNOWN_TOPIC_OR_PART"
 
 
 class Pauses:
@@ -37,10 +45,21 @@ class Pauses:
         group: a group that the caller may describe; the reader does not join it or commit there.
         clock: time.
         changed: called when the answer may have changed.
+        required: tasks must not work unless the topic is read: the graph has cuts.
     """
 
-    def __init__(self, broker: Broker, topic: str, group: str, clock: Clock, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        topic: str,
+        group: str,
+        clock: Clock,
+        changed: Callable[[], None],
+        *,
+        required: bool = True,
+    ) -> None:
         self._broker, self._group, self._clock, self._changed = broker, group, clock, changed
+        self._required = required
         self._place = TopicPartition(topic, 0)
         self._stopping = threading.Event()
         self._lock = threading.Lock()
@@ -48,7 +67,10 @@ class Pauses:
         self._paused: frozenset[str] = frozenset()
         self._until_s = 0.0
         self._why = ""
-        self._held: tuple[str | None, frozenset[str]] = (None, frozenset())  # as the topic says, for the log
+        self._holds: Mapping[str | None, Hold] = {}
+        # As the topic says, for the log.
+        self._held: tuple[str | None, frozenset[str], Mapping[str | None, Hold]] = (None, frozenset(), {})
+        self._said = ""
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
 
     def start(self) -> None:
@@ -66,12 +88,21 @@ class Pauses:
         with self._lock:
             if self._reset is not None:
                 return self._reset
-            if not self._paused:
-                return ""
-            if self._clock.monotonic() >= self._until_s:
+            if self._paused and self._clock.monotonic() >= self._until_s:
                 log.warning("lease ended", was=self._why)
                 self._paused = frozenset()
-            return self._why if processor in self._paused else ""
+            hold = self._hold(processor)
+            return self._why if processor in self._paused else str(hold) if hold else ""
+
+    def token(self, processor: str) -> str:
+        """The token of the operator's pause of a processor; empty: there is none."""
+        with self._lock:
+            hold = self._hold(processor)
+            return hold.token if hold else ""
+
+    def _hold(self, processor: str) -> Hold | None:
+        """The hold of the whole graph comes first: who takes it back has all of it work."""
+        return self._holds.get(None) or self._holds.get(processor)
 
     # The thread
 
@@ -81,7 +112,11 @@ class Pauses:
             try:
                 self._follow()
             except (BrokerError, CodecError) as error:
-                log.warning("control topic not read", topic=self._place.topic, error=str(error), again_in_s=again_s)
+                if self._works_without(error):
+                    again_s = AGAIN_MAX_S
+                elif str(error) != self._said:
+                    log.warning("control topic not read", topic=self._place.topic, error=str(error), again_in_s=again_s)
+                self._said = str(error)
                 self._stopping.wait(again_s)
                 again_s = min(again_s * 2, AGAIN_MAX_S)
             except BaseException as error:  # tasks must not go on as if nothing could hold them back
@@ -89,7 +124,23 @@ class Pauses:
                     self._reset = f"the thread that follows {self._place.topic} ended: {error!r}"
                 raise
 
+    def _works_without(self, error: BrokerError | CodecError) -> bool:
+        """Whether the tasks work although the topic cannot be read; they keep to a pause that was heard before."""
+        if self._required or not isinstance(error, BrokerError) or not (error.forbidden or error.code == MISSING):
+            return False
+        with self._lock:
+            waited, self._reset = self._reset is not None, None
+        if waited:
+            log.warning("pauses are not heard", topic=self._place.topic, why=str(error))
+            self._changed()
+        return True
+
     def _follow(self) -> None:
+        topic = self._place.topic
+        if topic not in self._broker.partitions([topic]):
+            raise RetriableError(
+                f"topic {topic!r} does not exist; `cues-kafka plan MODULE:GRAPH --apply` creates it", code=MISSING
+            )
         marks = self._broker.watermarks([self._place])[self._place]
         control, due = Control(), marks.low < marks.stable
         reader = self._broker.reader(self._group)
@@ -116,6 +167,7 @@ class Pauses:
     def _take(self, control: Control, *, live: bool) -> None:
         """Hold back what the topic says now; `live`: what is new came while the topic was followed."""
         reset, paused, until_s, why = None, frozenset[str](), 0.0, ""
+        holds = control.holds()
         if control.resetting:
             under_way = control.reset()
             assert under_way is not None
@@ -130,8 +182,12 @@ class Pauses:
                 paused, until_s = frozenset(pause.processors), self._clock.monotonic() + pause.lease_s - passed_s
             why = f"paused by {pause.by}, which takes cut {pause.cut!r}"
         with self._lock:
-            before, self._held = self._held, (reset, paused)
+            before, self._held = self._held, (reset, paused, holds)
             self._reset, self._paused, self._until_s, self._why = reset, paused, until_s, why
+            self._holds, self._said = holds, ""
         if before != self._held:
-            log.warning("held back" if reset or paused else "goes on", processors=sorted(paused), why=reset or why)
+            names = sorted({*paused, *(name or "all" for name in holds)})
+            reasons = [reset or why, *(str(hold) for hold in holds.values())]
+            said = "; ".join(reason for reason in reasons if reason)
+            log.warning("held back" if reset or names else "goes on", processors=names, why=said)
         self._changed()

@@ -222,6 +222,7 @@ class ProcessorWorker(Worker):
         self._rejoin = threading.Event()
         self._placed = False  # it was given its first partitions, or there are none for it
         self._joined_s: float | None = None
+        self._holding = False  # the caller calls nothing, but commits what was called
         self._threads = [
             threading.Thread(target=self._guarded, args=(self._poll_loop,), name=f"{name}-poller", daemon=True),
             threading.Thread(target=self._guarded, args=(self._call_loop,), name=f"{name}-caller", daemon=True),
@@ -258,9 +259,9 @@ class ProcessorWorker(Worker):
         """The tasks that the group gave to this process."""
         silent = self._silent_since_s
         silent_s = 0.0 if silent is None else self.clock.monotonic() - silent
-        held = self._options.held(self.name)
+        held, resting = self._options.held(self.name), self._holding
         return [
-            task_status(lane, calling=self._long_call(lane), unreachable_s=silent_s, held=held)
+            task_status(lane, calling=self._long_call(lane), unreachable_s=silent_s, held=held, resting=resting)
             for _, lane in sorted(self.lanes.copy().items())
         ]
 
@@ -553,11 +554,11 @@ class ProcessorWorker(Worker):
         """Call user code for each task that has messages; whether any had."""
         self._ask_what_is_due()
         self._tell_progress()
-        if self._options.held(self.name):  # what is under way is committed; nothing more is called
-            return False
+        self._holding = False  # before the question: once a hold is there and this is true, no call begins
+        self._holding = holding = bool(self._options.held(self.name))
         worked = False
         for lane in list(self.lanes.values()):
-            event = lane.work()
+            event = lane.finish() if holding else lane.work()
             if self._stopping.is_set():
                 return worked  # the gates are closing: the event would come too late, and the pool may be gone
             worked = worked or lane.ahead

@@ -16,6 +16,8 @@ from cues_kafka.observe.log import get_logger
 from cues_kafka.runtime.spark.direct.frames import FrameRun
 from cues_kafka.runtime.spark.direct.plain import PlainRun
 from cues_kafka.runtime.spark.direct.work import Work
+from cues_kafka.runtime.spark.query.files import has_jvm
+from cues_kafka.runtime.spark.query.hold import BatchHold
 from cues_kafka.runtime.spark.query.plans import call_function
 from cues_kafka.runtime.spark.query.run import QuerySettings, Run
 from cues_kafka.runtime.spark.query.slots import POLICY
@@ -100,6 +102,7 @@ class Spark:
             limit=self.max_offsets_per_trigger,
             patience_s=2 * options.session_timeout_s,
             upstream=self._upstream(job.graph, job.processor),
+            hold=BatchHold(lambda: job.held(job.processor)) if has_jvm(self.session) else None,
         )
         worker = SparkWorker(job, self._run(job, settings), settings)
         _workers[id(self.session), query_name(job.graph.name, job.processor)] = worker

@@ -139,6 +139,7 @@ class Lane:
         self._chunk = 1
         self._fire_at_s: float | None = None
         self._calling: tuple[list[Any], Batch, int] | None = None
+        self._finishing = False  # user code is not called
         self._committed_at_s = clock.monotonic()
         world = World(
             *(broker, clock, self.assign, membership, hook, caller.batch_bytes, inlet, observers),
@@ -202,6 +203,11 @@ class Lane:
         if self._fire_at_s is not None and self._fire_at_s <= self._clock.monotonic():
             return False
         return isinstance(self.interpreter.effect, do.Await) and self._batch is None and self._retrying is None
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether everything that was called is committed, so that `finish` has nothing to do."""
+        return self._batch is None and not self._working and not self.busy
 
     @property
     def calling(self) -> Calling | None:
@@ -318,6 +324,16 @@ class Lane:
         finally:
             self._fire_at_s = self._next_fire_s()
             self._working = False
+
+    def finish(self) -> on.Event | None:
+        """Like `work`, for a task that is held back: what was called is committed, and nothing more is called."""
+        if self.at_rest or self.busy:
+            return None
+        self._finishing = True
+        try:
+            return self.work()
+        finally:
+            self._finishing = False
 
     def _next_fire_s(self) -> float | None:
         """When to call `work` for the timer that comes first."""
@@ -555,7 +571,8 @@ class Lane:
             return self._announce_replay(task, buffer)
         if task.snapshot_due:
             return self._polled(task, buffer)
-        self._fill(task, buffer, once=False)
+        if not self._finishing:
+            self._fill(task, buffer, once=False)
         with self._lock:
             batch, self._batch = self._batch, None
         if batch is None:
@@ -691,6 +708,8 @@ class Lane:
     def _call_ahead(self) -> None:
         """Call user code while a commit is under way (P7). If that commit fails, `assign` drops the results."""
         # In this order: what is taken from an old buffer is void. An old task with a new buffer would skip messages.
+        if self._finishing:
+            return
         if self._context.handlers is not None:
             return  # a handler holds one batch at a time: it would checkpoint what may not come
         buffer = self.buffer

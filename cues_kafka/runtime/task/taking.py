@@ -35,12 +35,19 @@ class TakingLane(Lane):
         """Also, no outcome waits."""
         return not self._waits(self.task) and super().idle
 
+    @property
+    def at_rest(self) -> bool:
+        """Also, no outcome waits."""
+        return not self._waits(self.task) and super().at_rest
+
     @staticmethod
     def _waits(task: Task) -> bool:
         return task.carried is not None and task.carried.due
 
     def _await(self, task: Task, buffer: Buffer) -> on.Event | None:
         begins = buffer.positions
+        if self._finishing:
+            return on.Idle(begins) if self._waits(task) else None
         cut = self._next_cut(task, buffer, self._worth_announcing())
         if not cut.steps:
             if self._waits(task):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -16,6 +16,8 @@ from cues_kafka import (
     Dedupe,
     Graph,
     Header,
+    Kafka,
+    Memory,
     Out,
     Processor,
     Source,
@@ -25,13 +27,14 @@ from cues_kafka import (
 )
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.core.hashing import fingerprint
+from cues_kafka.errors import FatalError
 from cues_kafka.graph.declare import Store
 from cues_kafka.graph.names import sender_id, transactional_id
 from cues_kafka.plan.acls import Acl, kafka_acls
-from cues_kafka.plan.inspectors import Terms, inspect_cluster
+from cues_kafka.plan.inspectors import Terms, facts_of, inspect_cluster
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.processors import PlannedTask
-from cues_kafka.plan.topics import Growth, backing_config, topics_to_ask
+from cues_kafka.plan.topics import STATUS_SEGMENT_BYTES, Growth, Sides, backing_config, topics_to_ask
 from cues_kafka.ports import ClusterFacts, NewTopic, TopicFacts
 
 SAFE = {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}
@@ -655,8 +658,8 @@ def test_a_plan_is_plain_data_with_stable_keys() -> None:
     data = json.loads(json.dumps(plan(PIPE, facts(orders=2)).to_dict()))
 
     assert sorted(data) == [
-        "acls", "alter", "brokers", "changes", "create", "dataframes", "edges", "expected", "feeds", "graph", "grow",
-        "notes", "processors", "refusals", "stops", "warnings", "would_change",
+        "acls", "alter", "brokers", "changes", "control", "create", "dataframes", "edges", "expected", "feeds", "graph",
+        "grow", "notes", "processors", "refusals", "status", "stops", "warnings", "would_change",
     ]  # fmt: skip
     [check] = data["processors"]
     assert check == {
@@ -787,3 +790,85 @@ def test_alts_over_a_compacted_input_are_warned_of() -> None:
 
     assert warning.startswith("either (alts) reads 'left', which is compacted. If a worker dies")
     assert "'cues-kafka accept-loss MODULE:GRAPH either'" in warning
+
+
+BOTH = Sides(status=True, control=True)
+
+
+def test_plan_has_the_topics_and_rights_of_status_and_control_where_the_settings_want_them() -> None:
+    """With their names; the operator sees the status, and writes the control topic."""
+    planned, without = plan(PIPE, facts(orders=2), sides=BOTH), plan(PIPE, facts(orders=2))
+    assert (planned.status, planned.control) == ("shop.status", "shop.control")
+    assert (without.status, without.control) == (None, None)
+
+    added = [topic for topic in planned.create if topic not in without.create]
+    assert [(topic.name, topic.partitions, topic.config["cleanup.policy"]) for topic in added] == [
+        ("shop.status", 1, "compact"),
+        ("shop.control", 1, "compact"),
+    ]
+    assert added[0].config["segment.bytes"] == str(STATUS_SEGMENT_BYTES)
+    rights = {(acl.role, acl.name, acl.operation) for acl in planned.acls} - {
+        (acl.role, acl.name, acl.operation) for acl in without.acls
+    }
+    assert {one for one in rights if one[1] in ("shop.status", "shop.control") and "Describe" not in one[2]} == {
+        ("deployer", "shop.control", "Alter"), ("deployer", "shop.control", "Create"),
+        ("deployer", "shop.status", "Alter"), ("deployer", "shop.status", "Create"),
+        ("operator", "shop.control", "Read"), ("operator", "shop.control", "Write"),
+        ("operator", "shop.status", "Read"), ("worker", "shop.control", "Read"), ("worker", "shop.status", "Write"),
+    }  # fmt: skip
+    assert {one for one in rights if one[0] == "operator"} >= {
+        ("operator", "orders", "Read"),
+        ("operator", "shop.check.backing", "Read"),
+        ("operator", "shop.check", "Describe"),
+    }
+    shown = planned.text(topics=True)
+    assert "Names of the graph:\n  status   shop.status\n  control  shop.control" in shown
+    assert "Names of the graph" not in without.text(topics=True)
+
+
+@pytest.mark.parametrize("sides", [Sides(), Sides(status=True), Sides(control=True)])
+def test_each_of_both_topics_can_be_switched_off(sides: Sides) -> None:
+    """Neither its topic nor its rights are in the plan then."""
+    planned = plan(PIPE, facts(orders=2), sides=sides)
+    names = {topic.name for topic in planned.create} | {acl.name for acl in planned.acls}
+    assert ("shop.status" in names, "shop.control" in names) == (sides.status, sides.control)
+
+
+def test_settings_of_the_cluster_say_which_topics_there_are() -> None:
+    """Both for Kafka; none in memory, unless a test wants them."""
+    assert Sides.of(Kafka("localhost:9092")) == BOTH
+    assert Sides.of(Kafka("localhost:9092", status_every_s=0, control=False)) == Sides()
+    assert (Sides.of(Memory()), Sides.of(None)) == (Sides(), Sides())
+    for wrong in (-1.0, 0.1):
+        with pytest.raises(ConfigError, match=r"write 0\.5 seconds or more, or 0 for no status"):
+            Kafka("localhost:9092", status_every_s=wrong)
+
+
+def test_a_graph_with_cuts_needs_its_control_topic_whatever_the_settings_say() -> None:
+    """So it is not among those that it can work without."""
+    graph = Graph("g", *PIPE.parts, cuts="1 day")
+    assert BOTH.topics(graph) == ("g.status",)
+    assert Sides().of_graph(graph).control
+    assert plan(graph, facts(orders=2)).control == "g.control"
+
+
+def test_topic_of_another_program_with_the_name_of_ours_is_warned_of() -> None:
+    """Its policy tells: ours are compacted."""
+    foreign = facts(orders=2, config={"cleanup.policy": "delete"}, shop__status=1, shop__control=1)
+    texts = [text for text in plan(PIPE, foreign, sides=BOTH).warnings if "exists with cleanup.policy" in text]
+    assert [text.split(" exists")[0] for text in texts] == ["'shop.status'", "'shop.control'"]
+    assert "kafka-configs --alter --topic shop.status --add-config cleanup.policy=compact" in texts[0]
+
+
+def test_side_topics_that_may_not_be_looked_at_count_as_missing() -> None:
+    """A graph that worked with an earlier release works on with its rights of then."""
+
+    class Refusing(MemoryBroker):
+        def facts(self, topics: Collection[str]) -> ClusterFacts:
+            if "shop.status" in topics:
+                raise FatalError("may not describe", code="TOPIC_AUTHORIZATION_FAILED")
+            return super().facts(topics)
+
+    assert facts_of(PIPE, Refusing(), BOTH).brokers == 1
+    with pytest.raises(FatalError, match="may not describe"):
+        Refusing().facts(["shop.status"])

@@ -43,7 +43,7 @@ def rates(collector: Collector, worker: Any) -> dict[str, float]:
     return {one.task: one.rate for one in collector.collect([worker])}
 
 
-def test_a_rate_is_the_mean_of_the_last_half_minute() -> None:
+def test_a_rate_is_the_mean_of_the_last_ten_seconds() -> None:
     """The first look has none; what was long ago does not count."""
     clock, worker = Clock(), One(check_0=5_000)
     collector = Collector(clock)

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias
 
 from cues_kafka.core.spec import Spec
 from cues_kafka.ports import Position, Positions, TopicPartition
+from cues_kafka.runtime.spark.query.hold import BatchHold
 from cues_kafka.runtime.spark.query.outcome import Outcome
 from cues_kafka.runtime.spark.source.ranges import Begins
 from cues_kafka.runtime.workers import Job
@@ -25,6 +26,7 @@ class QuerySettings:
         limit: offsets in one micro-batch.
         patience_s: time for which members of a killed native worker may still be in the group.
         upstream: whether a worker runs that feeds this one; with `available-now` this one waits until none does.
+        hold: what each batch waits for; None: nothing holds batches back.
     """
 
     session: Any
@@ -33,11 +35,12 @@ class QuerySettings:
     limit: int | None = None
     patience_s: float = 20.0
     upstream: Callable[[], bool] = bool
+    hold: BatchHold | None = None
 
     def write(self, frame: Any, name: str, batch: Callable[[Any, int], None], mode: str = "append") -> Any:
         """Start a streaming query that calls `batch` for each micro-batch."""
         return (
-            frame.writeStream.foreachBatch(batch)
+            frame.writeStream.foreachBatch(self.hold.over(batch) if self.hold else batch)
             .queryName(name)
             .option("checkpointLocation", self.checkpoint)
             .outputMode(mode)

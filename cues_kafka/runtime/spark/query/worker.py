@@ -57,6 +57,12 @@ MAX_UNSTARTED: Final = 5
 """How often in a row a Python process may start too slowly before that stops the processor: as often as a task recovers
 (R7). On a machine under load some take longer than Spark waits."""
 
+LOOK_S: Final = 2.0
+"""How often the records of tasks are read at most, where no slot tells the driver where it stands."""
+
+CONNECT: Final = "behind Spark Connect a pause does not reach the batches; stop the program that started the query"
+"""Why a processor cannot be paused there, and what to do instead."""
+
 _WAITS: Final = "Waiting for data to arrive"
 """Spark's message when a trigger has found no work."""
 
@@ -89,6 +95,7 @@ class SparkWorker:
         self._outcomes: dict[int, Outcome] = {}
         self._stops: list[Stopped] = []
         self._entered = self._rehearsed = self._done = self._cut_off = False
+        self._looked_s = float("-inf")
         self._unstarted = 0  # how often a Python process did not start in time, since something was delivered
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -100,7 +107,9 @@ class SparkWorker:
         self._thread.start()
 
     def look(self) -> None:
-        """Spark looks by itself."""
+        """Look again whether the processor is held back; at its inputs Spark looks by itself."""
+        if self._settings.hold is not None:
+            self._settings.hold.look()
 
     def stop(self, *, leave: bool) -> None:
         """Ask the query to stop after the current micro-batch, if that does not take too long."""
@@ -108,6 +117,8 @@ class SparkWorker:
         with self._lock:
             self._stopping.set()
             query = self._query
+        if self._settings.hold is not None:
+            self._settings.hold.end()
         if query is not None:
             threading.Thread(target=self._end, args=(query,), name=f"{self.name}-end", daemon=True).start()
 
@@ -136,6 +147,7 @@ class SparkWorker:
             self._look()
         stopped = {one.task: one.halt for one in self._stops}
         state = "on spark" if self._query is not None else "starting"
+        held = self._held()
         found = []
         for _, outcome in sorted(self._outcomes.copy().items()):
             halt = stopped.get(outcome.task)
@@ -147,14 +159,28 @@ class SparkWorker:
                     outcome.totals,
                     halt.text if halt else "",
                     halt.remedy if halt else "",
+                    **held,
                 )
             )
         told = {status.task for status in found}
         rest = {task: halt for task, halt in stopped.items() if task not in told}
-        return found + [TaskStatus(t, "stopped", (), Totals(), halt.text, halt.remedy) for t, halt in rest.items()]
+        found += [TaskStatus(t, "stopped", (), Totals(), halt.text, halt.remedy, **held) for t, halt in rest.items()]
+        return found
+
+    def _held(self) -> dict[str, Any]:
+        """What a status says of a pause."""
+        hold = self._settings.hold
+        if hold is None:
+            return {"unpausable": CONNECT}
+        resting = hold.resting  # before the reason: what rests may go on meanwhile, but then it is not held
+        return {"held": hold.why, "resting": resting}
 
     def _look(self) -> None:
-        """The status of tasks by their records, if no slot tells."""
+        """The status of tasks by their records, if no slot tells; not more often than `LOOK_S`, for it reads them."""
+        now_s = self.clock.monotonic()
+        if now_s - self._looked_s < LOOK_S:
+            return
+        self._looked_s = now_s
         for partition in range(self.first.width):
             spec = replace(self.first, partition=partition)
             try:

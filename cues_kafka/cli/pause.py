@@ -1,0 +1,114 @@
+"""``cues-kafka pause`` and ``cues-kafka resume``: hold processors of a running graph back, and let them go on."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cues_kafka.cli.config import Bootstrap, File, Profile
+from cues_kafka.cli.options import BROKEN, Target, interrupts
+from cues_kafka.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cues_kafka.operate.pausing import Pausing
+
+pause_epilog = """
+\b
+Examples:
+  cues-kafka pause shop:graph
+  cues-kafka pause shop:graph check
+  cues-kafka pause shop:graph check --timeout 300
+
+A paused task finishes its batch, commits it, and keeps its partition. The
+pause holds until `cues-kafka resume`, also over restarts. Ctrl-C ends the
+wait, and the pause stays.
+
+Exits with 0 when every task has paused, 1 if some have not in time (they are
+named), and 2 if the graph or a setting is wrong.
+"""
+
+resume_epilog = """
+\b
+Examples:
+  # everything that is paused
+  cues-kafka resume shop:graph
+  cues-kafka resume shop:graph check
+
+Workers go on within a second. Exits with 1 if the cluster does not answer,
+and with 2 if the graph or a setting is wrong.
+"""
+
+Which = Annotated[
+    str | None, typer.Argument(metavar="PROCESSOR", hidden=True, help="Only this processor [default: all].")
+]
+
+
+def pause(
+    target: Target,
+    processor: Which = None,
+    *,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait for the tasks.")] = 60.0,
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    file: File = None,
+) -> None:
+    """Pause a running graph, or one of its processors."""
+    if not timeout > 0:
+        raise ConfigError(f"--timeout {timeout:g}: takes a number of seconds above 0.")
+    with _pausing(target, bootstrap, profile, file) as (name, tool), interrupts() as ended:
+        left = tool.pause(processor, timeout_s=timeout, tell=lambda text: typer.echo(f"{name}: {text}"), ended=ended)
+        what = processor or "all processors"
+        if not left:
+            typer.echo(f"{name}: {what} paused; `cues-kafka resume` lets it go on")
+            return
+        for task, why in left.items():
+            typer.echo(f"{task} has not paused: {why}")
+        typer.secho(f"{name}: the pause of {what} stays; not every task has paused yet", fg="red", err=True)
+        raise typer.Exit(BROKEN)
+
+
+def resume(
+    target: Target,
+    processor: Which = None,
+    *,
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    file: File = None,
+) -> None:
+    """Let what is paused go on."""
+    with _pausing(target, bootstrap, profile, file) as (name, tool):
+        taken = tool.resume(processor)
+        for hold in taken:
+            typer.echo(f"{name}: {hold.processor or 'all processors'} goes on; it was {hold}")
+        if not taken:
+            typer.echo(f"{name}: nothing is paused")
+
+
+@contextmanager
+def _pausing(
+    target: str, bootstrap: str | None, profile: str | None, file: Path | None
+) -> Iterator[tuple[str, Pausing]]:
+    """The name of the graph, and what pauses it."""
+    from cues_kafka.brokers.open import open_broker
+    from cues_kafka.cli.config import load
+    from cues_kafka.cli.loading import load_graph
+    from cues_kafka.operate.pausing import Pausing
+    from cues_kafka.plan.topics import Sides
+
+    graph = load_graph(target)
+    kafka = load({"bootstrap": bootstrap}, profile=profile, file=file).kafka()
+    broker = open_broker(kafka)
+    try:
+        tool = Pausing(graph, broker, who=f"{getpass.getuser()}@{socket.gethostname()}", sides=Sides.of(kafka))
+        try:
+            yield graph.name, tool
+        finally:
+            tool.close()
+    finally:
+        broker.close()

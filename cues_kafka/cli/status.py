@@ -1,0 +1,230 @@
+"""``cues-kafka status``: what a graph does now, seen from any machine."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from cues_kafka.cli.config import Bootstrap, File, Profile
+from cues_kafka.cli.options import Target, interrupts
+from cues_kafka.cli.tables import WIDTH, aligned, fits, paragraph
+from cues_kafka.words import count
+
+if TYPE_CHECKING:
+    from cues_kafka.operate.seen import GraphStatus, SeenTask
+
+NOT_WELL: Final = 1
+"""Exit code: a task is stopped, not heard of, or run by no worker."""
+
+UNREACHABLE: Final = 3
+"""Exit code: the cluster does not answer."""
+
+EVERY_S: Final = 2.0
+"""How often --watch looks."""
+
+LONG_OPEN_S: Final = 5.0
+"""A transaction that has been open for longer is named; one of ours takes a second."""
+
+RECENT_S: Final = 3_600.0
+"""An error message that is older is not named; the column counts it."""
+
+SHOWN: Final = 3
+"""Tasks that a line names."""
+
+CLEAR: Final = "\x1b[H\x1b[J"
+"""The terminal's codes for: to the top, and clear the rest."""
+
+epilog = f"""
+\b
+Examples:
+  cues-kafka status shop:graph
+  cues-kafka status shop:graph --watch
+  cues-kafka status path/shop.py:graph --json | jq '.tasks[] | select(.ok | not)'
+  # wait until everything runs
+  until cues-kafka status shop:graph; do sleep 5; done
+
+It joins no group and stops nothing. What a task has delivered, and what waits,
+comes from the cluster. The rest comes from the graph's status topic, on which
+workers tell it every 5 s; what was told longer ago than three times that is
+shown as `not heard of`.
+
+Exits with 0 if all is well, {NOT_WELL} if a task is stopped, not heard of, or run by no
+worker, {UNREACHABLE} if the cluster does not answer, and 2 if the graph or a setting is
+wrong. A paused task is well.
+"""
+
+
+def status(
+    target: Target,
+    *,
+    watch: Annotated[bool, typer.Option("--watch", help="Look again every 2 s, until Ctrl-C.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; with --watch a line for each look.")] = False,
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    file: File = None,
+) -> None:
+    """Show what each task does, and how far behind it is."""
+    from cues_kafka.brokers.open import open_broker
+    from cues_kafka.cli.config import load
+    from cues_kafka.cli.loading import load_graph
+    from cues_kafka.operate.status import StatusView
+    from cues_kafka.plan.topics import Sides
+
+    graph = load_graph(target)
+    settings = load({"bootstrap": bootstrap}, profile=profile, file=file)
+    kafka = settings.kafka()
+    broker = open_broker(kafka)
+    try:
+        with interrupts() as ended, StatusView(graph, broker, sides=Sides.of(kafka)) as view:
+            while True:
+                seen = view.look()
+                if as_json:
+                    typer.echo(json.dumps(seen.to_dict(), indent=None if watch else 2))
+                else:
+                    if watch and sys.stdout.isatty():
+                        typer.echo(CLEAR, nl=False)
+                    show(seen, address=settings.address)
+                if not watch or ended.wait(EVERY_S):
+                    break
+    finally:
+        broker.close()
+    raise typer.Exit(UNREACHABLE if seen.unreachable else 0 if seen.ok else NOT_WELL)
+
+
+def show(seen: GraphStatus, *, address: str) -> None:
+    """Print a status for people: a table, a line for each thing that is worth reading, and a sentence on the whole."""
+    if seen.tasks:
+        for line in table(seen, width=shutil.get_terminal_size((WIDTH, 24)).columns):
+            typer.echo(line)
+    for line in lines(seen):
+        typer.echo(line)
+    colour = "green" if seen.ok else "red"
+    typer.secho(f"{seen.graph} on {address}, {_clock(seen.at_s)}: {words(seen)}", fg=colour)
+
+
+def words(seen: GraphStatus) -> str:
+    """The whole in a sentence."""
+    if seen.unreachable:
+        return f"cannot reach the cluster: {seen.unreachable}"
+    bad = [one for one in seen.tasks if not one.ok]
+    waiting = f"{count(seen.lag, 'offset')} behind" if seen.lag else "nothing waits"
+    if not bad:
+        paused = sum(one.state in ("paused", "pausing") for one in seen.tasks)
+        well = f"{count(paused, 'task')} of {len(seen.tasks)} paused" if paused else "all is well"
+        return f"{well}, {waiting}"
+    states = [one.state for one in bad]
+    parts = [f"{count(states.count(state), 'task')} {_PLAIN.get(state, state)}" for state in dict.fromkeys(states)]
+    return f"{', '.join(parts)}, {waiting}"
+
+
+_PLAIN: Final = {"no worker": "without a worker", "left": "left by their worker"}
+
+
+def table(seen: GraphStatus, *, width: int) -> list[str]:
+    """
+    One row for each task. Where the rows are wider than the screen, the owner goes; where they still are, each task is
+    a paragraph of its own.
+
+    Args:
+        seen: the status.
+        width: of the screen, in characters.
+    """
+    titles = ["task", "state", "lag", "oldest", "rate/s", "errors", "retries", "commit", "owner"]
+    rows = [_row(one, seen.at_s) for one in seen.tasks]
+    whole = aligned([titles, *rows], left=(0, 1, 8))
+    if fits(whole, width):
+        return whole
+    narrow = aligned([row[:-1] for row in (titles, *rows)], left=(0, 1))
+    if fits(narrow, width):
+        return [*narrow, *_owners(seen)]
+    return [
+        line
+        for row in rows
+        for line in paragraph(f"{row[0]}: {row[1]}", list(zip(titles[2:], row[2:], strict=True)), width)
+    ]
+
+
+def _row(one: SeenTask, at_s: float) -> list[str]:
+    return [
+        one.task,
+        one.state,
+        "-" if one.lag is None else f"{one.lag:,}",
+        _span(one.waiting_s),
+        "-" if one.rate is None else f"{one.rate:,.0f}" if one.rate >= 10 else f"{one.rate:.1f}",
+        f"{one.errors:,}",
+        "-" if one.retries is None else f"{one.retries:,}",
+        _span(at_s - one.committed_s if one.committed_s else None, " ago"),
+        one.owner or "-",
+    ]
+
+
+def _owners(seen: GraphStatus) -> Iterator[str]:
+    """Which process has which tasks."""
+    owners: dict[str, list[str]] = {}
+    for one in seen.tasks:
+        owners.setdefault(one.owner, []).append(one.task)
+    for owner, tasks in owners.items():
+        if owner:
+            yield f"{owner}: {_some(tasks)}"
+
+
+def _some(tasks: Sequence[str]) -> str:
+    more = f" and {count(len(tasks) - SHOWN, 'more task')}" if len(tasks) > SHOWN else ""
+    return ", ".join(tasks[:SHOWN]) + more
+
+
+def lines(seen: GraphStatus) -> Iterator[str]:
+    """What is worth reading: why tasks stand still and what to do, and what could not be seen."""
+    held: dict[str, list[str]] = {}
+    for one in seen.tasks:
+        told = f", not heard of since {_clock(one.told_s)}" if one.state == "not heard of" else ""
+        left = f", left at {_clock(one.told_s)}" if one.state == "left" else ""
+        if one.stopped:
+            since = f" since {_clock(one.stopped_s)}" if one.stopped_s else ""
+            message = f" (message {one.at}, hash {one.hash})" if one.at else ""
+            yield f"{one.task} stopped{since}{told}{left}: {one.stopped}{message}; remedy: {one.remedy}"
+        elif told or left:
+            yield f"{one.task}{told or left}: its process was {one.owner}"
+        if one.held:
+            held.setdefault(one.held, []).append(one.task)
+        for note in one.notes:
+            yield f"{one.task}: {note}"
+        yield from _open_transactions(one)
+        if one.error and seen.at_s - one.error_s < RECENT_S:
+            yield f"{one.task}: the newest error, {_clock(one.error_s)}: {one.error}"
+    yield from (f"{why}: {_some(tasks)}" for why, tasks in held.items())
+    yield from seen.unseen
+
+
+def _open_transactions(one: SeenTask) -> Iterator[str]:
+    if one.open_s is not None and one.open_s >= LONG_OPEN_S:
+        yield f"{one.task}: its own transaction has been open for {_span(one.open_s)}"
+    for at in one.inputs:
+        if at.open_s is not None and at.open_s >= LONG_OPEN_S:
+            place = f"{at.topic}/{at.partition}"
+            yield (
+                f"{one.task}: {place} has had an open transaction for {_span(at.open_s)}, and no reader gets past it. "
+                "The client cannot show who holds it; `kafka-transactions.sh --bootstrap-server ... find-hanging "
+                f"--topic {at.topic} --partition {at.partition}` does"
+            )
+
+
+def _span(seconds: float | None, behind: str = "") -> str:
+    """A time span as people say it: 0.3 s, 12 s, 5 min, 3 h, 2 d."""
+    if seconds is None:
+        return "-"
+    seconds = max(0.0, seconds)
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}{behind}"
+    return f"{seconds:.0f} s{behind}" if seconds >= 10 else f"{seconds:.1f} s{behind}"
+
+
+def _clock(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,70 @@
+"""The newest committed records of many tasks, read side by side; what has not moved is not read again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, NamedTuple
+
+from cues_kafka.core.records import Record
+from cues_kafka.errors import CodecError
+from cues_kafka.ports import Broker, Clock, TopicPartition, Watermarks
+from cues_kafka.records.reading import newest, read_record
+
+AT_ONCE: Final = 16
+"""How many backing partitions are read side by side."""
+
+
+class NewestRecord(NamedTuple):
+    """
+    The newest committed record of a task.
+
+    Attributes:
+        record: None: there is none, or it cannot be read.
+        committed_s: when the broker wrote it, in seconds since the epoch; 0: there is none.
+        why: why it cannot be read; empty: it can.
+    """
+
+    record: Record | None = None
+    committed_s: float = 0.0
+    why: str = ""
+
+
+class NewestRecords:
+    """
+    Reads the newest records of backing partitions, as any reader sees them: it waits for no open transaction.
+
+    Args:
+        broker: the cluster.
+        group: see `records.reading.newest`.
+        clock: time.
+    """
+
+    def __init__(self, broker: Broker, group: str, clock: Clock) -> None:
+        self._broker, self._group, self._clock = broker, group, clock
+        self._known: dict[TopicPartition, tuple[int, NewestRecord]] = {}  # the last stable offset then
+
+    def look(self, marks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, NewestRecord]:
+        """
+        The newest record below the last stable offset of each partition.
+
+        Raises:
+            BrokerError: the cluster does not answer, or refuses.
+        """
+        due = [place for place, one in marks.items() if self._known.get(place, (-1, None))[0] != one.stable]
+
+        def read(place: TopicPartition) -> tuple[int, NewestRecord]:
+            low, stable, _ = marks[place]
+            found = newest(self._broker, place, low, stable, self._clock, group=self._group)
+            if found is None:
+                return stable, NewestRecord()
+            committed_s = found.timestamp()[1] / 1000
+            try:
+                return stable, NewestRecord(read_record(found), committed_s)
+            except CodecError as error:
+                return stable, NewestRecord(None, committed_s, str(error))
+
+        if due:
+            with ThreadPoolExecutor(min(AT_ONCE, len(due)), thread_name_prefix="newest") as pool:
+                self._known |= dict(zip(due, pool.map(read, due), strict=True))
+        return {place: self._known[place][1] for place in marks}

@@ -1,0 +1,387 @@
+"""The status of a graph, as any machine sees it.
+
+Where a task stands, and how far behind it is, comes from the cluster: the newest record of the task, and the ends of
+its inputs. That is right wherever the task runs, and also if it runs nowhere. What only its process knows comes from
+the status topic: the state, retries, why it stopped. What was told there longer ago than three periods counts as not
+heard of: the process is dead, frozen or cut off.
+
+Everything here only reads, and joins no group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from cues_kafka.brokers.open import open_broker
+from cues_kafka.brokers.options import Options
+from cues_kafka.core.records import Totals
+from cues_kafka.errors import BrokerError, CodecError
+from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.names import backing_topic, group_id, status_topic, tools_group
+from cues_kafka.operate.newest import NewestRecord, NewestRecords
+from cues_kafka.operate.seen import GraphStatus, InputLag, SeenState, SeenTask
+from cues_kafka.plan.topics import Sides
+from cues_kafka.ports import Broker, Clock, Position, Reader, TopicPartition, Watermarks
+from cues_kafka.records.reading import published_ends
+from cues_kafka.records.scanning import read_range
+from cues_kafka.records.status import StatusRecord, decode_status
+from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.words import count
+
+PERIODS: Final = 3
+"""After this number of periods without news a task counts as not heard of."""
+
+WAITING_S: Final = 5.0
+"""How long the oldest messages that wait are looked for; where it is not found in time, the lag in seconds is open."""
+
+_Answer = TypeVar("_Answer")
+
+
+def status(cluster: Options, graph: Graph) -> GraphStatus:
+    """
+    Look at a graph once, from any machine.
+
+    Args:
+        cluster: `Kafka(...)` or `Memory(...)`.
+        graph: the graph.
+
+    Returns:
+        Its status. A cluster that does not answer is a state of it, too, and raises nothing.
+
+    Raises:
+        BrokerError: the cluster refuses, for example because a right is missing.
+    """
+    broker = open_broker(cluster)
+    try:
+        with StatusView(graph, broker, sides=Sides.of(cluster)) as view:
+            return view.look()
+    finally:
+        broker.close()
+
+
+@dataclass(slots=True)
+class _Look:
+    """What the cluster says at one look."""
+
+    at_s: float
+    widths: Mapping[str, int]
+    marks: Mapping[TopicPartition, Watermarks] = field(default_factory=dict)
+    records: Mapping[TopicPartition, NewestRecord] = field(default_factory=dict)
+    open_since: Mapping[TopicPartition, float] = field(default_factory=dict)
+    oldest: Mapping[TopicPartition, float | None] = field(default_factory=dict)
+    """Timestamps of the oldest messages that wait; None: only markers do."""
+    running: dict[str, SeenState] = field(default_factory=dict)
+    unseen: dict[str, None] = field(default_factory=dict)
+
+
+class StatusView:
+    """
+    Looks at a graph, once or again and again; one thread at a time.
+
+    Args:
+        graph: the graph.
+        broker: the cluster; its owner closes it.
+        sides: whether status is written.
+        clock: time.
+    """
+
+    def __init__(self, graph: Graph, broker: Broker, *, sides: Sides, clock: Clock | None = None) -> None:
+        self._graph, self._broker, self._sides = graph, broker, sides.of_graph(graph)
+        self._clock = clock or SystemClock()
+        self._group = tools_group(graph.name)
+        self._newest = NewestRecords(broker, self._group, self._clock)
+        self._told: dict[str, StatusRecord] = {}
+        self._told_to = 0
+        self._before: dict[str, tuple[float, int]] = {}  # by task: when, and its deliveries then
+        self._reader: Reader | None = None
+
+    def look(self) -> GraphStatus:
+        """
+        The status now.
+
+        Raises:
+            BrokerError: the cluster refuses.
+        """
+        look = _Look(self._clock.time(), {})
+        try:
+            tasks = tuple(self._tasks(look))
+        except BrokerError as error:
+            if error.forbidden or error.final:
+                raise
+            self._drop_reader()
+            return GraphStatus(graph=self._graph.name, at_s=look.at_s, unreachable=str(error))
+        return GraphStatus(graph=self._graph.name, at_s=look.at_s, tasks=tasks, unseen=tuple(look.unseen))
+
+    def told(self) -> Mapping[str, StatusRecord]:
+        """
+        What processes told last, by task.
+
+        Raises:
+            BrokerError: the status topic cannot be read.
+        """
+        topic = status_topic(self._graph.name)
+        if not self._sides.status or not self._broker.partitions([topic]):
+            return {}
+        place = TopicPartition(topic, 0)
+        low, stable, _ = self._broker.watermarks([place])[place]
+        if stable < self._told_to:  # the topic was recreated
+            self._told, self._told_to = {}, 0
+        if (start := max(low, self._told_to)) < stable:
+            for message in read_range(self._broker, place, start, stable, group=self._group):
+                self._take(message)
+        self._told_to = stable
+        return self._told
+
+    def close(self) -> None:
+        """Release the reader."""
+        self._drop_reader()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+    # What the cluster says
+
+    def _take(self, message: Any) -> None:
+        task = (message.key() or b"").decode(errors="replace")
+        if message.value() is None:
+            self._told.pop(task, None)
+            return
+        with suppress(CodecError):  # of a newer release: the task counts as not told
+            self._told[task] = decode_status(message)
+
+    def _tasks(self, look: _Look) -> Iterator[SeenTask]:
+        graph = self._graph
+        backing = {name: backing_topic(graph.name, name) for name in graph.all_processors}
+        read = {topic for one in graph.all_processors.values() for topic in one.read_topics}
+        self._broker.facts(())  # waits for the cluster, or says why it cannot be reached
+        look.widths = self._broker.partitions(sorted({*backing.values(), *read}))
+        places = [TopicPartition(topic, p) for topic, width in look.widths.items() for p in range(width)]
+        look.marks = self._broker.watermarks(places)
+        look.records = self._newest.look({at: one for at, one in look.marks.items() if at.topic in backing.values()})
+        nothing: Mapping[str, StatusRecord] = {}
+        told = self._may(look, "what processes told", self.told, nothing)
+        reports = [one for name in graph.all_processors for one in self._of_processor(name, look, told)]
+        look.open_since = self._open_since(look)
+        look.oldest = self._oldest(look, reports)
+        yield from (self._finished(one, look) for one in reports)
+
+    def _may(self, look: _Look, what: str, question: Callable[[], _Answer], otherwise: _Answer) -> _Answer:
+        """The answer; where a right is missing, that is said, and the rest is shown."""
+        try:
+            return question()
+        except BrokerError as error:
+            if not error.forbidden:
+                raise
+            look.unseen[f"{what[0].upper()}{what[1:]} cannot be seen: {error}."] = None
+            return otherwise
+
+    def _open_since(self, look: _Look) -> Mapping[TopicPartition, float]:
+        places = [place for place, one in look.marks.items() if one.stable < one.high]
+        if not places:
+            return {}
+        return self._may(look, "open transactions", lambda: self._broker.open_since(places, group=self._group), {})
+
+    def _oldest(self, look: _Look, reports: Iterable[SeenTask]) -> Mapping[TopicPartition, float | None]:
+        starts = {
+            TopicPartition(one.topic, one.partition): one.position
+            for report in reports
+            for one in report.inputs
+            if one.position is not None
+        }
+        starts = {
+            place: max(at, look.marks[place].low)
+            for place, at in starts.items()
+            if at < look.marks[place].stable and look.marks[place].low < look.marks[place].stable
+        }
+        if not starts:
+            return {}
+        return self._may(look, "the age of messages that wait", lambda: self._first_messages(starts), {})
+
+    def _first_messages(self, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, float | None]:
+        """The timestamps of the first committed messages at or behind these offsets; None: only markers come."""
+        found: dict[TopicPartition, float | None] = {}
+        reader = self._reader = self._reader or self._broker.reader(self._group, prompt=True)
+        left = set(starts)
+        try:
+            reader.assign(starts)
+            deadline = self._clock.monotonic() + WAITING_S
+            while left and self._clock.monotonic() < deadline:
+                for place, messages, eof in reader.poll(0.1):
+                    if place in left and (messages or eof is not None):
+                        found[place] = messages[0].timestamp()[1] / 1000 if messages else None
+                        left.discard(place)
+                        reader.unassign([place])
+            reader.unassign(left)
+        except BrokerError:
+            self._drop_reader()
+            raise
+        return found
+
+    def _drop_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+    # Tasks
+
+    def _of_processor(self, name: str, look: _Look, told: Mapping[str, StatusRecord]) -> Iterator[SeenTask]:
+        part = self._graph.all_processors[name]
+        backing = backing_topic(self._graph.name, name)
+        newest = [look.records[TopicPartition(backing, p)] for p in range(look.widths.get(backing, 0))]
+        whole = told.get(name)  # a processor on Spark that stopped as a whole
+        if newest and newest[0].record and newest[0].record.staged:
+            slots = [one for p in range(len(newest)) if (one := told.get(f"{name}/{p}"))]
+            said = whole or next((one for one in slots if one.stopped), max(slots, key=_told_s, default=None))
+            latest = max(newest, key=lambda one: one.committed_s)
+            yield self._report(look, name, None, (latest, said), self._staged_inputs(look, part.read_topics, newest))
+            return
+        lead = part.read_topics[0] if part.read_topics else ""
+        inputs = look.widths.get(lead, 1)
+        if newest and inputs > len(newest) and name in self._graph.processors:
+            look.unseen[
+                f"{lead!r} has {count(inputs, 'partition')}, and {name!r} has {count(len(newest), 'task')}: "
+                "`cues-kafka plan MODULE:GRAPH --apply` adds what the others need."
+            ] = None
+        for p, record in enumerate(newest or [NewestRecord()] * inputs):
+            said = told.get(f"{name}/{p}")
+            said = whole or said
+            positions = record.record.positions if record.record else ()
+            found = self._inputs(look, p, [at for at in positions if at.topic != backing], said)
+            yield self._report(look, name, p, (record, said), found)
+
+    def _inputs(
+        self, look: _Look, partition: int, positions: Iterable[Position], said: StatusRecord | None
+    ) -> list[InputLag]:
+        """Where a task stands. Its process may know more: that only markers follow its position."""
+        told = {(one.topic, one.topic_id): one.offset for one in (said.positions if said else ())}
+        return [
+            _input(
+                look,
+                TopicPartition(one.topic, partition),
+                max(one.offset, told.get((one.topic, one.topic_id), 0)),
+            )
+            for one in positions
+        ]
+
+    def _staged_inputs(self, look: _Look, topics: Iterable[str], newest: Sequence[NewestRecord]) -> list[InputLag]:
+        ends = published_ends([one.record for one in newest])
+        places = [TopicPartition(topic, p) for topic in topics for p in range(look.widths.get(topic, 0))]
+        return [_input(look, place, ends.get(place)) for place in places]
+
+    def _report(
+        self,
+        look: _Look,
+        name: str,
+        partition: int | None,
+        known: tuple[NewestRecord, StatusRecord | None],
+        inputs: Sequence[InputLag],
+    ) -> SeenTask:
+        newest, said = known
+        record, state = newest.record, self._state(name, look, said)
+        totals = record.totals if record else Totals()
+        task = name if partition is None else f"{name}/{partition}"
+        heard = said is not None and state == said.state
+        rate = self._rate(task, look, totals.deliveries)
+        report = SeenTask(
+            processor=name,
+            partition=partition,
+            state=state,
+            owner=str(said.owner) if said else record.writer.name if record else "",
+            runtime=said.owner.runtime if said else record.writer.runtime if record else "",
+            inputs=tuple(inputs),
+            place=said.place if said else "",
+            rate=said.rate if said and heard else rate,
+            **{one: getattr(totals, one) for one in ("deliveries", "outputs", "errors", "nils", "dropped")},
+            committed_s=newest.committed_s,
+            notes=tuple(_notes(newest, said if heard else None)),
+        )
+        if said is None:
+            return report
+        names = ("retries", "failures", "error", "error_s", "stopped", "remedy", "stopped_s", "at", "hash", "told_s")
+        return replace(report, **{one: getattr(said, one) for one in names}, held=said.held if heard else "")
+
+    def _state(self, name: str, look: _Look, said: StatusRecord | None) -> SeenState:
+        """The state of a task, by what its process told last or else by what the cluster shows."""
+        if said is not None:
+            heard = said.state == "left" or look.at_s - said.told_s <= PERIODS * said.every_s
+            return said.state if heard else "not heard of"
+        if name not in look.running:
+            look.running[name] = self._running(name, look)
+        return look.running[name]
+
+    def _running(self, name: str, look: _Look) -> SeenState:
+        backing, group = backing_topic(self._graph.name, name), group_id(self._graph.name, name)
+        records = [one.record for at, one in look.records.items() if at.topic == backing]
+        if not any(records):
+            return "never started"
+        if any(record and record.writer.runtime == "spark" for record in records):
+            return "not told"
+        members = self._may(look, f"who runs {name!r}", lambda: self._broker.members(group), None)
+        return "not told" if members is None else "running" if members else "no worker"
+
+    def _rate(self, task: str, look: _Look, deliveries: int) -> float | None:
+        """Deliveries per second since the look before."""
+        before = self._before.get(task)
+        self._before[task] = look.at_s, deliveries
+        if before is None or look.at_s <= before[0]:
+            return None
+        return max(0.0, (deliveries - before[1]) / (look.at_s - before[0]))
+
+    def _finished(self, report: SeenTask, look: _Look) -> SeenTask:
+        """The report with what was asked behind it: which messages wait, and which transactions are open."""
+        inputs = tuple(_with_age(one, look) for one in report.inputs)
+        known = [one.lag for one in inputs]
+        own = TopicPartition(backing_topic(self._graph.name, report.processor), report.partition or 0)
+        return replace(
+            report,
+            inputs=inputs,
+            lag=sum(lag for lag in known if lag is not None) if known and None not in known else None,
+            waiting_s=max((one.waiting_s for one in inputs if one.waiting_s is not None), default=None),
+            open_s=_age(look, look.open_since.get(own)),
+        )
+
+
+def _told_s(said: StatusRecord) -> float:
+    return said.told_s
+
+
+def _input(look: _Look, place: TopicPartition, position: int | None) -> InputLag:
+    marks = look.marks.get(place)
+    if marks is None or position is None:
+        return InputLag(topic=place.topic, partition=place.partition, position=position, end=marks.high if marks else 0)
+    lag = max(0, marks.high - max(position, marks.low))
+    return InputLag(topic=place.topic, partition=place.partition, position=position, end=marks.high, lag=lag)
+
+
+def _with_age(one: InputLag, look: _Look) -> InputLag:
+    place = TopicPartition(one.topic, one.partition)
+    one = replace(one, open_s=_age(look, look.open_since.get(place)))
+    if place not in look.oldest:
+        return one
+    if (oldest_s := look.oldest[place]) is not None:
+        return replace(one, waiting_s=_age(look, oldest_s))
+    marks = look.marks[place]
+    return replace(one, lag=marks.high - marks.stable)  # below the last stable offset there are only markers
+
+
+def _age(look: _Look, since_s: float | None) -> float | None:
+    return None if since_s is None else max(0.0, look.at_s - since_s)
+
+
+def _notes(newest: NewestRecord, said: StatusRecord | None) -> Iterator[str]:
+    if newest.why:
+        yield f"its newest record cannot be read: {newest.why}"
+    if said is None:
+        return
+    yield from (text for text in (said.calling, said.silent) if text)
+    if said.unreachable_s:
+        yield f"its process has not reached the cluster for {said.unreachable_s:.0f} s"
+    if said.unpausable and said.held:
+        yield f"it cannot be paused: {said.unpausable}"

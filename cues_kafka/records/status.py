@@ -1,0 +1,141 @@
+"""What a graph's status topic holds: for each task, what its worker told last.
+
+The topic is compacted and has one partition; the key is the task, ``check/3``. Values are JSON, so that people can read
+them with a Kafka console. Nothing is decided by them: positions and counts that count are in the task's record.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from cues_kafka.errors import CodecError
+from cues_kafka.ports import Position, Positions, WireMessage
+
+VERSION: Final = 1
+"""The version of what the values mean. Fields that a reader does not know are left out, so new ones need no new one."""
+
+TaskState: TypeAlias = Literal["starting", "recovering", "idle", "working", "pausing", "paused", "stopped", "left"]
+"""
+What a task does, in words for people.
+
+``left``: the process was stopped in order, and the task waits for another one.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOwner:
+    """
+    The process that has a task.
+
+    Attributes:
+        instance: its name; with `run --instance` the one that was given.
+        host: of the machine.
+        pid: process id there.
+        runtime: native, memory or spark.
+        incarnation: another one for each run.
+    """
+
+    instance: str
+    host: str = ""
+    pid: int = 0
+    runtime: str = ""
+    incarnation: str = ""
+
+    def __str__(self) -> str:
+        """The name; with machine and process where the name does not have them already."""
+        if not self.host or self.instance == f"{self.host}-{self.pid}":
+            return self.instance
+        return f"{self.instance} ({self.host}, pid {self.pid})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusRecord:
+    """
+    A task as its process told it. Times are seconds since the epoch, by that machine's clock.
+
+    Attributes:
+        task: `processor/partition`; a processor on Spark that stopped as a whole has no partition.
+        state: see `TaskState`.
+        owner: the process.
+        every_s: how often it tells; after three times as long without news something is wrong.
+        positions: the next offset of each input; where everything is delivered, behind the markers.
+        place: how far a feed has read its source, for people.
+        totals: counts since the task began, by name.
+        rate: deliveries per second, over the last 10 s.
+        committed_s: the newest commit in this process; 0: none.
+        errors, retries, failures, stops: counts since the task came to this process.
+        error, error_s: the newest step that became an error message, and when.
+        stopped, remedy, stopped_s: why the task stands still, what to do, and since when.
+        at, hash: the message that it stopped at, and its delivery hash.
+        pause: token of the operator's pause that the task follows; empty: none.
+        held: why nothing is called, in words.
+        unpausable: why this task cannot follow a pause; empty: it can.
+        calling: a call of the function that takes long.
+        silent: why the source of a feed does not answer.
+        unreachable_s: for how long the cluster has not answered the process.
+        told_s: when the broker got the record; it is not part of the value.
+    """
+
+    task: str
+    state: TaskState
+    owner: TaskOwner
+    every_s: float
+    positions: Positions = ()
+    place: str = ""
+    totals: dict[str, int] = field(default_factory=dict)
+    rate: float = 0.0
+    committed_s: float = 0.0
+    errors: int = 0
+    retries: int = 0
+    failures: int = 0
+    stops: int = 0
+    error: str = ""
+    error_s: float = 0.0
+    stopped: str = ""
+    remedy: str = ""
+    stopped_s: float = 0.0
+    at: str = ""
+    hash: str = ""
+    pause: str = ""
+    held: str = ""
+    unpausable: str = ""
+    calling: str = ""
+    silent: str = ""
+    unreachable_s: float = 0.0
+    told_s: float = 0.0
+
+
+def encode_status(record: StatusRecord) -> bytes:
+    """The value of a record."""
+    plain = {"version": VERSION, **asdict(record)}
+    del plain["told_s"]
+    plain["positions"] = [{**one._asdict(), "topic_id": one.topic_id.hex()} for one in record.positions]
+    return json.dumps(plain, separators=(",", ":")).encode()
+
+
+def decode_status(message: WireMessage) -> StatusRecord:
+    """
+    Read a record.
+
+    Raises:
+        CodecError: it cannot be read, or has another version.
+    """
+    try:
+        plain: dict[str, Any] = json.loads(message.value() or b"")
+        if plain["version"] != VERSION:
+            raise CodecError(
+                f"a status record has version {plain['version']!r}, this release knows {VERSION}. Use the release that "
+                "the workers have"
+            )
+        known = {name: plain[name] for name in StatusRecord.__slots__ if name in plain}
+        if known["state"] not in get_args(TaskState):
+            raise ValueError(f"state {known['state']!r}")
+        places = [Position(**{**one, "topic_id": bytes.fromhex(one["topic_id"])}) for one in plain["positions"]]
+        owner = TaskOwner(**{name: plain["owner"][name] for name in TaskOwner.__slots__ if name in plain["owner"]})
+        told = {"positions": tuple(places), "owner": owner, "told_s": message.timestamp()[1] / 1000}
+        return StatusRecord(**{**known, **told})
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        key = (message.key() or b"").decode(errors="replace")
+        raise CodecError(f"the status record of {key!r} cannot be read: {error!r}. Another program wrote it") from error
