@@ -28,23 +28,28 @@ help:  ## list the targets
 .venv/.ready: .ci/setup $(wildcard .ci/requirements/*.lock) pyproject.toml
 	@.ci/setup
 
+# Spark's JVMs in tests load their classes from it, in half the processor time.
+.venv/.cache/spark.jsa: .venv/.ready tests/spark/archive.py
+	@rm -f $@
+	@$(PY) -m tests.spark.archive
+
 demo: .venv/.ready  ## all flights of 2013 through a graph on Spark and native workers that are killed; KILLS=n (10), DATABASE=postgres|sqlite|none
 	@$(PY) -m examples.flights --kills $(KILLS) $(LEDGER) $(ARGS)
 
 demo-native: .venv/.ready  ## the same on native workers alone, which is faster; KILLS=n (10), SERVER_KILLS=n of PostgreSQL (0)
 	@$(PY) -m examples.flights --native --kills $(KILLS) $(LEDGER) $(ARGS)
 
-test: .venv/.ready  ## the tests, on real brokers, three side by side, under ten minutes; ARGS="-k name -x", TESTERS=n
+test: .venv/.cache/spark.jsa  ## the tests, on real brokers, three side by side, under ten minutes; ARGS="-k name -x", TESTERS=n
 	@$(PY) -m pytest -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Most of its tests start JVMs of their own: with three side by side, brokers did not answer in ten seconds.
 test-full: TESTERS = 2
-test-full: .venv/.ready  ## the longer tests that `make test` leaves out, about eight minutes; ARGS="-k name"
+test-full: .venv/.cache/spark.jsa  ## the longer tests that `make test` leaves out, about eight minutes; ARGS="-k name"
 	@$(PY) -m pytest -m full -n $(TESTERS) --dist load $(ARGS)
 
 # Each of its tests starts drivers and JVMs of its own, so it stays with two testers.
 test-spark: TESTERS = 2
-test-spark: .venv/.ready  ## every fault of processors on Spark, half an hour and more; ARGS="-k name"
+test-spark: .venv/.cache/spark.jsa  ## every fault of processors on Spark, half an hour and more; ARGS="-k name"
 	@$(PY) -m pytest -m "fault or slow" -n $(TESTERS) --dist load tests/spark tests/test_demo.py $(ARGS)
 
 proof-model: .venv/.ready  ## explore the core in all worlds, then its mutants; goes on where it was stopped; STATES=n

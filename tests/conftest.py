@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from cues_kafka.brokers.temporary import locked_directory
+from tests.spark.archive import jvm_options
 
 
 def _own_temporary_directory() -> None:
@@ -32,11 +33,7 @@ def _own_temporary_directory() -> None:
 if "PYTEST_XDIST_WORKER" not in os.environ:  # the workers of a run use the directory that started them
     _own_temporary_directory()
 
-# Each test of Spark starts a JVM for a minute: compiling it well takes longer than it saves.
-os.environ.setdefault(
-    "SPARK_SUBMIT_OPTS",
-    f"-Djava.io.tmpdir={tempfile.gettempdir()} -XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-)
+os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-Djava.io.tmpdir={tempfile.gettempdir()} {jvm_options()}")
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:-UsePerfData")
 
 pytest_plugins = ["tests.servers.fixtures"]
