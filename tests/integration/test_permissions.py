@@ -196,7 +196,7 @@ def test_printed_permissions_suffice_for_the_work_of_each_role(cluster: Cluster)
     lacking = [ailment for ailment in examine(graph, verifier, watch_s=0) if ailment.check == "permissions"]
     assert lacking[0].what.startswith("User `verifier` lacks ")
     assert {done[1:] for one in lacking for done in cluster.carry_out(one.remedy.strip("`"))} == {
-        ("Read", "enough.check"),
+        *(("Read", f"enough.{name}") for name in ("check", "check.replay")),
         *(("Write", f"enough.{topic}") for topic in ("check.backing", "clean", "errors")),
     }
     maintenance = Maintenance(graph, worker, "check", who="test")
