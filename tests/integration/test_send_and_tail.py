@@ -134,7 +134,7 @@ def test_a_graph_gives_codecs_and_keys(run: Callable[..., str], topic: str, tmp_
         (["send", "TOPIC", "{", "--name", "x"], "message 1, '{'"),
         (["send", "TOPIC", "[1]", "--format", "message"], "it is no JSON object with value"),
         (["send", "TOPIC", '{"value": 1, "valeu": 2}', "--format", "message"], "it is no JSON object with value"),
-        (["send", "TOPIC", "1", "--name", "a.b"], "has a dot"),
+        (["send", "TOPIC", "1", "--name", "a..b"], "with dots between them"),
         (["send", "nowhere-at-all", "1"], "does not exist"),
         (["tail", "nowhere-at-all"], "does not exist"),
         (["tail", "TOPIC", "--from", "yesterday"], "give earliest, latest, an offset, or a time"),
