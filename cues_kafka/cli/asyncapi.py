@@ -93,6 +93,8 @@ class _Describing:
         binding: dict[str, Any] = {}
         if topic in self._graph.topics_written():
             binding["partitions"] = settings.partitions
+            if settings.replication is not None:
+                binding["replicas"] = settings.replication
             if settings.config:
                 binding["topicConfiguration"] = {name: _setting(name, one) for name, one in settings.config.items()}
         errors = isinstance(settings.value, ErrorMessages)

@@ -125,7 +125,7 @@ GRAPH = Graph(
     Sink("rows", inputs="sums", into=Sql("sqlite:////tmp/never-opened.db").table("sums", columns=["total"])),
     DataFrameProcessor(same, inputs="rich", outputs="frames", name="frame"),
     errors="shop.errors",
-    defaults=Topic(value=Json(Order), partitions=4),
+    defaults=Topic(value=Json(Order), partitions=4, replication=3),
     topics={
         "customers": Topic(value=Json()),
         "rich": Topic(key="id", config={"cleanup.policy": "compact,delete", "retention.ms": "1000", "x": "1"}),
@@ -195,6 +195,7 @@ def test_channels_have_the_settings_of_topics_that_the_graph_creates() -> None:
 
     assert bindings["rich"] == {
         "partitions": 4,
+        "replicas": 3,
         "topicConfiguration": {"cleanup.policy": ["compact", "delete"], "retention.ms": 1000, "x": "1"},
         "bindingVersion": "0.5.0",
     }
