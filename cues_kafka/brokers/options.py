@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from cues_kafka.brokers.java_names import equal_of
 from cues_kafka.brokers.secrets import masked, scrubbed, without_user
-from cues_kafka.brokers.security import Security, is_loopback
+from cues_kafka.brokers.security import Security, is_loopback, read_secrets
 from cues_kafka.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -356,8 +356,9 @@ class Kafka:
         return {**(self.security.settings() if self.security else {}), **self.config}
 
     def scrubbed(self, text: str) -> str:
-        """A client's text without the secrets of these settings."""
-        return scrubbed(text, self.common(), self.producer, self.consumer)
+        """A client's text without the secrets of these settings, and without those that it had before."""
+        given = self.security.outline() if self.security else {}
+        return scrubbed(text, given, read_secrets(), self.config, self.producer, self.consumer)
 
     def _user_settings(self) -> Iterator[tuple[str, str, Any]]:
         for name in ("config", "producer", "consumer"):

@@ -50,6 +50,12 @@ class Secret:
         Raises:
             ConfigError: there is no such variable, or the file cannot be read.
         """
+        found = self._find()
+        if found not in _read:
+            _read.append(found)
+        return found
+
+    def _find(self) -> str:
         if self.env:
             if self.env not in os.environ:
                 raise ConfigError(f"the environment has no variable {self.env!r}. Set it, or name another.")
@@ -59,6 +65,18 @@ class Secret:
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not text"
             raise ConfigError(f"the file {self.file!r} cannot be read: {why}. Mount it, or name another.") from None
+
+
+_read: list[str] = []
+
+
+def read_secrets() -> dict[str, str]:
+    """
+    All secrets that this process has read from their places, as settings that are masked.
+
+    A client that was opened with an older one may still name it.
+    """
+    return {f"secret.{number}": text for number, text in enumerate([*_read])}
 
 
 Text: TypeAlias = str | Secret

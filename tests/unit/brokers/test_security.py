@@ -158,6 +158,11 @@ def test_a_secret_is_read_each_time_a_client_is_opened(tmp_path: Path, monkeypat
     file.write_text("second")
     settings = options.settings("admin", client_id="x")
     assert (settings["sasl.password"], settings["ssl.ca.pem"]) == ("second", PEM)
+    for secret in ("first", "second"):
+        assert options.scrubbed(f"refused: {secret}") == "refused: ***", "a client that has the old one may name it"
+    file.unlink()
+    assert options.scrubbed("refused: second") == "refused: ***", "an error is told, also without the file"
+    file.write_text("second")
     monkeypatch.delenv("AUTHORITY")
     with pytest.raises(ConfigError, match="no variable 'AUTHORITY'"):
         options.settings("admin", client_id="x")
