@@ -29,6 +29,10 @@ def one(n: int, blobs: Any) -> dict[str, Any]:
 
 def graph(prefix: str, url: str, options: Mapping[str, Any]) -> Graph:
     """A function that puts objects, and a sink; quarantine is off, because kills may meet one message three times."""
+    if url.startswith("s3://"):
+        from tests.fault.s3_session import SESSION
+
+        options = {**options, "session": SESSION}
     store = Blobs(url, options=options)
     shared: dict[str, Any] = {"inputs": f"{prefix}.numbers", "quarantine_after": None}
     return Graph(

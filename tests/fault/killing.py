@@ -1,10 +1,25 @@
-"""The crash point of a process that kills itself there."""
+"""Processes that kill themselves, and the crash point where they do."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 from collections.abc import Callable
+from multiprocessing.context import ForkServerContext
+
+WORLDS = ("call", "database", "feed", "file", "kill", "sender", "strategy", "tail")
+
+
+def forked() -> ForkServerContext:
+    """
+    Make processes that have imported everything already.
+
+    A tester has one server that forks them, and the first one who asks decides what it imports: so it is all.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([*(f"tests.fault.{world}_world" for world in WORLDS), "tests.fault.s3_session"])
+    return context
 
 
 def killing(point: tuple[str, str, int] | None) -> Callable[[str, str], None]:

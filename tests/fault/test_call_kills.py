@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import re
 import threading
 from collections import Counter
@@ -19,6 +18,7 @@ from cues_kafka.runtime.prepare import prepare
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 from tests.fault import call_world
+from tests.fault.killing import forked
 from tests.fault.support import backing, check_chain, committed
 
 MOMENTS = ("before", "after")
@@ -110,8 +110,7 @@ def test_a_kill_repeats_a_call_only_between_the_call_and_its_record(
 ) -> None:
     """The keys that the server has seen twice are as many as the kills there; each has one payment, each step one
     outcome with exactly its payments, and no entry is left in the journal. The server is away in between."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.fault.call_world"])
+    context = forked()
     prefix = re.sub(r"[^A-Za-z0-9-]", "-", kafka.unique("calls"))
     graph = call_world.graph(prefix)
     broker = open_broker(Kafka(kafka.bootstrap))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import re
 import threading
 import time
@@ -20,6 +19,7 @@ from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 from tests.fault import database_world
 from tests.fault.database_world import BAD, DOUBLE, NIL, PARTITIONS, Point
+from tests.fault.killing import forked
 from tests.fault.support import Record, Setup, _avro, backing, check_chain, committed, outcomes, produce, until
 from tests.servers.fixtures import PostgresDatabase
 
@@ -47,8 +47,7 @@ def test_kills_around_the_commits_of_both_systems_leave_one_outcome(
     kafka: KafkaFixture, postgres: PostgresDatabase, points: list[Point]
 ) -> None:
     """One process after the other dies at its point, with new messages before each. All that is there is exact."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.fault.database_world"])
+    context = forked()
     prefix, url = re.sub(r"[^A-Za-z0-9-]", "-", kafka.unique("db")), postgres.url
     with psycopg.connect(url) as connection:
         connection.execute(database_world.TABLES)

@@ -17,6 +17,7 @@ from cues_kafka.runtime.prepare import prepare
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 from tests.fault import feed_world
+from tests.fault.killing import forked
 from tests.fault.support import backing, check_chain, committed
 from tests.integration.test_outbox import Database, database
 
@@ -48,8 +49,7 @@ def test_kills_around_every_effect_of_a_feed_change_nothing_that_is_committed(
 ) -> None:
     """One process after the other dies at its point, with more lines in old and new files before each; in the end every
     line is there once, in the order of its file, and `verify` agrees."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.fault.feed_world"])
+    context = forked()
     prefix = re.sub(r"[^A-Za-z0-9-]", "-", kafka.unique("fk"))
     graph = feed_world.graph(prefix, str(tmp_path))
     broker = open_broker(Kafka(kafka.bootstrap))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import re
 import threading
 from pathlib import Path
@@ -19,6 +18,7 @@ from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 from tests.fault import file_world
 from tests.fault.file_world import BAD, PARTITIONS, Point
+from tests.fault.killing import forked
 from tests.fault.support import backing, check_chain, committed, until
 from tests.servers.fixtures import S3Bucket
 
@@ -43,8 +43,7 @@ def test_kills_around_the_commits_of_both_systems_leave_one_outcome(
     kafka: KafkaFixture, request: pytest.FixtureRequest, kind: str, points: list[Point], tmp_path: Path
 ) -> None:
     """One process after the other dies at its point, with new messages before each. All that is there is exact."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.fault.file_world"])
+    context = forked()
     prefix = re.sub(r"[^A-Za-z0-9-]", "-", kafka.unique("files"))
     url, options = f"file://{tmp_path}/store", {}
     if kind == "s3":

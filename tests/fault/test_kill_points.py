@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import re
 from collections import Counter
 from pathlib import Path
@@ -18,6 +17,7 @@ from cues_kafka.runtime.prepare import prepare
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 from tests.fault import kill_world
+from tests.fault.killing import forked
 from tests.fault.support import backing, check_chain, committed
 
 MOMENTS = ("before", "after")
@@ -57,8 +57,7 @@ def test_kills_around_every_effect_change_nothing_that_is_committed(
 ) -> None:
     """One process after the other dies at its point, with new messages before each; in the end nothing is missing,
     doubled, torn or out of order, and the backing topics tell an unbroken story."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.fault.kill_world"])
+    context = forked()
     prefix, ledger = re.sub(r"[^A-Za-z0-9-]", "-", kafka.unique("kp")), tmp_path / "ledger"
     graph = kill_world.graph(prefix)
     broker = open_broker(Kafka(kafka.bootstrap))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import threading
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from cues_kafka import Kafka, connect
 from cues_kafka.testing.fixtures import KafkaFixture
+from tests.fault.killing import forked
 from tests.fault.sender_world import MOMENTS, send_all
 from tests.fault.support import committed, create
 
@@ -72,8 +72,7 @@ def test_a_sender_that_is_killed_in_its_transactions_sends_each_id_once(
     topic, name, log = kafka.unique("orders"), kafka.unique("sender"), tmp_path / "sent"
     create(kafka.bootstrap, topic)
     log.touch()
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.fault.sender_world"])
+    context = forked()
 
     def live(life: int, moment: str | None, count: int) -> int | None:
         plan = {"count": count, "life": life, "moment": moment}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -33,6 +32,7 @@ from cues_kafka.brokers.murmur2 import partition_for
 from cues_kafka.operate.rebuilding import Rebuild
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
+from tests.fault.killing import forked
 from tests.fault.support import until
 
 WORDS = [f"w{n}" for n in range(12)]
@@ -135,7 +135,7 @@ class World:
 
     def die(self, point: tuple[str, str, int]) -> None:
         """Rebuild in a process that is killed there, and wait until the group has forgotten it."""
-        context = multiprocessing.get_context("forkserver")
+        context = forked()
         process = context.Process(target=rebuild_and_die, args=(self.options.bootstrap, self.prefix, point))
         process.start()
         process.join(100)

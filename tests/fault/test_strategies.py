@@ -21,6 +21,7 @@ from cues_kafka.runtime.prepare import prepare
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 from tests.fault import strategy_world
+from tests.fault.killing import forked
 from tests.fault.support import PATIENCE_S, ROOT, committed, until
 
 POINTS = {
@@ -52,8 +53,7 @@ def test_a_killed_process_repeats_or_drops_as_its_strategy_says(
     kafka: KafkaFixture, tmp_path: Path, strategy: str
 ) -> None:
     """At-most-once nothing is called twice, and the totals have what is missing; at-least-once nothing is missing."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.fault.strategy_world"])
+    context = forked()
     prefix, log = prefix_of(kafka), tmp_path / "calls"
     graph = strategy_world.graph(prefix, strategy)
     broker = open_broker(Kafka(kafka.bootstrap))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -18,6 +17,7 @@ from cues_kafka.runtime.prepare import prepare
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 from tests.fault import tail_world
+from tests.fault.killing import forked
 from tests.fault.support import committed
 
 POINTS = [
@@ -37,8 +37,7 @@ def test_a_killed_batch_finds_its_tailer_where_the_last_commit_left_it(kafka: Ka
 
     A step sees the same at each call, although the tailed topic grows all the time.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.fault.tail_world"])
+    context = forked()
     prefix = re.sub(r"[^A-Za-z0-9-]", "-", kafka.unique("tails"))
     graph, calls = tail_world.graph(prefix), tmp_path / "calls"
     broker = open_broker(Kafka(kafka.bootstrap))
