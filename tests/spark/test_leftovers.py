@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.spark.archive import jvm_options
+
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
 
 DRIVER = """
@@ -27,8 +29,8 @@ with opened_session("local[2]", name="leftovers") as session:
 
 def run_driver(ending: str, temporary: Path) -> int:
     """Run a job that shuffles and caches, in a session of its own, and return how the driver ended."""
-    env = os.environ | {"TMPDIR": str(temporary)}
-    env.pop("SPARK_SUBMIT_OPTS", None)  # in tests it names the directory of the run, and would win
+    # Other tests' options name the directory of the run, which would win.
+    env = os.environ | {"TMPDIR": str(temporary), "SPARK_SUBMIT_OPTS": jvm_options()}
     command = [sys.executable, "-c", DRIVER, ending]
     return subprocess.run(command, env=env, capture_output=True, check=False, timeout=240).returncode
 
