@@ -30,7 +30,7 @@ def test_seeds_lose_nothing_and_repeat_nothing(seeds: range) -> None:
         kinds.update(part.kind for part in result.options.parts)
         kinds["slots"] += result.options.slots
         called_ahead += result.called_ahead
-    assert called_ahead >= 1_000, "P7 is hardly looked at"
+    assert called_ahead >= 5 * len(seeds), "P7 is hardly looked at"
     assert book.as_dict()["faults"].keys() == KINDS
     assert min(kinds[kind] for kind in ("pipe", "sink", "fork", "join", "alts", "slots")) > len(seeds) / 20, kinds
 
