@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from cues_kafka import (
     ConfigError,
@@ -42,10 +43,13 @@ from cues_kafka import (
 )
 from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.brokers.kafka.users import UserAdmin
-from cues_kafka.brokers.local import LocalBroker
+from cues_kafka.brokers.local import LocalBroker, detached
+from cues_kafka.brokers.local.detached import RunningBroker
 from cues_kafka.brokers.local.identities import LOGINS, USERS
 from cues_kafka.brokers.security import Security
+from cues_kafka.cli.config import load
 from cues_kafka.cli.loading import load_graph
+from cues_kafka.cli.main import app
 from cues_kafka.errors import BrokerError, CuesError, LoginError, RetriableError
 from cues_kafka.plan.acls import Acl, acls_of
 from cues_kafka.plan.plan import plan
@@ -323,6 +327,63 @@ def test_an_unknown_user_or_way_to_log_in_is_refused_with_those_that_there_are(b
         LocalBroker().identities  # noqa: B018
 
 
+def test_the_command_env_prints_settings_of_each_user_and_no_secret(
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """For the shell, and as a configuration file with a profile for each user."""
+    record = RunningBroker("default", broker.bootstrap, 0, str(broker.directory), (), broker.listeners)
+    monkeypatch.setattr(detached, "status", lambda _: record)
+
+    def printed(*words: str) -> str:
+        result = CliRunner().invoke(app, ["broker", "env", *words])
+        assert result.exit_code == (2 if "root" in words else 0), result.output
+        return result.output
+
+    shell = printed("worker", "--login", "tls")
+    found = dict(line.removeprefix("export ").split("=") for line in shell.splitlines())
+    assert found == {"CUES_KAFKA_FILE": broker.identities.path("tls.toml"), "CUES_KAFKA_PROFILE": "worker"}
+    for login in LOGINS:
+        text = printed("--toml", "--login", login)
+        (tmp_path / "cues-kafka.toml").write_text(text)
+        for user in USERS:
+            assert load(profile=user, env={}, cwd=tmp_path).kafka() == broker.kafka(user, login)
+        assert not [secret for secret in broker.identities.passwords().values() if secret in text + shell]
+    assert "users admin, deployer" in printed("root")
+
+
+def test_the_command_grant_creates_the_permissions_that_it_prints(
+    broker: LocalBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only with --yes, and only for a user who may."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "granted.py").write_text(RELOADED.replace("reloaded", "granted"))
+
+    def grant(*words: str, profile: str = "admin") -> tuple[int, str]:
+        login = ["--file", broker.identities.path("scram.toml"), "--profile", profile]
+        result = CliRunner().invoke(app, ["grant", f"{tmp_path / 'granted.py'}:graph", *login, *words])
+        return result.exit_code, result.output
+
+    def may_see() -> bool:
+        with closing(KafkaBroker(broker.kafka("verifier"))) as client:
+            try:
+                return client.facts(["granted.orders"]).brokers == 1
+            except BrokerError:
+                return False
+
+    code, said = grant("--role", "verifier")
+    assert (code, may_see()) == (0, False)
+    assert "Nothing is created without --yes" in said
+    assert "kafka-acls --add --allow-principal User:verifier" in said
+    assert "User:worker" not in said
+    code, said = grant("--yes", profile="sender")
+    assert (code, may_see()) == (1, False)
+    assert "user `sender` may not alter the cluster" in said
+    assert "`kafka-acls --add --allow-principal User:sender --operation Alter --cluster`" in said
+    assert grant("--role", "verifier", "--yes")[0] == 0
+    assert may_see()
+    assert grant("--role", "boss")[0] == 2
+
+
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 
 
@@ -400,8 +461,11 @@ graph = Graph("reloaded", Source("reloaded.orders"), check)
 
 @pytest.mark.full
 @pytest.mark.parametrize("workers", [["--workers", "2"], []], ids=["supervised", "alone"])
-def test_sighup_reads_a_new_password_without_a_stop(broker: LocalBroker, tmp_path: Path, workers: list[str]) -> None:
+def test_sighup_reads_a_new_password_without_a_stop(
+    broker: LocalBroker, tmp_path: Path, workers: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Workers are replaced one by one; a password that is refused replaces none."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "reloaded.py").write_text(RELOADED)
     secret, log = tmp_path / "password", tmp_path / "log"
     secret.write_text("first")

@@ -64,6 +64,8 @@ def refusal(code: str, needs: Sequence[Right], user: str | None) -> tuple[str, s
     verb = _VERBS.get((operation, resource), operation.lower())
     kind = resource.replace("-", " ") + ("s" if len(names) > 1 else "")
     principal = f"User:{user or 'NAME'}"
+    if resource == "cluster":  # there is one, and the command names none
+        return f"{who} may not {verb} the cluster", f"Grant it with `{grant(principal, [operation], resource, [])}`"
     if resource == "transactional-id":  # as the printed ACL: one prefix for all tasks of the processor
         command = grant(principal, [operation], resource, [f"{name.rpartition('.')[0]}."], pattern="prefixed")
     else:
