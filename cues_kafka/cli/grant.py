@@ -8,7 +8,7 @@ import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile
 from cues_kafka.cli.options import BROKEN, WRONG, Target
-from cues_kafka.cli.plan import _principals
+from cues_kafka.cli.plan import principals_of
 from cues_kafka.errors import ConfigError
 from cues_kafka.words import count
 
@@ -56,7 +56,7 @@ def grant(
     known = get_args(Role)
     if unknown := sorted(set(role or ()) - set(known)):
         raise ConfigError(f"--role {unknown[0]}: there is no such role. Roles: {', '.join(known)}.")
-    principals = _principals(principal or ())
+    principals = principals_of(principal or ())
     found = load({"bootstrap": bootstrap}, profile=profile, file=file)
     acls = [acl for acl in acls_of(load_graph(target), client or (), sides=found.sides) if not role or acl.role in role]
     for commands in kafka_acls(acls, principals).values():

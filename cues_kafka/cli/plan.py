@@ -114,7 +114,7 @@ def plan(
     if exit_code and (offline or apply):
         other = "--apply, which makes the changes" if apply else "--offline: without a cluster nothing is compared"
         raise ConfigError(f"--exit-code compares the graph with the cluster. Drop {other}.")
-    principals = _principals(principal or ())
+    principals = principals_of(principal or ())
     if not acls and (client or command_config or form != "text"):
         raise ConfigError("--client, --format and --command-config say more of permissions. Add --acls.")
     if form != "text":
@@ -164,7 +164,7 @@ def _print_acls(target: str, asked: AclOptions, **settings: Any) -> None:
             raise ConfigError(f"--format {asked.form}: write text, kafka-acls or json.")
 
 
-def _principals(given: Collection[str]) -> dict[str, str]:
+def principals_of(given: Collection[str]) -> dict[str, str]:
     """Principals by role."""
     from cues_kafka.plan.acls import Role
 
