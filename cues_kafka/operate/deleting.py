@@ -22,6 +22,7 @@ from cues_kafka.graph.names import (
     no_such_processor,
     processor_of,
     quoted,
+    status_topic,
     transactional_prefix,
 )
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
@@ -128,7 +129,7 @@ class Deleting:
         """
         found = self._of([*self._graph.all_processors, *self._unused])
         own = [topic for topic in self._graph.internal_topics() if processor_of(self._graph.name, topic) is None]
-        shared = dict.fromkeys((*own, control_topic(self._graph.name)))  # also where cuts= was taken back
+        shared = dict.fromkeys((*own, control_topic(self._graph.name), status_topic(self._graph.name)))
         control = [topic for topic in shared if topic in self._sizes]
         users = [topic for topic in self._graph.topics_used() if topic in self._sizes]
         made = {*self._graph.topics_written(), *self._graph.topics}
