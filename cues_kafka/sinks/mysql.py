@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.sinks.dialect import DEADLOCK, IDLE_S, INTO_OUTBOX, LOCK_S, OUTBOX, RELEASE, SAVEPOINT, TASKS
-from cues_kafka.sinks.statements import ENDING_MYSQL, refused
+from cues_kafka.sinks.statements import MYSQL, refused
 
 try:
     import pymysql
@@ -229,7 +229,7 @@ class MySql:
 
     def refused(self, statement: str) -> str:
         """See `Dialect`."""
-        return refused(statement, ENDING_MYSQL)
+        return refused(statement, MYSQL)
 
 
 def _code(error: BaseException) -> int | None:

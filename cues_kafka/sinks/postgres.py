@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.sinks.dialect import DEADLOCK, IDLE_S, INTO_OUTBOX, LOCK_S, OUTBOX, RELEASE, SAVEPOINT, TASKS
-from cues_kafka.sinks.statements import refused
+from cues_kafka.sinks.statements import POSTGRES, refused
 
 try:
     import psycopg
@@ -230,7 +230,7 @@ class Postgres:
 
     def refused(self, statement: str) -> str:
         """See `Dialect`."""
-        return refused(statement)
+        return refused(statement, POSTGRES)
 
 
 def _brief(error: BaseException) -> str:

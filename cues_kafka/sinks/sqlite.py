@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from cues_kafka.errors import RetriableError
 from cues_kafka.sinks.dialect import INTO_OUTBOX, OUTBOX, RELEASE, SAVEPOINT, TASKS
-from cues_kafka.sinks.statements import refused
+from cues_kafka.sinks.statements import SQLITE, refused
 
 BUSY_S = 30.0
 """How long a transaction waits for the one of another task or process: they write one after the other."""
@@ -198,4 +198,4 @@ class Sqlite:
 
     def refused(self, statement: str) -> str:
         """See `Dialect`."""
-        return refused(statement)
+        return refused(statement, SQLITE)

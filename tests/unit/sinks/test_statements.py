@@ -1,10 +1,12 @@
-"""Statements that user code must not run in the transaction of its batch."""
+"""Statements that user code must not run in the transaction of its batch, as each database reads them."""
 
 from __future__ import annotations
 
 import pytest
 
-from cues_kafka.sinks.statements import ENDING_MYSQL, refused
+from cues_kafka.sinks.statements import MYSQL, POSTGRES, SQLITE, Grammar, refused
+
+ALL = {"mysql": MYSQL, "postgres": POSTGRES, "sqlite": SQLITE}
 
 PASS = (
     "",
@@ -15,10 +17,7 @@ PASS = (
     "INSERT INTO t VALUES ('; COMMIT')",
     "INSERT INTO t VALUES ('it''s; ROLLBACK')",
     'UPDATE "begin" SET "commit" = 1',
-    "SELECT $$ ; COMMIT $$",
-    "SELECT $tag$ ; COMMIT $tag$",
-    "SET LOCAL statement_timeout = 1000",
-    "SELECT a #> '{b}' FROM t",
+    "SELECT 1 /* ; COMMIT */",
 )
 
 REFUSED = (
@@ -26,11 +25,11 @@ REFUSED = (
     "  commit ;",
     "-- why not\nROLLBACK",
     "/* a */ BEGIN",
-    "/*!40000 COMMIT */",
+    "/* a **/ BEGIN",
     "SELECT 1; COMMIT",
     ";;COMMIT",
     "INSERT INTO t VALUES ('it''s'); ROLLBACK",
-    "SELECT $$ a $$; END",
+    "SELECT 'a\\\\'; COMMIT",
     "ROLLBACK TO SAVEPOINT cues",
     "SAVEPOINT cues",
     "RELEASE SAVEPOINT cues",
@@ -41,18 +40,65 @@ REFUSED = (
     "TRUNCATE t",
 )
 
+ONE_PASSES = (
+    ("mysql", "SELECT 'a\\'; COMMIT; --'"),
+    ("mysql", 'SELECT "a\\"; COMMIT; --"'),
+    ("mysql", "SELECT 1 # ; COMMIT"),
+    ("postgres", "SELECT E'a\\'; COMMIT; --'"),
+    ("postgres", "SELECT e'a\\'; COMMIT; --'"),
+    ("postgres", "SELECT $$ ; COMMIT $$"),
+    ("postgres", "SELECT $tag$ ; COMMIT $tag$"),
+    ("postgres", "SELECT a #> '{b}' FROM t"),
+    ("postgres", "SET LOCAL statement_timeout = 1000"),
+    ("postgres", "SELECT 1 /* /* */ ; COMMIT */"),
+    ("postgres", "SELECT 1 /*! ; COMMIT */"),
+    ("sqlite", "SELECT [; COMMIT]"),
+)
+"""One database and what it may run."""
 
+ONE_REFUSES = (
+    ("mysql", "SELECT 1--1; COMMIT"),
+    ("mysql", "/*!40000 COMMIT */"),
+    ("mysql", "/*M!100000 COMMIT */"),
+    ("mysql", "/* /* */ COMMIT"),
+    ("mysql", "SELECT E'a\\'; --'; COMMIT"),
+    ("postgres", "SELECT 'a\\'; COMMIT; --'"),
+    ("postgres", 'SELECT "a\\"; COMMIT; --"'),
+    ("postgres", "SELECT xe'a\\'; COMMIT; --'"),
+    ("postgres", "SELECT $$ a $$; END"),
+    ("postgres", "SELECT a #> '{b}' FROM t; COMMIT"),
+    ("postgres", "SELECT a$b$; COMMIT; SELECT a$b$"),
+    ("postgres", "/* /* a */ b */ COMMIT"),
+    ("sqlite", "SELECT 'a\\'; COMMIT; --'"),
+    ("sqlite", "SELECT [it's]; COMMIT; SELECT 'x'"),
+    ("sqlite", "SELECT a AS $$; COMMIT; SELECT $$"),
+)
+"""One database and what ends its transaction."""
+
+
+@pytest.mark.parametrize("grammar", ALL.values(), ids=ALL)
 @pytest.mark.parametrize("statement", PASS)
-def test_statement_that_ends_nothing_may_run(statement: str) -> None:
-    assert refused(statement, ENDING_MYSQL) == ""
+def test_statement_that_ends_nothing_may_run(statement: str, grammar: Grammar) -> None:
+    assert refused(statement, grammar) == ""
 
 
+@pytest.mark.parametrize("grammar", ALL.values(), ids=ALL)
 @pytest.mark.parametrize("statement", REFUSED)
-def test_statement_that_ends_the_transaction_or_changes_tables_is_refused(statement: str) -> None:
-    assert refused(statement)
+def test_statement_that_ends_the_transaction_or_changes_tables_is_refused(statement: str, grammar: Grammar) -> None:
+    assert refused(statement, grammar)
+
+
+@pytest.mark.parametrize(("name", "statement"), ONE_PASSES)
+def test_what_a_database_reads_as_a_text_or_a_comment_may_run_there(name: str, statement: str) -> None:
+    assert refused(statement, ALL[name]) == ""
+
+
+@pytest.mark.parametrize(("name", "statement"), ONE_REFUSES)
+def test_what_only_looks_like_a_text_or_a_comment_hides_no_commit(name: str, statement: str) -> None:
+    assert "would end the transaction" in refused(statement, ALL[name])
 
 
 @pytest.mark.parametrize("statement", ["LOCK TABLES t WRITE", "unlock tables", "ANALYZE TABLE t", "FLUSH TABLES"])
 def test_statement_at_which_mysql_commits_is_refused_there_alone(statement: str) -> None:
-    assert refused(statement, ENDING_MYSQL)
-    assert refused(statement) == ""
+    assert refused(statement, MYSQL)
+    assert refused(statement, POSTGRES) == refused(statement, SQLITE) == ""
