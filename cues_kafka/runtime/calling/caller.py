@@ -644,6 +644,8 @@ class Caller:
     def _became_error(self, error: BaseException, failure: Failure) -> bool:
         batch = failure.batch
         if isinstance(error, Outage) or (isinstance(error, RetriableError) and failure.kind in ("decode", "output")):
+            if batch.turnstile is not None and failure.kind == "decode":
+                batch.turnstile.back()
             raise error
         if failure.kind not in UNDECODED and not self._handlers_fit(error, batch):
             return False
@@ -774,6 +776,8 @@ class Caller:
         came = [self._decode_or_error(*one) for one in zip(rows, failures, strict=True)]
 
         turnstile = batch.turnstile
+        if turnstile is not None and (outage := _outage_of(came)):
+            raise outage
 
         def begin(i: int) -> Any:
             if turnstile is not None and not turnstile.enter():
@@ -810,6 +814,9 @@ class Caller:
         before = batch.mark()
         failures = [Failure(taken, batch, None) for taken in rows]
         came = [self._decode_or_error(*one) for one in zip(rows, failures, strict=True)]
+        if batch.turnstile is not None and (outage := _outage_of(came)):
+            batch.turnstile.back(len(rows))
+            raise outage
         asked = [i for i, one in enumerate(came) if isinstance(one, dict) and one]
         if self.processor.call.wants_step:
             for i in asked:
@@ -1083,6 +1090,11 @@ class Caller:
         batch.outputs += len(values)
         batch.messages += len(values)
         batch.size += sum(map(len, values))
+
+
+def _outage_of(came: Sequence[object]) -> RetriableError | None:
+    """W2: why a message cannot be decoded for now; then no call begins, because none could be made again."""
+    return next((one for one in came if isinstance(one, RetriableError)), None)
 
 
 def _check_calls(failure: Failure) -> None:

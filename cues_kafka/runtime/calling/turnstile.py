@@ -43,6 +43,7 @@ class Turnstile:
 
     Attributes:
         started: how many steps have passed.
+        ended: what the steps that ended have left.
     """
 
     def __init__(self, shut: Callable[[], bool]) -> None:
@@ -51,7 +52,7 @@ class Turnstile:
             shut: whether the task's gate is closed.
         """
         self.started = 0
-        self._ended = EMPTY
+        self.ended = EMPTY
         self._shut = shut
         self._closed = False
         self._lock = threading.Lock()
@@ -64,14 +65,20 @@ class Turnstile:
             self.started += steps
             return True
 
+    def back(self, steps: int = 1) -> None:
+        """The last steps have passed, and user code did not get them: their messages cannot be decoded for now."""
+        with self._lock:
+            if not self._closed:
+                self.started -= steps
+
     def leave(self, mark: Mark) -> None:
         """What the batch holds now belongs to steps that have ended."""
         with self._lock:
             if not self._closed:
-                self._ended = mark
+                self.ended = mark
 
     def close(self) -> tuple[int, Mark]:
         """Let no step pass any more; gives how many were started, and what the steps that ended have left."""
         with self._lock:
             self._closed = True
-            return self.started, self._ended
+            return self.started, self.ended

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
-from cues_kafka.core.records import Attempt
+from cues_kafka.core.records import Attempt, Totals
 from cues_kafka.core.task import Doing, Task
+from cues_kafka.errors import RetriableError
 from cues_kafka.ports import BatchReport, Positions
 from cues_kafka.runtime.calling.batch import Batch
 from cues_kafka.runtime.calling.pairing import Buffer, Cut, behind
@@ -64,16 +63,23 @@ class TakingLane(Lane):
         return self._at_this_pace()
 
     def _called(self, task: Task, buffer: Buffer, call: do.Call) -> on.Event | None:
-        cut = self._take_cut(buffer)
-        if cut is None:
-            return None
         batch, gate = self._open(task), self.interpreter.gate
         turnstile = batch.turnstile = Turnstile(lambda: gate.closed)
-        self._taken = self._begins, cut, batch, turnstile
+        with self._lock:  # at once, because a revocation takes one or the other
+            if self.buffer is not buffer:
+                return None
+            cut, self._cut = self._cut, None
+            assert cut
+            self._taken = self._begins, cut, batch, turnstile
         steps, done = cut.steps, 0
         deadline = self._clock.monotonic() + self._policy.max_seconds
         while done < len(steps) and not (batch.halt or batch.closed or gate.closed):
-            ended = self._call(steps[done : done + self._chunk_size(len(steps) - done)], batch, buffer)
+            try:
+                ended = self._call(steps[done : done + self._chunk_size(len(steps) - done)], batch, buffer)
+            except RetriableError as error:  # of a codec's registry: it is heard behind what has ended
+                self._failed = on.Failed(str(error), self._clock.monotonic(), remedy=error.remedy)
+                batch.back_to(turnstile.ended)
+                break
             done += ended
             late = batch.size >= self._policy.max_bytes or self._clock.monotonic() >= deadline
             if not ended or late:
@@ -84,23 +90,26 @@ class TakingLane(Lane):
         if started < len(steps):
             buffer.put_back(steps[started:])
         self._closed = batch
-        return self._report(batch, cut, started, batch.totals, batch.halt)
+        return self._report(cut, started, batch.totals, batch.halt)
 
-    def _report(self, batch: Batch, cut: Cut, started: int, totals: Any, halt: on.Halt | None) -> on.Called:
+    def _report(self, cut: Cut, started: int, totals: Totals, halt: on.Halt | None) -> on.Called:
         """W2: the positions are behind the last step that was started."""
-        del batch
         whole = started == len(cut.steps)
         ends = cut.ends if whole else behind(self.spec.pairing, self._begins, cut.steps[:started])
         return on.Called(ends, totals._replace(taken=started), halt)
 
     def _revoked(self) -> tuple[on.Event, Records]:
         """W2: nothing starts any more; what has ended is committed, and what was not started is given back."""
-        if self.task.state is not Doing.CALLING or self._taken is None:
+        with self._lock:
+            taken, cut = self._taken, self._cut
+        if self.task.state is not Doing.CALLING:
             return on.Revoked(), ()
-        _, cut, batch, turnstile = self._taken
+        if taken is None:  # no call of the batch has begun
+            return on.Revoked(None if cut is None else self._report(cut, 0, Totals(), None)), ()
+        _, cut, batch, turnstile = taken
         started, mark = turnstile.close()
         ended = [batch.records[i] for i in range(mark.records)]
-        return on.Revoked(self._report(batch, cut, started, mark.totals, None)), (ended,)
+        return on.Revoked(self._report(cut, started, mark.totals, None)), (ended,)
 
     def advance(self, event: on.Event) -> None:
         """What fails during a call is heard behind it: its outcomes are not dropped for that."""

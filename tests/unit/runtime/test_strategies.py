@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cues_kafka import (
+    Codec,
     ConfigError,
     Graph,
     Interrupt,
@@ -18,6 +19,7 @@ from cues_kafka import (
     Memory,
     Message,
     Processor,
+    RetriableError,
     Retry,
     Source,
     Store,
@@ -405,3 +407,111 @@ def test_a_graph_with_cuts_is_exactly_once() -> None:
     )
     with pytest.raises(ConfigError, match="cuts= say where all tasks stood"):
         start(declared, Memory())
+
+
+def test_at_most_once_a_revocation_before_the_first_call_gives_the_whole_batch_back() -> None:
+    """W2: the take was under way when the task was asked to leave, and no step of it was started."""
+    tester, leaving = world_of("at-most-once"), list[threading.Thread]()
+    commits = iter(range(COUNT))
+
+    def hook(moment: str, effect: str) -> None:
+        if (moment, effect) == ("after", "Commit") and next(commits) == 1:
+            [lane] = tester._workers[0].lanes.values()
+            leaving.append(threading.Thread(target=lane.revoke, args=(5.0,)))
+            leaving[0].start()
+            lane.interpreter.gate.wait(5.0)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tester, "_hook", lambda: hook)
+        tester.run()
+        leaving[0].join(5.0)
+    assert CALLED == []
+    tester.restart().run()
+
+    assert list(range(COUNT)) == CALLED
+    assert (tester.totals("text").dropped, tester.totals("text").taken) == (0, COUNT)
+    assert looked(tester).ok
+
+
+class Silent(Codec):
+    """Numbers as text; what says what they mean does not answer at the first 5."""
+
+    def __init__(self, *, encoding: bool = False) -> None:
+        self.answers, self.encoding = False, encoding
+
+    def encode(self, value: int) -> bytes:
+        if self.encoding:
+            self._ask(value)
+        return str(value).encode()
+
+    def decode(self, data: bytes) -> int:
+        if not self.encoding:
+            self._ask(int(data))
+        return int(data)
+
+    def _ask(self, value: int) -> None:
+        if value == 5 and not self.answers:
+            self.answers = True
+            raise RetriableError("the registry does not answer", code="_TIMED_OUT")
+
+
+async def later(n: int) -> int:
+    CALLED.append(n)
+    return n
+
+
+def lists(ns: list[int]) -> list[int]:
+    CALLED.extend(ns)
+    return ns
+
+
+@pytest.mark.parametrize(
+    ("fn", "more"),
+    [(text, {}), (later, {"concurrency": 3}), (lists, {"batch": True})],
+    ids=["one by one", "side by side", "as a list"],
+)
+def test_at_most_once_an_outage_while_decoding_gives_the_steps_back(fn: Any, more: dict[str, Any]) -> None:
+    """User code did not get the message, so it is taken again."""
+    tester = Tester(
+        Graph(
+            "g",
+            Source("numbers"),
+            Processor(fn, name="text", inputs="numbers", outputs="texts", **more),
+            errors="failed",
+            strategy="at-most-once",
+            topics={"numbers": Topic(value=Silent())},
+            defaults=Topic(value=Json(int)),
+        ),
+        policy=POLICY,
+    )
+    for n in range(COUNT):
+        tester.send("numbers", n)
+    tester.run()
+
+    assert list(range(COUNT)) == sorted(CALLED)
+    assert tester.totals("text").dropped == 0
+    assert tester.totals("text").taken == tester.totals("text").deliveries == COUNT
+    assert looked(tester).ok
+
+
+def test_at_most_once_an_outage_while_encoding_drops_the_step_that_was_called() -> None:
+    """It must not be called again, and its outcome is not known."""
+    tester = Tester(
+        Graph(
+            "g",
+            Source("numbers"),
+            Processor(text, inputs="numbers", outputs="texts", strategy="at-most-once"),
+            topics={"texts": Topic(value=Silent(encoding=True))},
+            errors="failed",
+            defaults=Topic(value=Json(int)),
+        ),
+        policy=POLICY,
+    )
+    for n in range(COUNT):
+        tester.send("numbers", n)
+    tester.run()
+
+    assert list(range(COUNT)) == CALLED
+    assert tester.values("texts") == [n for n in range(COUNT) if n not in (3, 5, 7)]
+    assert tester.totals("text").dropped == 1
+    assert looked(tester).ok
