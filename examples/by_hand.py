@@ -34,9 +34,9 @@ def bill(client: Client, tailer: ClientTailer) -> None:
     while (found := tailer.read_blocking(timeout_s=1)) is not None:
         order: Order = found.value
         with client.transaction() as tx:
+            tx.advance(tailer)
             tx.append(BILLS, {"order": order.id, "due": order.cents}, key=order.customer)
             tx.append(TOTALS, order.cents, key=order.customer)
-            tx.advance(tailer)
 
 
 if __name__ == "__main__":

@@ -104,6 +104,10 @@ class TopicAccess:
             self._facts, self._fresh_until_s = found, now_s + FRESH_S
         return self._facts
 
+    def refresh(self) -> None:
+        """Ask the cluster again at the next use: it may be another topic of this name, or have more partitions."""
+        self._fresh_until_s = 0.0
+
     def create(self) -> None:
         """
         Create the topic if it does not exist.

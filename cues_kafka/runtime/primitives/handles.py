@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from cues_kafka.errors import ConfigError, GraphError, Unknown
@@ -34,6 +36,7 @@ class ClientHandles:
         self._writers: dict[str, IdWriter] = {}
         self._tailers: list[ClientTailer] = []
         self._held: set[str] = set()
+        self._closed = False
         self._lock = threading.Lock()
 
     def writer(self, topic: str) -> IdWriter:
@@ -42,7 +45,7 @@ class ClientHandles:
             return self.take_id()
         graph = self._access.graph
         taken = sender_id(graph.name if graph else None, topic, self.name)
-        with self._lock:
+        with self._opening():
             if taken not in self._writers:
                 self._writers[taken] = IdWriter(self._access, taken, who=f"the client {self.name!r}")
             return self._writers[taken]
@@ -55,11 +58,15 @@ class ClientHandles:
             BrokerError: the cluster does not answer, this user may not, or another run has taken the id since.
         """
         taken = client_id(self.name)
-        with self._lock:
+        with self._opening():
             if taken not in self._writers:
                 held = HeldPlaces(self._access, self.name, "", taken)
-                held.open([CLIENT_KEY])
-                held.store({CLIENT_KEY: (0, b"")})
+                try:
+                    held.open([CLIENT_KEY])
+                    held.store({CLIENT_KEY: (0, b"")})
+                except BaseException:
+                    held.writer.close()
+                    raise
                 self._writers[taken] = held.writer
             writer = self._writers[taken]
         writer.open()
@@ -68,7 +75,7 @@ class ClientHandles:
     def send_records(self, topic: TopicAccess, records: list[Outgoing]) -> list[Sent]:
         """Send records outside of transactions, and wait until they are acknowledged."""
         most = topic.target.batch_bytes
-        with self._lock:
+        with self._opening():
             if most not in self._senders:
                 self._senders[most] = self._access.broker.sender(self.name, batch_bytes=most)
             sender = self._senders[most]
@@ -90,6 +97,7 @@ class ClientHandles:
                 "sent(...) needs a client with a name: connect(..., name=...). Only its name ends what a former run "
                 "left open, so that the answer is final"
             )
+        topic.refresh()  # every partition that it has by now is read
         self.take_id()  # K4; ends what an error has left open, and asks nothing without one
         found, doubt = sent_ids(self._access, topic, frozenset(ids), since=since, timeout_s=timeout_s)
         missing = [one for one in ids if one not in found]
@@ -101,13 +109,14 @@ class ClientHandles:
         self, topic: TopicAccess, partition: int | None, name: str | None, start: Start, *, again: bool
     ) -> ClientTailer:
         """See `ClientTopic.tailer`."""
+        topic.refresh()
         count = topic.facts.partitions
         if partition is not None and not 0 <= partition < count:
             raise ConfigError(f"tailer(partition={partition!r}): {topic.name!r} has partitions 0 to {count - 1}")
         if name is not None:
             self._hold(_named_tailer(name))
         tailer = ClientTailer(self._access, topic, partition, name, self._forget)
-        with self._lock:
+        with self._opening():
             self._tailers.append(tailer)
         try:
             if name is None:
@@ -121,14 +130,19 @@ class ClientHandles:
         return tailer
 
     def close(self) -> None:
-        """Release everything."""
-        for tailer in [*self._tailers]:
-            tailer.close()
-        for sender in self._senders.values():
-            sender.close()
-        for writer in self._writers.values():
-            writer.close()
+        """Release everything. What another thread opens meanwhile is refused, and no id is taken again (K1)."""
+        with self._lock:
+            self._closed = True
+        for one in (*self._tailers, *self._senders.values(), *self._writers.values()):
+            one.close()
         self._senders, self._writers = {}, {}
+
+    @contextmanager
+    def _opening(self) -> Iterator[None]:
+        with self._lock:
+            if self._closed:
+                raise RuntimeError(f"client {self.name!r} is closed; make another one with connect(...)")
+            yield
 
     def _hold(self, name: str) -> None:
         if not self.stable:

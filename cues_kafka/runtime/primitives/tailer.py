@@ -10,7 +10,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias
 
-from cues_kafka.errors import ConfigError, RecoveryError, RetriableError
+from cues_kafka.errors import BrokerError, ConfigError, RecoveryError, RetriableError
 from cues_kafka.graph.names import quoted
 from cues_kafka.ports import Clock, Outgoing, Reader, TopicPartition, Watermarks, WireMessage
 from cues_kafka.records.scanning import read_range
@@ -60,6 +60,7 @@ class ClientTailer:
         self.name = name
         self._access = access
         self._topic = topic
+        self._topic_id = topic.facts.topic_id  # a place is one of this topic, also when another one takes its name
         self._single = partition is not None
         self._places = topic.places if partition is None else [TopicPartition(topic.name, partition)]
         self._forget = forget
@@ -177,6 +178,11 @@ class ClientTailer:
         self._woken.set()
 
     # Moving.
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
 
     @property
     def topic(self) -> str:
@@ -310,9 +316,8 @@ class ClientTailer:
             BrokerError: nothing of it is written.
             Unknown: it cannot be told whether it is.
         """
-        topic_id = self._topic.facts.topic_id
         self._named().store(
-            {self._key(partition): (offset, topic_id) for partition, offset in offsets.items()},
+            {self._key(partition): (offset, self._topic_id) for partition, offset in offsets.items()},
             records,
             batch_bytes=batch_bytes,
             offsets={TopicPartition(self._topic.name, partition): offset for partition, offset in offsets.items()},
@@ -403,7 +408,12 @@ class ClientTailer:
             self._check_range(self._at)
             self._reader.assign(self._at)
             self._assigned = True
-        found = self._reader.poll(timeout_s, _AT_ONCE)
+        try:
+            found = self._reader.poll(timeout_s, _AT_ONCE)
+        except BrokerError:
+            self._move(self._at)  # the reader is silent behind an error until it is pointed to the place again
+            self._check_range(self._at)
+            raise
         for place, messages, eof in found:
             self._ahead.extend(messages)
             if eof is not None:
@@ -514,9 +524,8 @@ class ClientTailer:
 
     def _check_kept(self, known: Mapping[TopicPartition, HeldPlace]) -> None:
         """Whether the stored places are of this topic, and still in its log."""
-        topic_id = self._topic.facts.topic_id
         for place, kept in known.items():
-            if kept.topic_id != topic_id:
+            if kept.topic_id != self._topic_id:
                 raise RecoveryError(
                     f"topic {place.topic!r} was recreated since tailer {self.name!r} stood at partition "
                     f"{place.partition}, offset {kept.offset}. Open it with again=True to begin at start="

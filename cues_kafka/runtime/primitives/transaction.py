@@ -18,8 +18,9 @@ class ClientTransaction:
     """
     Collects messages and the place of a named tailer, and commits them at the end of the `with` block.
 
-    Nothing is sent before the end of the block. An exception in the block discards everything, and sets the tailer back
-    to its stored place. So does an error of the commit: then nothing is written.
+    Nothing is sent before the end of the block. An exception in the block discards everything, and sets the tailer that
+    the block has advanced back to its stored place: so advance it first. An error of the commit does the same, and then
+    nothing is written.
     """
 
     def __init__(self, access: Access, writer_for: Callable[[str], IdWriter]) -> None:
@@ -84,7 +85,7 @@ class ClientTransaction:
             try:
                 self._tailer.store(self._offsets, self._records, self._batch_bytes)
             except BaseException:
-                self._tailer.to_place()
+                self._set_back()
                 raise
             return None
         if not self._records:
@@ -93,10 +94,9 @@ class ClientTransaction:
         return writer.write(self._records, batch_bytes=self._batch_bytes)
 
     def discard(self) -> None:
-        """Drop everything, and set the tailer back to its stored place."""
+        """Drop everything, and set the tailer that was advanced back to its stored place."""
         self._over = True
-        if self._tailer is not None:
-            self._tailer.to_place()
+        self._set_back()
 
     def __enter__(self) -> Self:
         return self
@@ -106,6 +106,10 @@ class ClientTransaction:
             self.commit()
         else:
             self.discard()
+
+    def _set_back(self) -> None:
+        if self._tailer is not None and not self._tailer.closed:
+            self._tailer.to_place()
 
     def _add(self, topic: TopicAccess, record: Outgoing) -> None:
         bounds = [most for most in (topic.target.batch_bytes, self._batch_bytes) if most is not None]

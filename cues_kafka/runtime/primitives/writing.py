@@ -72,7 +72,7 @@ class IdWriter:
         self._regained = regained
         self._session: Session | None = None
         self._lost: BrokerError | None = None
-        self._used = False
+        self._used = self._closed = False
         self._lock = threading.RLock()
 
     def open(self) -> None:
@@ -123,8 +123,9 @@ class IdWriter:
             raise AssertionError("the last round returns or raises")
 
     def close(self) -> None:
-        """Release the session."""
+        """Release the session. The id is not taken again: another run may have it by then (K1)."""
         with self._lock:
+            self._closed = True
             session, self._session = self._session, None
             if session is not None:
                 session.close()
@@ -217,6 +218,8 @@ class IdWriter:
 
     def _ready(self) -> Session:
         """The session, with the id taken."""
+        if self._closed:
+            raise RuntimeError(f"{self._who} is closed, and writes nothing any more")
         if self._lost:
             raise self._lost
         if self._session is None:
