@@ -418,6 +418,7 @@ def test_the_flights_run_on_three_secured_brokers_from_the_page_alone(tmp_path: 
     assert done.returncode == 0, said
     assert "2000 flights sent" in said
     assert "everything is verified, nothing is wrong" in said
+    assert "punctuality/0" in said, "the status of each task"
 
 
 def test_a_prefix_needs_no_right_to_any_other_name(broker: LocalBroker) -> None:
