@@ -49,6 +49,7 @@ could not be read, and 2 if the graph or a setting is wrong.
 
 _COLUMNS = (
     ("steps", "steps"),
+    ("replays", "replays"),
     ("outputs", "outputs"),
     ("errors", "errors"),
     ("nil", "nils"),

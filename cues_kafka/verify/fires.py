@@ -1,4 +1,4 @@
-"""The books of `verify` for steps that timers began (F1): they name a timer, and consume no message of an input."""
+"""The books of `verify` for steps that timers or replays began (F1, Y1): they are not the first of their messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cues_kafka.verify.ledger import ERROR, OUTPUT, Marks, Track
 
 class FiredOnce(NamedTuple):
     """
-    What was seen of one timer's step.
+    What was seen of one such step.
 
     Attributes:
         kind: `OUTPUT` or `ERROR`.
@@ -24,14 +24,16 @@ class FiredOnce(NamedTuple):
 
 class Fires:
     """
-    The outcomes of the timers of one task. Each timer that left one takes about 300 bytes.
+    The outcomes of the timers of one task, or those of its replays. Each that left one takes about 300 bytes.
 
     Attributes:
+        replays: whether they are of replays: each error message is replayed once (Y2), and each timer fires once.
         known: sequence number of its newest record; outcomes of later attempts are not judged.
-        duplicated: records for which another outcome of the same timer leaves no room.
+        duplicated: records for which another outcome of the same step leaves no room.
     """
 
-    def __init__(self, known: int) -> None:
+    def __init__(self, known: int, *, replays: bool = False) -> None:
+        self.replays = replays
         self.known = known
         self.duplicated = 0
         self._seen: dict[bytes, FiredOnce] = {}
@@ -40,24 +42,26 @@ class Fires:
         """Where to note the outcomes of one attempt; headers that make no sense are among the strays."""
         return _Fired(self, sequence, kind, strays)
 
-    def note(self, sequence: int, timer: bytes, index: int, of: int, kind: int) -> None:
-        """Note a record."""
+    def note(self, sequence: int, word: bytes, index: int, of: int, kind: int) -> None:
+        """Note a record by the last word of its header."""
         if sequence > self.known:
             return
-        seen = self._seen.get(timer, FiredOnce(kind, of, 0))
+        if self.replays:  # number:error@messages; the error message alone tells
+            word = word.partition(b"@")[0].partition(b":")[2]
+        seen = self._seen.get(word, FiredOnce(kind, of, 0))
         if (seen.kind, seen.of) != (kind, of) or seen.mask >> index & 1:
             self.duplicated += 1
             return
-        self._seen[timer] = seen._replace(mask=seen.mask | 1 << index)
+        self._seen[word] = seen._replace(mask=seen.mask | 1 << index)
 
     @property
     def outputs(self) -> int:
-        """Timers whose step ended with an output."""
+        """Steps that ended with an output."""
         return sum(seen.kind == OUTPUT for seen in self._seen.values())
 
     @property
     def errors(self) -> int:
-        """Timers whose step ended with an error message."""
+        """Steps that ended with an error message."""
         return sum(seen.kind == ERROR for seen in self._seen.values())
 
     @property
@@ -67,12 +71,12 @@ class Fires:
 
     @property
     def torn(self) -> int:
-        """Timers of whose records some were seen and others were not."""
+        """Steps of whose records some were seen and others were not."""
         return sum(seen.mask != (1 << seen.of) - 1 for seen in self._seen.values())
 
 
 class _Fired(Track):
-    """The outcomes of timers in one attempt, in one partition of one topic."""
+    """The outcomes of one attempt, in one partition of one topic."""
 
     __slots__ = ("_fires", "_sequence")
 

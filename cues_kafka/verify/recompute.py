@@ -14,6 +14,7 @@ from cues_kafka.graph.processor import Processor
 from cues_kafka.runtime.calling.batch import Batch
 from cues_kafka.runtime.calling.caller import Caller
 from cues_kafka.state.stores import Stores
+from cues_kafka.words import count
 
 CHUNK: Final = 1_000
 """Steps whose outputs are in memory at once."""
@@ -87,6 +88,11 @@ def recompute(
     Raises:
         NotRecomputed: the function did not do the same, or not for the same steps.
     """
+    if totals.replays:
+        raise NotRecomputed(
+            f"{count(totals.replays, 'error message')} {'was' if totals.replays == 1 else 'were'} replayed or dropped, "
+            "and what its entries were then is not kept"
+        )
     context = caller.context_of(spec)
     stores = context.stores
     assert stores is not None

@@ -22,7 +22,8 @@ class TaskReport:
 
     Attributes:
         task: `processor/partition`.
-        steps: steps that the input holds below the positions.
+        steps: steps that the input holds below the positions, those of timers, and replays.
+        replays: steps among these that are replays. They come out of order by nature, so they have no order here (X4).
         totals: the task's own counts up to there.
         outputs: deliveries with an output that was seen.
         errors: deliveries with an error that was seen.
@@ -47,6 +48,7 @@ class TaskReport:
 
     task: str
     steps: int = 0
+    replays: int = 0
     totals: Totals
     outputs: int = 0
     errors: int = 0

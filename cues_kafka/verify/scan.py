@@ -31,7 +31,7 @@ from time import monotonic
 from typing import Any
 
 from cues_kafka.brokers.patience import ask_again
-from cues_kafka.core.delivery import HEADER, TIMER
+from cues_kafka.core.delivery import HEADER, REPLAYED, TIMER
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, no_such_processor, tools_group
@@ -278,8 +278,9 @@ class _Scan:
                 marks, track = next(iter(tasks.values())).track("", place.topic)
             else:
                 task.sequence = max(task.sequence, int(sequence))
-                if places == TIMER and isinstance(task, TaskBooks):
-                    return task.fires.track(int(sequence), task.kind_of(place.topic), task.strays)
+                if places in (TIMER, REPLAYED) and isinstance(task, TaskBooks):
+                    own = task.fires if places == TIMER else task.replays
+                    return own.track(int(sequence), task.kind_of(place.topic), task.strays)
                 if places == "-" and isinstance(task, TaskBooks):
                     return task.drains.track(int(sequence), task.strays)
                 marks, track = task.track(places, place.topic)

@@ -33,6 +33,7 @@ class TaskBooks(Books):
         strays: outcomes that name something other than an input of the task.
         drains: messages that its state handlers held back.
         fires: outcomes of its timers.
+        replays: outcomes of its replays.
         behind: offsets that are not delivered yet.
     """
 
@@ -48,6 +49,7 @@ class TaskBooks(Books):
         self.columns: dict[str, array[int]] = {}
         self.drains = Drains(-1)
         self.fires = Fires(-1)
+        self.replays = Fires(-1, replays=True)
 
     @property
     def join(self) -> bool:
@@ -81,7 +83,7 @@ class TaskBooks(Books):
         """Begin the books at what the newest record says."""
         super().open()
         known = self.record.sequence if self.record else -1
-        self.drains, self.fires = Drains(known), Fires(known)
+        self.drains, self.fires, self.replays = Drains(known), Fires(known), Fires(known, replays=True)
         begin = {position.binding: position.offset for position in self.chain.begin or ()}
         end = {position.binding: position.offset for position in self.record.positions} if self.record else {}
         bindings = [binding for binding, _ in self.names.inputs]
@@ -163,16 +165,16 @@ class TaskBalance:
             self._limits.append("no record yet, so never started")
         self._check_inputs()
         visible, hidden_part = self._books()
-        fires = task.fires
-        steps = self._steps(visible) + totals.timers
+        others = (task.fires, task.replays)
+        steps = self._steps(visible) + totals.timers + totals.replays
         unfounded = sum(one.unfounded for one in visible) + self._strays() + self._mispaired()
         seen = sum(one.seen for one in (*visible, *hidden_part)) - sum(one.unfounded for one in visible)
-        seen += fires.outputs + fires.errors
+        seen += sum(one.outputs + one.errors for one in others)
         outputs = sum(one.outputs for one in (*visible, *hidden_part))
-        messages = outputs + self._sum("more") + fires.messages
-        outputs += fires.outputs
-        errors = sum(one.errors for one in (*visible, *hidden_part)) + fires.errors
-        duplicated = self._sum("duplicated") + task.drains.duplicated + fires.duplicated
+        messages = outputs + self._sum("more") + sum(one.messages for one in others)
+        outputs += sum(one.outputs for one in others)
+        errors = sum(one.errors for one in (*visible, *hidden_part)) + sum(one.errors for one in others)
+        duplicated = self._sum("duplicated") + task.drains.duplicated + sum(one.duplicated for one in others)
         out_of_order = self._sum("out_of_order")
         ahead = self._ahead()
         lost, torn = steps - seen - totals.nils, self._torn()
@@ -200,8 +202,9 @@ class TaskBalance:
         if not (loose or dropped or lost or torn or duplicated or unfounded or ahead or self._limits):
             self._compare(outputs, errors, messages)
         self._compare_drained()
-        if fires.duplicated:
-            self._details.append(f"duplicated: {count(fires.duplicated, 'outcome')} of timers")
+        for one, what in zip(others, ("timers", "replays"), strict=True):
+            if one.duplicated:
+                self._details.append(f"duplicated: {count(one.duplicated, 'outcome')} of {what}")
         self._tell("duplicated", "duplicated")
         self._tell("out of order", "out of order")
         wrong = lost or torn or duplicated or out_of_order or unfounded or ahead or self._problems
@@ -210,6 +213,7 @@ class TaskBalance:
         return TaskReport(
             task=task.task,
             steps=steps,
+            replays=totals.replays,
             totals=totals,
             outputs=outputs,
             errors=errors,
@@ -258,7 +262,7 @@ class TaskBalance:
 
     def _steps(self, visible: Sequence[Balance]) -> int:
         """Steps below the positions; those that are trimmed away, as the totals count them."""
-        task, said = self._task, self._totals.deliveries - self._totals.timers
+        task, said = self._task, self._totals.deliveries - self._totals.timers - self._totals.replays
         said += self._totals.dropped + (in_flight(self._task.record) if self._strategy == AT_MOST_ONCE else 0)
         found = min(map(len, task.columns.values())) if task.join else sum(one.exist for one in visible)
         trimmed = self._trimmed()
@@ -313,7 +317,7 @@ class TaskBalance:
         return len(wrong)
 
     def _torn(self) -> int:
-        count = self._task.fires.torn
+        count = self._task.fires.torn + self._task.replays.torn
         for binding, marks in self._task.marks.items():
             torn = marks.torn()
             count += len(torn)

@@ -17,6 +17,7 @@ from cues_kafka.graph.error_message import ErrorMessage, Errors
 from cues_kafka.ports import TopicPartition
 from cues_kafka.records.requests import ReplayRequest, Settled, decode_settled, encode_request
 from cues_kafka.testing.tester import Crash, Tester
+from cues_kafka.verify.scan import verify
 
 
 class Switch:
@@ -144,6 +145,22 @@ def test_replay_that_fails_leaves_an_error_that_can_be_replayed() -> None:
     assert [number for _, number, _ in switch.calls] == [None, 1, 2]
     assert len({hash_ for *_, hash_ in switch.calls}) == 1
     assert sorted(settled(tester)) == [("error", 1), ("output", 2)]
+
+
+def test_replays_are_no_anomalies_for_verify() -> None:
+    """Neither the outputs nor the errors of replays count as second outcomes of their messages."""
+    switch = Switch()
+    tester = failed(switch, 1, -2, 3, -4)
+    ask(tester, requests_of(tester)[:1])
+    tester.run()
+    switch.fixed = True
+    ask(tester, requests_of(tester)[1:] * 2)
+    tester.run()
+
+    report = verify(tester.graph, tester.broker)
+    assert (report.verdict, list(report.lines)) == ("ok", [])
+    found = report["p"]
+    assert (found.steps, found.replays, found.outputs, found.errors, found.totals.nils) == (9, 5, 4, 3, 2)
 
 
 def test_drop_settles_without_a_call() -> None:
@@ -375,5 +392,6 @@ def test_each_error_is_replayed_once_whatever_crashes(
     first = [value for value in values if value >= 0]
     again = [abs(values[one.consumed[0].offset]) for one in {one.error: one for one in wanted}.values()]
     assert sorted(tester.values("out")) == sorted([*first, *map(abs, values), *again])
+    assert list(verify(tester.graph, tester.broker).lines) == []
     assert tester.totals("p").replays == len(wanted)
     assert not isinstance(tester.records("p")[-1], Snapshot)

@@ -33,10 +33,12 @@ from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.cli import verify as command
 from cues_kafka.cli.main import app
+from cues_kafka.core.delivery import ErrorPlace
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.operate.moving import Maintenance
 from cues_kafka.ports import NewTopic, TopicPartition
+from cues_kafka.records.requests import ReplayRequest, encode_request
 from cues_kafka.state.layers import ENTRY, MARK
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.report import Report
@@ -424,6 +426,32 @@ def test_entries_without_a_mark_are_found(broker: MemoryBroker) -> None:
     assert "stand behind the last mark, step 5: no transaction of the task wrote them" in text
     assert "key 'bob' is absent, expected 8" in text
     assert "key 'eve' is 100, expected absent" in text
+
+
+def test_a_store_with_replays_is_not_recomputed() -> None:
+    """What its entries were at the replay is not kept."""
+
+    def fails_once(payment: Payment, sums: State[int], step: Any) -> int:
+        if step.replay is None:
+            raise ValueError("not yet")
+        return total(payment, sums)
+
+    graph = graph_of(fails_once)
+    tester = Tester(graph)
+    tester.send("payments", {"name": "ann", "cents": 7})
+    tester.run()
+    [error] = tester.errors()
+    [sent] = tester.client.committed("errors")
+    place = ErrorPlace(tester.broker.facts(["errors"]).topics["errors"].topic_id, 0, sent.offset())
+    request = ReplayRequest(error=place, errors="errors", consumed=error.consumed, topics=error.topics)
+    sender = tester.broker.sender("tool")
+    sender.send([("bank.total.replay", error.consumed[0].partition, b"k", encode_request(request), None, 0)])
+    tester.run()
+    assert tester.state("sums") == {"ann": 7}
+
+    report = look(tester.broker, graph)
+    assert report.verdict == "not verifiable"
+    assert "1 error message was replayed or dropped" in text_of(report)
 
 
 def test_a_mark_of_which_the_task_has_no_record_is_found(broker: MemoryBroker) -> None:

@@ -14,7 +14,7 @@ from cues_kafka import Graph, Json, Memory, Message, Out, Processor, Source, Top
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.cli import verify as command
-from cues_kafka.core.delivery import HEADER, provenance_prefix
+from cues_kafka.core.delivery import HEADER, provenance_prefix, show_topic_id
 from cues_kafka.core.records import KEY, Attempt, Record, Totals
 from cues_kafka.errors import ConfigError
 from cues_kafka.operate.moving import Maintenance, apply_plan
@@ -382,6 +382,32 @@ def test_outcomes_of_timers_are_counted(vandal: Vandal) -> None:
     assert wrong(verify(PIPE, vandal.broker)) == {"duplicated": 2}
     vandal.write(fired("0/1", sequence, word="5:aw"))
     assert wrong(verify(PIPE, vandal.broker)) == {"duplicated": 2, "problems": 1}
+
+
+def test_outcomes_of_replays_are_counted_apart(vandal: Vandal) -> None:
+    """One that its record does not explain, one that is lost, one that comes twice, under whatever number."""
+    vandal.write(vandal.attempt(Totals(1, 1, 0, 0, 2, replays=1), moved=0))
+    sequence = vandal.newest.sequence
+    assert wrong(verify(PIPE, vandal.broker)) == {"lost": 1}
+
+    def replay(part: str, number: int = 1, **other: Any) -> Any:
+        facts = vandal.broker.facts(["in", "bad"]).topics
+        error, origin = (show_topic_id(facts[name].topic_id) for name in ("bad", "in"))
+        made = fired(part, sequence, f"{number}:{error}/0/0@in:{origin}@0", **other)
+        topic, partition, key, value, [(name, header)], time = made
+        return topic, partition, key, value, [(name, header.replace(b" timer ", b" replay "))], time
+
+    vandal.write(replay("0/2"))
+    assert wrong(verify(PIPE, vandal.broker)) == {"torn": 1}
+    vandal.write(replay("1/2"))
+    report = verify(PIPE, vandal.broker)
+    assert (wrong(report), report["same"].replays, report["same"].steps) == ({}, 1, 7)
+    vandal.write(replay("1/2", number=2))
+    report = verify(PIPE, vandal.broker)
+    assert wrong(report) == {"duplicated": 1}
+    assert "duplicated: 1 outcome of replays" in str(list(report.lines))
+    vandal.write(replay("0/1", topic="bad"))
+    assert wrong(verify(PIPE, vandal.broker)) == {"duplicated": 2}
 
 
 def test_an_error_besides_an_output_is_found(vandal: Vandal) -> None:
