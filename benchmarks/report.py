@@ -103,6 +103,7 @@ def save(sections: Sequence[Section]) -> None:
 
 TITLES = (
     "Throughput",
+    "Status",
     "Strategies",
     "State",
     "Databases",

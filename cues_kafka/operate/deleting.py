@@ -128,14 +128,23 @@ class Deleting:
             data: also the topics of the user that the graph writes or declares, with the messages in them.
         """
         found = self._of([*self._graph.all_processors, *self._unused])
-        own = [topic for topic in self._graph.internal_topics() if processor_of(self._graph.name, topic) is None]
-        shared = dict.fromkeys((*own, control_topic(self._graph.name), status_topic(self._graph.name)))
-        control = [topic for topic in shared if topic in self._sizes]
         users = [topic for topic in self._graph.topics_used() if topic in self._sizes]
         made = {*self._graph.topics_written(), *self._graph.topics}
         going = tuple(topic for topic in users if data and topic in made)
         kept = tuple(topic for topic in users if topic not in going)
-        return replace(found, topics=(*control, *going), kept=kept)
+        return replace(found, topics=(*self._shared(), *going), kept=kept)
+
+    def _shared(self) -> Iterator[str]:
+        """
+        Topics of the graph as a whole, also where the settings do without them now, or cuts= was taken back.
+
+        Ours are compacted. Another program may have a topic of such a name, and so may the user.
+        """
+        names = (control_topic(self._graph.name), status_topic(self._graph.name))
+        there = [name for name in names if name in self._sizes and name not in self._graph.topics_used()]
+        for name, found in self._broker.facts(there).topics.items() if there else ():
+            if found.config.get("cleanup.policy", "compact") == "compact":
+                yield name
 
     def processor(self, name: str) -> Deletion:
         """

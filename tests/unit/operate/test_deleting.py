@@ -103,6 +103,24 @@ def test_a_graph_goes_with_its_own_topics_and_groups_and_leaves_those_of_others(
     assert {*tester.broker.partitions()} == {*FOREIGN}
 
 
+def test_topics_of_status_and_control_go_with_the_graph_unless_another_program_has_them() -> None:
+    """Ours are compacted; one that the user's processors use is never taken for ours."""
+    tester = delivered()
+    tester.broker.create(
+        [NewTopic(name, 1, config={"cleanup.policy": "compact"}) for name in ("g.status", "g.control")]
+    )
+    assert set(Deleting(GRAPH, tester.broker).whole().topics) == {"g.status", "g.control"}
+
+    tester.broker.delete(["g.status"])
+    tester.broker.create([NewTopic("g.status", 1)])
+    assert Deleting(GRAPH, tester.broker).whole().topics == ("g.control",)
+
+    own = Graph("g", Source("g.control"), Processor(route, inputs="g.control", outputs="c"))
+    planned = Deleting(own, tester.broker).whole()
+    assert planned.topics == ()
+    assert "g.control" in planned.kept
+
+
 def test_one_processor_goes_alone_and_what_follows_is_said() -> None:
     """Started again, it begins again."""
     tester = delivered()
