@@ -133,8 +133,12 @@ class ClientHandles:
         """Release everything. What another thread opens meanwhile is refused, and no id is taken again (K1)."""
         with self._lock:
             self._closed = True
-        for one in (*self._tailers, *self._senders.values(), *self._writers.values()):
-            one.close()
+        for tailer in self._tailers:
+            tailer.close()
+        for sender in self._senders.values():
+            sender.close()
+        for writer in self._writers.values():
+            writer.close()
         self._senders, self._writers = {}, {}
 
     @contextmanager
