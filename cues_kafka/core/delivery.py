@@ -163,7 +163,7 @@ class Provenance:
     def hash(self) -> bytes:
         """The delivery hash, or the timer's."""
         name, _, partition = self.task.rpartition("/")
-        graph, _, processor = name.partition(".")
+        graph, _, processor = name.rpartition(".")
         if self.timer is not None:
             return timer_hash(graph, processor, int(partition), *self.timer, self.consumed)
         return delivery_hash(graph, processor, self.consumed)

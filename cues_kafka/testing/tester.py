@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, get_args, overload
 
 from cues_kafka.brokers.memory import MemoryBroker
-from cues_kafka.core.delivery import HEADER, Provenance, parse_provenance
+from cues_kafka.core.delivery import HEADER, parse_provenance
 from cues_kafka.core.effects import Effect
-from cues_kafka.core.hashing import delivery_hash, timer_hash
 from cues_kafka.core.records import Record, Totals
 from cues_kafka.errors import ConfigError, TaskStopped
 from cues_kafka.graph.calls import Given, Http
@@ -467,15 +466,8 @@ class Tester:
             for message in self.messages(topic):
                 header = dict(message.headers).get(HEADER)
                 if header is not None and (provenance := parse_provenance(header)).task.startswith(task):
-                    found.setdefault(self._hash(processor, provenance).hex(), []).append(topic)
+                    found.setdefault(provenance.hash.hex(), []).append(topic)
         return found
-
-    def _hash(self, processor: str, made: Provenance) -> bytes:
-        """The hash of a delivery; `Provenance.hash` takes a prefix with a dot for the graph's name."""
-        if made.timer is None:
-            return delivery_hash(self.graph.name, processor, made.consumed)
-        partition = int(made.task.rpartition("/")[2])
-        return timer_hash(self.graph.name, processor, partition, *made.timer, made.consumed)
 
 
 def stood_in(processor: Processor, fakes: Mapping[str, Any]) -> Processor:

@@ -9,6 +9,7 @@ import pytest
 
 from cues_kafka import ConfigError, Graph, Memory, Processor, Source, State, Store, Topic, connect, start
 from cues_kafka.brokers.open import open_broker
+from cues_kafka.core.delivery import Provenance
 from cues_kafka.core.hashing import delivery_hash
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.declare import Json
@@ -81,6 +82,7 @@ def test_hashes_without_a_prefix_are_those_of_before() -> None:
     [before], [after] = plain.outcomes("count"), named.outcomes("count")
     assert before != after
     assert delivery_hash("shop", "count", []) != delivery_hash("team-x.shop", "count", [])
+    assert Provenance("team-x.shop.count/0", 1, 0, 1, ()).hash == delivery_hash("team-x.shop", "count", [])
 
 
 def test_a_prefix_is_given_once_and_survives_each_way_of_making_a_graph() -> None:
