@@ -397,6 +397,7 @@ def test_each_row_of_the_page_has_its_test() -> None:
 
 
 @pytest.mark.full
+@pytest.mark.timeout(300)
 def test_the_flights_run_on_three_secured_brokers_from_the_page_alone(tmp_path: Path) -> None:
     """Its lines as they stand, but for the ports, and directories of this test."""
     [block] = re.findall(r"^```bash\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
@@ -409,14 +410,14 @@ def test_the_flights_run_on_three_secured_brokers_from_the_page_alone(tmp_path: 
         env=os.environ | state,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
         check=False,
     )
     subprocess.run(["cues-kafka", "broker", "down"], env=os.environ | state, check=False, capture_output=True)
 
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
-    assert "2000 flights sent" in said
+    assert "500 flights sent" in said
     assert "everything is verified, nothing is wrong" in said
     assert "punctuality/0" in said, "the status of each task"
 
