@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from cues_kafka.brokers.options import Kafka, Memory, Registry
     from cues_kafka.brokers.security import OAuthBearer, Oidc, Plain, Scram, Secret, Tls
     from cues_kafka.observe.openlineage import OpenLineage
+    from cues_kafka.operate.repairing import Repairs, Selection, repairs
     from cues_kafka.operate.seen import GraphStatus, InputLag, SeenTask
     from cues_kafka.operate.status import status
     from cues_kafka.ports import Sent
@@ -107,8 +108,10 @@ _LAZY = {
     "Messages": "cues_kafka.runtime.primitives.messages",
     "Received": "cues_kafka.runtime.calling.step",
     "Registry": "cues_kafka.brokers.options",
+    "Repairs": "cues_kafka.operate.repairing",
     "Running": "cues_kafka.runtime.running",
     "SeenTask": "cues_kafka.operate.seen",
+    "Selection": "cues_kafka.operate.repairing",
     "Sent": "cues_kafka.ports",
     "SqlOutbox": "cues_kafka.bridges.outbox.declare",
     "State": "cues_kafka.state.mapping",
@@ -121,6 +124,7 @@ _LAZY = {
     "DataFile": "cues_kafka.sinks.blobs.reading",
     "connect": "cues_kafka.runtime",
     "files": "cues_kafka.sinks.blobs.reading",
+    "repairs": "cues_kafka.operate.repairing",
     "start": "cues_kafka.runtime",
     "status": "cues_kafka.operate.status",
 }
@@ -197,6 +201,7 @@ __all__ = [
     "Received",
     "RecoveryError",
     "Registry",
+    "Repairs",
     "ReplayableSource",
     "RetriableError",
     "Retry",
@@ -204,6 +209,7 @@ __all__ = [
     "Scram",
     "Secret",
     "SeenTask",
+    "Selection",
     "Sent",
     "Sink",
     "Source",
@@ -238,6 +244,7 @@ __all__ = [
     "has_type",
     "processor",
     "rekey",
+    "repairs",
     "start",
     "status",
 ]

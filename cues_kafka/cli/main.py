@@ -14,6 +14,7 @@ from cues_kafka.cli import (
     delete,
     docs,
     doctor,
+    errors,
     files,
     grant,
     lineage,
@@ -62,6 +63,7 @@ app.command(cls=Command, epilog=files.epilog)(files.files)
 app.command(cls=Command, epilog=lineage.epilog)(lineage.lineage)
 app.command(cls=Command, epilog=send.epilog)(send.send)
 app.command(cls=Command, epilog=tail.epilog)(tail.tail)
+app.add_typer(errors.app, name="errors")
 app.add_typer(schemas.app, name="schemas")
 app.add_typer(broker.app, name="broker")
 app.add_typer(docs.app, name="docs")

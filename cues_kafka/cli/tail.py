@@ -193,7 +193,7 @@ def _plain(value: Any) -> Any:
     from cues_kafka.graph.error_message import ErrorMessage
 
     if isinstance(value, ErrorMessage):
-        return _of_error(value)
+        return of_error(value)
     if dataclasses.is_dataclass(value):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, bytes):
@@ -202,7 +202,7 @@ def _plain(value: Any) -> Any:
     return str(value) if fields is None else {name: getattr(value, name) for name in fields}
 
 
-def _of_error(error: ErrorMessage) -> dict[str, Any]:
+def of_error(error: ErrorMessage) -> dict[str, Any]:
     """An error message with its hash as the log prints it, and with its messages by topic."""
     fields = {field.name: getattr(error, field.name) for field in dataclasses.fields(error)}
     topics = error.topics or tuple(one.topic_id.hex() for one in error.consumed)

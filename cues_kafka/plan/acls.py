@@ -198,6 +198,12 @@ def _needed(graph: Graph) -> Iterator[Acl]:
         own = tuple(topic for topic in own if topic != control)
     yield from _topics("deployer", own, Alter="add partitions when an input has more")
     yield from _topics("operator", errors, Read="read error messages")
+    for name, processor in graph.processors.items():
+        if graph.errors_of(processor) is not None:
+            asks = {"Read": "see what is asked for", "Write": "ask to replay or drop an error message"}
+            yield from _topics("operator", [replay_topic(graph.name, name)], **asks)
+            yield from _topics("operator", [backing_topic(graph.name, name)], Read="see what is settled")
+            yield from _topics("operator", processor.input_topics, Describe="see whether a message is still there")
     yield from _topics("verifier", used, Read="compare inputs and outputs")
     asked = (*used, *graph.internal_topics())
     for role in _CHECKERS:  # a plan asks for all topics of the graph, also when only some processors run

@@ -1,0 +1,467 @@
+"""``cues-kafka errors list``, ``show``, ``replay`` and ``drop``: what became of error messages, and what is to."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cues_kafka.cli.config import Bootstrap, File, Profile
+from cues_kafka.cli.options import BROKEN, Command, Target, at_least, interrupts
+from cues_kafka.cli.tables import WIDTH, aligned, fits, paragraph
+from cues_kafka.errors import ConfigError
+from cues_kafka.words import count
+
+if TYPE_CHECKING:
+    from cues_kafka.graph.definition import Graph
+    from cues_kafka.operate.repairing import FailureCause, FiledError, Repairs, Requested, Selection
+    from cues_kafka.records.requests import Settled, Wish
+
+app = typer.Typer(help="List error messages, and have their messages delivered again.", no_args_is_help=True)
+
+_EXITS = """
+Exits with 1 if the cluster does not answer, and with 2 if the graph, a setting
+or a place is wrong.
+"""
+
+_list_epilog = f"""
+\b
+Examples:
+  cues-kafka errors list shop:graph
+  cues-kafka errors list shop:graph --processor check --since 2026-11-25T10:00
+  cues-kafka errors list shop:graph --all --json | jq .causes
+{_EXITS}"""
+
+_show_epilog = f"""
+\b
+Examples:
+  cues-kafka errors show shop:graph shop.errors/0@17
+  cues-kafka errors show shop:graph shop.errors/0@17 --json | jq .causes
+{_EXITS}"""
+
+_ASKED = """
+What is settled, or was asked for before, is not asked for again, so the command
+can be repeated. Ctrl-C ends a wait, and the requests stay. Exits with 0 when all
+was asked for, and with --wait when all is settled; with 1 without --yes, if some
+are not settled in time (they are named), or if the cluster does not answer; with
+2 if the graph, a setting or a place is wrong.
+"""
+
+_replay_epilog = f"""
+\b
+Examples:
+  # say what would be replayed
+  cues-kafka errors replay shop:graph
+  cues-kafka errors replay shop:graph --processor check --exception KeyError --yes
+  cues-kafka errors replay shop:graph --limit 1 --yes --wait 30
+  cues-kafka errors replay shop:graph shop.errors/0@17 --yes
+{_ASKED}"""
+
+_drop_epilog = f"""
+\b
+Examples:
+  # say what would be dropped
+  cues-kafka errors drop shop:graph --kind decode
+  cues-kafka errors drop shop:graph --kind decode --until 2026-11-25T10:00 --yes
+  cues-kafka errors drop shop:graph shop.errors/0@17 --yes --wait 30
+{_ASKED}"""
+
+NAMED = 20
+"""How many error messages that are not settled are named."""
+
+Places = Annotated[
+    list[str] | None, typer.Argument(metavar="[TOPIC/P@OFFSET]...", hidden=True, help="Only these error messages.")
+]
+ProcessorName = Annotated[str | None, typer.Option("--processor", metavar="NAME", help="Only those of this processor.")]
+Kind = Annotated[
+    str | None,
+    typer.Option(metavar="KIND", help="Only this kind: raised, decode, output, 'retries exhausted' or quarantine."),
+]
+ExceptionName = Annotated[
+    str | None, typer.Option("--exception", metavar="CLASS", help="Only this class of exception, such as KeyError.")
+]
+Since = Annotated[str | None, typer.Option(metavar="TIME", help="Only those that failed at this time or later.")]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only those that failed before this time.")]
+Limit = Annotated[int | None, typer.Option(metavar="N", callback=at_least(1), help="Ask for N of them at most.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it. Without it, only say what would happen.")]
+Wait = Annotated[
+    float | None, typer.Option(metavar="SECONDS", help="Wait until tasks have settled them, this long at most.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("list", cls=Command, epilog=_list_epilog)
+def list_(
+    target: Target,
+    *,
+    processor: ProcessorName = None,
+    kind: Kind = None,
+    exception: ExceptionName = None,
+    since: Since = None,
+    until: Until = None,
+    everything: Annotated[bool, typer.Option("--all", help="Count those that are settled, too.")] = False,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", callback=at_least(1), help="Show N causes, the largest first.")
+    ] = None,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    file: File = None,
+) -> None:
+    """
+    Count the open error messages by cause.
+
+    A cause is a processor, a class of exception and a kind.
+    """
+    wanted = _wanted(processor, kind, exception, since, until)
+    with _opened(target, bootstrap, profile, file) as (graph, tool), _progress("reading") as tell:
+        found = tool.causes(wanted, settled=everything, progress=tell)
+    shown = found[:limit]
+    if as_json:
+        counts = {"graph": graph.name, "of other graphs": tool.foreign, "unreadable": tool.unreadable}
+        typer.echo(json.dumps(counts | {"causes": [_cause_data(one) for one in shown]}, indent=2))
+        return
+    for line in table(shown, everything=everything, width=_width()):
+        typer.echo(line)
+    total = sum(one.count for one in found)
+    which = "error message" if everything else "open error message"
+    typer.echo(f"{graph.name}: {count(total, which)} of {count(len(found), 'cause')}{_besides(tool)}")
+
+
+@app.command(cls=Command, epilog=_show_epilog)
+def show(
+    target: Target,
+    place: Annotated[
+        str, typer.Argument(metavar="TOPIC/P@OFFSET", hidden=True, help="The error message, as `list` names it.")
+    ],
+    *,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    file: File = None,
+) -> None:
+    """Show one error message whole, and what became of it."""
+    from cues_kafka.operate.lineage import parse_place
+
+    at, offset = parse_place(place)
+    with _opened(target, bootstrap, profile, file) as (_, tool):
+        one = tool.show(at.topic, at.partition, offset)
+    if as_json:
+        typer.echo(json.dumps(_error_data(one), indent=2))
+        return
+    for line in lines(one):
+        typer.echo(line)
+
+
+@app.command(cls=Command, epilog=_replay_epilog)
+def replay(
+    target: Target,
+    places: Places = None,
+    *,
+    processor: ProcessorName = None,
+    kind: Kind = None,
+    exception: ExceptionName = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Limit = None,
+    yes: Yes = False,
+    wait: Wait = None,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    file: File = None,
+) -> None:
+    """
+    Have the messages behind errors delivered once more.
+
+    Their tasks deliver them beside live messages, exactly once, under the same hash. No other reader of the input sees
+    them. Each becomes outputs, nothing, or a new error message.
+    """
+    wanted = _wanted(processor, kind, exception, since, until, places)
+    with _opened(target, bootstrap, profile, file) as (graph, tool):
+        _ask(graph, tool, "replay", wanted, limit=limit, yes=yes, wait=wait, as_json=as_json)
+
+
+@app.command(cls=Command, epilog=_drop_epilog)
+def drop(
+    target: Target,
+    places: Places = None,
+    *,
+    processor: ProcessorName = None,
+    kind: Kind = None,
+    exception: ExceptionName = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Limit = None,
+    yes: Yes = False,
+    wait: Wait = None,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    file: File = None,
+) -> None:
+    """
+    Settle error messages without delivering anything.
+
+    The error messages stay in their topic. They are not listed as open any more, and cannot be replayed afterwards.
+    """
+    wanted = _wanted(processor, kind, exception, since, until, places)
+    with _opened(target, bootstrap, profile, file) as (graph, tool):
+        _ask(graph, tool, "drop", wanted, limit=limit, yes=yes, wait=wait, as_json=as_json)
+
+
+def _ask(
+    graph: Graph,
+    tool: Repairs,
+    wish: Wish,
+    wanted: Selection,
+    *,
+    limit: int | None,
+    yes: bool,
+    wait: float | None,
+    as_json: bool,
+) -> None:
+    from cues_kafka.operate.repairing import PAST
+
+    if wait is not None and not (wait > 0 and yes):
+        raise ConfigError(f"--wait {wait:g}: takes a number of seconds above 0, and goes with --yes only.")
+    with _progress("reading") as tell:
+        result = tool.ask(wish, wanted, limit=limit, dry=not yes, progress=tell)
+    done = True
+    if wait is not None and result.open:
+        with interrupts() as ended, _progress("settling") as tell:
+            done = tool.wait(result, timeout_s=wait, ended=ended, progress=tell)
+    if as_json:
+        typer.echo(json.dumps(_requested_data(graph, result, yes=yes), indent=2))
+    else:
+        for line in _told(graph, tool, result, yes=yes, waited=wait is not None):
+            typer.echo(line)
+    if result.asked and not yes:
+        typer.echo(f"Nothing was {PAST[wish]}. Add --yes to do it.", err=True)
+        raise typer.Exit(BROKEN)
+    if not done:
+        left = result.open
+        for where in left[:NAMED]:
+            typer.echo(f"not settled yet: {where}", err=True)
+        more = f", {len(left) - NAMED:,} of them not named here" if len(left) > NAMED else ""
+        typer.secho(
+            f"{graph.name}: {count(len(left), 'error message')} not settled in time{more}. The requests stay. Do the "
+            "workers run? See `cues-kafka status`.",
+            fg="red",
+            err=True,
+        )
+        raise typer.Exit(BROKEN)
+
+
+def _told(graph: Graph, tool: Repairs, result: Requested, *, yes: bool, waited: bool) -> Iterator[str]:
+    """What was done, for people."""
+    from cues_kafka.operate.repairing import PAST
+
+    yield from table(list(result.causes.values()), width=_width())
+    verb = "asked to be" if yes else "to be"
+    yield f"{graph.name}: {count(result.asked, 'error message')} {verb} {PAST[result.wish]}{_besides(tool)}"
+    if result.before:
+        yield f"asked for before, and not settled when this command began: {result.before:,}"
+    if result.settled:
+        yield f"settled already: {result.settled:,}"
+    for why, number in result.refused.most_common():
+        yield f"cannot be {PAST[result.wish]}: {number:,}, such as {result.examples[why]}: {why}"
+    if waited and result.outcomes:
+        yield f"settled now: {', '.join(f'{number:,} {_OUTCOMES[key]}' for key, number in result.outcomes.items())}"
+
+
+_OUTCOMES = {
+    "output": "with outputs",
+    "error": "with a new error message",
+    "nil": "without an output",
+    "dropped": "dropped",
+    "unreadable": "not understood",
+}
+
+
+def table(causes: Sequence[FailureCause], *, width: int, everything: bool = False) -> list[str]:
+    """
+    One row for each cause; where the rows are wider than the screen, a paragraph.
+
+    Args:
+        causes: what is shown.
+        width: of the screen, in characters.
+        everything: whether settled ones are among them.
+    """
+    if not causes:
+        return []
+    numbers = ["errors", "asked", *(["settled"] if everything else [])]
+    titles = ["processor", "exception", "kind", *numbers, "first (UTC)", "last (UTC)", "newest"]
+    rows = [
+        [
+            *(one.processor, one.exception, one.kind, f"{one.count:,}", f"{one.asked:,}"),
+            *([f"{one.settled:,}"] if everything else []),
+            *(_time(one.first_ms), _time(one.last_ms), one.example),
+        ]
+        for one in causes
+    ]
+    found = aligned([titles, *rows], left={0, 1, 2, *range(3 + len(numbers), len(titles))})
+    if fits(found, width):
+        return found
+    return [
+        line
+        for row in rows
+        for line in paragraph(f"{row[0]}: {row[1]} ({row[2]})", list(zip(titles[3:], row[3:], strict=True)), width)
+    ]
+
+
+def lines(one: FiledError) -> Iterator[str]:
+    """One error message for people."""
+    error = one.message
+    yield f"{one}: {error.exception}: {error.text}"
+    yield f"  {_state(one)}"
+    fields: list[tuple[str, Any]] = [
+        ("task", f"{error.graph}.{error.task}"),
+        ("kind", error.kind),
+        ("failed", f"{_time(error.timestamp_ms)} UTC"),
+        ("at", error.location),
+        *(("message", place) for place in _consumed(one)),
+        ("key", None if error.key is None else _shown(error.key)),
+        ("hash", error.hash.hex()),
+        ("calls", error.attempts),
+        ("deaths", error.starts or None),
+        *((f"context {name}", value) for name, value in error.context.items()),
+        *(("trace", frame) for frame in error.trace),
+        *((f"cause {cause.exception}", cause.text) for cause in error.causes),
+        ("payload", None if error.payload is None else _shown(error.payload)),
+        ("redacted", ", ".join(error.redacted)),
+        ("cut", ", ".join(error.truncated)),
+        ("declared", json.dumps(dict(error.declaration)) if error.declaration else None),
+    ]
+    yield from (f"  {name:<9} {value}" for name, value in fields if value not in (None, ""))
+
+
+def _state(one: FiledError) -> str:
+    """What became of it, and what can be done."""
+    if one.settled is not None:
+        return f"settled at {_time(one.settled.at_ms)} UTC: {_how(one.settled)}"
+    if one.asked is not None:
+        return f"asked to be {'replayed' if one.asked == 'replay' else 'dropped'}; its task has not settled it yet"
+    return f"open; it cannot be replayed: {one.obstacle}" if one.obstacle else "open; it can be replayed"
+
+
+def _how(settled: Settled) -> str:
+    return "dropped" if settled.outcome == "dropped" else f"replay {settled.number} ended {_OUTCOMES[settled.outcome]}"
+
+
+def _consumed(one: FiledError) -> list[str]:
+    rows = zip(one.message.topics, one.message.consumed, strict=True)
+    return [f"{topic}/{place.partition}@{place.offset} ({place.binding})" for topic, place in rows]
+
+
+def _wanted(  # noqa: PLR0917  # the filters that all commands have
+    processor: str | None,
+    kind: str | None,
+    exception: str | None,
+    since: str | None,
+    until: str | None,
+    places: Iterable[str] | None = None,
+) -> Selection:
+    from cues_kafka.operate.lineage import parse_place
+    from cues_kafka.operate.repairing import Selection
+
+    parsed = [parse_place(place) for place in places or ()]
+    return Selection(
+        processor=processor,
+        kind=kind,
+        exception=exception,
+        since_ms=_moment(since, "--since"),
+        until_ms=_moment(until, "--until"),
+        places=frozenset((place.topic, place.partition, offset) for place, offset in parsed),
+    )
+
+
+def _moment(text: str | None, option: str) -> int | None:
+    if text is None:
+        return None
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        raise ConfigError(f"{option} {text!r}: give a time such as 2026-11-25T10:00 or 2026-11-25T10:00Z.") from None
+
+
+@contextmanager
+def _opened(
+    target: str, bootstrap: str | None, profile: str | None, file: Path | None
+) -> Iterator[tuple[Graph, Repairs]]:
+    from cues_kafka.cli.loading import opened
+    from cues_kafka.operate.repairing import Repairs
+
+    with opened(target, bootstrap, profile, file) as (graph, broker), Repairs(graph, broker) as tool:
+        yield graph, tool
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr, where that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn(what), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _besides(tool: Repairs) -> str:
+    found = [
+        f"{count(number, 'message')} {what}"
+        for number, what in ((tool.foreign, "of other graphs"), (tool.unreadable, "that cannot be read"))
+        if number
+    ]
+    return f" (not counted: {', '.join(found)})" if found else ""
+
+
+def _cause_data(one: FailureCause) -> dict[str, Any]:
+    names = ("processor", "exception", "kind", "count", "asked", "settled", "first_ms", "last_ms", "example", "text")
+    return {name: getattr(one, name) for name in names}
+
+
+def _error_data(one: FiledError) -> dict[str, Any]:
+    from cues_kafka.cli.tail import of_error
+
+    own = {"place": str(one), "asked": one.asked, "obstacle": one.obstacle, "replay": one.number}
+    data = own | {"settled": None if one.settled is None else one.settled._asdict()} | of_error(one.message)
+    data["causes"] = [{"exception": c.exception, "text": c.text, "trace": list(c.trace)} for c in one.message.causes]
+    return {name: _shown(value) if isinstance(value, bytes) else value for name, value in data.items()}
+
+
+def _requested_data(graph: Graph, result: Requested, *, yes: bool) -> dict[str, Any]:
+    return {
+        "graph": graph.name,
+        "wish": result.wish,
+        "dry run": not yes,
+        "asked": result.asked,
+        "asked before": result.before,
+        "settled before": result.settled,
+        "refused": [
+            {"count": number, "example": result.examples[why], "why": why} for why, number in result.refused.items()
+        ],
+        "settled now": dict(result.outcomes),
+        "open": list(result.open) if yes else [],
+        "causes": [_cause_data(one) for one in result.causes.values()],
+    }
+
+
+def _time(ms: int) -> str:
+    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _shown(data: bytes) -> str:
+    return data.decode(errors="backslashreplace")
+
+
+def _width() -> int:
+    return shutil.get_terminal_size((WIDTH, 24)).columns
