@@ -56,6 +56,7 @@ def run_on_spark(
     fail_fast: bool,
     began: float,
     observers: Sequence[Observer] = (),
+    http: str | None = None,
 ) -> int:
     """
     Run until a signal comes, or all is delivered; the exit code.
@@ -70,6 +71,7 @@ def run_on_spark(
         fail_fast: end when a task stops.
         began: when the command did.
         observers: told when the run begins and ends.
+        http: where to serve health and metrics; None: nowhere.
 
     Raises:
         ConfigError: Spark is not installed or does not start, it cannot carry what was chosen, or the plan is refused.
@@ -95,7 +97,7 @@ def run_on_spark(
         engine = Spark(session, checkpoint=options.directory, trigger=options.trigger, policy=policy)
         running = start(
             graph, kafka, engine=engine, only=carried, timeout_s=None, new=new, create_topics=settings.named,
-            observers=observers,
+            observers=observers, http=http,
         )  # fmt: skip
         announce(running, settings.address, warn=True)
         return TaskWatch(graph, running, fail_fast=fail_fast, succeeded=False, began=began).until(signals)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import logging
@@ -9,8 +10,9 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
     from cues_kafka.cli.config import Config
     from cues_kafka.cli.on_spark import SparkOptions
     from cues_kafka.graph.definition import Graph
+    from cues_kafka.observe.http import Endpoint
     from cues_kafka.ports import Observer
+    from cues_kafka.runtime.native.together import TogetherLook
 
 epilog = """
 \b
@@ -43,6 +47,8 @@ Examples:
   cues-kafka run shop:graph --workers 2 --instance blue
   # 'verdict' is not another processor under a new name
   cues-kafka run shop:graph --new verdict
+  # health and Prometheus metrics of all workers, on a port of this machine
+  cues-kafka run shop:graph --workers 4 --http 127.0.0.1:9100
   # tell a catalog of data which topics are read and written
   cues-kafka run shop:graph --openlineage http://marquez:5000
   # on Spark, with two threads on this machine
@@ -104,6 +110,10 @@ def run(  # noqa: PLR0917 - each is an option of the command line
     openlineage: Annotated[
         str | None, typer.Option(metavar="TO", help="File or URL for lineage events in the form of OpenLineage.")
     ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Serve /healthz, /readyz and /metrics there; PORT: on loopback."),
+    ] = None,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="End the worker when a task stops.")] = False,
     profile: Profile = None,
     file: File = None,
@@ -138,13 +148,13 @@ def run(  # noqa: PLR0917 - each is an option of the command line
             _none_given("native workers", {"workers": workers, "instance": instance, "call-timeout": call_timeout})
             code = run_on_spark(
                 graph, settings, spark, names=names, chosen=bool(only), new=new or (), fail_fast=fail_fast, began=began,
-                observers=_observers(openlineage),
+                observers=_observers(openlineage), http=http,
             )  # fmt: skip
         elif workers is None:
             code = _work(
                 graph, settings, names=names, instance=instance, new=new or (), fail_fast=fail_fast,
                 may_reload=None if parent is not None else partial(_may_reload, explicit, profile, file),
-                warn=not unwarned, began=began, observers=_observers(openlineage),
+                warn=not unwarned, began=began, observers=_observers(openlineage), http=http,
             )  # fmt: skip
             if code == RELOAD:
                 sys.stdout.flush()
@@ -160,8 +170,10 @@ def run(  # noqa: PLR0917 - each is an option of the command line
             given += [("--call-timeout", str(call_timeout))] if call_timeout is not None else []
             options = [*(part for pair in given for part in pair), *(f"--only={name}" for name in names or ())]
             options += [*(f"--new={name}" for name in new or ()), *(["--fail-fast"] if fail_fast else [])]
-            typer.echo(f"{graph.name}: {count(workers, 'worker')} on {settings.address}")
-            code = _supervise(target, workers, instance, options, partial(_may_reload, explicit, profile, file))
+            reload = partial(_may_reload, explicit, profile, file)
+            with _served(graph.name, workers, http) as served:
+                typer.echo(f"{graph.name}: {count(workers, 'worker')} on {settings.address}")
+                code = _supervise(target, workers, instance, options, may_reload=reload, served=served)
     except TopicsMissing as error:
         raise settings.refuse_to_create(str(error)) from None
     except (ConfigError, GraphError) as error:
@@ -184,6 +196,7 @@ def _work(
     warn: bool,
     began: float,
     observers: Sequence[Observer],
+    http: str | None,
 ) -> int:
     """Run one native worker in this process; its exit code."""
     from cues_kafka.graph.declare import CommitPolicy
@@ -196,7 +209,7 @@ def _work(
     with Signals() as signals:
         running = start(
             graph, kafka, only=names, instance=instance, policy=policy, calls=calls, timeout_s=None, new=new,
-            create_topics=settings.named, observers=observers,
+            create_topics=settings.named, observers=observers, http=http,
         )  # fmt: skip
         announce(running, settings.address, warn=warn)
         return TaskWatch(
@@ -308,8 +321,31 @@ def _is_not_told(record: logging.LogRecord) -> bool:
     return not record.getMessage().startswith(("stopped ", "worker failed "))
 
 
+@contextlib.contextmanager
+def _served(graph: str, workers: int, http: str | None) -> Iterator[tuple[TogetherLook, Endpoint] | None]:
+    """Listen where --http says; the workers listen at socket files in a directory that only this user can read."""
+    if http is None:
+        yield None
+        return
+    from cues_kafka.observe.http import listen
+    from cues_kafka.runtime.native.together import TogetherLook
+
+    with tempfile.TemporaryDirectory(prefix="cues-kafka-") as directory:
+        endpoint = listen(http)
+        try:
+            yield TogetherLook(graph, workers, Path(directory)), endpoint
+        finally:
+            endpoint.close()
+
+
 def _supervise(
-    target: str, workers: int, instance: str | None, options: list[str], may_reload: Callable[[], bool]
+    target: str,
+    workers: int,
+    instance: str | None,
+    options: list[str],
+    *,
+    may_reload: Callable[[], bool],
+    served: tuple[TogetherLook, Endpoint] | None,
 ) -> int:
     from cues_kafka.runtime.native.supervisor import Supervisor
 
@@ -322,7 +358,8 @@ def _supervise(
     def command(k: int) -> list[str]:
         """The first one prints the plan's warnings for all."""
         unwarned = ["--unwarned"] if next(started) else []
-        return worker_command(target, instance=f"{name}.{k}", options=[*options, *unwarned])
+        heard = ["--http", served[0].address(k)] if served else []
+        return worker_command(target, instance=f"{name}.{k}", options=[*options, *unwarned, *heard])
 
     def changed() -> None:
         if supervisor.gave_up is not None:
@@ -335,6 +372,9 @@ def _supervise(
     )
     with Signals() as signals:
         with supervisor:
+            if served:
+                look, endpoint = served
+                endpoint.begin(partial(look.look, supervisor))
             said = count(workers, "worker") + f", {name}.1" + (f" to {name}.{workers}" if workers > 1 else "")
             typer.echo(f"{said}, supervised by pid {os.getpid()}")
             while signals.wait(None, ended_read) == signal.SIGHUP:

@@ -6,11 +6,16 @@ Status and metrics both read it, so that they cannot disagree. It hears at most 
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from cues_kafka.observe.histogram import NONE, Histogram
 from cues_kafka.ports import BatchReport
+
+UNNAMED: Final = "unnamed"
+"""The kind of an error that came after the first ones of its batch."""
 
 TEXT_CHARS: Final = 1_000
 """A text is cut here: a status record must stay small."""
@@ -25,6 +30,10 @@ class TaskTally:
         batches: committed batches.
         deliveries, outputs, errors, messages, dropped: of all committed batches, see `BatchReport`.
         seconds: from the first call of the function to the commit, over all batches.
+        size: bytes of keys and values that were written.
+        kinds: errors by kind. The kinds of a batch's first errors are told; those of the rest count as `UNNAMED`.
+        batch_s: from the first call of the function to the commit, of each batch with deliveries.
+        commit_s: from the end of its last call to the commit.
         retries: calls that were put off because the function raised an exception of `retry=`.
         failures: how often something failed and the task recovered (R7).
         stops: how often the task stopped.
@@ -43,6 +52,10 @@ class TaskTally:
     messages: int = 0
     dropped: int = 0
     seconds: float = 0.0
+    size: int = 0
+    kinds: Mapping[str, int] = field(default_factory=dict)
+    batch_s: Histogram = NONE
+    commit_s: Histogram = NONE
     retries: int = 0
     failures: int = 0
     stops: int = 0
@@ -85,8 +98,13 @@ class Tally:
                 messages=was.messages + batch.messages,
                 dropped=was.dropped + batch.dropped,
                 seconds=was.seconds + batch.seconds,
+                size=was.size + batch.size,
+                batch_s=was.batch_s.plus(batch.seconds) if batch.deliveries else was.batch_s,
+                commit_s=was.commit_s.plus(batch.commit_seconds) if batch.deliveries else was.commit_s,
                 committed_s=now_s,
             )
+            if batch.errors:
+                found = replace(found, kinds=_added(was.kinds, batch))
             if batch.notes:
                 found = replace(found, error=_words(batch.notes[-1]), error_s=now_s)
             self._tasks[task] = found
@@ -113,6 +131,14 @@ class Tally:
         """The task works again."""
         with self._lock:
             self._tasks[task] = replace(self[task], stopped_s=0.0)
+
+
+def _added(kinds: Mapping[str, int], batch: BatchReport) -> Mapping[str, int]:
+    found = Counter(kinds)
+    found.update(str(note["kind"]) for note in batch.notes)
+    if unnamed := batch.errors - len(batch.notes):
+        found[UNNAMED] += unnamed
+    return found
 
 
 def _words(note: Mapping[str, Any]) -> str:

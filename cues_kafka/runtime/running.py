@@ -14,17 +14,20 @@ from cues_kafka.errors import CodecError, ConfigError, OutputError, RetriableErr
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import quoted
 from cues_kafka.graph.processor import Processor
+from cues_kafka.observe.http import Endpoint
 from cues_kafka.plan.plan import Plan
 from cues_kafka.ports import Broker, RunObserver, Sent, TopicPartition
 from cues_kafka.records.scanning import due, holds_messages, unstable
 from cues_kafka.runtime.client import Client
 from cues_kafka.runtime.collector import Collector, TaskFacts
+from cues_kafka.runtime.health import HealthLook
 from cues_kafka.runtime.native.pauses import Pauses
 from cues_kafka.runtime.queries import Answer, Question, ask, has_passed, processor_with
 from cues_kafka.runtime.run_facts import run_facts
 from cues_kafka.runtime.status import Status
 from cues_kafka.runtime.status_writer import StatusWriter
 from cues_kafka.runtime.system import System
+from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.runtime.task.lane import Lane
 from cues_kafka.runtime.workers import Worker
 
@@ -51,10 +54,14 @@ class Running(Client):
         observers: Sequence[RunObserver] = (),
         runtime: str = "native",
         collector: Collector,
+        endpoint: Endpoint | None = None,
     ) -> None:
         super().__init__(broker, graph, name=name, cluster=cluster)
         self.graph = graph
         self._collector = collector
+        self._endpoint = endpoint
+        self._told_here = runtime != "spark"
+        self._health: HealthLook | None = None
         self.planned = planned
         self._system = system
         self._workers: list[Worker] = []
@@ -107,6 +114,12 @@ class Running(Client):
             worker.start()
         if status is not None:
             status.start()
+        if self._endpoint is not None:
+            self._health = HealthLook(
+                self.graph.name, self._broker, SystemClock(), lambda: self._workers, self.collect, told=self._told_here
+            )
+            self._health.start()
+            self._endpoint.begin(self._health)
         if timeout_s is not None:
             self._await(self._all_recorded, timeout_s, "ready")
 
@@ -413,6 +426,10 @@ class Running(Client):
         failures = self._failures() if failures is None else failures
         if self._status is not None:
             self._status.stop()
+        if self._health is not None:
+            self._health.stop()
+        if self._endpoint is not None:
+            self._endpoint.close()
         for worker in self._workers:
             worker.stop(leave=leave)
         for worker in self._workers:

@@ -11,6 +11,7 @@ from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import control_topic, group_id, status_topic
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
+from cues_kafka.observe.http import Endpoint, listen
 from cues_kafka.observe.log import get_logger
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.plan.topics import Sides
@@ -45,6 +46,7 @@ def start(
     new: Sequence[str] = (),
     create_topics: bool = True,
     observers: Sequence[Observer] = (),
+    http: str | None = None,
     hook: Hook | None = None,
 ) -> Running:
     """
@@ -67,10 +69,12 @@ def start(
         create_topics: create missing topics; else they are refused.
         observers: told what the tasks of this process do, such as `OpenLineage(...)`; see `ports.Observer`. An engine's
             tasks live elsewhere, so with an engine only the start and the end of the run are told.
+        http: where to serve `/healthz`, `/readyz` and `/metrics`: `HOST:PORT`, `PORT` for this machine only, or
+            `unix:PATH`; None: nowhere.
         hook: called before and after each effect of a task; for tests that kill.
 
     Raises:
-        ConfigError: the plan is refused, or a processor cannot run here.
+        ConfigError: the plan is refused, a processor cannot run here, or nothing can listen at `http`.
         BrokerError: the cluster does not answer.
         FactoryError: a factory of `system=` still raises after `start_timeout_s`; its exception is the cause.
         TaskStopped: a task refuses to start.
@@ -90,7 +94,12 @@ def start(
         engine.check(graph, only)
     elif frames := sorted(name for name in graph.dataframes if only is None or name in only):
         raise ConfigError(f"processors {frames} work on DataFrames, not in native workers: leave them out with only=")
-    broker = open_broker(options)
+    endpoint = listen(http) if http is not None else None
+    try:
+        broker = open_broker(options)
+    except BaseException:
+        _close(endpoint)
+        raise
     try:
         everyone = None if isinstance(options, Memory) else list(only or graph.all_processors)
         accept = isinstance(options, Kafka) and options.accept_unchecked
@@ -102,6 +111,7 @@ def start(
         system = System({} if engine else graph.system, patience_s=patience_s)
     except BaseException:
         broker.close()
+        _close(endpoint)
         raise
     runtime = engine.runtime if engine else "memory" if isinstance(options, Memory) else "native"
     identity = Identity.of_process(runtime, instance)
@@ -114,6 +124,7 @@ def start(
         observers=[one for one in observers if isinstance(one, RunObserver)],
         runtime=runtime,
         collector=collector,
+        endpoint=endpoint,
     )
     observers = (*observers, collector.tally)
     try:
@@ -195,6 +206,11 @@ def _pauses(graph: Graph, broker: Broker, options: Options, names: Sequence[str]
         return None
     topic, group, required = control_topic(graph.name), group_id(graph.name, names[0]), graph.cuts is not None
     return Pauses(broker, topic, group, SystemClock(), running.look, required=required)
+
+
+def _close(endpoint: Endpoint | None) -> None:
+    if endpoint is not None:
+        endpoint.close()
 
 
 def _never_held(_: str) -> str:

@@ -33,6 +33,9 @@ class TaskStatus:
             empty: nothing is held back.
         resting: it is held back, and nothing that was called waits for its commit.
         unpausable: why it cannot be held back; empty: it can.
+        calling_s: for how long the present call of the function has taken; 0: for less than a second, or there is none.
+        oldest_s: the timestamp of the oldest message that was fetched and not yet called, in seconds since the epoch;
+            None: there is none.
     """
 
     task: str
@@ -52,6 +55,8 @@ class TaskStatus:
     tails: Positions = ()
     resting: bool = False
     unpausable: str = ""
+    calling_s: float = 0.0
+    oldest_s: float | None = None
 
     def __str__(self) -> str:
         places = self.place or ", ".join(f"{p.topic}@{p.offset}" for p in self.positions)
@@ -90,7 +95,13 @@ class Status:
 
 
 def task_status(
-    lane: Lane, *, calling: str = "", unreachable_s: float = 0.0, held: str = "", resting: bool = False
+    lane: Lane,
+    *,
+    calling: str = "",
+    calling_s: float = 0.0,
+    unreachable_s: float = 0.0,
+    held: str = "",
+    resting: bool = False,
 ) -> TaskStatus:
     """Make the status of one task; its worker knows what of it the lane does not."""
     task, halt = lane.task, lane.stopped
@@ -103,6 +114,8 @@ def task_status(
         remedy=halt.remedy if halt else "",
         **(lane.stopped_at if halt else {}),
         calling=calling,
+        calling_s=calling_s,
+        oldest_s=lane.oldest_s,
         unreachable_s=unreachable_s,
         held=held,
         resting=resting and lane.at_rest,

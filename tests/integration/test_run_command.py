@@ -8,6 +8,8 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cues_kafka import Kafka, connect, start
+from cues_kafka.brokers.local.ports import free_ports
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.cli.loading import load_graph
 from cues_kafka.cli.main import app
@@ -81,6 +84,20 @@ def arrived(kafka: KafkaFixture, graph: Graph, topic: str = "out") -> list[int]:
         return sorted(message.value for message in client.messages(f"{graph.name}.{topic}"))
 
 
+def answer(port: int, page: str) -> tuple[int, str]:
+    """Status and text of a page of --http."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=10) as found:
+            return found.status, found.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def numbers(text: str, metric: str) -> list[float]:
+    """The values of a metric, for all labels."""
+    return [float(value) for value in re.findall(rf"^{metric}{{.*}} (\S+)$", text, re.MULTILINE)]
+
+
 def test_one_worker_says_that_it_is_ready_works_and_leaves_in_order(
     kafka: KafkaFixture, target: str, tmp_path: Path
 ) -> None:
@@ -104,19 +121,33 @@ def test_one_worker_says_that_it_is_ready_works_and_leaves_in_order(
 def test_a_killed_worker_comes_back_and_goes_on_where_the_dead_one_stood(
     kafka: KafkaFixture, target: str, tmp_path: Path
 ) -> None:
-    """Two workers, one SIGKILL, nothing lost and nothing twice. The dead one tells a catalog no end of its run."""
+    """
+    Two workers, one SIGKILL, nothing lost and nothing twice.
+
+    The dead one tells a catalog no end of its run. The supervisor's metrics count the restart.
+    """
+    [port] = free_ports(1)
     graph, log, lineage = load_graph(target), tmp_path / "log", tmp_path / "lineage.jsonl"
-    options = ["--workers", "2", "--instance", "blue", "--openlineage", str(lineage)]
+    options = ["--workers", "2", "--instance", "blue", "--openlineage", str(lineage), "--http", f"127.0.0.1:{port}"]
     with running(kafka, log, target, *options) as process:
         wait_for(lambda: log.read_bytes().count(b"ready after") == 2, timeout_s=40)
         send(kafka, graph, 1, 2)
         wait_for(lambda: arrived(kafka, graph) == [2, 4], timeout_s=30)
+        wait_for(lambda: answer(port, "readyz") == (200, "ok\n"))
+        assert answer(port, "healthz") == (200, "ok\n")
+        assert "there are /healthz, /readyz and /metrics" in answer(port, "told")[1]
 
         [victim, _] = [int(pid) for pid in re.findall(r"pid (\d+)$", log.read_text(), re.MULTILINE)][-2:]
         os.kill(victim, signal.SIGKILL)
         send(kafka, graph, 3, 4, 5, 6)
         wait_for(lambda: arrived(kafka, graph) == [2, 4, 6, 8, 10, 12], timeout_s=40)
         wait_for(lambda: log.read_bytes().count(b"ready after") == 3, timeout_s=30)
+        wait_for(lambda: answer(port, "readyz")[0] == 200)
+        told_metrics = answer(port, "metrics")[1]
+        assert sum(numbers(told_metrics, "cues_kafka_worker_restarts_total")) == 1
+        assert numbers(told_metrics, "cues_kafka_worker_up") == [1, 1]
+        assert len(numbers(told_metrics, "cues_kafka_deliveries_total")) == 4
+        assert sum(numbers(told_metrics, "cues_kafka_task_state")) == 4
         process.send_signal(signal.SIGINT)
 
         assert process.wait(30) == 0

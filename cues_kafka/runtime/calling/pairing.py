@@ -211,6 +211,13 @@ class Buffer:
             return {queue.position.topic: max(queue.next_offset, queue.eof) for queue in self._queues}
 
     @property
+    def oldest_ms(self) -> int | None:
+        """The oldest timestamp of the messages that are next in their queues, in ms; None: there is none."""
+        with self._lock:
+            heads = [queue.chunks[0][0].timestamp() for queue in self._queues if queue.chunks]
+        return min((ms for kind, ms in heads if kind), default=None)
+
+    @property
     def at_end(self) -> bool:
         """Whether every input was read to the end of its log, after its last message."""
         return all(queue.eof >= queue.next_offset for queue in self._queues)

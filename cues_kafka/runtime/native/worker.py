@@ -205,6 +205,7 @@ class ProcessorWorker(Worker):
         self._published = GroupMetadata(self.first.group, -1)
         self._work = threading.Condition()
         now_s = clock.monotonic()
+        self._moved_s = now_s
         self._news = True
         self._room = threading.Event()
         self._stopping = threading.Event()
@@ -261,16 +262,23 @@ class ProcessorWorker(Worker):
         silent_s = 0.0 if silent is None else self.clock.monotonic() - silent
         held, resting = self._options.held(self.name), self._holding
         return [
-            task_status(lane, calling=self._long_call(lane), unreachable_s=silent_s, held=held, resting=resting)
+            task_status(lane, **self._long_call(lane), unreachable_s=silent_s, held=held, resting=resting)
             for _, lane in sorted(self.lanes.copy().items())
         ]
 
-    def _long_call(self, lane: Lane) -> str:
+    def _long_call(self, lane: Lane) -> dict[str, Any]:
         call, now = self._call, lane.calling
         if call is None or now is None or not call.is_same(lane, now):
-            return ""
+            return {}
         took_s = self.clock.monotonic() - call.since_s
-        return f"calling for {took_s:.0f} s: {lane.place(call.calling)}" if took_s >= LONG_S else ""
+        if took_s < LONG_S:
+            return {}
+        return {"calling": f"calling for {took_s:.0f} s: {lane.place(call.calling)}", "calling_s": took_s}
+
+    @property
+    def stands_for_s(self) -> float:
+        """For how long the thread that serves the group and fetches has not come round."""
+        return self.clock.monotonic() - self._moved_s
 
     def stopped(self) -> list[Stopped]:
         """The tasks that stopped."""
@@ -319,6 +327,7 @@ class ProcessorWorker(Worker):
 
     def poll_once(self) -> None:
         """Point the reader, fetch, serve the group."""
+        self._moved_s = self.clock.monotonic()
         self._watch_call()
         self._obey(self._reader)
         self._fetch(self._reader)

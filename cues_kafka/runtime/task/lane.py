@@ -235,6 +235,12 @@ class Lane:
         return self.buffer.seen if self.buffer is not None else {}
 
     @property
+    def oldest_s(self) -> float | None:
+        """The timestamp of the oldest message that was fetched and not yet called; None: there is none."""
+        oldest_ms = self.buffer.oldest_ms if self.buffer is not None else None
+        return oldest_ms / 1_000 if oldest_ms is not None else None
+
+    @property
     def wake_at_s(self) -> float | None:
         """When to call `work` again although nothing arrives; None: no need."""
         if self.busy:
@@ -854,7 +860,7 @@ class Lane:
             assert self._worked_on
             assert self._worked_on.standing
             batch.tails = self._worked_on.standing.positions
-        self._closed = batch
+        self._closed, batch.closed_s = batch, batch.now()
         if sink is not None and batch.deliveries:
             if self.buffer is not self._worked_on or self.interpreter.gate.closed:
                 return None  # the batch is void, and the sink has heard so

@@ -89,7 +89,7 @@ class TakingLane(Lane):
         started, _ = turnstile.close()
         if started < len(steps):
             buffer.put_back(steps[started:])
-        self._closed = batch
+        self._closed, batch.closed_s = batch, batch.now()
         return self._report(cut, started, batch.totals, batch.halt)
 
     def _report(self, cut: Cut, started: int, totals: Totals, halt: on.Halt | None) -> on.Called:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from cues_kafka.observe.histogram import Histogram
 from cues_kafka.observe.tally import TEXT_CHARS, Tally, TaskTally
 from cues_kafka.ports import BatchReport, Observer
 
-NOTE = {"at": "orders/0 at 17", "hash": "ab", "kind": "user", "error": "ValueError: no", "where": "shop.py:3"}
+NOTE = {"at": "orders/0 at 17", "hash": "ab", "kind": "raised", "error": "ValueError: no", "where": "shop.py:3"}
 
 
 class Now:
@@ -23,13 +24,15 @@ def test_batches_of_a_task_are_added_up() -> None:
     now = Now()
     tally: Observer = Tally(now)
     assert isinstance(tally, Tally)
-    tally.committed("check/0", BatchReport(3, 2, 1, 4, 0.5, 0, [NOTE]))
+    tally.committed("check/0", BatchReport(3, 2, 1, 4, 0.5, 0, [NOTE], commit_seconds=0.125, size=300))
     now.s = 107.0
-    tally.committed("check/0", BatchReport(5, 5, 0, 5, 0.25, 0, (), dropped=2))
+    tally.committed("check/0", BatchReport(5, 3, 2, 5, 0.25, 0, [NOTE], dropped=2, commit_seconds=90.0, size=50))
 
     assert tally["check/0"] == TaskTally(
-        batches=2, deliveries=8, outputs=7, errors=1, messages=9, dropped=2, seconds=0.75, committed_s=107.0,
-        error="orders/0 at 17: ValueError: no", error_s=100.0,
+        batches=2, deliveries=8, outputs=5, errors=3, messages=9, dropped=2, seconds=0.75, committed_s=107.0,
+        size=350, kinds={"raised": 2, "unnamed": 1}, error="orders/0 at 17: ValueError: no", error_s=107.0,
+        batch_s=Histogram((0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0), 0.75),
+        commit_s=Histogram((0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1), 90.125),
     )  # fmt: skip
     assert tally["check/1"] == TaskTally()
 

@@ -1,0 +1,310 @@
+"""Health, readiness and metrics of a graph: what the pages say while it works, stops, starts and is cut off."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from cues_kafka import ConfigError, Graph, Json, Memory, Processor, Source, TaskStopped, Topic, start
+from cues_kafka.brokers.local.ports import free_ports
+from cues_kafka.brokers.memory import MemoryBroker
+from cues_kafka.core.records import Totals
+from cues_kafka.errors import RetriableError
+from cues_kafka.observe.histogram import Histogram
+from cues_kafka.observe.http import Health, listen
+from cues_kafka.observe.metrics import KINDS, METRICS, Sample, exposition
+from cues_kafka.observe.tally import TaskTally
+from cues_kafka.ports import Position
+from cues_kafka.runtime.collector import TaskFacts
+from cues_kafka.runtime.health import STANDS_S, HealthLook
+from cues_kafka.runtime.native.supervisor import Supervisor
+from cues_kafka.runtime.native.together import TogetherLook
+from cues_kafka.runtime.native.worker import ProcessorWorker
+from cues_kafka.runtime.status import TaskStatus
+from cues_kafka.runtime.task.clock import SystemClock
+
+
+def check(order: dict[str, int]) -> dict[str, int]:
+    """Refuse what is negative."""
+    if order["total"] < 0:
+        raise ValueError("negative")
+    return order
+
+
+def shop(*, errors: str | None = "shop.errors") -> Graph:
+    """A graph of one task."""
+    part = Processor(check, inputs="orders", outputs="checked")
+    return Graph("shop", Source("orders"), part, errors=errors, defaults=Topic(value=Json(), partitions=1))
+
+
+def get(port: int, page: str) -> tuple[int, str]:
+    """Status and text of a page."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=5) as found:
+            return found.status, found.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def parsed(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """What Prometheus reads from the text: by name, labels and value."""
+    found: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for family in text_string_to_metric_families(text):
+        for one in family.samples:
+            found.setdefault(one.name, []).append((one.labels, one.value))
+    return found
+
+
+@pytest.fixture
+def port() -> int:
+    """A port that is free."""
+    return free_ports(1)[0]
+
+
+def test_pages_of_a_graph_at_work(port: int) -> None:
+    """It lives, is ready, and counts what it did; every label is one that the table names."""
+    with start(shop(), Memory(), http=str(port)) as running:
+        running.send_many("orders", [{"total": 1}, {"total": -1}, {"total": 2}])
+        running.wait_idle()
+        assert get(port, "healthz") == (200, "ok\n")
+        assert get(port, "readyz") == (200, "ok\n")
+        assert get(port, "nothing")[0] == 404
+        found = parsed(get(port, "metrics")[1])
+
+    task = {"graph": "shop", "processor": "check", "partition": "0", "worker": "1"}
+    assert found["cues_kafka_deliveries_total"] == [(task, 3.0)]
+    assert found["cues_kafka_outputs_total"] == [(task, 2.0)]
+    errors = {labels["kind"]: count for labels, count in found["cues_kafka_errors_total"]}
+    assert errors == {kind: float(kind == "raised") for kind in KINDS}
+    assert found["cues_kafka_ready"] == [({"graph": "shop", "worker": "1"}, 1.0)]
+    [(_, commits)] = found["cues_kafka_commit_seconds_count"]
+    assert commits == found["cues_kafka_batch_seconds_bucket"][-1][1] >= 1
+    assert found["cues_kafka_output_bytes_total"][0][1] > 0
+    assert sum(value for _, value in found["cues_kafka_task_state"]) == 1
+    for name, metric in METRICS.items():
+        assert all(set(labels) == set(metric.labels) for labels, _ in found.get(name, [])), name
+    with pytest.raises(urllib.error.URLError):  # the port is given back
+        get(port, "healthz")
+
+
+def test_a_stopped_task_is_not_ready_and_says_its_remedy_but_lives(port: int) -> None:
+    """A restart would not help, so the process is healthy."""
+    running = start(shop(errors=None), Memory(), http=f":{port}")
+    try:
+        running.send("orders", {"total": -1})
+        with pytest.raises(TaskStopped, match="negative"):
+            running.wait_idle()
+        status, said = get(port, "readyz")
+        assert (status, get(port, "healthz")[0]) == (503, 200)
+        assert said.startswith("check/0 stopped: ")
+        assert "remedy: " in said
+        assert parsed(get(port, "metrics")[1])["cues_kafka_ready"][0][1] == 0
+    finally:
+        running.stop()
+
+
+def facts(state: str = "ready", *, tally: TaskTally | None = None, **status: Any) -> TaskFacts:
+    """A task."""
+    positions = (Position("orders", "orders", b"i" * 16, 7),)
+    return TaskFacts(
+        "check", 0, TaskStatus("check/0", state, positions, Totals(5, 4, 1), **status), tally or TaskTally(), 0
+    )
+
+
+class Placed:
+    """A worker with a place in its group."""
+
+    name, failed, over, generation = "check", None, False, 1
+
+
+def look(*tasks: TaskFacts, workers: Sequence[Any] = (Placed(),), told: bool = True, broker: Any = None) -> HealthLook:
+    """A look at these."""
+    return HealthLook("shop", broker, SystemClock(), lambda: cast(Any, workers), lambda: tasks, told=told)
+
+
+def values(health: Health, name: str) -> list[float | Histogram]:
+    """The values of a metric."""
+    return [row.value for row in health.rows if row.name == name]
+
+
+@pytest.mark.parametrize(
+    ("task", "why"),
+    [
+        (facts("fetching sibling"), "check/0 is recovering"),
+        (facts("starting"), "check/0 is starting"),
+        (facts(unreachable_s=12.0), "check/0: the cluster has not answered for 12 s"),
+        (facts(stopped="no right", remedy="grant it"), "check/0 stopped: no right; remedy: grant it"),
+    ],
+)
+def test_what_is_not_ready_is_said(task: TaskFacts, why: str) -> None:
+    """And the process lives."""
+    found = look(task)()
+    assert (found.ill, found.unready) == ((), (why,))
+
+
+def test_paused_and_briefly_cut_off_tasks_are_ready() -> None:
+    """An operator paused it; the cluster may be silent for a moment."""
+    assert look(facts(held="paused", resting=True), facts(unreachable_s=3.0))().unready == ()
+
+
+def test_a_graph_without_workers_or_place_is_not_ready() -> None:
+    """It is starting, or waits for the session of its predecessor."""
+    waits = Placed()
+    waits.generation = -1
+    assert look(workers=())().unready == ("the graph is starting",)
+    assert look(workers=(waits,))().unready == ("check waits for its place in the group",)
+
+
+def test_a_worker_that_failed_or_stands_still_is_ill() -> None:
+    """Only a restart helps."""
+    failed, stands = Placed(), object.__new__(ProcessorWorker)
+    failed.failed = cast(Any, RuntimeError("no thread"))
+    stands.name, stands.failed, stands.clock, stands._moved_s = "check", None, SystemClock(), -STANDS_S
+    stands._placed = False
+
+    assert look(workers=(failed,))().ill == ("check failed: no thread",)
+    [said] = look(workers=(stands,))().ill
+    assert said.startswith("check has not served its group for ")
+
+
+def test_lag_is_measured_at_the_ends_of_inputs_and_missing_while_the_cluster_is_silent() -> None:
+    """In messages, and in seconds by the timestamp of the oldest one that was fetched."""
+    now_s = SystemClock().time()
+    with start(shop(), Memory()) as running:
+        running.send_many("orders", [{"total": 1}] * 9)
+        running.wait_idle()
+        looks = look(facts(oldest_s=now_s - 60), broker=running._broker)
+        assert values(looks(), "cues_kafka_lag_messages") == []
+        looks.look_at_ends()
+        assert values(looks(), "cues_kafka_lag_messages") == [3]  # two messages, and the marker of their transaction
+        [seconds] = values(looks(), "cues_kafka_lag_seconds")
+        assert isinstance(seconds, float)
+        assert 60 <= seconds < 70
+
+        looks._broker = cast(MemoryBroker, Silent())
+        looks.look_at_ends()
+        assert values(looks(), "cues_kafka_lag_messages") == []
+
+
+class Silent:
+    """A broker that does not answer."""
+
+    def watermarks(self, _: Any) -> Any:
+        raise RetriableError("no answer")
+
+
+def test_tasks_on_spark_give_their_totals() -> None:
+    """They tell no observer, so durations, retries and kinds of errors are missing, not 0."""
+    found = look(facts(tally=TaskTally(deliveries=99)), told=False)()
+    assert values(found, "cues_kafka_deliveries_total") == [5]
+    errors = {one.labels["kind"]: one.value for one in found.rows if one.name == "cues_kafka_errors_total"}
+    assert errors["unnamed"] == sum(cast(dict[str, float], errors).values()) == 1
+    assert values(found, "cues_kafka_retries_total") == values(found, "cues_kafka_commit_seconds") == []
+
+
+def test_text_of_a_histogram_is_cumulative() -> None:
+    """As Prometheus wants it."""
+    labels = {"graph": "g", "processor": "p", "partition": "0", "worker": "1"}
+    value = Histogram().plus(0.005).plus(0.006).plus(60.0)
+    found = parsed(exposition([Sample("cues_kafka_commit_seconds", labels, value)]).decode())
+    counts = {one["le"]: count for one, count in found["cues_kafka_commit_seconds_bucket"]}
+    assert (counts["0.005"], counts["0.01"], counts["30.0"], counts["+Inf"]) == (1, 2, 2, 3)
+    [(_, total_s)] = found["cues_kafka_commit_seconds_sum"]
+    assert total_s == pytest.approx(60.011)
+
+
+# Addresses.
+
+
+def test_a_port_that_is_taken_is_refused_before_anything_starts() -> None:
+    """With the next step."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ConfigError, match=rf"--http {address}: cannot listen there: .*Choose another port"):
+            start(shop(), Memory(), http=address)
+
+
+@pytest.mark.parametrize("address", ["", "nine", "127.0.0.1", "127.0.0.1:99999", "http://127.0.0.1:9100/x"])
+def test_an_address_that_is_none_is_refused(address: str) -> None:
+    """With an example."""
+    with pytest.raises(ConfigError, match=r"write HOST:PORT, such as 127\.0\.0\.1:9100"):
+        listen(address)
+
+
+def test_a_missing_library_is_refused_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything starts."""
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'cues-kafka\[metrics\]'"):
+        start(shop(), Memory(), http="0")
+
+
+# Several workers.
+
+
+class Two:
+    """A supervisor of two workers."""
+
+    def __init__(self, gave_up: int | None = None) -> None:
+        self.restarts = {1: 0, 2: 3}
+        self.gave_up = gave_up
+
+
+@pytest.fixture
+def together(tmp_path: Path) -> Iterator[TogetherLook]:
+    """Two workers, of which the first one answers."""
+    looks = TogetherLook("shop", 2, tmp_path)
+    endpoint = listen(looks.address(1))
+    endpoint.begin(look(facts(), facts(stopped="no right", remedy="grant it")))
+    yield looks
+    endpoint.close()
+
+
+def test_a_supervisor_answers_for_all_of_its_workers(together: TogetherLook) -> None:
+    """One that is not there yet is not ready, and no reason to restart the others."""
+    found = together.look(cast(Supervisor, Two()))
+
+    assert found.ill == ()
+    assert found.unready == ("worker 1: check/0 stopped: no right; remedy: grant it", "worker 2: it is starting")
+    text = parsed(exposition(found.rows).decode())
+    assert [value for _, value in text["cues_kafka_worker_restarts_total"]] == [0, 3]
+    assert {labels["worker"]: up for labels, up in text["cues_kafka_worker_up"]} == {"1": 1.0, "2": 0.0}
+    assert {labels["worker"] for labels, _ in text["cues_kafka_task_state"]} == {"1"}
+
+
+def test_a_frozen_worker_is_ill(together: TogetherLook, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It listens, and says nothing; so does a supervisor that gave up."""
+    monkeypatch.setattr("cues_kafka.runtime.native.together.ANSWER_S", 0.05)
+    release, frozen = threading.Event(), listen(together.address(2))
+
+    def wait() -> Health:
+        release.wait(10)
+        return Health()
+
+    frozen.begin(wait)
+    try:
+        found = together.look(cast(Supervisor, Two(gave_up=2)))
+    finally:
+        release.set()
+        frozen.close()
+    assert found.ill == ("worker 2: it has not answered for 0.05 s", "the supervisor gave up")
+
+
+def test_a_worker_that_starts_again_takes_the_file_of_the_one_before(together: TogetherLook) -> None:
+    """A worker that was killed leaves its socket file."""
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(together.address(2).removeprefix("unix:"))
+    endpoint = listen(together.address(2))
+    try:
+        assert together.look(cast(Supervisor, Two())).unready[-1] == "worker 2: the process is starting"
+    finally:
+        endpoint.close()
