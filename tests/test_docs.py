@@ -89,6 +89,9 @@ def test_the_quick_start_is_the_example() -> None:
 TUTORIAL = ROOT / "docs" / "tutorial.md"
 """A page whose programs belong together: they run one after the other."""
 
+OPERATIONS = ROOT / "docs" / "operations.md"
+"""A session of commands; tests/test_operations.py runs it."""
+
 SESSION = ROOT / "docs" / "cues.md"
 """The same; tests/scenarios/test_session.py runs its blocks on both brokers."""
 
@@ -106,7 +109,9 @@ WITH_SPARK = "SparkSession"
     [
         b
         for b in blocks("python")
-        if WITH_SPARK not in b.text and b.text not in OF_PEERS and b.page not in (TUTORIAL.name, SESSION.name)
+        if WITH_SPARK not in b.text
+        and b.text not in OF_PEERS
+        and b.page not in (TUTORIAL.name, OPERATIONS.name, SESSION.name)
     ],
     ids=lambda b: f"{b.page}-{b.number}",
 )
