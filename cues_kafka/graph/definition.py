@@ -6,7 +6,7 @@ Cycles are allowed, since a crawler feeds itself; `Graph.topology.cycles` has th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeAlias, get_args
@@ -15,6 +15,7 @@ from cues_kafka.errors import GraphError
 from cues_kafka.graph.binding import bind
 from cues_kafka.graph.dependencies import Topology
 from cues_kafka.graph.durations import milliseconds, written
+from cues_kafka.graph.effects import Effect
 from cues_kafka.graph.error_message import ErrorMessages, Errors, check_errors, errors_topic
 from cues_kafka.graph.feed import Feed
 from cues_kafka.graph.names import (
@@ -169,6 +170,25 @@ class Graph:
     def all_processors(self) -> Mapping[str, Processor | DataFrameProcessor | Feed]:
         """All processors by name, those of DataFrames behind the others; feeds, which read no topic, come last."""
         return {**self.processors, **self.dataframes, **self.feeds}
+
+    @property
+    def targets(self) -> Mapping[str, Mapping[str, Effect]]:
+        """By processor, what its function or its rows act on besides Kafka, by name; those that have something."""
+        parts: tuple[Processor | DataFrameProcessor, ...] = (*self.processors.values(), *self.dataframes.values())
+        return {part.name: part.targets for part in parts if part.targets}
+
+    def declared_targets(self, names: Iterable[str] | None = None) -> Iterator[tuple[str, Effect]]:
+        """
+        Single targets, each behind where it is declared, as texts name it.
+
+        Args:
+            names: of processors; None: all.
+        """
+        chosen = None if names is None else set(names)
+        for name, targets in self.targets.items():
+            if chosen is None or name in chosen:
+                for key, one in targets.items():
+                    yield f"{name}, {key}=" if name in self.dataframes else f"{name}, effects[{key!r}]", one
 
     def topics_used(self) -> tuple[str, ...]:
         """All topics that the user named, sorted; the framework's own are not among them."""

@@ -72,10 +72,8 @@ def _check_frames(graph: Graph, label: str) -> None:
 
 def _check_logs(graph: Graph, label: str) -> None:
     """The log of a processor is a directory of its store, named `<graph>.<processor>`; beside it is `store.json`."""
-    targets = {name: one.targets for name, one in graph.processors.items()}
-    targets |= {name: one.targets for name, one in graph.dataframes.items()}
-    for name, effects in targets.items():
-        if f"{graph.name}.{name}" == "store.json" and any(isinstance(one.home, Blobs) for one in effects.values()):
+    for name, targets in graph.targets.items():
+        if f"{graph.name}.{name}" == "store.json" and any(isinstance(one.home, Blobs) for one in targets.values()):
             raise GraphError(
                 f"{label}: processor {name!r} writes files, and its log of commits would have the name of the marker "
                 "of the store, _cues/store.json. Give the processor or the graph another name."

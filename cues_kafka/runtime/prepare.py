@@ -36,14 +36,9 @@ def _inspect_registry(graph: Graph, broker: Broker, terms: Terms) -> Findings:
     return inspect_registry(graph, broker, terms)
 
 
-def _has_targets(graph: Graph) -> bool:
-    frames = any(one.targets for one in graph.dataframes.values())
-    return frames or any(one.targets for one in graph.processors.values())
-
-
 def _inspect_databases(graph: Graph, broker: Broker, terms: Terms) -> Findings:
     """The databases' inspector, which only a graph with `effects={...: Sql(...)}` needs."""
-    if not _has_targets(graph):
+    if not graph.targets:
         return Findings()
     from cues_kafka.sinks.tables import inspect_databases  # noqa: PLC0415
 
@@ -52,7 +47,7 @@ def _inspect_databases(graph: Graph, broker: Broker, terms: Terms) -> Findings:
 
 def _inspect_stores(graph: Graph, broker: Broker, terms: Terms) -> Findings:
     """The inspector of stores of files, which only a graph with `effects={...: Blobs(...)}` needs."""
-    if not _has_targets(graph):
+    if not graph.targets:
         return Findings()
     from cues_kafka.runtime.file_schemas import with_schemas  # noqa: PLC0415
     from cues_kafka.sinks.blobs.checks import inspect_stores  # noqa: PLC0415
@@ -67,14 +62,8 @@ def _inspect_stores(graph: Graph, broker: Broker, terms: Terms) -> Findings:
 
 def unset_variables(graph: Graph, names: Sequence[str] | None = None) -> Iterator[tuple[str, Any]]:
     """The declarations whose address is in an environment variable that is not set here, with where they are."""
-    found: list[tuple[str, Any]] = []
-    targets = {name: one.targets for name, one in graph.processors.items()}
-    targets |= {name: one.targets for name, one in graph.dataframes.items()}
-    for name, effects in targets.items():
-        if names is None or name in names:
-            found += ((f"{name}, effects[{key!r}]", effect) for key, effect in effects.items())
-    found += ((f"feed {feed.name!r}", feed.source) for feed in selected_feeds(graph, names))
-    for where, declared in found:
+    feeds = ((f"feed {feed.name!r}", feed.source) for feed in selected_feeds(graph, names))
+    for where, declared in (*graph.declared_targets(names), *feeds):
         home = getattr(declared, "home", None) or getattr(declared, "database", None) or declared
         if (variable := getattr(home, "env", "")) and not os.environ.get(variable):
             yield where, home
@@ -113,7 +102,7 @@ def await_databases(graph: Graph, names: Sequence[str] | None) -> None:
     Raises:
         RetriableError: one does not answer.
     """
-    if not _has_targets(graph):
+    if not graph.targets:
         return
     from cues_kafka.sinks import tables  # noqa: PLC0415
     from cues_kafka.sinks.blobs import checks  # noqa: PLC0415
@@ -139,7 +128,7 @@ def make_stores(graph: Graph, names: Sequence[str] | None, *, created: Collectio
         ConfigError: a store refuses.
         RetriableError: a store does not answer, or is gone.
     """
-    if not _has_targets(graph):
+    if not graph.targets:
         return
     from cues_kafka.sinks.blobs import checks  # noqa: PLC0415
 
@@ -156,7 +145,7 @@ def make_tables(graph: Graph, names: Sequence[str] | None, *, create: bool) -> N
         ConfigError: they are missing and must not be made, a database refuses, or a table of the user's does not fit.
         RetriableError: a database does not answer.
     """
-    if not _has_targets(graph):
+    if not graph.targets:
         return
     from cues_kafka.sinks import table_checks, tables  # noqa: PLC0415
 

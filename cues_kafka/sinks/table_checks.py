@@ -23,12 +23,9 @@ GUARD = {
 
 def tables_in(graph: Graph, database: Sql, names: Iterable[str] | None) -> Iterator[tuple[str, SqlTable | Upsert]]:
     """The tables of this database that these processors write, each with where it is declared."""
-    for name, processor in graph.processors.items():
-        if names is not None and name not in names:
-            continue
-        for key, one in processor.targets.items():
-            if isinstance(one, SqlTable | Upsert) and one.sql == database:
-                yield f"{name}, effects[{key!r}], table {one.table!r}", one
+    for where, one in graph.declared_targets(names):
+        if isinstance(one, SqlTable | Upsert) and one.sql == database:
+            yield f"{where}, table {one.table!r}", one
 
 
 def check_table(dialect: Dialect, connection: Any, declared: SqlTable | Upsert) -> Iterator[str]:

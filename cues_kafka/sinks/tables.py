@@ -22,10 +22,9 @@ _PROBE = f"SELECT count(*) FROM {{}} WHERE 1 = 0"  # noqa: F541
 def databases(graph: Graph, names: Iterable[str] | None = None) -> dict[str, Sql]:
     """The databases of the graph's processors, by processor and name; each once."""
     found: dict[Sql, str] = {}
-    for name, processor in graph.processors.items():
-        for key, one in processor.targets.items():
-            if one.database is not None and (names is None or name in names):
-                found.setdefault(one.database, f"{name}, effects[{key!r}]")
+    for where, one in graph.declared_targets(names):
+        if one.database is not None:
+            found.setdefault(one.database, where)
     return {where: one for one, where in found.items()}
 
 

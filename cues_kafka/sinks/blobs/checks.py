@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
 from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.graph.blobs import PARQUET, Blobs, FileTable
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.effects import Effect
 from cues_kafka.graph.names import backing_topic
 from cues_kafka.plan.inspectors import Findings, Terms
 from cues_kafka.ports import Broker
@@ -24,20 +23,10 @@ from cues_kafka.sinks.patience import PATIENCE_S, asking
 def stores(graph: Graph, names: Iterable[str] | None = None) -> dict[str, Blobs]:
     """The stores of the graph's processors, by processor and name; each once."""
     found: dict[Blobs, str] = {}
-    for where, one in _targets(graph, names):
+    for where, one in graph.declared_targets(names):
         if isinstance(one.home, Blobs):
             found.setdefault(one.home, where)
     return {where: one for one, where in found.items()}
-
-
-def _targets(graph: Graph, names: Iterable[str] | None) -> Iterator[tuple[str, Effect]]:
-    """The targets of these processors, and how texts name them."""
-    for name, processor in graph.processors.items():
-        for key, one in processor.targets.items() if names is None or name in names else ():
-            yield f"{name}, effects[{key!r}]", one
-    for name, frame in graph.dataframes.items():
-        for key, one in frame.targets.items() if names is None or name in names else ():
-            yield f"{name}, {key}=", one
 
 
 def await_store(declared: Blobs, where: str, *, patience_s: float = PATIENCE_S) -> None:
@@ -96,15 +85,16 @@ def _ready_once(store: BlobStore, first: bool, tables: tuple[str, ...]) -> str:
 
 def tables_in(graph: Graph, declared: Blobs) -> set[str]:
     """The names of the tables that a graph has in a store."""
-    found = (one for _, one in _targets(graph, None) if isinstance(one, FileTable))
+    found = (one for _, one in graph.declared_targets() if isinstance(one, FileTable))
     return {one.table for one in found if one.blobs == declared}
 
 
 def backing_topics(graph: Graph, declared: Blobs) -> list[str]:
     """The backing topics of the processors that write to a store: they are there once one has begun."""
-    writers = {name for name, p in graph.processors.items() if any(one.home == declared for one in p.targets.values())}
-    writers |= {name for name, p in graph.dataframes.items() if any(one.home == declared for one in p.targets.values())}
-    return sorted(backing_topic(graph.name, name) for name in writers)
+    targets = graph.targets.items()
+    return sorted(
+        backing_topic(graph.name, name) for name, own in targets if any(one.home == declared for one in own.values())
+    )
 
 
 def probe(store: BlobStore) -> str:
@@ -154,7 +144,7 @@ def inspect_stores(graph: Graph, broker: Broker, terms: Terms) -> Findings:
 
     for where, declared in stores(graph, terms.names).items():
         asked.append((where, partial(look, declared, where)))
-    for where, one in _targets(graph, terms.names):
+    for where, one in graph.declared_targets(terms.names):
         if isinstance(one, FileTable) and one.format == PARQUET:
             asked.append((where, partial(schema_of, one)))
     for where, ask in asked:

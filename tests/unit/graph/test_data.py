@@ -349,3 +349,20 @@ def test_data_that_is_no_graph_is_refused(data: dict[str, Any], says: str) -> No
     """Each defect is a declaration error."""
     with pytest.raises(GraphError, match=says):
         Graph.from_dict(data)
+
+
+def test_targets_name_processors_of_both_kinds_and_where_they_are_declared() -> None:
+    """One with a function, one of DataFrames; those without targets are left out."""
+    lake = Blobs(env="LAKE")
+    table = lake.parquet("orders", schema={"id": "int64"})
+    graph = Graph(
+        "shop",
+        Source("orders"),
+        Processor(anything, inputs="orders", name="kept", effects={"lake": lake}),
+        Processor(anything, inputs="orders", name="plain"),
+        DataFrameProcessor(anything, inputs="orders", into=table, name="filed"),
+    )
+
+    assert graph.targets == {"kept": {"lake": lake}, "filed": {"into": table}}
+    assert [*graph.declared_targets()] == [("kept, effects['lake']", lake), ("filed, into=", table)]
+    assert [*graph.declared_targets(["filed", "plain"])] == [("filed, into=", table)]
