@@ -55,6 +55,5 @@ if __name__ == "__main__":
     ):
         running.send("warehouse.orders", Order("a1", {"nut": 20, "bolt": 10}))
         running.wait_idle(timeout_s=180)
-        for message in running.messages("warehouse.lines"):
-            print(message.value)
+        print(*(message.value for message in running.messages("warehouse.lines")), sep="\n")
     session.stop()
