@@ -19,7 +19,7 @@ from cues_kafka import (
     Topic,
     start,
 )
-from tests.fault.killing import killing
+from tests.fault.killing import Killing, Point
 
 PARTITIONS = 2
 BAD = 7
@@ -54,9 +54,9 @@ def graph(prefix: str) -> Graph:
     )
 
 
-def run(bootstrap: str, prefix: str, url: str, point: tuple[str, str, int] | None) -> None:
+def run(bootstrap: str, prefix: str, url: str, point: Point | None) -> None:
     """Run until idle, or be killed before or after the nth effect of a name."""
     os.environ["PAY_API"] = url
     policy = CommitPolicy(max_messages=4)
-    with start(graph(prefix), Kafka(bootstrap), instance=f"{prefix}.1", policy=policy, hook=killing(point)) as running:
+    with start(graph(prefix), Kafka(bootstrap), instance=f"{prefix}.1", policy=policy, hook=Killing(point)) as running:
         running.wait_idle(timeout_s=60)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,6 +11,7 @@ from cues_kafka import Graph, Json, Kafka, Processor, Source, Sql, Topic, start
 from cues_kafka.runtime import CommitPolicy
 from cues_kafka.sinks.dialect import INTO_OUTBOX
 from cues_kafka.sinks.postgres import Postgres
+from tests.fault.killing import Killing, Point, die
 
 PARTITIONS = 2
 BAD, DOUBLE, NIL = 7, 4, 3
@@ -22,8 +20,6 @@ BAD, DOUBLE, NIL = 7, 4, 3
 TABLES = (
     "CREATE TABLE one (n integer PRIMARY KEY, twice integer); CREATE TABLE many (n integer PRIMARY KEY, twice integer)"
 )
-
-Point = tuple[str, str, int]
 
 
 def one(n: int, db: Any) -> int | None:
@@ -69,27 +65,13 @@ def graph(prefix: str, url: str) -> Graph:
 
 def run(bootstrap: str, prefix: str, url: str, point: Point | None) -> None:
     """Run until idle, or be killed at the nth time at a point; `inside` is while the commit is under way."""
-    seen = 0
-
-    def at(moment: str, effect: str) -> bool:
-        nonlocal seen
-        if point is None or (moment, effect) != point[:2]:
-            return False
-        seen += 1
-        return seen == point[2]
-
-    def hook(moment: str, effect: str) -> None:
-        if at(moment, effect):
-            os.kill(os.getpid(), signal.SIGKILL)
-        if effect == "Commit" and moment == "before" and at("inside", effect):
-            threading.Timer(0.001, os.kill, (os.getpid(), signal.SIGKILL)).start()
-
+    hook = Killing(point)
     finish = Postgres.finish
 
     def finish_and_die(
         self: Postgres, connection: Any, statements: Sequence[tuple[str, Sequence[Any]]], rows: Sequence[Sequence[Any]]
     ) -> None:
-        if not at("inside", "CommitTarget"):
+        if not hook.at("inside", "CommitTarget"):
             finish(self, connection, statements, rows)
             return
         connection.execute("RELEASE SAVEPOINT cues")
@@ -99,7 +81,7 @@ def run(bootstrap: str, prefix: str, url: str, point: Point | None) -> None:
             self.execute(connection, INTO_OUTBOX, row)
         connection.pgconn.send_query(b"COMMIT")
         connection.pgconn.flush()
-        os.kill(os.getpid(), signal.SIGKILL)
+        die()
 
     Postgres.finish = finish_and_die  # type: ignore[method-assign]
     policy = CommitPolicy(max_messages=4)

@@ -8,7 +8,7 @@ from typing import Any
 
 from cues_kafka import Feed, Files, Graph, Json, Kafka, Processor, SqlOutbox, Topic, start
 from cues_kafka.runtime import CommitPolicy
-from tests.fault.killing import killing
+from tests.fault.killing import Killing, Point
 
 PARTITIONS = 2
 TASKS = 2
@@ -44,10 +44,10 @@ def write(directory: Path, name: str, numbers: range) -> None:
         opened.writelines(f"not {n}\n" if n % 10 == BAD else f"{n}\n" for n in numbers)
 
 
-def run(bootstrap: str, prefix: str, directory: str, point: tuple[str, str, int] | None) -> None:
+def run(bootstrap: str, prefix: str, directory: str, point: Point | None) -> None:
     """Run until idle, or be killed before or after the nth effect of a name; of the feed only."""
     policy = CommitPolicy(max_messages=4)
     with start(
-        graph(prefix, directory), Kafka(bootstrap), instance=f"{prefix}.1", policy=policy, hook=killing(point)
+        graph(prefix, directory), Kafka(bootstrap), instance=f"{prefix}.1", policy=policy, hook=Killing(point)
     ) as running:
         running.wait_idle(timeout_s=60)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 from collections.abc import Mapping
 from typing import Any
 
 from cues_kafka import Blobs, Graph, Json, Kafka, Processor, Sink, Source, Topic, start
 from cues_kafka.runtime import CommitPolicy
 from cues_kafka.sinks.blobs.entries import CommitLog, LogEntry
+from tests.fault.killing import Killing, Point, die
 
 PARTITIONS = 2
 BAD = 7
 """Of ten numbers this one is refused behind its object."""
-
-Point = tuple[str, str, int]
 
 
 def one(n: int, blobs: Any) -> dict[str, Any]:
@@ -46,27 +42,13 @@ def graph(prefix: str, url: str, options: Mapping[str, Any]) -> Graph:
 
 def run(bootstrap: str, prefix: str, url: str, options: Mapping[str, Any], point: Point | None) -> None:
     """Run until idle, or be killed at the nth time at a point; `inside` is after the put, before its answer."""
-    seen = 0
-
-    def at(moment: str, effect: str) -> bool:
-        nonlocal seen
-        if point is None or (moment, effect) != point[:2]:
-            return False
-        seen += 1
-        return seen == point[2]
-
-    def hook(moment: str, effect: str) -> None:
-        if at(moment, effect):
-            os.kill(os.getpid(), signal.SIGKILL)
-        if effect == "Commit" and moment == "before" and at("inside", effect):
-            threading.Timer(0.001, os.kill, (os.getpid(), signal.SIGKILL)).start()
-
+    hook = Killing(point)
     append = CommitLog.append
 
     def append_and_die(self: CommitLog, number: int, entry: LogEntry) -> bool:
-        if entry.kind == "attempt" and at("inside", "CommitTarget"):
+        if entry.kind == "attempt" and hook.at("inside", "CommitTarget"):
             append(self, number, entry)
-            os.kill(os.getpid(), signal.SIGKILL)
+            die()
         return append(self, number, entry)
 
     CommitLog.append = append_and_die  # type: ignore[method-assign]

@@ -27,7 +27,7 @@ from cues_kafka import (
     start,
 )
 from cues_kafka.runtime import CommitPolicy
-from tests.fault.killing import killing
+from tests.fault.killing import Killing, Point
 
 PARTITIONS = 2
 TOPICS = ("clean", "all", "even", "pairs", "tallies", "echoes")
@@ -148,12 +148,12 @@ def graph(prefix: str) -> Graph:
     )
 
 
-def run(bootstrap: str, prefix: str, ledger: str, point: tuple[str, str, int] | None) -> None:
+def run(bootstrap: str, prefix: str, ledger: str, point: Point | None) -> None:
     """Run until idle, or be killed before or after the nth effect of a name."""
     os.environ["LEDGER"] = ledger
     options = Kafka(bootstrap)
     policy = CommitPolicy(max_messages=4)
-    with start(graph(prefix), options, instance=f"{prefix}.1", policy=policy, hook=killing(point)) as running:
+    with start(graph(prefix), options, instance=f"{prefix}.1", policy=policy, hook=Killing(point)) as running:
         running.wait_idle(timeout_s=60)
 
 

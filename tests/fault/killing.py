@@ -5,8 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable
+import threading
 from multiprocessing.context import ForkServerContext
+
+Point = tuple[str, str, int]
+"""Where a process dies: `before`, `inside` or `after`; the name of an effect; and at which time, counted from 1."""
 
 WORLDS = ("call", "database", "feed", "file", "kill", "sender", "strategy", "tail")
 
@@ -22,15 +25,32 @@ def forked() -> ForkServerContext:
     return context
 
 
-def killing(point: tuple[str, str, int] | None) -> Callable[[str, str], None]:
-    """A hook that kills the process before or after the nth effect of a name; None: it never does."""
-    seen = 0
+class Killing:
+    """
+    A hook that kills the process before or after the nth effect of a name.
 
-    def hook(moment: str, effect: str) -> None:
-        nonlocal seen
-        if point is not None and (moment, effect) == point[:2]:
-            seen += 1
-            if seen == point[2]:
-                os.kill(os.getpid(), signal.SIGKILL)
+    With the moment `inside` that is while Kafka's commit is under way; a world says what it is of another effect.
+    """
 
-    return hook
+    def __init__(self, point: Point | None) -> None:
+        self._point = point
+        self._seen = 0
+
+    def at(self, moment: str, effect: str) -> bool:
+        """Whether this is where the process shall die; each call counts."""
+        if self._point is None or (moment, effect) != self._point[:2]:
+            return False
+        self._seen += 1
+        return self._seen == self._point[2]
+
+    def __call__(self, moment: str, effect: str) -> None:
+        """What the interpreter calls."""
+        if self.at(moment, effect):
+            die()
+        if effect == "Commit" and moment == "before" and self.at("inside", effect):
+            threading.Timer(0.001, die).start()
+
+
+def die() -> None:
+    """SIGKILL of this process."""
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cues_kafka import Appender, CommitPolicy, Graph, Json, Kafka, Processor, Retry, Source, Tailer, Topic, start
-from tests.fault.killing import killing
+from tests.fault.killing import Killing, Point
 
 PARTITIONS = 2
 BAD = 7
@@ -55,9 +55,9 @@ def graph(prefix: str) -> Graph:
     )
 
 
-def run(bootstrap: str, prefix: str, calls: str, point: tuple[str, str, int] | None) -> None:
+def run(bootstrap: str, prefix: str, calls: str, point: Point | None) -> None:
     """Run until idle, or be killed before or after the nth effect of a name."""
     os.environ["TAIL_CALLS"] = calls
     policy = CommitPolicy(max_messages=4)
-    with start(graph(prefix), Kafka(bootstrap), instance=f"{prefix}.1", policy=policy, hook=killing(point)) as running:
+    with start(graph(prefix), Kafka(bootstrap), instance=f"{prefix}.1", policy=policy, hook=Killing(point)) as running:
         running.wait_idle(timeout_s=60)

@@ -18,8 +18,8 @@ from cues_kafka.runtime.prepare import prepare
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 from tests.fault import database_world
-from tests.fault.database_world import BAD, DOUBLE, NIL, PARTITIONS, Point
-from tests.fault.killing import forked
+from tests.fault.database_world import BAD, DOUBLE, NIL, PARTITIONS
+from tests.fault.killing import Point, forked
 from tests.fault.support import Record, Setup, _avro, backing, check_chain, committed, outcomes, produce, until
 from tests.servers.fixtures import PostgresDatabase
 

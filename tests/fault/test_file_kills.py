@@ -17,8 +17,8 @@ from cues_kafka.sinks.blobs.store import open_store
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 from tests.fault import file_world
-from tests.fault.file_world import BAD, PARTITIONS, Point
-from tests.fault.killing import forked
+from tests.fault.file_world import BAD, PARTITIONS
+from tests.fault.killing import Point, forked
 from tests.fault.support import backing, check_chain, committed, until
 from tests.servers.fixtures import S3Bucket
 
