@@ -130,6 +130,8 @@ class Running(Client):
         Wait until every processor of this process has delivered everything in its inputs, and no open transaction
         writes to them. Tasks in other processes count, too. A message of a join that waits for its partner does not.
         Of feeds, those of this process are waited for: their sources are asked again from now on.
+        At-most-once, a task in another process counts as soon as it has taken its messages: their outcomes may come a
+        moment later.
 
         Raises:
             TaskStopped: a task stopped; the user's exception is its cause.
