@@ -16,7 +16,7 @@ from cues_kafka.sinks.lookup import dialect
 from cues_kafka.sinks.patience import PATIENCE_S, asking
 from cues_kafka.sinks.table_checks import check_table, tables_in
 
-_PROBE = f"SELECT count(*) FROM {{}} WHERE 1 = 0"  # noqa: F541
+_PROBE = "SELECT count(*) FROM {} WHERE 1 = 0"
 
 
 def databases(graph: Graph, names: Iterable[str] | None = None) -> dict[str, Sql]:
