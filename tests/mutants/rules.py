@@ -1006,7 +1006,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _client(
         "K1: who takes an id writes its record first",
         "handles",
-        '                held.store({CLIENT_KEY: (0, b"")})\n',
+        '                    held.store({CLIENT_KEY: (0, b"")})\n',
         "",
     ),
     _client(
@@ -1024,7 +1024,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _client(
         "K3: a tailer whose transaction fails stands at its place",
         "transaction",
-        "            except BaseException:\n                self._tailer.to_place()\n                raise\n",
+        "            except BaseException:\n                self._set_back()\n                raise\n",
         "            except BaseException:\n                raise\n",
     ),
     _client(
