@@ -4,8 +4,8 @@ An asyncio client with the same words as `cues_kafka.connect`.
 Each client has a few threads of its own, and each tailer one, because the clients of Kafka block. All end when it is
 closed. What a cancelled call does:
 
-- A cancelled read gives its message back: the next read returns it.
-- A cancelled send may still be sent. With `id=`, `sent` knows.
+- A cancelled read gives its message back: the next read returns it. That of `alts` waits until it has.
+- A cancelled send may still be sent. With `id=`, `sent` waits for it to end, and knows.
 - The end of a transaction waits until its outcome is known, and is cancelled then.
 - A client or tailer that was being opened is opened and closed first, so that it takes no name from the next one.
 """
@@ -16,12 +16,14 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from itertools import islice
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
 from cues_kafka.brokers.options import Kafka, Memory
-from cues_kafka.errors import ConfigError
+from cues_kafka.errors import CodecError, ConfigError, CuesError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.topic import Topic
 from cues_kafka.ports import Sent
@@ -81,6 +83,7 @@ class CallThreads:
 
     def __init__(self, threads: int, name: str) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"cues-kafka-{name}")
+        self._left: set[asyncio.Future[Any]] = set()
 
     async def run(
         self,
@@ -106,19 +109,29 @@ class CallThreads:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
             if to_the_end:
+                interrupt()
                 await _ended(future)
                 if undo is not None and not future.cancelled() and future.exception() is None:
                     await _ended(asyncio.wrap_future(self._pool.submit(undo, future.result())))
             elif not submitted.cancel():
                 interrupt()
+                self._left.add(future)
+                future.add_done_callback(self._left.discard)
                 if again := made.leave():
                     self._pool.submit(again)
             future.add_done_callback(_seen)
             raise
 
     async def settle(self) -> None:
-        """Wait until all calls before this one have ended."""
+        """Wait until all calls before this one have ended, those on the same thread and those whose caller has gone."""
+        if self._left:
+            await asyncio.wait([*self._left])
         await self.run(lambda: None)
+
+    def later(self, call: Callable[[], object]) -> None:
+        """Run a call that nothing waits for; after `close` it is left out."""
+        with suppress(RuntimeError):
+            self._pool.submit(call)
 
     def close(self) -> None:
         """End the threads; they have nothing to do any more, or soon."""
@@ -207,6 +220,7 @@ class AsyncClient:
         self, topic: str, id: str, *, since: SinceOffsets | None = None, timeout_s: float = ASK_S
     ) -> Sent | None:
         """Ask the log for a message; see `Client.sent`."""
+        await self._threads.settle()  # a send that was cancelled may be under way
         return await self._threads.run(lambda: self._client.sent(topic, id, since=since, timeout_s=timeout_s))
 
     async def send_many(self, topic: str, messages: Iterable[Any]) -> int:
@@ -268,6 +282,7 @@ class AsyncTopic:
 
     async def sent(self, id: str, *, since: SinceOffsets | None = None, timeout_s: float = ASK_S) -> Sent | None:
         """Ask the log for a message; see `Client.sent`."""
+        await self._threads.settle()  # a send that was cancelled may be under way
         return await self._threads.run(lambda: self.now.sent(id, since=since, timeout_s=timeout_s))
 
     async def last_offset(self, partition: int = 0) -> int | None:
@@ -330,7 +345,7 @@ class AsyncTailer:
 
     async def read(self) -> Received | None:
         """The next message; None: none was committed before this call."""
-        return await self.threads.run(self.now.read, undo=self.now.give_back)
+        return (await self.threads.run(partial(_Read, [self.now], self.now.read), undo=_Read.undo)).result
 
     async def peek(self) -> Received | None:
         """What `read` would return, without moving."""
@@ -339,9 +354,8 @@ class AsyncTailer:
     async def read_blocking(self, timeout_s: float | None = None, unblock: Unblock | None = None) -> Received | None:
         """The next message; waits for it, until the time is over or `unblock`, such as an `asyncio.Event`, is set."""
         leave = Leaving(unblock)
-        return await self.threads.run(
-            lambda: self.now.read_blocking(timeout_s, leave), undo=self.now.give_back, interrupt=leave.set
-        )
+        call = partial(_Read, [self.now], lambda: self.now.read_blocking(timeout_s, leave))
+        return (await self.threads.run(call, undo=_Read.undo, interrupt=leave.set)).result
 
     async def messages(self, limit: int | None = None) -> AsyncIterator[Received]:
         """The messages from here on, until none is there now, or until this many were read."""
@@ -439,13 +453,75 @@ class AsyncMessages:
         self._threads = threads
 
     async def __aiter__(self) -> AsyncIterator[Received]:
-        found: Iterator[Received] = await self._threads.run(lambda: iter(self._read()))
+        chunks = _Chunks(await self._threads.run(lambda: iter(self._read())))
         try:
-            while some := await self._threads.run(lambda: list(islice(found, CHUNK))):
+            while some := await self._threads.run(chunks.read):
                 for one in some:
                     yield one
         finally:
-            await self._threads.run(getattr(found, "close", lambda: None), to_the_end=True)
+            self._threads.later(chunks.close)
+
+
+class _Chunks:
+    """Messages that are read together, on any thread; `close` waits for the read that is under way."""
+
+    def __init__(self, found: Iterator[Received]) -> None:
+        self._found = found
+        self._reading = threading.Lock()
+        self._failed: CuesError | None = None
+
+    def read(self) -> list[Received]:
+        """
+        The next ones; none at the end.
+
+        Raises:
+            CuesError: the message behind the last ones cannot be read.
+        """
+        some: list[Received] = []
+        with self._reading:
+            try:
+                if self._failed is not None:
+                    raise self._failed
+                some.extend(islice(self._found, CHUNK))
+            except CuesError as error:
+                self._failed = error
+                if not some:
+                    raise
+        return some
+
+    def close(self) -> None:
+        """Release the clients."""
+        with self._reading:
+            getattr(self._found, "close", lambda: None)()
+
+
+class _Read(Generic[_Result]):
+    """What a read has returned, or the message that it could not decode; and where the tailers stood before."""
+
+    def __init__(self, tailers: Sequence[ClientTailer], read: Callable[[], _Result]) -> None:
+        self._before = [(one, one.positions) for one in tailers]
+        self._error: CodecError | None = None
+        try:
+            self._result = read()
+        except CodecError as error:
+            self._error = error
+
+    @property
+    def result(self) -> _Result:
+        """
+        What it has returned.
+
+        Raises:
+            CodecError: what it has raised.
+        """
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def undo(self) -> None:
+        """Have the next read begin where this one began."""
+        for tailer, positions in self._before:
+            tailer.give_back(positions)
 
 
 class Leaving:
@@ -472,14 +548,9 @@ async def alts(
         raise ConfigError("alts([]): give tailers that read forward")
     await asyncio.gather(*(one.threads.settle() for one in tailers))
     leave = Leaving(unblock)
-    found = await tailers[0].threads.run(
-        lambda: alts_now([one.now for one in tailers], timeout_s, leave),
-        undo=_give_back,
-        interrupt=leave.set,
-    )
+    now = [one.now for one in tailers]
+    call = partial(_Read, now, lambda: alts_now(now, timeout_s, leave))
+    # To the end: another thread may use the other tailers as soon as this returns.
+    read = await tailers[0].threads.run(call, undo=_Read.undo, interrupt=leave.set, to_the_end=True)
+    found = read.result
     return None if found is None else (next(one for one in tailers if one.now is found[0]), found[1])
-
-
-def _give_back(found: tuple[ClientTailer, Received] | None) -> None:
-    if found is not None:
-        found[0].give_back(found[1])

@@ -164,14 +164,11 @@ class ClientTailer:
             read += 1
             yield found
 
-    def give_back(self, received: Received | None) -> None:
-        """Stand before the message that was read last, so that it is read again."""
-        if received is None or self._closed:
-            return
-        with self._used():
-            place = TopicPartition(received.topic, received.partition)
-            forward = self._direction == "forward"
-            self._move({**self._at, place: received.offset + (not forward)})
+    def give_back(self, positions: Mapping[int, int]) -> None:
+        """Stand where it stood before, so that what was read since is read again."""
+        if not self._closed:
+            with self._used():
+                self._move({TopicPartition(self.topic, partition): offset for partition, offset in positions.items()})
 
     def unblock(self) -> None:
         """End the wait that is under way, or else the next one. May be called on any thread."""
