@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count as numbers
+from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
@@ -27,7 +28,8 @@ Examples:
   cat orders.jsonl | cues-kafka send orders --atomic
   # may be repeated after a crash: what was sent is not sent again
   cat orders.jsonl | cues-kafka send orders --name loader --id november
-  cat messages.jsonl | cues-kafka send orders --format message
+  # the same with ids of their own; each question reads the topic
+  cat messages.jsonl | cues-kafka send orders --name loader --format message
 
 Without VALUES, each line of standard input is a message. Lines of the format
 `message` are JSON objects with the fields value, key, headers, partition,
@@ -39,6 +41,8 @@ Lines: TypeAlias = Literal["text", "json", "message"]
 
 CHUNK = 65_536
 """How many bytes of standard input are taken at once; what is there is sent without waiting for more."""
+
+_Given: TypeAlias = "tuple[Message[Any], str | None]"
 
 _FIELDS = {"value", "key", "headers", "partition", "timestamp_ms", "id"}
 
@@ -83,17 +87,25 @@ def send(
         to = _Sending(client, topic, form, key=key, headers=headers, named=name is not None)
         lines = [values] if values else _stdin()
         if message_id is not None:
-            sent, skipped = to.with_ids([line for some in lines for line in some], message_id)
-            there = f"; {count(skipped, 'message')} had been sent before" if name else ""
+            to.with_ids([line for some in lines for line in some], message_id)
         elif atomic:
-            sent, there = to.at_once(line for some in lines for line in some), ""
+            to.at_once([line for some in lines for line in some])
         else:
-            sent, there = sum(map(to.chunk, lines)), ""
-    typer.echo(f"{count(sent, 'message')} sent to {topic}{there}")
+            for some in lines:
+                to.chunk(some)
+    there = f"; {count(to.skipped, 'message')} had been sent before" if name and to.ids else ""
+    typer.echo(f"{count(to.number - to.skipped, 'message')} sent to {topic}{there}")
 
 
 class _Sending:
-    """Sends lines of one format to one topic."""
+    """
+    Sends lines of one format to one topic.
+
+    Attributes:
+        number: of messages so far.
+        skipped: how many of them had been sent before.
+        ids: whether one had an id.
+    """
 
     def __init__(
         self,
@@ -115,48 +127,55 @@ class _Sending:
         self._form = form
         self._key = key
         self._headers = headers
-        self._number = 0
+        self.number = self.skipped = 0
+        self.ids = False
 
-    def chunk(self, lines: Iterable[str]) -> int:
-        """Send lines together, outside of transactions, but those whose message has an id; how many."""
-        plain = []
-        messages = [self._message(line) for line in lines]
-        for message, own in messages:
-            if own is None:
-                plain.append(message)
+    def chunk(self, lines: Sequence[str]) -> None:
+        """Send lines in their order: those without an id together, outside of transactions."""
+        due = self._due([self._message(line) for line in lines])
+        for with_id, some in groupby(due, lambda one: one[1] is not None):
+            if with_id:
+                for message, own in some:
+                    self._topic.append(message, id=own)
             else:
-                self._topic.append(message, id=own)
-        if plain:
-            self._topic.append_many(plain)
-        return len(messages)
+                self._topic.append_many(message for message, _ in some)
 
-    def at_once(self, lines: Iterable[str]) -> int:
-        """Send all lines in one transaction; how many."""
-        number = 0
+    def at_once(self, lines: Sequence[str]) -> None:
+        """Send all lines in one transaction."""
         with self._client.transaction() as tx:
-            for line in lines:
-                message, own = self._message(line)
+            for message, own in self._due([self._message(line) for line in lines]):
                 tx.append(self._topic, message, id=own)
-                number += 1
-        return number
 
-    def with_ids(self, lines: list[str], base: str) -> tuple[int, int]:
-        """Send each line with an id, unless it was; how many were sent, and how many had been before."""
+    def with_ids(self, lines: Sequence[str], base: str) -> None:
+        """Send each line with an id."""
         messages = [self._message(line)[0] for line in lines]
         ids = [base] if len(messages) == 1 else [f"{base}.{number}" for number in range(1, len(messages) + 1)]
-        known = self._topic.sent_many(ids) if self._named else {}
-        for message, own in zip(messages, ids, strict=True):
-            if own not in known:
-                self._topic.append(message, id=own)
-        return len(messages) - len(known), len(known)
+        for message, own in self._due(list(zip(messages, ids, strict=True))):
+            self._topic.append(message, id=own)
 
-    def _message(self, line: str) -> tuple[Message[Any], str | None]:
+    def _due(self, messages: Sequence[_Given]) -> list[_Given]:
+        """Those that were not sent before; only a client with a name knows, and only of messages with an id."""
+        ids = [own for _, own in messages if own is not None]
+        self.ids = self.ids or bool(ids)
+        if not (self._named and ids):
+            return list(messages)
+        known = set(self._topic.sent_many(ids))
+        due = []
+        for message, own in messages:
+            if own is None or own not in known:
+                due.append((message, own))
+            if own is not None:
+                known.add(own)  # the same id twice is one message
+        self.skipped += len(messages) - len(due)
+        return due
+
+    def _message(self, line: str) -> _Given:
         import json
 
         from cues_kafka.errors import CodecError
         from cues_kafka.graph.message import Message
 
-        self._number += 1
+        self.number += 1
         own: dict[str, Any] = {}
         try:
             if self._form == "message":
@@ -166,7 +185,7 @@ class _Sending:
                 line = json.dumps(own["value"])
             value = None if self._form == "message" and own["value"] is None else self._read(line)
         except (ValueError, CodecError) as error:
-            raise ConfigError(f"message {self._number}, {line[:100]!r}: {error}") from None
+            raise ConfigError(f"message {self.number}, {line[:100]!r}: {error}") from None
         made: Message[Any] = Message(
             value,
             key=own.get("key") if self._key is None else self._key,
