@@ -27,6 +27,8 @@ AT_ONCE: Final = 500
 
 OUTSIDE: Final = "a tailer or appender is valid during the call that it was passed to, and on its thread"
 
+GIVEN_UP: Final = "the task was given up while its tailer read"
+
 REST_S: Final = 1.0
 """After this time without a read, a tailer at the end of its log asks the broker for nothing more."""
 
@@ -193,6 +195,8 @@ class Line:
             finally:
                 if self._closed:
                     self._forget()
+            if self._closed:
+                raise RetriableError(GIVEN_UP)  # the call may still be seen outside, and "none is there" is not true
             found = self._ahead[0] if self._ahead else None
             if found is not None and end is not None and found.offset() >= end:
                 self.bound, found = end, None
@@ -220,7 +224,7 @@ class Line:
             if self._ahead or self._reach >= bound:
                 return
             if given_up():
-                raise RetriableError("the task was given up while its tailer read")
+                raise RetriableError(GIVEN_UP)
             now = self._clock.monotonic()
             if now - since_s >= PATIENCE_S:
                 raise RetriableError(

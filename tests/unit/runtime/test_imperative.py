@@ -40,6 +40,7 @@ from cues_kafka.core.records import Attempt, Snapshot
 from cues_kafka.ports import Fetched, NewTopic, Position, TopicPartition, Watermarks
 from cues_kafka.runtime import CommitPolicy
 from cues_kafka.runtime.calling.imperative import Line, ends_of
+from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.testing.tester import Crash, Tester
 from examples import closing
 from tests.unit.runtime.test_handlers import Counts
@@ -610,7 +611,8 @@ def test_the_thread_of_a_reader_is_left_alone_when_the_task_is_given_up() -> Non
         return poll(*given)
 
     reader.poll = closing
-    line.head(0, None, lambda: False)
+    with pytest.raises(RetriableError, match="given up"):
+        line.head(0, None, lambda: False)
 
     assert reader.told[-1] == ("close",)
 
@@ -729,3 +731,16 @@ def test_a_target_and_tailers_are_together_after_a_crash(point: tuple[str, str],
             (n, value) for n, taken in taken_by.items() for value in taken
         ]
     db.close()
+
+
+def test_a_call_that_goes_on_behind_a_revocation_never_hears_that_nothing_is_there() -> None:
+    """L3: it would act on half a log, and what it does outside cannot be taken back."""
+    broker = MemoryBroker()
+    broker.create([NewTopic("orders", 1)])
+    place = TopicPartition("orders", 0)
+    broker.sender("s").send([("orders", 0, None, b"1", None, 0)] * 3)
+    line = Line(place, broker, SystemClock(), "g")
+    assert line.head(0, None, lambda: True) is not None
+    line.close()
+    with pytest.raises(RetriableError, match="the task was given up"):
+        line.head(1, None, lambda: True)
