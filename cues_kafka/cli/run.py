@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import gc
 import itertools
 import logging
@@ -49,6 +50,8 @@ Examples:
   cues-kafka run shop:graph --new verdict
   # health and Prometheus metrics of all workers, on a port of this machine
   cues-kafka run shop:graph --workers 4 --http 127.0.0.1:9100
+  # replace a worker that takes more memory; 60 s for all to stop
+  cues-kafka run shop:graph --workers 4 --max-memory 512MiB --stop-timeout 60
   # tell a catalog of data which topics are read and written
   cues-kafka run shop:graph --openlineage http://marquez:5000
   # on Spark, with two threads on this machine
@@ -57,7 +60,8 @@ Examples:
   cues-kafka run shop:graph --engine spark --checkpoint s3a://shop/state --trigger available-now
 
 SIGTERM and Ctrl-C shut down gracefully. SIGHUP replaces the workers one by one,
-with new code, settings and passwords. When a task stops, its cause and the
+with new code, settings and passwords. SIGQUIT to a worker writes the stacks of
+its threads to the log. When a task stops, its cause and the
 remedy are printed, and it is retried; with --fail-fast the worker ends with
 exit code 3 instead. A wrong graph or setting ends it with exit code 2.
 """
@@ -104,6 +108,20 @@ def run(  # noqa: PLR0917 - each is an option of the command line
     call_timeout: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="End the worker when a function takes longer for a message.")
     ] = None,
+    max_memory: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Replace a worker process that takes more memory, such as 512MiB."),
+    ] = None,
+    stall_timeout: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS", help="Kill a worker process whose loops stand still for so long. Default: 120."
+        ),
+    ] = None,
+    stop_timeout: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="End at the latest so long after SIGTERM. Default with --workers: 30."),
+    ] = None,
     state_dir: Annotated[
         str | None, typer.Option(metavar="DIR", help="Directory for the files of stores with on_disk=True.")
     ] = None,
@@ -141,11 +159,14 @@ def run(  # noqa: PLR0917 - each is an option of the command line
         _log_to_stderr(settings["log_level"])
         graph = load_graph(target)
         names = _selected(graph, only, without)
+        care = _care(workers, max_memory, stall_timeout, stop_timeout)
         spark = _spark_options(engine, {"master": master, "checkpoint": checkpoint, "trigger": trigger})
         if spark is not None:
             from cues_kafka.cli.on_spark import run_on_spark
 
-            _none_given("native workers", {"workers": workers, "instance": instance, "call-timeout": call_timeout})
+            _none_given("native workers", {
+                "workers": workers, "instance": instance, "call-timeout": call_timeout, "stop-timeout": stop_timeout,
+            })  # fmt: skip
             code = run_on_spark(
                 graph, settings, spark, names=names, chosen=bool(only), new=new or (), fail_fast=fail_fast, began=began,
                 observers=_observers(openlineage), http=http,
@@ -155,6 +176,7 @@ def run(  # noqa: PLR0917 - each is an option of the command line
                 graph, settings, names=names, instance=instance, new=new or (), fail_fast=fail_fast,
                 may_reload=None if parent is not None else partial(_may_reload, explicit, profile, file),
                 warn=not unwarned, began=began, observers=_observers(openlineage), http=http,
+                stop_timeout_s=stop_timeout,
             )  # fmt: skip
             if code == RELOAD:
                 sys.stdout.flush()
@@ -173,7 +195,7 @@ def run(  # noqa: PLR0917 - each is an option of the command line
             reload = partial(_may_reload, explicit, profile, file)
             with _served(graph.name, workers, http) as served:
                 typer.echo(f"{graph.name}: {count(workers, 'worker')} on {settings.address}")
-                code = _supervise(target, workers, instance, options, may_reload=reload, served=served)
+                code = _supervise(target, workers, instance, options, care=care, may_reload=reload, served=served)
     except TopicsMissing as error:
         raise settings.refuse_to_create(str(error)) from None
     except (ConfigError, GraphError) as error:
@@ -197,6 +219,7 @@ def _work(
     began: float,
     observers: Sequence[Observer],
     http: str | None,
+    stop_timeout_s: float | None,
 ) -> int:
     """Run one native worker in this process; its exit code."""
     from cues_kafka.graph.declare import CommitPolicy
@@ -204,6 +227,7 @@ def _work(
     from cues_kafka.runtime.start import start
 
     kafka = settings.kafka()
+    _write_stacks()
     policy, calls = CommitPolicy(**settings.given("commit")), CallPolicy(**settings.given("calls"))
     _collect_seldom()
     with Signals() as signals:
@@ -214,8 +238,33 @@ def _work(
         announce(running, settings.address, warn=warn)
         return TaskWatch(
             graph, running, fail_fast=fail_fast, succeeded=may_reload is None, began=began, may_reload=may_reload,
-            keeps_place=instance is not None,
+            keeps_place=instance is not None, stop_timeout_s=stop_timeout_s,
         ).until(signals)  # fmt: skip
+
+
+def _write_stacks() -> None:
+    """Have a crash, such as SIGSEGV, and SIGQUIT write all stacks to stderr; after SIGQUIT the work goes on."""
+    from cues_kafka.runtime.native.supervisor import STACKS
+
+    faulthandler.enable(all_threads=True)
+    faulthandler.register(STACKS, all_threads=True)
+
+
+def _care(
+    workers: int | None, max_memory: str | None, stall_timeout: float | None, stop_timeout: float | None
+) -> dict[str, Any]:
+    """How the supervisor looks after its workers, as arguments of `Supervisor`."""
+    from cues_kafka.runtime.native.memory import size
+
+    for name, value in (("--stall-timeout", stall_timeout), ("--stop-timeout", stop_timeout)):
+        if value is not None and not value > 0:
+            raise ConfigError(f"{name} must be more than 0 seconds, not {value:g}.")
+    if workers is None:
+        _none_given("--workers", {"max-memory": max_memory, "stall-timeout": stall_timeout})
+    care = {"stall_s": stall_timeout, "stop_timeout_s": stop_timeout}
+    if max_memory is not None:
+        care["max_memory"] = size(max_memory, "--max-memory")
+    return {name: value for name, value in care.items() if value is not None}
 
 
 def _may_reload(explicit: Mapping[str, Any], profile: str | None, file: Path | None) -> bool:
@@ -344,9 +393,11 @@ def _supervise(
     instance: str | None,
     options: list[str],
     *,
+    care: Mapping[str, Any],
     may_reload: Callable[[], bool],
     served: tuple[TogetherLook, Endpoint] | None,
 ) -> int:
+    from cues_kafka.cli.notify import NOTIFY_SOCKET, notify
     from cues_kafka.runtime.native.supervisor import Supervisor
 
     name = instance or f"{socket.gethostname()}-{os.getpid()}"
@@ -364,12 +415,12 @@ def _supervise(
     def changed() -> None:
         if supervisor.gave_up is not None:
             os.write(ended_write, b"x")
+        elif not told and supervisor.ready:
+            told.append(notify("READY=1"))
 
-    supervisor = Supervisor(
-        command,
-        workers=workers,
-        on_change=changed,
-    )
+    told: list[bool] = []
+    env = {name: value for name, value in os.environ.items() if name != NOTIFY_SOCKET}  # this process tells for all
+    supervisor = Supervisor(command, workers=workers, env=env, on_change=changed, **care)
     with Signals() as signals:
         with supervisor:
             if served:
@@ -386,6 +437,7 @@ def _supervise(
                     typer.echo(f"replaced: {said}")
                 elif signals.came is None:
                     typer.secho("not all workers are replaced: see why the last one is not ready", fg="red", err=True)
+            notify("STOPPING=1")
         typer.echo(f"stopped: {said}")
         return supervisor.gave_up or 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import select
 import signal
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import typer
 
+from cues_kafka.cli.notify import notify
 from cues_kafka.cli.options import BROKEN, FAILED, WRONG
 from cues_kafka.errors import BrokerError, RetriableError, TaskStopped
 from cues_kafka.words import count as number_of
@@ -65,11 +67,16 @@ class Signals:
 
     def _on(self, number: int, _: FrameType | None) -> None:
         self.came = number
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        again = _end_at_once if os.getpid() == 1 else signal.SIG_DFL  # the kernel ignores SIG_DFL of process 1
+        signal.signal(signal.SIGINT, again)
+        signal.signal(signal.SIGTERM, again)
         if not self.waiting:  # still starting, so there is nothing to stop
             raise SystemExit(128 + number)
         os.write(self._write, b"x")
+
+
+def _end_at_once(number: int, _: FrameType | None) -> None:
+    os._exit(128 + number)
 
 
 def announce(running: Running, address: str, *, warn: bool) -> None:
@@ -96,6 +103,7 @@ class TaskWatch:
         began: float,
         may_reload: Callable[[], bool] | None = None,
         keeps_place: bool = False,
+        stop_timeout_s: float | None = None,
     ) -> None:
         """
         Args:
@@ -106,6 +114,8 @@ class TaskWatch:
             began: when the command began, by `time.monotonic`.
             may_reload: asked at SIGHUP, whether this process may start itself again; None: a supervisor does.
             keeps_place: this worker has a name, so that its successor takes its place in the group.
+            stop_timeout_s: how long this process may take to leave in order; then it writes its stacks and ends with 1.
+                None: as long as that takes, or until its supervisor kills it.
         """
         self._graph = graph
         self._running = running
@@ -116,6 +126,11 @@ class TaskWatch:
         self._keeps_place = succeeded or keeps_place
         self._told: dict[str, str] = {}
         self._ready = False
+        self._stop_timeout_s = stop_timeout_s
+        from cues_kafka.runtime.native.heart import Heart, Loops
+
+        self._heart = Heart()
+        self._loops = Loops(running.loops)
 
     def until(self, signals: Signals) -> int:
         """Watch until a signal comes or the worker ends, stop it, and return the exit code."""
@@ -137,10 +152,14 @@ class TaskWatch:
                 running.stop()
                 typer.echo(f"{self._graph.name}: all available messages are delivered")
                 return 0
+        if self._stop_timeout_s is not None:
+            faulthandler.dump_traceback_later(self._stop_timeout_s, exit=True)
         if came == signal.SIGHUP and self._keeps_place:
             running.release()
         else:
             running.stop()
+        if self._stop_timeout_s is not None:
+            faulthandler.cancel_dump_traceback_later()
         if came == signal.SIGHUP and self._may_reload is not None:
             return RELOAD
         if not self._succeeded:  # a supervisor prints this for all of its workers
@@ -169,9 +188,9 @@ class TaskWatch:
             count, seconds = len(self._running.status().tasks), time.monotonic() - self._began
             tasks = f"{number_of(count, 'task')} here" + (f", {len(stopped)} of them stopped" if stopped else "")
             typer.echo(f"{self._graph.name}: ready after {seconds:.2f} s, {tasks}, pid {os.getpid()}")
-            from cues_kafka.runtime.native.supervisor import tell_ready
-
-            tell_ready()
+            notify("READY=1")
+        if self._ready and self._loops.moved():
+            self._heart.beat()
 
     def _settled(self) -> bool:
         try:

@@ -21,6 +21,7 @@ from cues_kafka.records.scanning import due, holds_messages, unstable
 from cues_kafka.runtime.client import Client
 from cues_kafka.runtime.collector import Collector, TaskFacts
 from cues_kafka.runtime.health import HealthLook
+from cues_kafka.runtime.native.heart import Loop
 from cues_kafka.runtime.native.pauses import Pauses
 from cues_kafka.runtime.queries import Answer, Question, ask, has_passed, processor_with
 from cues_kafka.runtime.run_facts import run_facts
@@ -163,6 +164,10 @@ class Running(Client):
     def finished(self) -> bool:
         """Whether every worker has ended by itself, because everything that was there at the start is delivered."""
         return bool(self._workers) and all(worker.over for worker in self._workers)
+
+    def loops(self) -> list[Loop]:
+        """The threads of this process that must not stand still."""
+        return [loop for worker in self._workers if (loop := worker.loop) is not None]
 
     @property
     def failed(self) -> BaseException | None:

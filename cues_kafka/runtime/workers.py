@@ -13,6 +13,7 @@ from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.plan.plan import Plan
 from cues_kafka.ports import Broker, Clock, ClusterFacts, TopicPartition
+from cues_kafka.runtime.native.heart import Loop
 from cues_kafka.runtime.status import TaskStatus
 from cues_kafka.runtime.task.lane import Lane
 
@@ -48,6 +49,11 @@ class Worker(Protocol):
     def over(self) -> bool:
         """Whether the worker has ended by itself, because it has delivered what was there when it started."""
         return False
+
+    @property
+    def loop(self) -> Loop | None:
+        """The thread that must not stand still; None: there is none, or it has ended."""
+        return None
 
     @property
     def generation(self) -> int:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent
@@ -190,14 +192,14 @@ def test_a_worker_whose_function_exits_with_0_waits_longer_each_time(caplog: pyt
     """The first end with 0 is taken for one that was asked for; the next ones come too soon."""
     codes = iter([0, 0, 0, 3])
     with caplog.at_level("INFO", "cues_kafka.supervisor"):
-        told = Told(lambda k: [sys.executable, "-I", "-S", "-c", f"raise SystemExit({next(codes)})"])
+        told = Told(lambda k: [sys.executable, "-I", "-S", "-c", f"raise SystemExit({next(codes)})"], jitter=float)
 
         assert told.code() == 3
     said = [record.getMessage() for record in caplog.records if "worker started" not in record.getMessage()]
     assert said == [
         "worker replaced worker=1",
-        "worker ended worker=1 code=0 again_in_s=0.1",
-        "worker ended worker=1 code=0 again_in_s=0.2",
+        "worker ended worker=1 code=0 cause='exit code 0' again_in_s=0.1",
+        "worker ended worker=1 code=0 cause='exit code 0' again_in_s=0.2",
         "gave up worker=1 code=3",
     ]
 
@@ -351,3 +353,121 @@ def test_a_successor_that_is_not_ready_leaves_the_other_workers_as_they_are(log:
         assert not supervisor.roll(ended=lambda: True)
 
         assert supervisor.pids[2] == before[2]
+
+
+LIVES = """
+import faulthandler, os, signal, sys
+faulthandler.register(signal.SIGQUIT)
+log, first = sys.argv[1], not os.path.exists(sys.argv[1])
+open(log, "a").write("runs\\n")
+signal.signal(signal.SIGHUP, lambda *_: sys.exit(0))
+os.write(int(os.environ["CUES_KAFKA_READY"]), b"x")
+def work():
+    while True:
+        signal.pause()
+if first:
+    FIRST
+work()
+"""
+
+
+@contextmanager
+def looked_after(
+    log: Path, first: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, **care: Any
+) -> Iterator[Supervisor]:
+    """A worker whose first process does something that its successor does not; the keeper looks more often."""
+    for name, value in (("LOOK_S", 0.05), ("STACKS_S", 0.5)):
+        monkeypatch.setattr(module, name, value)
+    program = [sys.executable, "-I", "-S", "-c", LIVES.replace("FIRST", first), str(log)]
+    with (
+        caplog.at_level("INFO", "cues_kafka.supervisor"),
+        Supervisor(lambda k: program, workers=1, output=(log.parent / "out").open("wb"), **care) as running,
+    ):
+        wait_for(lambda: count(log, "runs") == 2)
+        yield running
+
+
+def test_a_crash_loop_is_named_and_its_end_too(
+    log: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Which worker, how often, since when, the last cause, and where to look."""
+    for name in ("FIRST_BACKOFF_S", "MAX_BACKOFF_S", "LOOK_S"):
+        monkeypatch.setattr(module, name, 0.02)
+    dies = [sys.executable, "-I", "-S", "-c", "import os; os.kill(os.getpid(), 11)"]
+    lives = [sys.executable, "-I", "-S", "-c", WORKER, "w1", str(log)]
+    starts = iter([dies] * 5)
+    with (
+        caplog.at_level("INFO", "cues_kafka.supervisor"),
+        Supervisor(lambda k: next(starts, lives), workers=1, healthy_after_s=0.5),
+    ):
+        wait_for(lambda: "crash loop over worker=1 ends=5" in caplog.text)
+
+    [line] = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert re.fullmatch(
+        r"crash loop worker=1 ends=5 since='[-:T0-9]+\+00:00' last='SIGSEGV' look_at='the last lines of .*'",
+        line.getMessage(),
+    )
+    assert caplog.text.count("worker ended worker=1 code=-11 cause='SIGSEGV' again_in_s=") == 5
+
+
+def test_a_worker_that_closes_its_descriptor_is_not_taken_for_one_that_stands_still() -> None:
+    """A function may close all descriptors; without this one nothing is known of the loops."""
+    read, write = os.pipe2(os.O_NONBLOCK)
+    worker = module._Worker(1)
+    worker.hears(read)
+    os.write(write, b"xx")
+    worker.listen(1.0)
+    worker.listen(2.0)
+    os.close(write)
+    worker.listen(3.0)
+
+    assert (worker.beat_s, worker.said) == (1.0, None)
+
+
+def test_a_back_off_is_spread_by_chance(caplog: pytest.LogCaptureFixture) -> None:
+    """Workers that died together do not connect in one moment."""
+    codes = iter([1, 1, 3])
+    told = Told(lambda k: [sys.executable, "-I", "-S", "-c", f"raise SystemExit({next(codes)})"], jitter=lambda: 1.0)
+
+    assert told.code() == 3
+    assert re.findall(r"again_in_s=([\d.]+)", caplog.text) == ["0.15", "0.3"]
+
+
+def test_a_worker_above_its_memory_limit_is_replaced_in_order(
+    log: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It keeps its place, comes back at once, and the log says why."""
+    with looked_after(log, "held = b'x' * (60 << 20)", monkeypatch, caplog, max_memory=40 << 20) as running:
+        assert running.restarts == {1: 1}
+
+    assert "worker replaced above its memory limit worker=1 pid=" in caplog.text
+    assert "limit_mib=40.0" in caplog.text
+    assert "worker replaced worker=1" in caplog.text
+    assert "worker ended" not in caplog.text
+
+
+@pytest.mark.parametrize("mib", [60, 100])
+def test_a_worker_that_stays_above_its_memory_limit_is_killed(
+    mib: int, log: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After a grace, or, above twice the limit, at the next look."""
+    monkeypatch.setattr(module, "MEMORY_GRACE_S", 0.3 if mib == 60 else 300.0)
+    deaf = f"signal.signal(signal.SIGHUP, signal.SIG_IGN); held = b'x' * ({mib} << 20)"
+    with looked_after(log, deaf, monkeypatch, caplog, max_memory=40 << 20):
+        pass
+
+    assert "worker killed above its memory limit worker=1 pid=" in caplog.text
+    assert "worker ended worker=1 code=-9 cause='killed above its memory limit'" in caplog.text
+
+
+def test_a_worker_without_heartbeats_writes_its_stacks_and_is_replaced(
+    log: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A worker that hangs in C code or in a lock ends with what its threads were doing in the log."""
+    monkeypatch.setattr(module, "LOOK_S", 0.05)
+    with looked_after(log, "work()", monkeypatch, caplog, stall_s=0.5):
+        pass
+
+    assert re.search(r"worker stands still worker=1 pid=\d+ for_s=0\.\d", caplog.text)
+    assert "worker ended worker=1 code=-9 cause='it stood still'" in caplog.text
+    assert "in work" in (log.parent / "out").read_text()

@@ -6,6 +6,9 @@ name `<instance>.<k>`: the group takes a restarted worker for its predecessor, s
 No worker outlives its supervisor. Each one asks the kernel for a SIGKILL when its parent dies, and then checks that the
 parent is still alive (`die_with`). On Linux "the parent" is the *thread* that forked (prctl(2)): the keeper, which
 lives as long as the supervisor.
+
+A worker that is ready sends heartbeats, see `heart`. Once a second the keeper looks at them, and at the memory of the
+workers.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import random
 import select
 import signal
 import subprocess
@@ -20,13 +24,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Final, Self
 
 from cues_kafka.errors import ConfigError
 from cues_kafka.observe.log import get_logger
+from cues_kafka.runtime.native.deaths import Crashes, cause
+from cues_kafka.runtime.native.heart import READY
+from cues_kafka.runtime.native.memory import MIB, memory_of
 
 log = get_logger("cues_kafka.supervisor")
 
@@ -34,6 +41,30 @@ FIRST_BACKOFF_S: Final = 0.1
 MAX_BACKOFF_S: Final = 10.0
 HEALTHY_AFTER_S: Final = 30.0
 """Crashes in quicker succession count as one problem: each restart waits longer than the one before."""
+
+JITTER: Final = 0.5
+"""A restart waits up to this part of its back-off longer, at random, so that workers that died together do not all
+connect in the same moment."""
+
+LOOK_S: Final = 1.0
+"""How often the keeper looks at heartbeats and memory."""
+
+STALL_S: Final = 120.0
+"""A worker without a heartbeat for so long is killed. A revocation may take `revoke_timeout_s`, 60 s."""
+
+STACKS: Final = signal.SIGQUIT
+"""Makes a worker write the stacks of all its threads to stderr, and go on."""
+
+STACKS_S: Final = 1.0
+"""How long a worker that stands still has for its stacks, before it is killed."""
+
+MEMORY_GRACE_S: Final = 30.0
+"""How long a worker above its memory limit has for its end in order. With `HARD` times the limit it has `LOOK_S`."""
+
+HARD: Final = 2.0
+
+INIT: Final = 1
+"""The process id of the first process of a container. The kernel gives it the children of processes that died."""
 
 STOP_TIMEOUT_S: Final = 30.0
 """From SIGTERM to SIGKILL. A worker that ends waits only for transactions under way."""
@@ -67,9 +98,6 @@ ROLL_POLL_S: Final = 0.1
 READY_S: Final = 60.0
 """How long the successor of a worker may take until it is ready, before `roll` goes no further."""
 
-READY: Final = "CUES_KAFKA_READY"
-"""The variable that tells a worker the descriptor to write to when it is ready."""
-
 PARENT_POLL_S: Final = 1.0
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -86,7 +114,14 @@ class _Worker:
         backoff_s: the next back-off.
         restarts: how often an ended process was replaced.
         code: the exit code of the last one that ended; None: none has ended.
-        said: the descriptor that becomes readable when the newest process is ready; None before the first.
+        said: the descriptor that becomes readable when the newest process is ready, and at each heartbeat; None: there
+            is none.
+        beat_s: when its last heartbeat was seen; None: it is not ready yet.
+        crashes: its ends in a row.
+        over_s: when it was first seen above its memory limit.
+        hard: whether it was above `HARD` times the limit when looked at before.
+        kill_s: when it is killed, although its heartbeats may come again.
+        why: why the supervisor ended it; empty: it did not.
     """
 
     k: int
@@ -97,6 +132,12 @@ class _Worker:
     restarts: int = 0
     code: int | None = None
     said: int | None = None
+    beat_s: float | None = None
+    crashes: Crashes = field(default_factory=Crashes)
+    over_s: float | None = None
+    hard: bool = False
+    kill_s: float | None = None
+    why: str = ""
 
     @property
     def running(self) -> subprocess.Popen[bytes] | None:
@@ -108,6 +149,22 @@ class _Worker:
         if self.said is not None:
             os.close(self.said)
         self.said = said
+        self.beat_s = self.over_s = self.kill_s = None
+        self.hard, self.why = False, ""
+
+    def listen(self, now: float) -> None:
+        """Take the heartbeats that have come."""
+        if self.said is None:
+            return
+        try:
+            came = os.read(self.said, 65_536)
+        except BlockingIOError:
+            return
+        if came:
+            self.beat_s = now
+        else:  # it ended, or a function closed the descriptor: without it, nothing is known of its loops
+            os.close(self.said)
+            self.said = None
 
     def due_in(self, now: float) -> float:
         """Seconds until the next one starts."""
@@ -137,6 +194,10 @@ class Supervisor:
         cwd: Path | None = None,
         output: IO[bytes] | int | None = None,
         healthy_after_s: float = HEALTHY_AFTER_S,
+        max_memory: int | None = None,
+        stall_s: float = STALL_S,
+        stop_timeout_s: float = STOP_TIMEOUT_S,
+        jitter: Callable[[], float] = random.random,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         """
@@ -147,7 +208,12 @@ class Supervisor:
             cwd: the working directory of the workers; None: this process's.
             output: where their stdout and stderr go, as `Popen` takes it; None: where this process's go.
             healthy_after_s: a worker that lived this long restarts after the first back-off.
-            on_change: called on the keeper's thread when a worker started, ended, or the supervisor gave up.
+            max_memory: bytes; a worker that takes more is replaced, see `memory_of`; None: there is no limit.
+            stall_s: a worker without a heartbeat for so long is killed; only one that has sent its first one.
+            stop_timeout_s: how long workers have for leaving in order.
+            jitter: from 0 to 1: how much of `JITTER` a back-off takes.
+            on_change: called on the keeper's thread when a worker started, became ready or ended, or the supervisor
+                gave up.
 
         Raises:
             ConfigError: fewer than one worker.
@@ -160,11 +226,14 @@ class Supervisor:
         self._cwd = cwd
         self._output = output
         self._healthy_after_s = healthy_after_s
+        self._max_memory = max_memory
+        self._stall_s = stall_s
+        self._jitter = jitter
         self._on_change = on_change
         self._workers = [_Worker(k) for k in range(1, workers + 1)]
         self._changed = threading.Condition()
         self._stopping = self._let_in = False
-        self._stop_timeout_s = STOP_TIMEOUT_S
+        self._stop_timeout_s = stop_timeout_s
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._keeper = threading.Thread(target=self._keep, name="supervisor", daemon=True)
 
@@ -233,20 +302,24 @@ class Supervisor:
     def _is_replaced(self, worker: _Worker, before: int) -> bool:
         with self._changed:
             process = worker.running
-            if process is None or process.pid == before or worker.said is None:
+            if process is None or process.pid == before:
                 return False
-            try:
-                return os.read(worker.said, 1) != b""  # nothing: it ended before it was ready
-            except BlockingIOError:
-                return False
+            worker.listen(time.monotonic())
+            return worker.beat_s is not None
 
-    def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Have all workers leave in order, and wait. A worker that takes longer is killed."""
+    @property
+    def ready(self) -> bool:
+        """Whether every worker runs and has said that its tasks are ready."""
+        with self._changed:
+            return all(worker.running and worker.beat_s is not None for worker in self._workers)
+
+    def stop(self, *, timeout_s: float | None = None) -> None:
+        """Have all workers leave in order, and wait. A worker that takes longer (None: as constructed) is killed."""
         with self._changed:
             if self._stopping:
                 return
             self._stopping = True
-            self._stop_timeout_s = timeout_s
+            self._stop_timeout_s = self._stop_timeout_s if timeout_s is None else timeout_s
         self._wake()
         self._keeper.join()
         for worker in self._workers:
@@ -291,6 +364,8 @@ class Supervisor:
                 if self._stopping or self.gave_up is not None:
                     return False
                 self._look_after(worker, now)
+            if os.getpid() == INIT:
+                self._reap_orphans()
             self._changed.notify_all()
             return self.gave_up is None
 
@@ -298,10 +373,64 @@ class Supervisor:
         if (process := worker.running) is not None:
             code = process.poll()
             if code is None:
+                self._watch(worker, process, now)
                 return
             self._ended(worker, code, now)
         if worker.due_s is not None and worker.due_s <= now and self.gave_up is None:
             self._spawn(worker, now)
+
+    def _reap_orphans(self) -> None:
+        """Collect ended processes that functions had started and whose worker has died: process 1 inherits them."""
+        own = {worker.process.pid for worker in self._workers if worker.process}
+        while True:
+            try:
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if found is None or found.si_pid in own:
+                return  # a worker is looked after first; the rest follows at the next look
+            os.waitpid(found.si_pid, 0)
+            log.debug("orphan reaped", pid=found.si_pid)
+
+    def _watch(self, worker: _Worker, process: subprocess.Popen[bytes], now: float) -> None:
+        """Look at a worker that runs: whether it lives long enough, sends heartbeats, and keeps its memory limit."""
+        if worker.crashes.count and now - worker.started_s >= self._healthy_after_s:
+            if worker.crashes.loop:
+                log.info("crash loop over", worker=worker.k, ends=worker.crashes.count)
+            worker.crashes = Crashes()
+        was_ready = worker.beat_s is not None
+        worker.listen(now)
+        if not was_ready and worker.beat_s is not None:
+            self._on_change()
+        if worker.kill_s is not None:
+            if now >= worker.kill_s:
+                process.kill()
+        elif worker.said is not None and worker.beat_s is not None and now - worker.beat_s >= self._stall_s:
+            still_s = round(now - worker.beat_s, 1)
+            log.error(
+                "worker stands still", worker=worker.k, pid=process.pid, for_s=still_s, what="stacks, then SIGKILL"
+            )
+            worker.why, worker.kill_s = "it stood still", now + STACKS_S
+            os.kill(process.pid, STACKS)
+        elif self._max_memory is not None:
+            self._measure(worker, process, memory_of(process.pid), self._max_memory, now)
+
+    def _measure(self, worker: _Worker, process: subprocess.Popen[bytes], taken: int, limit: int, now: float) -> None:
+        """Replace a worker above its memory limit in order, and kill it where it does not end or goes on growing."""
+        told = {"worker": worker.k, "pid": process.pid, "mib": taken // MIB, "limit_mib": round(limit / MIB, 1)}
+        was_hard, worker.hard = worker.hard, taken > HARD * limit
+        late = worker.over_s is not None and now - worker.over_s >= MEMORY_GRACE_S
+        if late or (was_hard and worker.hard):
+            worker.why = "killed above its memory limit"
+            log.error("worker killed above its memory limit", **told)
+            process.kill()
+        elif taken > limit and worker.over_s is None and not self._one_leaves():
+            worker.over_s, worker.why = now, "replaced above its memory limit"
+            log.warning("worker replaced above its memory limit", **told)
+            os.kill(process.pid, KEEP_PLACE)
+
+    def _one_leaves(self) -> bool:
+        return any(worker.over_s is not None and worker.running for worker in self._workers)
 
     def _ended(self, worker: _Worker, code: int, now: float) -> None:
         lived = now - worker.started_s >= self._healthy_after_s
@@ -316,17 +445,20 @@ class Supervisor:
         asked = code == 0 and (lived or worker.code != 0)
         worker.code = code
         if lived or asked:
-            worker.backoff_s = FIRST_BACKOFF_S
+            worker.backoff_s, worker.crashes = FIRST_BACKOFF_S, Crashes()
         if asked:
             worker.due_s = now
             log.info("worker replaced", worker=worker.k)
         else:
             self._back_off(worker, now)
-            log.warning("worker ended", worker=worker.k, code=code, again_in_s=worker.due_in(now))
+            why = worker.why or cause(code)
+            log.warning("worker ended", worker=worker.k, code=code, cause=why, again_in_s=worker.due_in(now))
+            if (loop := worker.crashes.add(time.time(), why)) is not None:
+                log.error("crash loop", worker=worker.k, **loop)
         self._on_change()
 
     def _back_off(self, worker: _Worker, now: float) -> None:
-        worker.due_s = now + worker.backoff_s
+        worker.due_s = now + worker.backoff_s * (1 + JITTER * self._jitter())
         worker.backoff_s = min(worker.backoff_s * 2, MAX_BACKOFF_S)
 
     def _spawn(self, worker: _Worker, now: float) -> None:
@@ -370,7 +502,8 @@ class Supervisor:
         wait_s = max(0.0, min(due) - time.monotonic()) if due else None
         with _Ends(running) as ends:
             # A process without a descriptor to wait on is checked ten times a second.
-            limit = wait_s if ends.complete else min(0.1, wait_s if wait_s is not None else 0.1)
+            look_s = LOOK_S if ends.complete else 0.1
+            limit = look_s if wait_s is None else min(look_s, wait_s)
             select.select([self._wake_read, *ends.fds], [], [], limit)
         self._drain()
 
@@ -418,18 +551,6 @@ class _Ends:
     def __exit__(self, *_: object) -> None:
         for fd in self.fds:
             os.close(fd)
-
-
-def tell_ready() -> None:
-    """Tell the supervisor of this worker that its tasks are ready; without a supervisor nothing happens."""
-    if (given := os.environ.pop(READY, None)) is not None:
-        told = int(given)
-        try:
-            os.write(told, b"x")
-        except OSError as error:  # it does not listen any more, or the variable came from elsewhere
-            log.debug("supervisor not told", error=str(error))
-        else:
-            os.close(told)
 
 
 def die_with(parent: int) -> None:

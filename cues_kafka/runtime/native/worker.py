@@ -27,6 +27,7 @@ from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Inlet, Member, Observer, Positions, Reader, TopicPartition
 from cues_kafka.runtime.calling.caller import Caller
 from cues_kafka.runtime.calling.pairing import Buffer, OutOfOrder
+from cues_kafka.runtime.native.heart import Loop
 from cues_kafka.runtime.native.member_offsets import MemberOffsets
 from cues_kafka.runtime.status import TaskStatus, task_status
 from cues_kafka.runtime.task.alone import PROCESS, Alone
@@ -224,6 +225,7 @@ class ProcessorWorker(Worker):
         self._placed = False  # it was given its first partitions, or there are none for it
         self._joined_s: float | None = None
         self._holding = False  # the caller calls nothing, but commits what was called
+        self._rounds = 0  # of the poller
         self._threads = [
             threading.Thread(target=self._guarded, args=(self._poll_loop,), name=f"{name}-poller", daemon=True),
             threading.Thread(target=self._guarded, args=(self._call_loop,), name=f"{name}-caller", daemon=True),
@@ -290,6 +292,12 @@ class ProcessorWorker(Worker):
         """The group's generation, as last published; negative until it is known which partitions the worker has."""
         return self._published.generation if self._placed else -1
 
+    @property
+    def loop(self) -> Loop | None:
+        """The poller. The caller may stand still for long, because a function may take long, see `CallPolicy`."""
+        poller = self._threads[0]
+        return Loop(poller.name, poller.ident, self._rounds) if poller.ident and poller.is_alive() else None
+
     def _guarded(self, loop: Callable[[], None]) -> None:
         try:
             loop()
@@ -328,6 +336,7 @@ class ProcessorWorker(Worker):
     def poll_once(self) -> None:
         """Point the reader, fetch, serve the group."""
         self._moved_s = self.clock.monotonic()
+        self._rounds += 1
         self._watch_call()
         self._obey(self._reader)
         self._fetch(self._reader)

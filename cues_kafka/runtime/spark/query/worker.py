@@ -28,6 +28,7 @@ from cues_kafka.core.records import Totals
 from cues_kafka.errors import BrokerError, CuesError, TaskStopped
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Clock, TopicPartition
+from cues_kafka.runtime.native.heart import Loop
 from cues_kafka.runtime.spark.query.entering import enter_all
 from cues_kafka.runtime.spark.query.files import has_jvm
 from cues_kafka.runtime.spark.query.offset_log import drop_unfinished
@@ -216,6 +217,11 @@ class SparkWorker:
     def over(self) -> bool:
         """Whether the query has delivered all messages (`available-now`), or was stopped."""
         return self._done
+
+    @property
+    def loop(self) -> Loop | None:
+        """None: a batch may take as long as it takes, and Spark has time-outs of its own."""
+        return None
 
     # The thread that keeps the query running.
 

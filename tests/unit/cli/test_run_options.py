@@ -1,0 +1,27 @@
+"""Options of ``cues-kafka run`` that are refused before anything runs."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from cues_kafka.cli.main import app
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--workers", "2", "--max-memory", "lots"], "--max-memory 'lots' is not a size"),
+        (["--max-memory", "512MiB"], "--max-memory: with --workers only"),
+        (["--stall-timeout", "60"], "--stall-timeout: with --workers only"),
+        (["--workers", "2", "--stall-timeout", "0"], "--stall-timeout must be more than 0 seconds, not 0"),
+        (["--stop-timeout", "-1"], "--stop-timeout must be more than 0 seconds, not -1"),
+        (["--engine", "spark", "--checkpoint", "c", "--stop-timeout", "9"], "--stop-timeout: with native workers only"),
+    ],
+)
+def test_limits_that_cannot_hold_are_refused(options: list[str], words: str) -> None:
+    """Code 2, with what to write instead."""
+    found = CliRunner().invoke(app, ["run", "examples.shop:graph", *options])
+
+    assert found.exit_code == 2
+    assert words in " ".join(found.output.split())
