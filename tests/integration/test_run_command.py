@@ -10,11 +10,12 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import dedent
 
+import psutil
 import pytest
 from typer.testing import CliRunner
 
@@ -60,10 +61,12 @@ def target(kafka: KafkaFixture, tmp_path: Path) -> str:
 
 
 @contextmanager
-def running(kafka: KafkaFixture, log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+def running(
+    kafka: KafkaFixture, log: Path, *arguments: str, before: Sequence[str] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
     """The program in the background, its output in a file; killed at the end if it still runs."""
     with log.open("wb") as out:
-        command = [*PROGRAM, "run", *arguments, "--bootstrap", kafka.bootstrap]
+        command = [*before, *PROGRAM, "run", *arguments, "--bootstrap", kafka.bootstrap]
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd=ROOT)
         try:
             yield process
@@ -161,6 +164,47 @@ def test_a_killed_worker_comes_back_and_goes_on_where_the_dead_one_stood(
         f"{graph.name}.double",
         f"{graph.name}.again",
     }
+
+
+@pytest.mark.full
+def test_process_1_of_a_container_reaps_orphans_and_leaves_no_children(kafka: KafkaFixture, tmp_path: Path) -> None:
+    """In a PID namespace: what a function started and left is collected, and SIGTERM ends all in order."""
+    name, spawned = kafka.unique("init"), tmp_path / "spawned"
+    file = tmp_path / f"graph_{name.replace('-', '_')}.py"
+    file.write_text(
+        dedent(
+            f"""
+            import subprocess
+            from cues_kafka import Graph, Json, Processor, Source, Topic
+
+            def leave(number: int) -> int:
+                subprocess.run(["sh", "-c", "sleep 0.1 & sleep 60 & touch {spawned}"], stdout=subprocess.DEVNULL)
+                return number
+
+            graph = Graph("{name}", Source("{name}.in"), Processor(leave, inputs="{name}.in", outputs="{name}.out"),
+                          defaults=Topic(value=Json(int), partitions=1))
+            """
+        )
+    )
+    graph, log = load_graph(f"{file}:graph"), tmp_path / "log"
+    namespace = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+    with running(kafka, log, f"{file}:graph", "--workers", "1", before=namespace) as process:
+        wait_for(lambda: b"ready after" in log.read_bytes(), timeout_s=40)
+        [init] = psutil.Process(process.pid).children()
+        send(kafka, graph, 7)
+        wait_for(spawned.exists, timeout_s=30)
+        wait_for(lambda: sorted(names(init)) == ["python", "sleep"], timeout_s=20)
+        started = init.children()
+        init.send_signal(signal.SIGTERM)
+
+        assert process.wait(20) == 0
+    assert "supervised by pid 1\n" in log.read_text()
+    assert not psutil.wait_procs(started, timeout=5)[1]
+
+
+def names(parent: psutil.Process) -> list[str]:
+    """Names of the children of a process, zombies included."""
+    return [child.name().rstrip("0123456789.") for child in parent.children()]
 
 
 def test_a_renamed_processor_is_refused_until_it_is_called_new(
