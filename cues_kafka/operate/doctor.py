@@ -17,8 +17,9 @@ from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import group_id, processor_of
 from cues_kafka.operate.foreseen import foresee
 from cues_kafka.plan.acls import IMPLIED, Role, acls_of, grant
+from cues_kafka.plan.inspectors import facts_of
 from cues_kafka.plan.plan import Plan, plan
-from cues_kafka.plan.topics import retention_ms, topics_to_ask
+from cues_kafka.plan.topics import Sides, retention_ms, topics_to_ask
 from cues_kafka.ports import Broker, Clock, ClusterFacts, TopicPartition, Watermarks
 from cues_kafka.records.reading import newest
 from cues_kafka.records.scanning import read_range
@@ -132,10 +133,12 @@ def examine(
     """
     clock = clock or SystemClock()
     try:
-        facts = broker.facts(topics_to_ask(graph))
-        planned = plan(graph, facts, accept_unchecked=True)
+        sides = Sides.of(cluster)
+        facts = facts_of(graph, broker, sides)
+        planned = plan(graph, facts, accept_unchecked=True, sides=sides)
         groups = [group_id(graph.name, name) for name in graph.all_processors]
-        found = broker.examine([topic for topic in topics_to_ask(graph) if topic in facts.topics], groups)
+        topics = (*topics_to_ask(graph), *sides.topics(graph))
+        found = broker.examine([topic for topic in topics if topic in facts.topics], groups)
         first = _look(broker, facts, clock)
     except CuesError as error:
         yield Ailment(REACH, True, str(error))
@@ -359,7 +362,7 @@ def _config(patient: Patient, topic: str) -> Mapping[str, str]:
 def _rights(patient: Patient) -> Found:
     """What this user lacks of the rights of a role, by asking; the cluster does not tell about transactional ids."""
     lacking: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for acl in acls_of(patient.graph):
+    for acl in acls_of(patient.graph, sides=Sides.of(patient.cluster)):
         known: Any = patient.found.topics if acl.resource == "topic" else patient.found.groups
         health = known.get(acl.name) if acl.resource in ("topic", "group") and acl.role == patient.role else None
         if health is None or health.allowed is None or acl.operation == "Create":
