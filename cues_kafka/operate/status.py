@@ -150,11 +150,10 @@ class StatusView:
 
     def _take(self, message: Any) -> None:
         task = (message.key() or b"").decode(errors="replace")
-        if message.value() is None:
-            self._told.pop(task, None)
-            return
-        with suppress(CodecError):  # of a newer release: the task counts as not told
-            self._told[task] = decode_status(message)
+        self._told.pop(task, None)
+        if message.value() is not None:
+            with suppress(CodecError):  # of a newer release: the task counts as not told
+                self._told[task] = decode_status(message)
 
     def _tasks(self, look: _Look) -> Iterator[SeenTask]:
         graph = self._graph

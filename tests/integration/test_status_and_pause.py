@@ -54,7 +54,7 @@ def test_status_pause_and_resume_between_two_clients(kafka: KafkaFixture, monkey
         Processor(same, inputs=f"{name}.orders", outputs=f"{name}.checked"),
         defaults=Topic(value=Json(), partitions=1),
     )
-    cluster = Kafka(kafka.bootstrap, status_every_s=0.5)
+    cluster = Kafka(kafka.bootstrap)
     broker = KafkaBroker(cluster)
     with start(graph, cluster, instance="blue.1") as running:
         tool = Pausing(graph, broker, who="amy@desk", sides=Sides.of(cluster))

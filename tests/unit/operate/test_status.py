@@ -25,6 +25,9 @@ from cues_kafka.runtime import Running, status_writer
 WAIT_S = 20.0
 SIDES = Sides(status=True, control=True)
 
+WORKS = ("idle", "working")
+"""Which of the two is a matter of seconds."""
+
 
 class Now:
     """A clock whose time of day the test moves; it waits as the real one does."""
@@ -110,7 +113,7 @@ def test_status_shows_what_tasks_did_where_they_stand_and_who_has_them(cluster: 
 
     assert [one.task for one in seen.tasks] == ["check/0", "count/0"]
     task = seen["check/0"]
-    assert (task.state, task.ok, task.runtime) == ("idle", True, "memory")
+    assert (task.state in WORKS, task.ok, task.runtime) == (True, True, "memory")
     assert task.owner.startswith("blue.1 (")
     assert (task.deliveries, task.outputs, task.errors, task.nils) == (3, 2, 1, 0)
     assert (task.retries, task.failures, task.stopped) == (0, 0, "")
@@ -130,18 +133,9 @@ def test_stopped_task_shows_the_cause_the_remedy_and_what_waits(cluster: Memory)
     running = start(graph, cluster)
     try:
         running.send_many("orders", [{"n": 1}, {"n": -1}, {"n": 2}])
-        view = view_of(cluster, graph)
-        look = view.look
-        until_told = threading.Event()
-
-        def is_stopped() -> bool:
-            if view.look()["check/0"].state == "stopped":
-                until_told.set()
-            return until_told.is_set()
-
-        while not is_stopped():
-            until_told.wait(0.02)
-        seen = look()
+        view, pause = view_of(cluster, graph), threading.Event()
+        while (seen := view.look())["check/0"].state != "stopped":
+            pause.wait(0.02)
         task = seen["check/0"]
     finally:
         running.abandon()
@@ -156,21 +150,21 @@ def test_stopped_task_shows_the_cause_the_remedy_and_what_waits(cluster: Memory)
     assert 0 <= task.waiting_s < WAIT_S
 
 
-def test_what_was_told_three_periods_ago_is_not_heard_of(cluster: Memory) -> None:
+def test_what_was_told_three_periods_ago_is_not_heard_of() -> None:
     """A process that was killed says nothing more; the counts and the lag stay right."""
-    graph, clock = graph_of(same), Now()
+    cluster, graph, clock = Memory(status_every_s=5.0), graph_of(same), Now()
     with start(graph, cluster) as running:
         running.send("orders", {"n": 1})
         running.wait_idle()
         view = view_of(cluster, graph, clock)
         until(running, view.look, lambda seen: seen["check/0"].told_s)
-        clock.later_s = 1.4
-        assert view.look()["check/0"].state == "idle"
-        clock.later_s = 3.0
+        clock.later_s = 8.0
+        assert view.look()["check/0"].state in WORKS
+        clock.later_s = 20.0
         seen = view.look()
 
     assert (seen["check/0"].state, seen["check/0"].deliveries, seen.ok) == ("not heard of", 1, False)
-    assert seen["check/0"].told_s < seen.at_s - 1.5
+    assert seen["check/0"].told_s < seen.at_s - 15.0
 
 
 def test_graceful_stop_is_told(cluster: Memory) -> None:
@@ -340,11 +334,11 @@ def record(task: str, **given: Any) -> StatusRecord:
 @pytest.fixture
 def told(cluster: Memory) -> Iterator[Callable[..., GraphStatus]]:
     """A graph whose status topic the test writes by hand."""
-    graph = graph_of(same)
-    start(graph, replace(cluster)).stop()
+    graph, quiet = graph_of(same), Memory()
+    quiet.held.append(open_broker(cluster))  # the same brokers, without a writer
+    start(graph, quiet).stop()
     broker = open_broker(cluster)
     broker.create([NewTopic("g.status", 1, config={"cleanup.policy": "compact"})])
-    start(graph, cluster).stop()
     view = view_of(cluster, graph)
 
     def look(*records: StatusRecord | tuple[bytes, bytes | None]) -> GraphStatus:
@@ -379,6 +373,8 @@ def test_record_of_another_program_or_release_counts_as_not_told(told: Callable[
     for bad in (b"not JSON", b"[]", b"{}", json.dumps({**known, "version": 2}).encode(),
                 json.dumps({**known, "state": "asleep"}).encode()):  # fmt: skip
         assert told((b"check/0", bad))["check/0"].state == "no worker"
+    told(record("check/0"))
+    assert told((b"check/0", b"not JSON"))["check/0"].state == "no worker"
     assert told((b"check/0", json.dumps({**known, "mood": "good"}).encode()))["check/0"].state == "idle"
 
 
