@@ -109,6 +109,8 @@ def _line(one: Ancestor) -> str:
     if one.made.timer is not None:
         key, due_ms = one.made.timer
         words.append(f"timer {key!r}, due {_time(due_ms)}, which was set with")
+    if one.made.replay is not None:
+        words.append(f"replay {one.made.replay[0]} of error message {one.replay_of}, which delivered again")
     if one.error:
         words.append(f"error {' '.join(one.error.split())[:MOST_TEXT]}")
     return "  ".join(words)

@@ -77,6 +77,7 @@ class Ancestor:
         key: its key.
         made: the provenance header; None: it has none, or is gone.
         error: class and text of the exception, if it is an error message.
+        replay_of: where the error message stands whose replay gave it; empty: none did.
         batch: what its header says in the place of messages; None: it names messages.
         inputs: the messages that its step consumed, by binding. Of a timer's step those whose step set the timer.
     """
@@ -90,6 +91,7 @@ class Ancestor:
     key: bytes | None = None
     made: Provenance | None = None
     error: str = ""
+    replay_of: str = ""
     batch: BatchOrigin | None = None
     inputs: list[tuple[str, Ancestor]] = field(default_factory=list)
 
@@ -115,6 +117,8 @@ def _to_dict(one: Ancestor, seen: set[int]) -> dict[str, Any]:
         data |= {"task": one.made.task, "sequence": one.made.sequence, "record": [one.made.index, one.made.count]}
         if one.made.timer is not None:
             data["timer"] = {"key": one.made.timer[0], "due_ms": one.made.timer[1]}
+        if one.made.replay is not None:
+            data["replay"] = {"number": one.made.replay[0], "of": one.replay_of}
     if one.error:
         data["error"] = one.error
     if one.batch is not None:
@@ -219,6 +223,11 @@ class _Ancestry:
         node.state = SENT if node.made is None else PRESENT
         if node.made is None:
             return
+        if node.made.replay is not None:
+            error = node.made.replay[1]
+            facts = self._facts(error.topic_id)
+            name = show_topic_id(error.topic_id) if facts is None else facts.name
+            node.replay_of = f"{name}/{error.partition}@{error.offset}"
         if not node.made.consumed:
             node.batch = self._batch(node.made)
         for one in node.made.consumed:

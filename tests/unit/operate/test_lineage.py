@@ -33,6 +33,7 @@ from cues_kafka.core.delivery import HEADER
 from cues_kafka.core.records import KEY, Attempt, Snapshot, Staged, Writer
 from cues_kafka.core.records import Extent as Took
 from cues_kafka.operate.lineage import Ancestor, lineage, parse_place
+from cues_kafka.operate.repairing import Repairs
 from cues_kafka.ports import Headers, NewTopic, Outgoing, TopicPartition
 from cues_kafka.records.bytes import encode_record
 from cues_kafka.testing.tester import Tester
@@ -339,6 +340,30 @@ def test_the_step_of_a_timer_names_the_message_that_set_it() -> None:
 
     assert re.fullmatch(r"out/0@0  key 'k1'  by g.wait/0, batch n  timer 'k1', due \S+ \S+, which was set with", first)
     assert second == "└─ input: in/0@0  sent to the topic; it has no provenance header"
+
+
+def test_the_outcome_of_a_replay_names_its_error_message() -> None:
+    """And the message that was delivered again."""
+    fixed: list[bool] = []
+
+    def fn(n: int) -> int:
+        if not fixed:
+            raise ValueError("bad")
+        return n
+
+    tester = Tester(Graph("g", Source("in"), Processor(fn, name="f", inputs="in", outputs="out"), errors="failed"))
+    tester.send("in", 1)
+    tester.run()
+    fixed.append(True)
+    with Repairs(tester.graph, tester.broker) as tool:
+        tool.ask("replay")
+    tester.run()
+    first, second = shown(of(tester, "out"))
+    data = of(tester, "out").to_dict()
+
+    assert re.fullmatch(r"out/0@0  by g.f/0, batch n  replay 1 of error message failed/0@0, which .*again", first)
+    assert second == "└─ input: in/0@0  sent to the topic; it has no provenance header"
+    assert data["replay"] == {"number": 1, "of": "failed/0@0"}
 
 
 def test_rows_of_a_staged_batch_name_what_the_batch_took() -> None:

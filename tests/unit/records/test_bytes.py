@@ -53,6 +53,8 @@ ATTEMPT = Attempt(
 )
 KEPT = replace(ATTEMPT, stores=(("counts", 104), ("seen", 90)), batch=Totals(4, 4, timers=2), careful_timers=3)
 TIMERS = replace(SNAPSHOT, stores=(("counts", 104),), totals=Totals(100, 90, 4, 6, 180, 103, 2, 1, 7), timers=True)
+REPLAY = replace(TIMERS, timers=False, replay=True, replays=POSITIONS[1:])
+REPLAYED = replace(KEPT, replays=POSITIONS[1:], totals=Totals(4, 4, replays=1), batch=Totals(4, 4, replays=1))
 FIXED = replace(SNAPSHOT, tail_ends=POSITIONS)
 FIXED_KEPT = replace(KEPT, tails=POSITIONS, tail_ends=POSITIONS[:1])
 STAGED = Staged(
@@ -93,10 +95,10 @@ PUBLISHED = Attempt(
 
 @pytest.mark.parametrize(
     "record",
-    [START, SNAPSHOT, ATTEMPT, ANNOUNCED, PUBLISHED, KEPT, TIMERS, FIXED, FIXED_KEPT],
+    [START, SNAPSHOT, ATTEMPT, ANNOUNCED, PUBLISHED, KEPT, TIMERS, FIXED, FIXED_KEPT, REPLAY, REPLAYED],
     ids=[
         *("start", "snapshot", "attempt", "announced", "published", "with stores", "with timers"),
-        *("with fixed views", "with stores and fixed views"),
+        *("with fixed views", "with stores and fixed views", "replay", "replayed"),
     ],
 )
 def test_a_backing_record_comes_back_as_it_was(record: Record) -> None:
@@ -117,10 +119,15 @@ def test_a_record_that_fixes_no_views_has_the_bytes_that_older_releases_read() -
     assert encode_record(replace(FIXED, tail_ends=())) == encode_record(SNAPSHOT)
 
 
+def test_a_record_of_a_task_without_replays_has_the_bytes_that_older_releases_read() -> None:
+    """Until it has replayed something, where it stands in its replay topic is not written."""
+    assert encode_record(replace(KEPT, replays=POSITIONS[1:])) == encode_record(KEPT)
+
+
 def test_the_fingerprint_is_that_of_the_avro_specification() -> None:
     """Against the specification's own example, and against the library for both schemas."""
     assert crc64(b'"int"') == 0x7275D51A3F395C8F
-    for name in ("backing", "stores", "tails", "staged"):
+    for name in ("backing", "stores", "tails", "replays", "staged"):
         canonical = fastavro.schema.to_parsing_canonical_form(load_schema(name))
         theirs = bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
         assert crc64(canonical.encode()).to_bytes(8, "little") == theirs

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cues_kafka import Graph, Interrupt, Json, Processor, Retry, Source, State, Step, Store
+from cues_kafka import FatalError, Graph, Http, Interrupt, Json, Processor, Retry, Source, Sql, State, Step, Store
 from cues_kafka.codecs.error_messages import error_messages
 from cues_kafka.core.delivery import HEADER, ErrorPlace, parse_provenance
 from cues_kafka.core.records import Snapshot
@@ -346,6 +349,97 @@ def test_replays_get_their_share_beside_messages() -> None:
 
     assert sorted(tester.values("out")) == sorted([*range(50), *([1] * 20)])
     assert tester.totals("p").replays == 20
+
+
+@pytest.mark.parametrize(
+    "crash", [None, *(Crash(m, e) for m in ("before", "after") for e in ("CommitTarget", "Commit"))]
+)
+def test_replay_writes_its_row_once(crash: Crash | None, tmp_path: Path) -> None:
+    """E1: what the database holds is published with the place in the replay topic, and calls nothing again."""
+    switch = Switch()
+
+    def fn(value: int, db: Any) -> int:
+        db.execute("INSERT INTO found (value) VALUES (?)", (value,))
+        if value < 0 and not switch.fixed:
+            raise ValueError("bad")
+        return abs(value)
+
+    path = tmp_path / "x.db"
+    with sqlite3.connect(path) as made:
+        made.execute("CREATE TABLE found (value INTEGER)")
+    tester = Tester(graph_of(fn, effects={"db": Sql(f"sqlite:///{path}")}))
+    for value in (1, -2, 3):
+        tester.send("in", value)
+    tester.run()
+    switch.fixed = True
+    ask(tester, requests_of(tester) * 2)
+    tester.send("in", 4)
+    tester.run(crash=crash)
+    assert tester.crashed == (crash is not None)
+    tester.restart().run()
+
+    assert sorted(tester.values("out")) == [1, 2, 3, 4]
+    with sqlite3.connect(path) as made:
+        assert sorted(made.execute("SELECT value FROM found")) == [(-2,), (1,), (3,), (4,)]
+    assert settled(tester) == [("output", 1)]
+    assert list(verify(tester.graph, tester.broker).lines) == []
+
+
+@pytest.mark.parametrize("crash", [None, Crash("after", "Record"), Crash("before", "Commit", 2)])
+def test_replay_calls_a_server_under_keys_of_its_own(crash: Crash | None) -> None:
+    """E4: the key has the number of the replay, and the journal keeps the answer through a crash."""
+    switch, keys = Switch(), list[str]()
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        keys.append(request.headers["Idempotency-Key"])
+        return httpx2.Response(200, json=len(keys))
+
+    def fn(value: int, http: Any) -> int:
+        found: int = http.post("/pay", json=value).json()
+        if not switch.fixed:
+            raise ValueError("bad")
+        return found
+
+    graph = graph_of(fn, effects={"http": Http("https://pay.internal", journal=True)})
+    tester = Tester(graph, effects={"http": httpx2.MockTransport(answer)})
+    tester.send("in", 1)
+    tester.run()
+    switch.fixed = True
+    ask(tester, requests_of(tester))
+    tester.run(crash=crash)
+    assert tester.crashed == (crash is not None)
+    tester.restart().run()
+
+    [error] = tester.errors()
+    assert keys == [f"{error.hash.hex()}.0-0", f"{error.hash.hex()}.1-0"]
+    assert tester.values("out") == [2]
+
+
+def test_replay_topic_that_cannot_be_read_lets_messages_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    """A missing right is one warning with the remedy; requests wait for the next recovery."""
+    switch = Switch()
+    tester = failed(switch, -2)
+    ask(tester, requests_of(tester))
+    switch.fixed = True
+    refused = FatalError("no right", code="TOPIC_AUTHORIZATION_FAILED", at=TopicPartition("g.p.replay", 0))
+    tester._workers[0]._broken(refused)
+    for value in (3, 4):
+        tester.send("in", value)
+        tester.run()
+
+    assert tester.values("out") == [3, 4]
+    assert len([one for one in caplog.records if "replay topic cannot be read" in one.getMessage()]) == 1
+    assert sorted(tester.restart().run().values("out")) == [2, 3, 4]
+
+
+def test_replay_topic_that_is_not_there_lets_messages_go_on() -> None:
+    """Workers of this release may come before `plan --apply`."""
+    switch = Switch()
+    tester = failed(switch, 1)
+    tester.broker.delete(["g.p.replay"])
+    tester.send("in", 2)
+
+    assert tester.restart().run().values("out") == [1, 2]
 
 
 def test_no_record_of_a_task_without_replays_changes() -> None:
