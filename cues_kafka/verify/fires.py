@@ -1,4 +1,4 @@
-"""The books of `verify` for steps that timers or replays began (F1, Y1): they are not the first of their messages."""
+"""The books of `verify` for steps that timers or replays began (F1, Y1, Y3): they have no place in the order."""
 
 from __future__ import annotations
 

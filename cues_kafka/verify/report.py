@@ -23,7 +23,7 @@ class TaskReport:
     Attributes:
         task: `processor/partition`.
         steps: steps that the input holds below the positions, those of timers, and replays.
-        replays: steps among these that are replays. They come out of order by nature, so they have no order here (X4).
+        replays: steps among these that are replays. They come out of order by nature, so they have no order here (Y3).
         totals: the task's own counts up to there.
         outputs: deliveries with an output that was seen.
         errors: deliveries with an error that was seen.

@@ -1,4 +1,4 @@
-"""`errors`: which error messages are listed, asked for and settled, in memory; and what is refused, with the remedy."""
+"""`errors`: which error messages are listed, asked for and settled, in memory (X1, Y2); and what is refused."""
 
 from __future__ import annotations
 
