@@ -23,12 +23,16 @@ from confluent_kafka.admin import AdminClient
 from benchmarks import graphs
 from benchmarks.work import TAKE, VALUE_BYTES
 from cues_kafka import Kafka
+from cues_kafka.brokers.local.ports import free_ports
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.ports import NewTopic, Watermarks
 from cues_kafka.ports import TopicPartition as Place
 
 ROOT = Path(__file__).parents[1]
 GRAPH = "benchmarks/graphs.py:graph"
+SCRAPED_PORT = free_ports(1)[0]
+"""Where the side `metrics` serves them."""
+
 _numbers = itertools.count(1)
 
 
@@ -60,7 +64,7 @@ class Pipe:
 
     def group(self, side: str) -> str:
         """The group whose committed offsets show the progress."""
-        return graphs.group(self.name) if side == "cues" else self.name
+        return graphs.group(self.name) if side != "hand" else self.name
 
 
 class Cluster:
@@ -169,7 +173,9 @@ def hand_command(cluster: Cluster, pipe: Pipe, take: str) -> list[str]:
 @contextmanager
 def side(name: str, cluster: Cluster, pipe: Pipe, *, take: str = "full") -> Iterator[psutil.Popen]:
     """Run one side as a child process, and stop it cleanly at the end."""
-    command = cues_command(cluster) if name == "cues" else hand_command(cluster, pipe, take)
+    command = hand_command(cluster, pipe, take) if name == "hand" else cues_command(cluster)
+    if name == "metrics":
+        command += ["--http", str(SCRAPED_PORT)]
     with (
         tempfile.TemporaryDirectory() as files,
         child(command, {**environment(pipe), "CUES_KAFKA_STATE_DIR": files}) as process,
