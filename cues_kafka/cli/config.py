@@ -110,7 +110,7 @@ class Config:
         Raises:
             ConfigError: a setting contradicts the guarantee or another one.
         """
-        given = {s.name: s.value for s in self.settings.values() if "." not in s.name and s.name != "log_level"}
+        given = {s.name: s.value for s in self.settings.values() if "." not in s.name and s.name not in _LOG}
         ours = {"registry": _registry(given["registry"]), "security": security_of(given["security"])}
         return Kafka(**{**given, **ours})
 
@@ -219,6 +219,13 @@ def _registry(table: Mapping[str, Any]) -> Registry | None:
     return Registry(auth=auth, tls=tls, **rest)
 
 
+_LOG: Final[dict[str, tuple[Any, Any]]] = {
+    "log_level": (Literal["debug", "info", "warning", "error"], "info"),
+    "log_format": (Literal["console", "json"], "console"),
+}
+"""Settings of `run` about its log: type and default."""
+
+
 def _known() -> dict[str, tuple[Any, Any]]:
     """Type and default of each setting."""
     hints = typing.get_type_hints(Kafka)
@@ -231,7 +238,7 @@ def _known() -> dict[str, tuple[Any, Any]]:
     known |= {table: (Mapping[str, Any], {}) for table in _OURS}
     for table, settings in (("commit", COMMIT), ("calls", CALLS)):
         known |= {f"{table}.{name}": kind_and_default for name, kind_and_default in settings.items()}
-    known["log_level"] = Literal["debug", "info", "warning", "error"], "info"
+    known |= _LOG
     return known
 
 

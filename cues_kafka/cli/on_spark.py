@@ -57,6 +57,7 @@ def run_on_spark(
     began: float,
     observers: Sequence[Observer] = (),
     http: str | None = None,
+    tells: bool = True,
 ) -> int:
     """
     Run until a signal comes, or all is delivered; the exit code.
@@ -72,6 +73,7 @@ def run_on_spark(
         began: when the command did.
         observers: told when the run begins and ends.
         http: where to serve health and metrics; None: nowhere.
+        tells: print sentences about warnings and stopped tasks; else the log has them.
 
     Raises:
         ConfigError: Spark is not installed or does not start, it cannot carry what was chosen, or the plan is refused.
@@ -99,8 +101,10 @@ def run_on_spark(
             graph, kafka, engine=engine, only=carried, timeout_s=None, new=new, create_topics=settings.named,
             observers=observers, http=http,
         )  # fmt: skip
-        announce(running, settings.address, warn=True)
-        return TaskWatch(graph, running, fail_fast=fail_fast, succeeded=False, began=began).until(signals)
+        announce(running, settings.address, warn=tells)
+        return TaskWatch(
+            graph, running, fail_fast=fail_fast, succeeded=False, began=began, tells=tells
+        ).until(signals)  # fmt: skip
 
 
 def require_spark() -> None:

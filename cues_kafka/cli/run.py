@@ -25,6 +25,7 @@ from cues_kafka.cli.options import REFUSED, New, Target, at_least, print_error
 from cues_kafka.cli.watch import RELOAD, Signals, TaskWatch, announce
 from cues_kafka.errors import ConfigError, CuesError, GraphError, TopicsMissing
 from cues_kafka.graph.names import no_such_processor
+from cues_kafka.observe.log import JsonLog
 from cues_kafka.words import count
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ Examples:
   cues-kafka run shop:graph --workers 4 --http 127.0.0.1:9100
   # replace a worker that takes more memory; 60 s for all to stop
   cues-kafka run shop:graph --workers 4 --max-memory 512MiB --stop-timeout 60
+  # log lines as JSON, for a collector of logs
+  cues-kafka run shop:graph --log-format json
   # tell a catalog of data which topics are read and written
   cues-kafka run shop:graph --openlineage http://marquez:5000
   # on Spark, with two threads on this machine
@@ -136,6 +139,9 @@ def run(  # noqa: PLR0917 - each is an option of the command line
     profile: Profile = None,
     file: File = None,
     log_level: Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = None,
+    log_format: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="console, or json: one object a line.")
+    ] = None,
     parent: Annotated[int | None, typer.Option(hidden=True)] = None,
     unwarned: Annotated[bool, typer.Option("--unwarned", hidden=True)] = False,
 ) -> None:
@@ -152,11 +158,13 @@ def run(  # noqa: PLR0917 - each is an option of the command line
         explicit = {
             "bootstrap": bootstrap,
             "log_level": log_level,
+            "log_format": log_format,
             "calls.end_seconds": call_timeout,
             "state_dir": state_dir,
         }
         settings = load(explicit, profile=profile, file=file)
-        _log_to_stderr(settings["log_level"])
+        as_json = settings["log_format"] == "json"
+        _log_to_stderr(settings["log_level"], as_json=as_json, unwarned=unwarned)
         graph = load_graph(target)
         names = _selected(graph, only, without)
         care = _care(workers, max_memory, stall_timeout, stop_timeout)
@@ -169,14 +177,14 @@ def run(  # noqa: PLR0917 - each is an option of the command line
             })  # fmt: skip
             code = run_on_spark(
                 graph, settings, spark, names=names, chosen=bool(only), new=new or (), fail_fast=fail_fast, began=began,
-                observers=_observers(openlineage), http=http,
+                observers=_observers(openlineage), http=http, tells=not as_json,
             )  # fmt: skip
         elif workers is None:
             code = _work(
                 graph, settings, names=names, instance=instance, new=new or (), fail_fast=fail_fast,
                 may_reload=None if parent is not None else partial(_may_reload, explicit, profile, file),
-                warn=not unwarned, began=began, observers=_observers(openlineage), http=http,
-                stop_timeout_s=stop_timeout,
+                warn=not unwarned and not as_json, tells=not as_json, began=began,
+                observers=_observers(openlineage), http=http, stop_timeout_s=stop_timeout,
             )  # fmt: skip
             if code == RELOAD:
                 sys.stdout.flush()
@@ -188,6 +196,7 @@ def run(  # noqa: PLR0917 - each is an option of the command line
             given += [("--file", str(file.resolve()))] if file else []
             given += [("--openlineage", openlineage)] if openlineage else []
             given += [("--log-level", log_level)] if log_level else []
+            given += [("--log-format", log_format)] if log_format else []
             given += [("--state-dir", state_dir)] if state_dir else []
             given += [("--call-timeout", str(call_timeout))] if call_timeout is not None else []
             options = [*(part for pair in given for part in pair), *(f"--only={name}" for name in names or ())]
@@ -216,6 +225,7 @@ def _work(
     fail_fast: bool,
     may_reload: Callable[[], bool] | None,
     warn: bool,
+    tells: bool,
     began: float,
     observers: Sequence[Observer],
     http: str | None,
@@ -238,7 +248,7 @@ def _work(
         announce(running, settings.address, warn=warn)
         return TaskWatch(
             graph, running, fail_fast=fail_fast, succeeded=may_reload is None, began=began, may_reload=may_reload,
-            keeps_place=instance is not None, stop_timeout_s=stop_timeout_s,
+            keeps_place=instance is not None, tells=tells, stop_timeout_s=stop_timeout_s,
         ).until(signals)  # fmt: skip
 
 
@@ -343,20 +353,22 @@ def _selected(graph: Graph, only: list[str] | None, without: list[str] | None) -
     return names
 
 
-def _log_to_stderr(level: str) -> None:
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.WARNING,
-        format="%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s %(message)s",
-        datefmt="%Y-%m-%dT%H:%M:%S",
+def _log_to_stderr(level: str, *, as_json: bool = False, unwarned: bool = False) -> None:
+    """Send the log to stderr. As JSON it also has what is else printed: the plan's warnings, and tasks that stop."""
+    text = logging.Formatter(
+        "%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s %(message)s", datefmt="%Y-%m-%dT%H:%M:%S"
     )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLog() if as_json else text)
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("cues_kafka").setLevel(level.upper())
-    logging.getLogger("cues_kafka.start").setLevel(logging.WARNING)  # `announce` prints the plan's warnings
+    if unwarned or not as_json:
+        logging.getLogger("cues_kafka.start").setLevel(logging.WARNING)
     if level != "debug":
         logging.getLogger("cues_kafka.librdkafka").setLevel(logging.WARNING)
         logging.getLogger("py4j").setLevel(logging.CRITICAL)  # the frames of what the command tells in a sentence
         logging.getLogger().addFilter(_is_not_of_py4j)
-        for name in ("task", "spark"):
+        for name in () if as_json else ("task", "spark"):
             logging.getLogger(f"cues_kafka.{name}").addFilter(_is_not_told)
 
 

@@ -103,6 +103,7 @@ class TaskWatch:
         began: float,
         may_reload: Callable[[], bool] | None = None,
         keeps_place: bool = False,
+        tells: bool = True,
         stop_timeout_s: float | None = None,
     ) -> None:
         """
@@ -114,6 +115,7 @@ class TaskWatch:
             began: when the command began, by `time.monotonic`.
             may_reload: asked at SIGHUP, whether this process may start itself again; None: a supervisor does.
             keeps_place: this worker has a name, so that its successor takes its place in the group.
+            tells: print a sentence to stderr when a task stops or is tried again; else the log has it.
             stop_timeout_s: how long this process may take to leave in order; then it writes its stacks and ends with 1.
                 None: as long as that takes, or until its supervisor kills it.
         """
@@ -124,6 +126,7 @@ class TaskWatch:
         self._began = began
         self._may_reload = may_reload
         self._keeps_place = succeeded or keeps_place
+        self._tells = tells
         self._told: dict[str, str] = {}
         self._ready = False
         self._stop_timeout_s = stop_timeout_s
@@ -139,7 +142,7 @@ class TaskWatch:
             self._look()
             if running.failed:
                 stopped = bool(self._told) and isinstance(running.failed, TaskStopped)  # it is printed already
-                if not stopped:
+                if not stopped and self._tells:
                     typer.secho(f"this worker failed: {running.failed}", fg="red", err=True)
                 running.abandon(leave=not self._succeeded)
                 if stopped and self._fail_fast:
@@ -177,10 +180,10 @@ class TaskWatch:
     def _look(self) -> None:
         stopped = {task.task: task for task in self._running.status().stopped}
         for name, task in stopped.items():
-            if self._told.get(name) != task.stopped:
+            if self._tells and self._told.get(name) != task.stopped:
                 message = f" (message {task.at}, hash {task.hash})" if task.at else ""
                 typer.secho(f"{name} stopped: {task.stopped}{message}; remedy: {task.remedy}", fg="red", err=True)
-        for name in self._told.keys() - stopped.keys():
+        for name in self._told.keys() - stopped.keys() if self._tells else ():
             typer.echo(f"{name} is tried again", err=True)
         self._told = {name: task.stopped for name, task in stopped.items()}
         if not self._ready and self._settled():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections.abc import Mapping, MutableMapping, Sequence
-from typing import Any, Protocol
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
 
 
 class Logger(Protocol):
@@ -147,8 +149,38 @@ def _structlog(logger: logging.Logger) -> Any:
     )
 
 
-def _render(_: Any, __: str, event: MutableMapping[str, Any]) -> str:
+def _render(_: Any, __: str, event: MutableMapping[str, Any]) -> tuple[tuple[str], dict[str, Any]]:
+    """The line for people; the record has the event with its values besides, for `JsonLog`."""
     name = event.pop("event")
-    return " ".join(
+    line = " ".join(
         [name, *(f"{key}={value!r}" if isinstance(value, str) else f"{key}={value}" for key, value in event.items())]
     )
+    return (line,), {"extra": {EVENT: (name, dict(event))}}
+
+
+EVENT: Final = "cues_kafka_event"
+"""The attribute of a record of `logging` that has the event and its values."""
+
+
+class JsonLog(logging.Formatter):
+    """
+    Formats records of `logging` as JSON, one object a line.
+
+    Each object has `time` (UTC, RFC 3339), `level`, `logger` and `event`. The keys and values of an event follow. The
+    event of another library's record is its message, and `exception` is the traceback, if there is one.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, without its end."""
+        values: dict[str, Any]
+        event, values = getattr(record, EVENT, None) or (record.getMessage(), {})
+        own = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": event,
+        }
+        found = {**own, **values, **own}  # these four come first, and keep their values
+        if record.exc_info:
+            found["exception"] = self.formatException(record.exc_info)
+        return json.dumps(found, default=str)

@@ -379,13 +379,20 @@ def test_a_task_that_stops_is_printed_with_its_remedy_and_the_others_go_on(
 def test_a_task_that_stops_ends_the_worker_where_that_was_asked_for(
     kafka: KafkaFixture, target: str, tmp_path: Path
 ) -> None:
-    """With a code of its own, for the program that supervises it."""
+    """With a code of its own, for the program that supervises it. A log in JSON has the stop and the warnings."""
     graph, log = load_graph(target), tmp_path / "log"
-    with running(kafka, log, target, "--fail-fast", "--only", "double") as process:
+    with running(kafka, log, target, "--fail-fast", "--only", "double", "--log-format", "json") as process:
         wait_for(lambda: b"ready after" in log.read_bytes(), timeout_s=30)
         send(kafka, graph, 13)
 
         assert process.wait(30) == 3
+    lines = log.read_text().splitlines()
+    logged = [json.loads(line) for line in lines if line.startswith("{")]
+    [stop] = [one for one in logged if one["event"] == "stopped"]
+    assert (stop["level"], stop["task"].partition("/")[0]) == ("error", "double")
+    assert "thirteen" in stop["why"]
+    assert [one["event"] for one in logged if "The cluster has 1 broker" in one.get("warning", "")] == ["plan"]
+    assert not [line for line in lines if "remedy: " in line or line.startswith("warning: ")]
 
 
 @pytest.mark.parametrize(
@@ -396,6 +403,7 @@ def test_a_task_that_stops_ends_the_worker_where_that_was_asked_for(
         (["TARGET", "--only", "double", "--except", "double"], "leave no processor to run"),
         (["TARGET", "--workers", "2", "--profile", "prod"], "needs a file"),
         (["TARGET", "--workers", "2", "--openlineage", "/nowhere/x"], "the file cannot be written"),
+        (["TARGET", "--workers", "2", "--http", "nine"], "write HOST:PORT, such as 127.0.0.1:9100"),
         (["no_such_module:graph", "--workers", "1"], "there is no module"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -28,7 +30,7 @@ from cues_kafka.brokers.kafka import watch
 from cues_kafka.brokers.memory import Faults, MemoryBroker
 from cues_kafka.errors import RetriableError
 from cues_kafka.observe import log as observed
-from cues_kafka.observe.log import INTERVAL_S, LINES, Sparing
+from cues_kafka.observe.log import INTERVAL_S, LINES, JsonLog, Sparing, get_logger
 from cues_kafka.runtime.task import lane
 from cues_kafka.runtime.task.lane import RESTART_FIRST_S
 from cues_kafka.runtime.task.task_log import TaskLog
@@ -289,3 +291,29 @@ def test_feed_has_recovered_when_its_source_answers(said: Said, monkeypatch: pyt
         assert of(said, "recovered") == []
         wrong.clear()
         until(lambda: of(said, "recovered"))
+
+
+def test_json_lines_have_the_event_its_values_and_four_keys_of_their_own() -> None:
+    """A value cannot take the place of the time; what JSON does not know is written as text."""
+    written = io.StringIO()
+    handler = logging.StreamHandler(written)
+    handler.setFormatter(JsonLog())
+    logger = logging.getLogger("cues_kafka.test_json_lines")
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        get_logger(logger.name).bind(task="check/0").warning("stopped", why='no "right"\n', at={1}, time="mine")
+        try:
+            raise ValueError("no")
+        except ValueError:
+            logger.exception("of %s", "another library")
+    finally:
+        logger.removeHandler(handler)
+
+    ours, other = (json.loads(line) for line in written.getvalue().splitlines())
+    assert list(ours) == ["time", "level", "logger", "event", "task", "why", "at"]
+    assert ours["time"].endswith("+00:00")
+    assert (ours["level"], ours["logger"], ours["event"]) == ("warning", logger.name, "stopped")
+    assert (ours["task"], ours["why"], ours["at"]) == ("check/0", 'no "right"\n', "{1}")
+    assert other["event"] == "of another library"
+    assert other["exception"].endswith("ValueError: no")
