@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cues_kafka import CommitPolicy, Graph, Json, Kafka, Processor, Source, State, Step, Store, Topic, start
-from tests.fault.killing import killing
+from tests.fault.killing import Killing, Point
 
 ROUND = 5
 """Multiples of this number fail until the bug is fixed."""
@@ -36,10 +36,10 @@ def graph(prefix: str) -> Graph:
     )
 
 
-def run(bootstrap: str, prefix: str, point: tuple[str, str, int] | None) -> None:
+def run(bootstrap: str, prefix: str, point: Point | None) -> None:
     """Run with the fix, until the process is killed before or after the nth effect of a name, or from outside."""
     global FIXED  # noqa: PLW0603  # of this process
     FIXED = True
     policy = CommitPolicy(max_messages=4)
-    with start(graph(prefix), Kafka(bootstrap), instance=f"{prefix}.1", policy=policy, hook=killing(point)) as running:
+    with start(graph(prefix), Kafka(bootstrap), instance=f"{prefix}.1", policy=policy, hook=Killing(point)) as running:
         running.wait()
