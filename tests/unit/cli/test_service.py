@@ -17,6 +17,26 @@ from cues_kafka.cli.main import app
 from cues_kafka.cli.notify import notify
 from cues_kafka.cli.options import FAILED, WRONG
 
+STOPS = """
+import signal, sys, threading, time
+from cues_kafka import Graph, Memory, Processor, Source, start
+from cues_kafka.cli.watch import Signals, TaskWatch
+from cues_kafka.runtime.native.worker import ProcessorWorker
+
+def hang(self):
+    threading.Event().wait(60)
+
+if sys.argv[1] == "hangs":
+    ProcessorWorker.close = hang
+graph = Graph("g", Source("in"), Processor(lambda value: value, inputs="in", outputs="out", name="f"))
+with Signals() as signals:
+    watch = TaskWatch(
+        graph, start(graph, Memory()), fail_fast=False, succeeded=False, began=time.monotonic(), stop_timeout_s=1.0
+    )
+    threading.Timer(0.2, signal.raise_signal, [signal.SIGTERM]).start()
+    sys.exit(watch.until(signals))
+"""
+
 PAGE = Path(__file__).parents[3] / "docs" / "run.md"
 
 
@@ -62,3 +82,14 @@ def test_systemd_is_told_over_its_socket(abstract: bool, tmp_path: Path, monkeyp
 
         assert notify("READY=1")
         assert listens.recv(100) == b"READY=1"
+
+
+@pytest.mark.parametrize("how", ["hangs", "ends"])
+def test_a_process_that_does_not_stop_in_time_writes_its_stacks_and_ends(how: str) -> None:
+    """Without a supervisor that kills it; one that stops in time ends with 0."""
+    found = subprocess.run(
+        [sys.executable, "-c", STOPS, how], capture_output=True, text=True, check=False, timeout=30, cwd=PAGE.parents[1]
+    )
+
+    assert found.returncode == (1 if how == "hangs" else 0)
+    assert (" in hang" in found.stderr) == (how == "hangs")
