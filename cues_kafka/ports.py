@@ -692,8 +692,6 @@ class BatchReport(NamedTuple):
         deaths: of processes on exactly these steps, before.
         notes: `at`, `hash`, `kind`, `error` and `where` of the first steps that became error messages.
         dropped: steps of an earlier batch that were taken and never settled (W4); there may be no others.
-        commit_seconds: from the end of the last call to the commit.
-        size: bytes of keys and values that were written.
     """
 
     deliveries: int
@@ -704,8 +702,6 @@ class BatchReport(NamedTuple):
     deaths: int
     notes: Sequence[Mapping[str, Any]]
     dropped: int = 0
-    commit_seconds: float = 0.0
-    size: int = 0
 
 
 class Observer(Protocol):

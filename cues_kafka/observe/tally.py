@@ -9,7 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
 
 from cues_kafka.observe.histogram import NONE, Histogram
 from cues_kafka.ports import BatchReport
@@ -67,6 +67,22 @@ class TaskTally:
     stopped_s: float = 0.0
 
 
+@runtime_checkable
+class CommitMeter(Protocol):
+    """An observer that also hears how long commits take and how much they write."""
+
+    def measured(self, task: str, seconds: float, size: int) -> None:
+        """
+        A batch with calls is committed; `committed` was called for it before.
+
+        Args:
+            task: `processor/partition`.
+            seconds: from the end of its last call to the commit.
+            size: bytes of keys and values that it wrote.
+        """
+        ...
+
+
 class Tally:
     """
     Observes all tasks of a process (see `ports.Observer`).
@@ -98,9 +114,7 @@ class Tally:
                 messages=was.messages + batch.messages,
                 dropped=was.dropped + batch.dropped,
                 seconds=was.seconds + batch.seconds,
-                size=was.size + batch.size,
                 batch_s=was.batch_s.plus(batch.seconds) if batch.deliveries else was.batch_s,
-                commit_s=was.commit_s.plus(batch.commit_seconds) if batch.deliveries else was.commit_s,
                 committed_s=now_s,
             )
             if batch.errors:
@@ -108,6 +122,12 @@ class Tally:
             if batch.notes:
                 found = replace(found, error=_words(batch.notes[-1]), error_s=now_s)
             self._tasks[task] = found
+
+    def measured(self, task: str, seconds: float, size: int) -> None:
+        """Add what a commit took and wrote."""
+        with self._lock:
+            was = self[task]
+            self._tasks[task] = replace(was, size=was.size + size, commit_s=was.commit_s.plus(seconds))
 
     def retried(self, task: str, about: Mapping[str, Any], attempt: int, pause_s: float) -> None:
         """Count a retry."""

@@ -91,7 +91,6 @@ class Batch:
         retrying: earlier calls of its first step; only kept where there are handlers.
         now: the monotonic clock that retries are timed by.
         began_s: when it was opened, by that clock.
-        closed_s: when its last call had ended, by that clock.
         today: the time of day, for timestamps.
         notes: what is logged about its first errors once it is committed.
         about: what is logged about the step before which it halted.
@@ -132,7 +131,6 @@ class Batch:
     notes: list[dict[str, Any]] = field(default_factory=list)
     about: Mapping[str, Any] = field(default_factory=dict)
     began_s: float = 0.0
-    closed_s: float = 0.0
     _prefixes: dict[tuple[str, ...], bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -154,11 +152,10 @@ class Batch:
 
     def report(self) -> BatchReport:
         """What observers are told when the batch is committed."""
-        now_s = self.now()
+        seconds = self.now() - self.began_s
         return BatchReport(
-            self.deliveries, self.outputs, self.errors, self.messages, now_s - self.began_s, deaths=self.starts,
-            notes=self.notes, commit_seconds=now_s - self.closed_s, size=self.size,
-        )  # fmt: skip
+            self.deliveries, self.outputs, self.errors, self.messages, seconds, deaths=self.starts, notes=self.notes
+        )
 
     @property
     def totals(self) -> Totals:

@@ -292,7 +292,7 @@ class FeedLane(Lane):
     def _close(self, batch: Batch) -> on.Event | None:
         """Make the event that commits an open batch."""
         assert isinstance(batch, RowBatch)
-        self._closed, batch.closed_s = batch, batch.now()
+        self._closed, self._closed_s = batch, self._clock.monotonic()
         batch.seal()
         return on.Called((), batch.totals, batch.halt, batch.place)
 

@@ -21,6 +21,7 @@ from cues_kafka.core.writing import owner_of, row_of
 from cues_kafka.errors import RetriableError
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.observe.log import get_logger
+from cues_kafka.observe.tally import CommitMeter
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Inlet, Observer, Positions, TransactionalSink
 from cues_kafka.records.held import held_of
 from cues_kafka.runtime.calling.batch import Batch, Retrying
@@ -125,6 +126,8 @@ class Lane:
         self._lock = threading.Lock()
         self._batch: Batch | None = None
         self._closed: Batch | None = None
+        self._closed_s = 0.0  # when its last call had ended (monotonic)
+        self._meters = [one for one in observers if isinstance(one, CommitMeter)]
         self._working = False
         self._cut: Cut | None = None
         self._replaying = Replaying(spec, broker, clock)
@@ -491,6 +494,11 @@ class Lane:
         report = batch.report()
         for observer in self.interpreter.observers:
             observer.committed(self.spec.name, report)
+        self._measure(batch)
+
+    def _measure(self, batch: Batch) -> None:
+        for meter in self._meters:
+            meter.measured(self.spec.name, self._clock.monotonic() - self._closed_s, batch.size)
 
     def _discard_effects(self) -> None:
         if self._context.sink is not None:
@@ -860,7 +868,7 @@ class Lane:
             assert self._worked_on
             assert self._worked_on.standing
             batch.tails = self._worked_on.standing.positions
-        self._closed, batch.closed_s = batch, batch.now()
+        self._closed, self._closed_s = batch, self._clock.monotonic()
         if sink is not None and batch.deliveries:
             if self.buffer is not self._worked_on or self.interpreter.gate.closed:
                 return None  # the batch is void, and the sink has heard so

@@ -89,7 +89,7 @@ class TakingLane(Lane):
         started, _ = turnstile.close()
         if started < len(steps):
             buffer.put_back(steps[started:])
-        self._closed, batch.closed_s = batch, batch.now()
+        self._closed, self._closed_s = batch, self._clock.monotonic()
         return self._report(cut, started, batch.totals, batch.halt)
 
     def _report(self, cut: Cut, started: int, totals: Totals, halt: on.Halt | None) -> on.Called:
@@ -148,3 +148,5 @@ class TakingLane(Lane):
             return
         for observer in self.interpreter.observers:
             observer.committed(self.spec.name, report)
+        if batch is not None and report.deliveries:
+            self._measure(batch)

@@ -24,9 +24,11 @@ def test_batches_of_a_task_are_added_up() -> None:
     now = Now()
     tally: Observer = Tally(now)
     assert isinstance(tally, Tally)
-    tally.committed("check/0", BatchReport(3, 2, 1, 4, 0.5, 0, [NOTE], commit_seconds=0.125, size=300))
+    tally.committed("check/0", BatchReport(3, 2, 1, 4, 0.5, 0, [NOTE]))
+    tally.measured("check/0", 0.125, 300)
     now.s = 107.0
-    tally.committed("check/0", BatchReport(5, 3, 2, 5, 0.25, 0, [NOTE], dropped=2, commit_seconds=90.0, size=50))
+    tally.committed("check/0", BatchReport(5, 3, 2, 5, 0.25, 0, [NOTE], dropped=2))
+    tally.measured("check/0", 90.0, 50)
 
     assert tally["check/0"] == TaskTally(
         batches=2, deliveries=8, outputs=5, errors=3, messages=9, dropped=2, seconds=0.75, committed_s=107.0,
