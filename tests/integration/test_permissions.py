@@ -373,8 +373,10 @@ def _is_repaired(cluster: Cluster, case: Case, works: Callable[[Case], None]) ->
         assert f"user `{case.user}` may not" in text
         assert f"`{granted[-1][2]}" in text
     # Read, Write and Alter imply Describe, which is asked for first.
-    wanted = (case.user, left.operation, left.name)
-    assert granted in ([wanted], [(case.user, "Describe", left.name), wanted]), left
+    wanted, seen = (case.user, left.operation, left.name), (case.user, "Describe", left.name)
+    # Without Read on the replay topic messages are delivered as ever, and a warning says so (Y1).
+    without = [[seen]] if (role, left.operation, left.name[-7:]) == ("worker", "Read", ".replay") else []
+    assert granted in ([wanted], [seen, wanted], *without), left
 
 
 def test_a_sender_that_has_failed_says_why_at_each_send(cluster: Cluster) -> None:
