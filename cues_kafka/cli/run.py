@@ -256,8 +256,9 @@ def _write_stacks() -> None:
     """Have a crash, such as SIGSEGV, and SIGQUIT write all stacks to stderr; after SIGQUIT the work goes on."""
     from cues_kafka.runtime.native.supervisor import STACKS
 
-    faulthandler.enable(all_threads=True)
-    faulthandler.register(STACKS, all_threads=True)
+    assert sys.__stderr__ is not None  # of this process, whatever stands in for sys.stderr
+    faulthandler.enable(sys.__stderr__, all_threads=True)
+    faulthandler.register(STACKS, sys.__stderr__, all_threads=True)
 
 
 def _care(
