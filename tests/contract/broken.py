@@ -472,6 +472,22 @@ class IgnoresSettings(Cluster):
         """Nothing."""
 
 
+class DatedByTheNewest(Cluster):
+    """An open transaction is as old as what was written last."""
+
+    def open_since(self, partitions: Collection[TopicPartition], *, group: str) -> dict[TopicPartition, float]:
+        found = super().open_since(partitions, group=group)
+        newest = {place: log.read(log.stable, log.end, 100)[0][-1] for place in found if (log := self.log_of(place))}
+        return {place: message.timestamp()[1] / 1000 for place, message in newest.items()}
+
+
+class DatesAllPartitions(Cluster):
+    """A partition without an open transaction is dated, too."""
+
+    def open_since(self, partitions: Collection[TopicPartition], *, group: str) -> dict[TopicPartition, float]:
+        return dict.fromkeys(partitions, 0.0) | super().open_since(partitions, group=group)
+
+
 class LosesConfig(Cluster):
     """The configuration of a topic is not told."""
 
@@ -537,6 +553,7 @@ BREAKS: dict[str, list[type[MemoryBroker]]] = {
     "read_committed_hides_aborted_records": [_with(log_type=AbortKeepsRecords)],
     "the_high_watermark_passes_an_open_transaction": [_with(log_type=HighIsStable)],
     "the_last_stable_offset_does_not_pass_an_open_transaction": [_with(log_type=StableIsHigh)],
+    "an_open_transaction_is_dated_by_its_first_record": [on_cluster(DatedByTheNewest), on_cluster(DatesAllPartitions)],
     "the_end_of_a_partition_comes_at_the_last_stable_offset": [on_cluster(EndAtHighWatermark)],
     "the_end_comes_again_when_it_has_moved_over_a_marker_only": [_with(reader_type=EndOnce)],
     "the_end_is_reported_once_while_it_stands_still": [_with(reader_type=EndAlways)],

@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -69,9 +70,10 @@ def test_the_unit_of_the_docs_is_one_that_systemd_takes(unit: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("abstract", [False, True])
-def test_systemd_is_told_over_its_socket(abstract: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_systemd_is_told_over_its_socket(abstract: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file or an abstract name; where it does not ask or does not listen, nothing happens."""
-    name = f"@{tmp_path}" if abstract else str(tmp_path / "notify")
+    directory = tempfile.mkdtemp()  # names of sockets are short
+    name = f"@{directory}" if abstract else f"{directory}/notify"
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     assert not notify("READY=1")
     monkeypatch.setenv("NOTIFY_SOCKET", name)
@@ -82,6 +84,7 @@ def test_systemd_is_told_over_its_socket(abstract: bool, tmp_path: Path, monkeyp
 
         assert notify("READY=1")
         assert listens.recv(100) == b"READY=1"
+    shutil.rmtree(directory)
 
 
 @pytest.mark.parametrize("how", ["hangs", "ends"])
