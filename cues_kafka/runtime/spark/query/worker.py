@@ -134,7 +134,7 @@ class SparkWorker:
 
     @property
     def generation(self) -> int:
-        """0 after every slot was entered, -1 before."""
+        """0 after every slot was entered and Spark's processes can use what they get, -1 before."""
         return 0 if self._entered else -1
 
     @property
@@ -289,6 +289,7 @@ class SparkWorker:
             rehearsal.result()
         if first is None:
             return False
+        self._entered = True  # not before: a start would return, and hide what the rehearsal refuses
         if self._ends_by_itself:
             self._wait_for_upstream()
         with self._lock:
@@ -327,7 +328,6 @@ class SparkWorker:
         self._take(found)
         if any(outcome.kind for outcome in found):
             return None
-        self._entered = True
         return {topic: tuple(outcome.positions[topic] for outcome in found) for topic in found[0].positions}
 
     def _wait_for_the_group(self) -> None:
