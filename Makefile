@@ -44,7 +44,7 @@ test: .venv/.cache/spark.jsa  ## the tests, on real brokers, three side by side,
 
 # Most of its tests start JVMs of their own: with three side by side, brokers did not answer in ten seconds.
 test-full: TESTERS = 2
-test-full: .venv/.cache/spark.jsa  ## the longer tests that `make test` leaves out, about eight minutes; ARGS="-k name"
+test-full: .venv/.cache/spark.jsa  ## the longer tests that `make test` leaves out, about twenty minutes; ARGS="-k name"
 	@$(PY) -m pytest -m full -n $(TESTERS) --dist load $(ARGS)
 
 # Each of its tests starts drivers and JVMs of its own, so it stays with two testers.
