@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,8 @@ def run_seeds(seeds: Iterable[int], *, jobs: int = 1) -> Iterator[Result]:
     if jobs == 1:
         yield from map(_attempt_seed, seeds)
         return
-    with ProcessPoolExecutor(jobs) as pool:
+    # A process that was forked from one with clients of Kafka crashes when it collects them.
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         yield from pool.map(_attempt_seed, seeds, chunksize=10)
 
 
