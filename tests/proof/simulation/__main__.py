@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.proof.simulation.options import Options
-from tests.proof.simulation.shrink import Result, attempt, digest_of_checker, digest_of_code, shrink
+from tests.proof.simulation.shrink import Result, attempt, attempt_seed, digest_of_checker, digest_of_code, shrink
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -122,15 +122,11 @@ class Book:
 def run_seeds(seeds: Iterable[int], *, jobs: int = 1) -> Iterator[Result]:
     """Each seed's result, in order; with more jobs, in as many processes."""
     if jobs == 1:
-        yield from map(_attempt_seed, seeds)
+        yield from map(attempt_seed, seeds)
         return
     # A process that was forked from one with clients of Kafka crashes when it collects them.
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(_attempt_seed, seeds, chunksize=10)
-
-
-def _attempt_seed(seed: int) -> Result:
-    return attempt(Options.of_seed(seed))
+        yield from pool.map(attempt_seed, seeds, chunksize=10)
 
 
 if __name__ == "__main__":

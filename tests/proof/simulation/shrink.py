@@ -66,6 +66,11 @@ def attempt(options: Options) -> Result:
         return Result(options, failure, deliveries, simulation.called_ahead, faults, simulation.digest())
 
 
+def attempt_seed(seed: int) -> Result:
+    """The same for the options of a seed; other processes find it by this module's name."""
+    return attempt(Options.of_seed(seed))
+
+
 @contextmanager
 def silence() -> Iterator[None]:
     """Without logs: a run has thousands of warnings, one for each fault."""
