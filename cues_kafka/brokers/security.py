@@ -181,7 +181,7 @@ class Tls(Security):
             given, missing = ("certificate", "key") if self.certificate else ("key", "certificate")
             raise ConfigError(f"Tls({given}=...) needs {missing}=..., too: a client logs in with both, or with neither")
         if self.key_password and not self.key:
-            raise ConfigError("Tls(key_password=...) opens a key, and there is none: give key= and certificate=, too")
+            raise ConfigError("Tls(key_password=...) is the password of a key. Give key= and certificate=, too")
         for name, kind in (("ca", "CERTIFICATE"), ("certificate", "CERTIFICATE"), ("key", "PRIVATE KEY")):
             value = getattr(self, name)
             if isinstance(value, str) and _PEM in value and f"{kind}-----" not in value:
@@ -325,7 +325,7 @@ class Oidc(Security):
         tls: how connections to the brokers are encrypted; None: they are not.
 
     Raises:
-        ConfigError: `url` is none, or would send the secret readable over the network.
+        ConfigError: `url` is not an address, or the secret would travel unencrypted.
     """
 
     _HIDDEN: ClassVar = frozenset({"client_secret"})

@@ -118,7 +118,7 @@ def _reason(error: urllib.error.HTTPError) -> str:
 
 
 def end_of(token: str) -> float | None:
-    """The claim `exp` of a token in the form of JWT; None: it has none, or is none."""
+    """When a token ends: its claim `exp`, in seconds since the epoch. None: it is no JWT, or has no such claim."""
     _, _, rest = token.partition(".")
     payload = rest.partition(".")[0]
     try:

@@ -95,7 +95,7 @@ def prefixed(name: object, prefix: object, what: str) -> str:
     Check the name and the prefix of a graph, and return the name with the prefix before it, once.
 
     Raises:
-        GraphError: the name is none, or the prefix cannot begin names on the cluster.
+        GraphError: the name is not valid, or the prefix cannot begin names on the cluster.
     """
     if not isinstance(prefix, str):
         raise GraphError(f"{what}: prefix={prefix!r} is not text. Write prefix='team-x.'.")
@@ -209,7 +209,7 @@ def backing_topic(graph: str, processor: str) -> str:
 
 
 def processor_of(graph: str, topic: str) -> str | None:
-    """The processor or feed that a topic of the framework's own belongs to; None: it is none of this graph."""
+    """The processor or feed that owns this topic. None: the topic is not one that the framework made for this graph."""
     owner, _, rest = topic.removeprefix(f"{graph}.").partition(".")
     parts, suffix = rest.split("."), f".{rest.rpartition('.')[2]}"
     own = suffix in _OWNED_SUFFIXES[:4] and len(parts) == (2 if suffix == ".changelog" else 1)

@@ -37,7 +37,7 @@ class Owned(NamedTuple):
     Attributes:
         name: of the processor.
         declared: whether the graph has it.
-        group: its consumer group; empty: there is none.
+        group: its consumer group; empty: the cluster has no such group.
         topics: its topics, the backing topic last.
         transactional_prefix: the beginning of its transactional ids, which the brokers forget by themselves.
     """
@@ -151,7 +151,7 @@ class Deleting:
         Plan to delete what one processor has, whether the graph declares it or not.
 
         Raises:
-            ConfigError: there is none, and nothing of it on the cluster.
+            ConfigError: the graph has no such processor, and the cluster has nothing of it.
         """
         known = [*self._graph.all_processors, *self._unused]
         if name not in known:

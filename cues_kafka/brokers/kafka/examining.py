@@ -110,5 +110,5 @@ def apis_of(host: str, port: int, settings: Mapping[str, Any]) -> dict[int, int]
 
 
 def _allowed(described: Any) -> frozenset[str]:
-    """Kafka's names of the operations; the client gives None where there are none."""
+    """Kafka's names of the operations that this user may do. The client gives None instead of an empty list."""
     return frozenset(one.name.title().replace("_", "") for one in described.authorized_operations or ())

@@ -107,7 +107,7 @@ def test_no_text_shows_a_secret(security: Security) -> None:
 WRONG: list[tuple[Any, str]] = [
     (lambda: Tls(certificate="/a.pem"), r"Tls\(certificate=...\) needs key=..., too"),
     (lambda: Tls(key="/a.key"), r"Tls\(key=...\) needs certificate="),
-    (lambda: Tls(key_password="x"), "there is none: give key="),
+    (lambda: Tls(key_password="x"), "is the password of a key. Give key= and certificate="),
     (lambda: Tls(ca=KEY), "has no CERTIFICATE in its text"),
     (lambda: Tls(certificate=PEM, key=PEM), "has no PRIVATE KEY in its text"),
     (lambda: Plain("", "x"), "empty user"),
