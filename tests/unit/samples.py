@@ -1,4 +1,4 @@
-"""A function and messages that many tests use."""
+"""A function, messages and a clock that many tests use."""
 
 from __future__ import annotations
 
@@ -12,6 +12,22 @@ from cues_kafka.brokers.memory import MemoryBroker, MemoryMessage
 def same(value: Any) -> Any:
     """A pipe that passes on what it gets."""
     return value
+
+
+class StandingClock:
+    """Time that passes only when the test says so."""
+
+    def __init__(self) -> None:
+        self.s = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.s
+
+    def time(self) -> float:
+        return self.s
+
+    def sleep(self, seconds: float) -> None:
+        self.s += seconds
 
 
 def at(topic: str, offset: int) -> MemoryMessage:

@@ -21,6 +21,7 @@ from cues_kafka.plan.topics import Sides
 from cues_kafka.ports import NewTopic, Outgoing, TopicPartition
 from cues_kafka.records.status import StatusRecord, TaskOwner, encode_status
 from cues_kafka.runtime import Running, status_writer
+from cues_kafka.runtime.task.clock import SystemClock
 
 WAIT_S = 20.0
 SIDES = Sides(status=True, control=True)
@@ -29,26 +30,14 @@ WORKS = ("idle", "working")
 """Which of the two is a matter of seconds."""
 
 
-class Now:
+class Now(SystemClock):
     """A clock whose time of day the test moves; it waits as the real one does."""
 
     def __init__(self) -> None:
         self.later_s = 0.0
 
     def time(self) -> float:
-        import time
-
-        return time.time() + self.later_s
-
-    def monotonic(self) -> float:
-        import time
-
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        import time
-
-        time.sleep(seconds)
+        return super().time() + self.later_s
 
 
 @pytest.fixture(autouse=True)

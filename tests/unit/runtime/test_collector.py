@@ -10,22 +10,7 @@ from cues_kafka import Graph, Json, Memory, Processor, Source, Topic, start
 from cues_kafka.core.records import Totals
 from cues_kafka.runtime.collector import RATE_S, Collector
 from cues_kafka.runtime.status import TaskStatus
-
-
-class Clock:
-    """Time that passes when the test says so."""
-
-    def __init__(self) -> None:
-        self.s = 1_000.0
-
-    def monotonic(self) -> float:
-        return self.s
-
-    def time(self) -> float:
-        return self.s
-
-    def sleep(self, seconds: float) -> None:
-        self.s += seconds
+from tests.unit.samples import StandingClock
 
 
 class One:
@@ -45,7 +30,7 @@ def rates(collector: Collector, worker: Any) -> dict[str, float]:
 
 def test_a_rate_is_the_mean_of_the_last_ten_seconds() -> None:
     """The first look has none; what was long ago does not count."""
-    clock, worker = Clock(), One(check_0=5_000)
+    clock, worker = StandingClock(), One(check_0=5_000)
     collector = Collector(clock)
     assert rates(collector, worker) == {"check/0": 0.0}
 
@@ -63,7 +48,7 @@ def test_a_rate_is_the_mean_of_the_last_ten_seconds() -> None:
 
 def test_a_look_within_the_same_second_gives_no_rate_and_does_not_disturb_the_next() -> None:
     """Metrics and status may look at the same time."""
-    clock, worker = Clock(), One(check_0=0)
+    clock, worker = StandingClock(), One(check_0=0)
     collector = Collector(clock)
     rates(collector, worker)
     clock.sleep(0.1)
@@ -75,7 +60,7 @@ def test_a_look_within_the_same_second_gives_no_rate_and_does_not_disturb_the_ne
 
 def test_a_task_that_recovers_or_leaves_gives_no_negative_rate() -> None:
     """Its totals are unknown until its record is read again; a task that comes back begins again."""
-    clock, worker = Clock(), One(check_0=100)
+    clock, worker = StandingClock(), One(check_0=100)
     collector = Collector(clock)
     rates(collector, worker)
     clock.sleep(5.0)
@@ -87,7 +72,7 @@ def test_a_task_that_recovers_or_leaves_gives_no_negative_rate() -> None:
 
 def test_a_processor_that_stopped_as_a_whole_has_no_partition() -> None:
     """So it is on Spark, before the first slot has told anything."""
-    [whole] = Collector(Clock()).collect([cast(Any, One(totals=0))])
+    [whole] = Collector(StandingClock()).collect([cast(Any, One(totals=0))])
 
     assert (whole.processor, whole.partition, whole.task) == ("totals", None, "totals")
 

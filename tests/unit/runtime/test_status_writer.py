@@ -27,25 +27,10 @@ from cues_kafka.runtime import status_writer
 from cues_kafka.runtime.collector import TaskFacts
 from cues_kafka.runtime.status import TaskStatus
 from cues_kafka.runtime.status_writer import StatusWriter, record_of, state_of
+from tests.unit.samples import StandingClock
 
 TOPIC = "g.status"
 OWNER = TaskOwner(instance="blue.1", host="node-7", pid=12, runtime="native", incarnation="ab")
-
-
-class Clock:
-    """Time that passes when the test says so."""
-
-    def __init__(self) -> None:
-        self.s = 1_000.0
-
-    def monotonic(self) -> float:
-        return self.s
-
-    def time(self) -> float:
-        return self.s
-
-    def sleep(self, seconds: float) -> None:
-        self.s += seconds
 
 
 def facts(task: str = "check/0", *, rate: float = 0.0, state: str = "ready", **status: Any) -> TaskFacts:
@@ -63,7 +48,7 @@ class Bench:
         self.broker = MemoryBroker()
         if policy:
             self.broker.create([NewTopic(TOPIC, 1, config={"cleanup.policy": policy})])
-        self.clock = Clock()
+        self.clock = StandingClock()
         self.now: Sequence[TaskFacts] = [facts()]
         self.pauses = {"check": ""}
         self.writer = StatusWriter(
