@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import logging
 import os
 import shutil
@@ -16,6 +17,7 @@ import pytest
 
 from cues_kafka.brokers.temporary import locked_directory
 from tests.spark.archive import jvm_options
+from tests.testers import ROOMS, SPARE_S, RoomScheduling, end_after, limit_s
 
 
 def _own_temporary_directory() -> None:
@@ -41,9 +43,6 @@ pytest_plugins = ["tests.servers.fixtures"]
 if not any(entry.value == "cues_kafka.testing.fixtures" for entry in entry_points(group="pytest11")):
     pytest_plugins.append("cues_kafka.testing.fixtures")
 
-ROOMS = ("tests/spark/test_staged", "tests/spark/")
-"""Each of them stays with one tester: the first test of a Spark session costs it 30 s of processor time."""
-
 LONGEST = (*ROOMS, "tests/proof/", "tests/test_docs.py", "tests/fault/", "tests/integration/", "tests/contract/")
 """What takes minutes begins first, in this order, so that no tester waits for another one's last file."""
 
@@ -59,15 +58,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Where files are shared out among testers: each room of `ROOMS` counts as one file."""
-    if config.getoption("dist") != "loadfile":
-        return None
-    from xdist.scheduler import LoadFileScheduling
+    """Where files are shared out among testers, see `RoomScheduling`; else as pytest-xdist has it."""
+    return RoomScheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
-    scheduler: Any = LoadFileScheduling(config, log)
-    file_of = scheduler._split_scope
-    scheduler._split_scope = lambda nodeid: next((room for room in ROOMS if nodeid.startswith(room)), file_of(nodeid))
-    return scheduler
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Beyond pytest-timeout, which needs a main thread that comes back to Python, and does not watch what cleans up."""
+    end_after(limit_s(item) + SPARE_S)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def pytest_sessionfinish() -> None:
+    """No thread that a test has left keeps its process."""
+    end_after(SPARE_S)
 
 
 LOGGERS = ("", "py4j", *(f"cues_kafka{name}" for name in ("", ".librdkafka", ".start", ".task", ".spark")))
