@@ -47,6 +47,9 @@ class Section:
     load: float = field(default_factory=lambda: os.getloadavg()[0])
     after: str = ""
 
+    def __post_init__(self) -> None:
+        assert self.title in TITLES, f"give {self.title!r} its place in TITLES"  # before minutes of measuring
+
     def text(self) -> str:
         """The section as Markdown."""
         table = [list(self.head), *map(list, self.rows)]
@@ -103,6 +106,7 @@ def save(sections: Sequence[Section]) -> None:
 
 TITLES = (
     "Throughput",
+    "Metrics",
     "Status",
     "Strategies",
     "State",
