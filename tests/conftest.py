@@ -62,19 +62,24 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return RoomScheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
+STDERR = pytest.StashKey[int]()
+"""Where the process itself prints: while a test runs, what is printed is captured."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Nothing is captured yet."""
+    config.stash[STDERR] = os.dup(2)
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Beyond pytest-timeout, which needs a main thread that comes back to Python, and does not watch what cleans up."""
-    end_after(limit_s(item) + SPARE_S)
+    if limit := limit_s(item):
+        end_after(limit + SPARE_S, item.config.stash[STDERR])
     try:
         return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
-
-
-def pytest_sessionfinish() -> None:
-    """No thread that a test has left keeps its process."""
-    end_after(SPARE_S)
 
 
 LOGGERS = ("", "py4j", *(f"cues_kafka{name}" for name in ("", ".librdkafka", ".start", ".task", ".spark")))

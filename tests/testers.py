@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import sys
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ ROOMS = ("tests/spark/test_staged", "tests/spark/")
 """Each of them stays with one tester: the first test of a Spark session costs it 30 s of processor time."""
 
 SPARE_S = 120.0
-"""What a test that has timed out has for its fixtures to clean up, and a tester for its end."""
+"""What a test that has timed out has for its fixtures to clean up."""
 
 
 class RoomScheduling(LoadFileScheduling):  # type: ignore[misc]
@@ -44,13 +43,11 @@ class RoomScheduling(LoadFileScheduling):  # type: ignore[misc]
 
 
 def limit_s(item: pytest.Item) -> float:
-    """What pytest-timeout gives a test."""
-    mark = item.get_closest_marker("timeout")
-    return float(mark.args[0] if mark else item.config.getini("timeout"))
+    """What pytest-timeout gives a test; 0 is no limit."""
+    mark, option = item.get_closest_marker("timeout"), item.config.getoption("timeout")
+    return float(mark.args[0] if mark else item.config.getini("timeout") or 0 if option is None else option)
 
 
-def end_after(seconds: float) -> None:
+def end_after(seconds: float, stderr: int) -> None:
     """End this process then, and print what its threads do, also where one of them holds Python's lock."""
-    stderr = sys.__stderr__
-    assert stderr is not None
     faulthandler.dump_traceback_later(seconds, exit=True, file=stderr)
