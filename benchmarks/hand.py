@@ -78,6 +78,8 @@ class Loop:
                 "isolation.level": "read_committed",
                 # By default the client fetches 100,000 messages ahead, ten transactions; more was not faster.
                 "fetch.wait.max.ms": 100,
+                # With the default, 1 s, it waits that long when it has them, and stays at 120,000 messages/s.
+                "fetch.queue.backoff.ms": 10,
             }
         )
         self.producer = Producer(

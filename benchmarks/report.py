@@ -23,7 +23,8 @@ section names its processor. Ratios are of runs that alternated within minutes, 
 
 The other side is [benchmarks/hand.py](../benchmarks/hand.py): `consume(10_000)`, one transaction for what came,
 delivery reports counted, positions sent with the group's metadata, lz4, the same function and codec. It has no
-snapshots, no recovery, no error messages and no provenance header; it ends at the first error.
+snapshots, no recovery, no error messages and no provenance header; it ends at the first error. The client's waits are
+as short as ours: with its default `fetch.queue.backoff.ms`, 1 s, that loop stays at 120,000 messages/s.
 """
 
 
