@@ -19,7 +19,6 @@ from cues_kafka.brokers.patience import ask_again
 from cues_kafka.codecs.error_messages import error_messages
 from cues_kafka.core.delivery import HEADER, SETTLED, ErrorPlace, parse_provenance, show_topic_id
 from cues_kafka.core.hashing import delivery_hash
-from cues_kafka.core.records import KEY
 from cues_kafka.core.strategies import EXACTLY_ONCE
 from cues_kafka.errors import CodecError, ConfigError
 from cues_kafka.graph.definition import Graph
@@ -36,7 +35,6 @@ from cues_kafka.ports import (
     WireMessage,
     headers_of,
 )
-from cues_kafka.records.reading import read_record
 from cues_kafka.records.requests import (
     ReplayRequest,
     Settled,
@@ -218,8 +216,6 @@ class _Ledger:
         self._backing, self._replay = backing, replay
         self.settled: dict[bytes, bytes] = {}
         self.asked: dict[bytes, Wish] = {}
-        self._newest: dict[int, WireMessage] = {}
-        self._runtimes: dict[int, str] = {}
 
     def read(self) -> None:
         """Read what came since."""
@@ -235,16 +231,8 @@ class _Ledger:
         """Read what is settled since."""
         for message in self._new(self._backing, partitions):
             key = message.key() or b""
-            if key == KEY:
-                self._newest[message.partition()] = message
-            elif key.startswith(SETTLED) and (value := message.value()) is not None:
+            if key.startswith(SETTLED) and (value := message.value()) is not None:
                 self.settled[key] = value
-
-    def on_spark(self, partition: int) -> bool:
-        """Whether the newest record of a task is one of Spark."""
-        if (message := self._newest.pop(partition, None)) is not None:
-            self._runtimes[partition] = read_record(message).writer.runtime
-        return self._runtimes.get(partition) == "spark"
 
     def _new(self, topic: TopicFacts, partitions: Collection[int] | None = None) -> Iterator[WireMessage]:
         for place, (low, end) in ranges_of(self._broker, topic.name, topic.partitions).items():
@@ -535,7 +523,7 @@ class Repairs:
         place = ErrorPlace(self._facts[topic].topic_id, partition, offset)
         ledger = self._ledger(error.processor)
         settled = ledger.settled.get(place.key) if ledger else None
-        never = self._never(error.processor) or self._elsewhere(ledger, error)
+        never = self._never(error.processor) or self._elsewhere(error)
         return FiledError(
             topic=topic,
             partition=partition,
@@ -584,13 +572,8 @@ class Repairs:
             return f"topic {missing[0]!r} does not exist. Run `cues-kafka plan MODULE:GRAPH --apply`"
         return ""
 
-    def _elsewhere(self, ledger: _Ledger | None, error: ErrorMessage) -> str:
+    def _elsewhere(self, error: ErrorMessage) -> str:
         name, _, partition = error.task.rpartition("/")
-        if ledger is not None and ledger.on_spark(int(partition)):
-            return (
-                f"{name} runs on Spark, whose slots take no requests. Run the processor natively: stop its query, then "
-                f"`cues-kafka run MODULE:GRAPH --only {name}`"
-            )
         if int(partition) >= self._facts[replay_topic(self._graph.name, name)].partitions:
             return (
                 f"its replay topic has no partition {partition}. Run `cues-kafka plan MODULE:GRAPH --apply`, and ask "

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Final, cast
 
 import pyarrow as pa
 from pyspark import TaskContext
 
-from cues_kafka.core.records import Snapshot
+from cues_kafka.core.records import Record, Snapshot
 from cues_kafka.core.spec import Spec
 from cues_kafka.ports import Positions, TopicPartition
 from cues_kafka.records.reading import newest_record
 from cues_kafka.runtime.spark.direct.work import Work
 from cues_kafka.runtime.spark.query.files import has_jvm
-from cues_kafka.runtime.spark.query.jobs import RESULT, cut_off, run_job
+from cues_kafka.runtime.spark.query.jobs import RESULT, BatchFailed, cut_off, run_job
 from cues_kafka.runtime.spark.query.offset_log import batch_ends
 from cues_kafka.runtime.spark.query.outcome import Outcome, outcome_of_row, raise_stops
 from cues_kafka.runtime.spark.query.run import QuerySettings, Tell, slot_positions
@@ -35,6 +35,9 @@ from cues_kafka.runtime.specs import spec_of
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.runtime.workers import Job
 
+TRIES: Final = 5
+"""How often a replay is tried whose process dies: more often than it takes to quarantine it (Q3)."""
+
 
 class PlainRun:
     """The run of a plain processor: Spark gets rows with ranges, and the slots call the function."""
@@ -48,7 +51,10 @@ class PlainRun:
         self._cut: set[int] = set()
 
     def enter(self, partition: int) -> Outcome:
-        """See `Run`."""
+        """See `Run`. A replay that a predecessor has announced comes first: no slot of a batch can deliver it."""
+        announced = self._announced(partition)
+        if announced is not None and (done := self.replay(partition, announced.replays[0].offset + 1)).kind:
+            return done
         if partition in self._cut:
             outcome = self.leave(partition)
             self._cut.discard(partition)
@@ -62,12 +68,41 @@ class PlainRun:
         The driver takes the id first, so the slot can commit nothing more. If the newest record then is the slot's
         snapshot, the driver goes on as the slot's own incarnation, and says `left` in its place.
         """
-        outcome = self._work.slot(partition, "driver").enter()
-        record = newest_record(replace(self.first, partition=partition), self._job.broker, SystemClock())
+        make = self._work.slot if self._announced(partition) is None else self._work.replay_slot
+        outcome = make(partition, "driver").enter()
+        record = self._newest(partition)
         own = f"{self._work.identity.incarnation}."
         if isinstance(record, Snapshot) and not record.left and record.writer.incarnation.startswith(own):
-            return self._work.slot(partition, record.writer.incarnation.removeprefix(own)).enter()
+            return make(partition, record.writer.incarnation.removeprefix(own)).enter()
         return outcome
+
+    def _newest(self, partition: int) -> Record | None:
+        return newest_record(replace(self.first, partition=partition), self._job.broker, SystemClock())
+
+    def _announced(self, partition: int) -> Snapshot | None:
+        """The snapshot of a replay, if it is the newest record."""
+        record = self._newest(partition) if self.first.replay else None
+        return record if isinstance(record, Snapshot) and record.replay else None
+
+    def replay(self, partition: int, until: int) -> Outcome:
+        """See `Run`. A message that kills its process is quarantined after some tries."""
+        deliver, why, session = (
+            DeliverReplays(self._work),
+            "Spark Connect gives no access to jobs",
+            self._settings.session,
+        )
+        for _ in range(TRIES if has_jvm(session) else 0):
+            try:
+                [outcome] = run_job(
+                    lambda: session.sparkContext.parallelize([(partition, until)], 1).mapPartitions(deliver).collect()
+                )
+            except BatchFailed as error:
+                why = str(error)
+            else:
+                return cast(Outcome, outcome)
+        spec = replace(self.first, partition=partition)
+        text, remedy = f"an error could not be replayed: {why}", "fix the cause; it is tried again. Or run it natively"
+        return Outcome(spec.name, partition, kind="refused", text=text, remedy=remedy)
 
     def start(self, positions: Begins, tell: Tell) -> Any:
         """See `Run`."""
@@ -159,6 +194,20 @@ class PlainBatch:
     def __reduce__(self) -> Any:
         # For a server (Spark Connect); the outcomes of slots come back in the exception.
         return PlainBatch, (self._work, self._checkpoint, self._positions, None)
+
+
+@dataclass(frozen=True)
+class DeliverReplays:
+    """The function of a job that delivers requests to replay errors: partition and end in, outcomes out."""
+
+    work: Work
+
+    def __call__(self, asked: Iterable[tuple[int, int]]) -> Iterator[Outcome]:
+        """Deliver the requests of one partition."""
+        context = TaskContext.get()
+        attempt = str(context.taskAttemptId()) if context else "0"
+        for partition, until in asked:
+            yield self.work.replay(partition, until, attempt=attempt)
 
 
 @dataclass(frozen=True)

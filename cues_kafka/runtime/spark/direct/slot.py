@@ -13,7 +13,7 @@ message without a partner stays above its position. When the partner comes, the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from cues_kafka.core import events as on
 from cues_kafka.core.records import Totals
@@ -22,7 +22,7 @@ from cues_kafka.core.task import Doing
 from cues_kafka.errors import BrokerError
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.observe.log import get_logger
-from cues_kafka.ports import Broker, Clock, GroupMetadata, Positions
+from cues_kafka.ports import Broker, Clock, GroupMetadata, Observer, Positions
 from cues_kafka.runtime.calling.caller import Caller
 from cues_kafka.runtime.calling.pairing import OutOfOrder
 from cues_kafka.runtime.spark.direct.intake import POLL_S, Intake
@@ -46,6 +46,7 @@ class Slot:
         clock: Clock,
         policy: CommitPolicy = POLICY,
         hook: Hook | None = None,
+        observers: Sequence[Observer] = (),
     ) -> None:
         """
         Args:
@@ -55,6 +56,7 @@ class Slot:
             clock: time.
             policy: when batches of steps are committed at the latest.
             hook: crash points.
+            observers: told what the task does, besides the log.
         """
         self._spec = spec
         self._broker = broker
@@ -71,6 +73,7 @@ class Slot:
             membership=lambda: group,
             policy=policy,
             hook=hook,
+            observers=observers,
         )
 
     def enter(self) -> Outcome:

@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Options
+from cues_kafka.core.spec import Spec
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.graph.definition import Graph
 from cues_kafka.plan.plan import Plan
 from cues_kafka.ports import Broker, ClusterFacts
 from cues_kafka.runtime.build import caller_of
 from cues_kafka.runtime.calling.caller import Caller
+from cues_kafka.runtime.spark.direct.replay_slot import ReplaySlot
 from cues_kafka.runtime.spark.direct.slot import Slot
 from cues_kafka.runtime.spark.query.outcome import Outcome
 from cues_kafka.runtime.spark.query.slots import POLICY
@@ -63,22 +65,29 @@ class Work:
             partition: its number.
             attempt: number of the Spark task's attempt; two attempts are two incarnations (Q1).
         """
-        site = _site(self)
-        who = replace(self.identity, incarnation=f"{self.identity.incarnation}.{attempt}")
-        processor = self.graph.processors[self.processor]
-        spec = replace(spec_of(self.graph, self.planned, processor, self.width, who)(partition), slot=True)
-        return Slot(
-            spec,
-            site.caller,
-            broker=site.broker,
-            clock=SystemClock(),
-            policy=site.caller.processor.commit or self.policy,
-        )
+        site, spec = _site(self), replace(self._spec(partition, attempt), slot=True)
+        return Slot(spec, site.caller, broker=site.broker, clock=SystemClock(), policy=self._policy(site))
+
+    def replay_slot(self, partition: int, attempt: str) -> ReplaySlot:
+        """The slot that delivers requests to replay errors; see `slot`."""
+        site, spec = _site(self), self._spec(partition, attempt)
+        return ReplaySlot(spec, site.caller, broker=site.broker, clock=SystemClock(), policy=self._policy(site))
 
     def deliver(self, given: RangeRow, *, attempt: str, first: bool) -> Outcome:
         """Deliver what a task is given, see `Slot.deliver`."""
         hint = given.starts if given.holds_offsets else None
         return self.slot(given.partition, attempt).deliver(given.ends, first=first, hint=hint)
+
+    def replay(self, partition: int, until: int, *, attempt: str) -> Outcome:
+        """Deliver requests to replay errors, see `ReplaySlot.replay`."""
+        return self.replay_slot(partition, attempt).replay(until)
+
+    def _spec(self, partition: int, attempt: str) -> Spec:
+        who = replace(self.identity, incarnation=f"{self.identity.incarnation}.{attempt}")
+        return spec_of(self.graph, self.planned, self.graph.processors[self.processor], self.width, who)(partition)
+
+    def _policy(self, site: _Site) -> CommitPolicy:
+        return site.caller.processor.commit or self.policy
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
-"""Holds the micro-batches of a query back while its processor is paused."""
+"""Holds the micro-batches of a query back while its processor is paused, or while errors are replayed."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from cues_kafka.errors import CuesError
@@ -20,16 +21,21 @@ class BatchHold:
     """
     Waits before each micro-batch until the processor may work. A batch that has begun is delivered to its end.
 
+    Attributes:
+        batches: how many have begun.
+
     Args:
         held: why the processor is held back now; empty: it is not.
     """
 
     def __init__(self, held: Callable[[], str]) -> None:
+        self.batches = 0
         self._held = held
         self._lock = threading.Lock()
+        self._turn = threading.Lock()
         self._news = threading.Event()
         self._ended = False
-        self._in_batch = False
+        self._at_work = 0  # a batch, and what goes on between two of them
 
     @property
     def why(self) -> str:
@@ -40,20 +46,37 @@ class BatchHold:
     def resting(self) -> bool:
         """Whether the processor is held back, and no batch is under way."""
         with self._lock:
-            return bool(self._held()) and not self._in_batch
+            return bool(self._held()) and not self._at_work
+
+    def comes_since(self, batches: int) -> bool:
+        """Whether a batch is under way, or has begun since there were that many."""
+        with self._lock:
+            return self.batches > batches or self._at_work > 0
 
     def over(self, batch: Callable[[Any, int], None]) -> Callable[[Any, int], None]:
         """The function of a micro-batch, behind the hold."""
 
         def call(frame: Any, number: int) -> None:
             self._enter()
+            self.batches += 1
             try:
-                batch(frame, number)
+                with self._turn:
+                    batch(frame, number)
             finally:
-                with self._lock:
-                    self._in_batch = False
+                self._leave()
 
         return call
+
+    @contextmanager
+    def between(self) -> Iterator[bool]:
+        """Keep batches back for as long as the block takes; False: the processor is held back, or its worker stops."""
+        with self._turn:
+            free = self._try_enter()
+            try:
+                yield free
+            finally:
+                if free:
+                    self._leave()
 
     def look(self) -> None:
         """Ask again whether the processor is held back."""
@@ -68,10 +91,19 @@ class BatchHold:
     def _enter(self) -> None:
         while True:
             self._news.clear()
-            with self._lock:
-                if self._ended:
-                    raise HeldAtEnd("the worker was stopped while its processor was paused")
-                if not self._held():
-                    self._in_batch = True
-                    return
+            if self._try_enter():
+                return
+            if self._ended:
+                raise HeldAtEnd("the worker was stopped while its processor was paused")
             self._news.wait(LOOK_S)
+
+    def _try_enter(self) -> bool:
+        with self._lock:
+            if self._ended or self._held():
+                return False
+            self._at_work += 1
+            return True
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._at_work -= 1

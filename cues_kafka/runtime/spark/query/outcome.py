@@ -28,6 +28,7 @@ class Outcome:
         kind: why it stopped (`Halt.kind`, or `claimed`); empty: the range is delivered.
         text: the cause.
         remedy: what to do next.
+        asked: of a slot that delivers requests to replay errors: the next offset of the replay topic; else 0.
     """
 
     task: str
@@ -38,6 +39,7 @@ class Outcome:
     kind: str = ""
     text: str = ""
     remedy: str = ""
+    asked: int = 0
 
 
 def outcome_of(task: Task, before: Totals, halt: on.Halt | None) -> Outcome:

@@ -68,6 +68,16 @@ class Run(Protocol):
         """Like `enter`, for a slot of this run that was cut off, so that no death is counted for it (Q1)."""
         ...
 
+    def replay(self, partition: int, until: int) -> Outcome:
+        """
+        Deliver requests to replay errors, if the spec of the tasks has a replay topic; no batch runs meanwhile (Y1).
+
+        Args:
+            partition: of the replay topic.
+            until: the offset up to which there may be requests.
+        """
+        ...
+
     def start(self, positions: Begins, tell: Tell) -> Any:
         """
         Start Spark's query.

@@ -33,6 +33,7 @@ from cues_kafka.runtime.spark.query.entering import enter_all
 from cues_kafka.runtime.spark.query.files import has_jvm
 from cues_kafka.runtime.spark.query.offset_log import drop_unfinished
 from cues_kafka.runtime.spark.query.outcome import STOPPED_MARK, Outcome, brief, outcome_of_row, passes, unstarted
+from cues_kafka.runtime.spark.query.replays import BetweenBatches
 from cues_kafka.runtime.spark.query.run import QuerySettings, Run
 from cues_kafka.runtime.spark.query.slots import standing
 from cues_kafka.runtime.spark.shipping import NotShipped, packed, rehearse
@@ -300,11 +301,35 @@ class SparkWorker:
             query = self._query = self._planned.start(first, self._take_and_tell)
         self._job.changed()
         try:
-            query.awaitTermination()
+            self._await(query)
         finally:
             self._query = None
             self._job.changed()
         return True
+
+    def _await(self, query: Any) -> None:
+        """Wait for the end of the query. Requests to replay errors are delivered meanwhile, between its batches."""
+        hold = self._settings.hold
+        if hold is None or not self.first.replay:
+            query.awaitTermination()
+            return
+        replays = BetweenBatches(
+            *(self._planned.replay, self.first, self._job.broker, self.clock),
+            hold=hold,
+            tell=self._take_replayed,
+        )
+        try:
+            with replays:
+                query.awaitTermination()
+                while self._ends_by_itself and not self._stopping.is_set() and replays.turn():
+                    pass
+        finally:
+            self._cut_off |= replays.under_way
+
+    def _take_replayed(self, outcome: Outcome) -> None:
+        """A slot has delivered requests; which tasks are stopped, the batches tell."""
+        self._outcomes[outcome.partition] = outcome
+        self._job.changed()
 
     def _rehearse(self) -> None:
         """Check once that Spark's processes can use what they will get; a later try would find the same."""

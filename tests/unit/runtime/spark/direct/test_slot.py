@@ -49,7 +49,7 @@ class World:
         processor = self.graph.processors["pipe"]
         spec = replace(spec_of(self.graph, self.planned, processor, 1, who)(0), slot=True)
         caller = caller_of(self.graph, processor, self.facts, {}, 1_000_000)
-        given = {} if policy is None else {"policy": policy}
+        given: dict[str, Any] = {} if policy is None else {"policy": policy}
         return Slot(spec, caller, broker=self.broker, clock=SystemClock(), hook=hook, **given)
 
     def ends(self) -> dict[str, int]:

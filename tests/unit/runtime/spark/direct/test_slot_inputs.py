@@ -97,7 +97,7 @@ class World:
         processor = self.graph.processors["two"]
         spec = replace(spec_of(self.graph, self.planned, processor, partition + 1, who)(partition), slot=True)
         caller = caller_of(self.graph, processor, self.facts, {}, 1_000_000)
-        given = {} if policy is None else {"policy": policy}
+        given: dict[str, Any] = {} if policy is None else {"policy": policy}
         return Slot(spec, caller, broker=self.broker, clock=SystemClock(), hook=hook, **given)
 
     def deliver(self, ends: Mapping[str, int] | None = None, *, first: bool = False, **given: Any) -> Outcome:

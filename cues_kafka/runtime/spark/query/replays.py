@@ -1,0 +1,143 @@
+"""Looks for requests to replay errors, and has them delivered between the micro-batches of a query (Y1, Y3)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from types import TracebackType
+from typing import Final, Self, TypeAlias
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from cues_kafka.core.spec import Spec
+from cues_kafka.errors import BrokerError, CuesError
+from cues_kafka.observe.log import get_logger
+from cues_kafka.ports import Broker, Clock, TopicPartition
+from cues_kafka.records.reading import newest_record
+from cues_kafka.runtime.spark.query.hold import BatchHold
+from cues_kafka.runtime.spark.query.jobs import AT_ONCE
+from cues_kafka.runtime.spark.query.outcome import Outcome, brief
+from cues_kafka.runtime.task.replaying import SHARE
+
+log = get_logger("cues_kafka.spark")
+
+LOOK_S: Final = 1.0
+"""How often the ends of the replay topic are read."""
+
+AFTER_FAILURE_S: Final = 5.0
+
+END_S: Final = 10.0
+"""How long the end of a query waits for replays under way."""
+
+Ends: TypeAlias = dict[int, int]
+"""Offsets by partition."""
+
+
+class BetweenBatches:
+    """
+    Has requests delivered while the block of this context manager runs.
+
+    Args:
+        deliver: delivers requests of one partition up to an offset, see `Run.replay`.
+        first: the task of partition 0.
+        broker: the cluster.
+        clock: time.
+        hold: of the batches. While some come, requests get a tenth of the time (Y3).
+        tell: gets the outcomes.
+    """
+
+    def __init__(
+        self,
+        deliver: Callable[[int, int], Outcome],
+        first: Spec,
+        broker: Broker,
+        clock: Clock,
+        *,
+        hold: BatchHold,
+        tell: Callable[[Outcome], None],
+    ) -> None:
+        self._deliver, self._first, self._broker, self._clock = deliver, first, broker, clock
+        self._hold, self._tell = hold, tell
+        self._ended = threading.Event()
+        self._stands: Ends = {}
+        self._thread = threading.Thread(target=self._run, name=f"{first.processor}-replays", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._ended.set()
+        self._thread.join(END_S)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a replay outlasts the block: user code does not return."""
+        return self._thread.is_alive()
+
+    def turn(self) -> bool:
+        """
+        Have requests delivered that are there, for about a second; whether some were, and more are there.
+
+        Raises:
+            CuesError: the cluster does not answer.
+        """
+        if not (due := self._due()):
+            return False
+        with self._hold.between() as free:
+            if not free or self._ended.is_set():
+                return False
+            with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="replays") as pool:
+                outcomes = list(pool.map(lambda one: self._deliver(*one), due.items()))
+        before = dict(self._stands)
+        for outcome in outcomes:
+            self._take(outcome)
+        if stops := [outcome for outcome in outcomes if outcome.kind]:
+            raise BrokerError("; ".join(f"{stop.task}: {stop.text}" for stop in stops))
+        return any(before[p] < self._stands[p] < end for p, end in due.items())
+
+    def _take(self, outcome: Outcome) -> None:
+        if outcome.kind:
+            self._stands.pop(outcome.partition, None)
+        else:
+            self._stands[outcome.partition] = outcome.asked
+            self._tell(outcome)
+
+    def _due(self) -> Ends:
+        """The ends of the partitions that have requests which are not delivered."""
+        facts = self._broker.facts([self._first.replay]).topics.get(self._first.replay)
+        if facts is None:
+            return {}
+        places = [TopicPartition(facts.name, p) for p in range(min(facts.partitions, self._first.width))]
+        ends = {place.partition: marks.stable for place, marks in self._broker.watermarks(places).items()}
+        return {p: end for p, end in ends.items() if end > 0 and self._standing(p, facts.topic_id) < end}
+
+    def _standing(self, partition: int, topic_id: bytes) -> int:
+        """Where a task stands in the replay topic, by its record if no slot of this query has told."""
+        if partition not in self._stands:
+            record = newest_record(replace(self._first, partition=partition), self._broker, self._clock)
+            known = [p.offset for p in record.replays if p.topic_id == topic_id] if record else []
+            self._stands[partition] = known[0] if known else 0
+        return self._stands[partition]
+
+    def _run(self) -> None:
+        pause_s = 0.0
+        while not self._ended.wait(pause_s):
+            began_s, batches = self._clock.monotonic(), self._hold.batches
+            try:
+                pause_s = 0.0 if self.turn() else LOOK_S
+                self._rest((SHARE - 1) * (self._clock.monotonic() - began_s), batches)
+            except (CuesError, PySparkException, Py4JError, OSError) as error:  # the last three: Spark is gone
+                log.warning("replays put off", processor=self._first.processor, why=brief(str(error)))
+                pause_s = AFTER_FAILURE_S
+
+    def _rest(self, seconds: float, batches: int) -> None:
+        """Y3: leave the time to batches, as long as they come."""
+        end_s = self._clock.monotonic() + seconds
+        while self._clock.monotonic() < end_s and self._hold.comes_since(batches):
+            batches = self._hold.batches
+            if self._ended.wait(LOOK_S):
+                return

@@ -1,0 +1,65 @@
+"""Replays of errors on Spark, through the death of the Python process that makes them, on a real broker (Y1 to Y3)."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cues_kafka import Graph, Json, Kafka, Processor, Source, Step, Topic, start
+from cues_kafka.brokers.open import open_broker
+from cues_kafka.operate.repairing import Repairs
+from cues_kafka.spark import Spark
+from cues_kafka.testing.fixtures import KafkaFixture
+from cues_kafka.verify.scan import verify
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.full]
+
+
+def test_errors_are_replayed_once_beside_batches_and_through_a_sigkill(
+    spark: Any, kafka: KafkaFixture, tmp_path: Path
+) -> None:
+    """The first replay kills its process; the query goes on, and new messages are delivered meanwhile."""
+    name = kafka.unique("replays")
+    fixed, died = tmp_path / "fixed", tmp_path / "died"
+
+    def work(n: int, step: Step) -> list[int | None]:
+        if n % 5 == 0 and not fixed.exists():
+            raise ValueError(f"{n} is too round")
+        if step.replay and not died.exists():
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [n, step.replay]
+
+    graph = Graph(
+        name,
+        Source(f"{name}.in"),
+        Processor(work, inputs=f"{name}.in", outputs=f"{name}.out"),
+        errors=f"{name}.errors",
+        defaults=Topic(value=Json(), partitions=2),
+    )
+    cluster = Kafka(kafka.bootstrap)
+    broker = open_broker(cluster)
+    try:
+        with start(graph, cluster, engine=Spark(spark, checkpoint=str(tmp_path / "checkpoint"))) as running:
+            running.send_many(f"{name}.in", range(20))
+            running.wait_idle(timeout_s=120)
+            fixed.touch()
+            with Repairs(graph, broker) as tool:
+                requested = tool.ask("replay")
+                assert requested.asked == 4
+                running.send_many(f"{name}.in", range(20, 24))
+                assert tool.wait(requested, timeout_s=60.0), requested.open
+                assert tool.causes() == ()
+            running.wait_idle(timeout_s=60)
+            out = [message.value for message in running.messages(f"{name}.out")]
+        assert died.exists()
+        assert sorted(out) == [[n, 1 if n % 5 == 0 and n < 20 else None] for n in range(24)]
+        report = verify(graph, broker)
+        assert not report.anomalies
+        assert [one.replays for one in report.processors] == [4]
+    finally:
+        broker.close()
