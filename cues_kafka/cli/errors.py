@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile
-from cues_kafka.cli.options import BROKEN, Command, Target, at_least, interrupts
+from cues_kafka.cli.options import BROKEN, Command, Target, at_least, interrupts, say_first
 from cues_kafka.cli.tables import WIDTH, aligned, fits, paragraph
 from cues_kafka.errors import ConfigError
 from cues_kafka.words import count
@@ -160,61 +160,46 @@ def show(
         typer.echo(line)
 
 
-@app.command(cls=Command, epilog=_replay_epilog)
-def replay(
-    target: Target,
-    places: Places = None,
-    *,
-    processor: ProcessorName = None,
-    kind: Kind = None,
-    exception: ExceptionName = None,
-    since: Since = None,
-    until: Until = None,
-    limit: Limit = None,
-    yes: Yes = False,
-    wait: Wait = None,
-    as_json: AsJson = False,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    file: File = None,
-) -> None:
-    """
-    Have the messages behind errors delivered once more.
+def _asks(wish: Wish, doc: str, epilog: str) -> None:
+    """Add a command that asks tasks to do something with error messages."""
 
-    Their tasks deliver them beside live messages, exactly once, under the same hash. No other reader of the input sees
-    them. Each becomes outputs, nothing, or a new error message.
-    """
-    wanted = _wanted(processor, kind, exception, since, until, places)
-    with _opened(target, bootstrap, profile, file) as (graph, tool):
-        _ask(graph, tool, "replay", wanted, limit=limit, yes=yes, wait=wait, as_json=as_json)
+    def command(
+        target: Target,
+        places: Places = None,
+        *,
+        processor: ProcessorName = None,
+        kind: Kind = None,
+        exception: ExceptionName = None,
+        since: Since = None,
+        until: Until = None,
+        limit: Limit = None,
+        yes: Yes = False,
+        wait: Wait = None,
+        as_json: AsJson = False,
+        bootstrap: Bootstrap = None,
+        profile: Profile = None,
+        file: File = None,
+    ) -> None:
+        wanted = _wanted(processor, kind, exception, since, until, places)
+        with _opened(target, bootstrap, profile, file) as (graph, tool):
+            _ask(graph, tool, wish, wanted, limit=limit, yes=yes, wait=wait, as_json=as_json)
+
+    app.command(wish, cls=Command, help=doc, epilog=epilog)(command)
 
 
-@app.command(cls=Command, epilog=_drop_epilog)
-def drop(
-    target: Target,
-    places: Places = None,
-    *,
-    processor: ProcessorName = None,
-    kind: Kind = None,
-    exception: ExceptionName = None,
-    since: Since = None,
-    until: Until = None,
-    limit: Limit = None,
-    yes: Yes = False,
-    wait: Wait = None,
-    as_json: AsJson = False,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    file: File = None,
-) -> None:
-    """
-    Settle error messages without delivering anything.
-
-    The error messages stay in their topic. They are not listed as open any more, and cannot be replayed afterwards.
-    """
-    wanted = _wanted(processor, kind, exception, since, until, places)
-    with _opened(target, bootstrap, profile, file) as (graph, tool):
-        _ask(graph, tool, "drop", wanted, limit=limit, yes=yes, wait=wait, as_json=as_json)
+_asks(
+    "replay",
+    "Have the messages behind errors delivered once more.\n\n"
+    "Their tasks deliver them beside live messages, exactly once, under the same hash. No other reader of the input "
+    "sees them. Each becomes outputs, nothing, or a new error message.",
+    _replay_epilog,
+)
+_asks(
+    "drop",
+    "Settle error messages without delivering anything.\n\n"
+    "The error messages stay in their topic. They are not listed as open any more, and cannot be replayed afterwards.",
+    _drop_epilog,
+)
 
 
 def _ask(
@@ -238,14 +223,10 @@ def _ask(
     if wait is not None and result.open:
         with interrupts() as ended, _progress("settling") as tell:
             done = tool.wait(result, timeout_s=wait, ended=ended, progress=tell)
+    lines: Iterable[str] = _told(graph, tool, result, yes=yes, waited=wait is not None)
     if as_json:
-        typer.echo(json.dumps(_requested_data(graph, result, yes=yes), indent=2))
-    else:
-        for line in _told(graph, tool, result, yes=yes, waited=wait is not None):
-            typer.echo(line)
-    if result.asked and not yes:
-        typer.echo(f"Nothing was {PAST[wish]}. Add --yes to do it.", err=True)
-        raise typer.Exit(BROKEN)
+        lines = [json.dumps(_requested_data(graph, result, yes=yes), indent=2)]
+    say_first(lines, yes=yes or not result.asked, past=PAST[wish])
     if not done:
         left = result.open
         for where in left[:NAMED]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile
-from cues_kafka.cli.options import BROKEN, Target, at_least
+from cues_kafka.cli.options import Target, at_least, say_first
 from cues_kafka.errors import ConfigError
 from cues_kafka.words import count
 
@@ -152,15 +152,10 @@ def _go_back(
     with opened(target, bootstrap, profile, file) as (graph, broker):
         tool = GoBack(graph, broker, who=f"reset on {socket.gethostname()}")
         planned = tool.plan(name)
-        for move in planned.all:
-            for note in move.notes:
-                typer.echo(f"{move.spec.name}: {note}")
         if not planned.all and not planned.unfinished:
             typer.echo(f"{graph.name}: nothing to do, all tasks stand at cut {name} already")
             return
-        if not yes:
-            typer.echo("Nothing was changed. Add --yes to do it.", err=True)
-            raise typer.Exit(BROKEN)
+        say_first(_notes(planned.all), yes=yes)
         tool.carry_out(planned, tell=typer.echo)
         typer.echo(f"{graph.name}: stands at cut {name}")
 
@@ -188,12 +183,7 @@ def adopt(
     with opened(target, bootstrap, profile, file) as (graph, broker):
         tool = Maintenance(graph, broker, processor, who=f"adopt on {socket.gethostname()}")
         moves = tool.adopt(group)
-        for move in moves:
-            places = ", ".join(f"{p.topic}/{move.spec.partition} at {p.offset}" for p in move.positions)
-            typer.echo(f"{move.spec.name}: begins at {places}")
-        if not yes:
-            typer.echo("Nothing was changed. Add --yes to do it.", err=True)
-            raise typer.Exit(BROKEN)
+        say_first(map(_begins, moves), yes=yes)
         tool.carry_out(moves, holding=group)
         typer.echo(f"{processor}: {count(len(moves), 'task')} took the place of group {group}")
         if not keep:
@@ -247,12 +237,7 @@ def _act(
         if not moves:
             typer.echo(f"{processor}: nothing to do, all tasks are there already")
             return
-        for move in moves:
-            for note in move.notes:
-                typer.echo(f"{move.spec.name}: {note}")
-        if not yes:
-            typer.echo("Nothing was changed. Add --yes to do it.", err=True)
-            raise typer.Exit(BROKEN)
+        say_first(_notes(moves), yes=yes)
         tool.carry_out(moves)
         typer.echo(f"{processor}: {count(len(moves), 'task')} moved")
         if tool.staged:
@@ -260,3 +245,13 @@ def _act(
                 f"Now delete the checkpoint of its query (<checkpoint>/{graph.name}.{processor}), or give another "
                 "directory: the processor goes on with a new checkpoint only."
             )
+
+
+def _notes(moves: Iterable[PlannedMove]) -> Iterator[str]:
+    """What will be lost or repeated, by task."""
+    return (f"{move.spec.name}: {note}" for move in moves for note in move.notes)
+
+
+def _begins(move: PlannedMove) -> str:
+    places = ", ".join(f"{p.topic}/{move.spec.partition} at {p.offset}" for p in move.positions)
+    return f"{move.spec.name}: begins at {places}"

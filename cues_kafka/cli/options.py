@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -81,6 +81,25 @@ def at_least(least: int) -> Callable[[int | None], int | None]:
         return number
 
     return check
+
+
+def say_first(lines: Iterable[str], *, yes: bool, past: str = "changed") -> None:
+    """
+    Print what a command would do, and end it there unless it was told to do it.
+
+    Args:
+        lines: what it would do.
+        yes: whether `--yes` was given.
+        past: what was not done without it.
+
+    Raises:
+        typer.Exit: without `--yes`.
+    """
+    for line in lines:
+        typer.echo(line)
+    if not yes:
+        typer.echo(f"Nothing was {past}. Add --yes to do it.", err=True)
+        raise typer.Exit(BROKEN)
 
 
 @contextmanager

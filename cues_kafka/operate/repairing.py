@@ -24,6 +24,7 @@ from cues_kafka.errors import CodecError, ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.error_message import ErrorMessage
 from cues_kafka.graph.names import backing_topic, no_such_processor, quoted, replay_topic, tools_group
+from cues_kafka.plan.topics import CLOCKS_MS
 from cues_kafka.ports import (
     UNREADABLE,
     Broker,
@@ -492,8 +493,19 @@ class Repairs:
             raise ConfigError(f"there are no error messages of kind {wanted.kind!r}. Kinds: {quoted(KINDS)}.")
 
     def _ranges(self, topic: str, wanted: Selection) -> Mapping[TopicPartition, tuple[int, int]]:
-        """What is to be read of an errors topic: with places these alone."""
+        """
+        What is to be read of an errors topic: with places these alone, with a time from then on.
+
+        Where brokers set the timestamps of the topic, as `plan` has them do, a message is stamped after it failed. The
+        clock of its worker may have been ahead by `CLOCKS_MS`.
+        """
         found = ranges_of(self._broker, topic, self._facts[topic].partitions)
+        stamped = self._facts[topic].config.get("message.timestamp.type") == "LogAppendTime"
+        if found and stamped and wanted.since_ms is not None:
+            since_ms = max(0, wanted.since_ms - CLOCKS_MS)
+            firsts = self._broker.offsets_at(dict.fromkeys(found, since_ms))
+            found = {p: (max(low, first), end) for p, (low, end) in found.items() if (first := firsts[p]) is not None}
+            found = {place: (start, end) for place, (start, end) in found.items() if start < end}
         if not wanted.places:
             return found
         named: dict[TopicPartition, list[int]] = {}

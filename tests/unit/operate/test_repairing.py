@@ -29,6 +29,7 @@ from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.core.records import Attempt
 from cues_kafka.operate import repairing
 from cues_kafka.operate.repairing import Repairs
+from cues_kafka.plan.topics import CLOCKS_MS
 from cues_kafka.ports import TopicPartition
 from cues_kafka.records.bytes import encode_record
 from cues_kafka.records.reading import read_record
@@ -328,6 +329,33 @@ def test_input_that_was_recreated_is_refused() -> None:
 
     [why] = tool_of(tester).ask("replay").refused
     assert "'in' was deleted or recreated since" in why
+
+
+@pytest.mark.parametrize(("stamps", "read"), [("LogAppendTime", 2), ("CreateTime", 4)])
+def test_time_spares_reading_what_was_stamped_long_before(stamps: str, read: int) -> None:
+    """But only where brokers stamp the errors topic: else a message may have the time of what it is about."""
+    bug = Bug()
+    topics = {"errors": Topic(config={"message.timestamp.type": stamps}, partitions=2)}
+    processor = Processor(bug.check, inputs="in", outputs="shop.out", name="check")
+    tester = Tester(
+        Graph(
+            "shop", Source("in"), processor, errors="errors", topics=topics, defaults=Topic(value=Json(), partitions=2)
+        )
+    )
+    tester.send("in", -2, key="k")
+    tester.run()
+    tester.clock.sleep(3 * CLOCKS_MS / 1000)
+    tester.send("in", -3, key="k")
+    tester.run()
+    totals: set[int] = set()
+
+    found = [*tool_of(tester).find(Selection(since_ms=1), progress=lambda _, total: totals.add(total))]
+    assert (len(found), totals) == (2, {4})
+    totals.clear()
+    now_ms = int(tester.clock.time() * 1000)
+    assert [*tool_of(tester).find(Selection(since_ms=now_ms), progress=lambda _, total: totals.add(total))] == []
+    assert totals == {read}
+    assert [*tool_of(tester).find(Selection(since_ms=2 * now_ms))] == []
 
 
 def test_processor_whose_tasks_were_on_spark_takes_requests() -> None:
