@@ -29,6 +29,8 @@ Examples:
   cues-kafka reset shop:graph check --yes
   # skip what one task has not delivered yet
   cues-kafka reset shop:graph check --to latest --partition 2 --yes
+  # begin one task at an offset, and all of them at a time
+  cues-kafka reset shop:graph check --to 4711 --partition 2 --yes
   cues-kafka reset shop:graph check --to 2026-11-23T10:00:00Z --yes
   # the database was restored from a backup
   cues-kafka reset shop:graph ledger --to database --yes
@@ -105,8 +107,9 @@ def reset(
         str,
         typer.Option(
             metavar="PLACE",
-            help="earliest (repeats outputs), latest (skips messages), a time, group:NAME, a JSON file of offsets, "
-            "database or here (where a database does not fit), or cut:NAME for the whole graph.",
+            help="earliest (repeats outputs), latest (skips messages), an offset (with --partition), a time, "
+            "group:NAME, a JSON file of offsets, database or here (where a database does not fit), or cut:NAME for the "
+            "whole graph.",
         ),
     ] = "earliest",
     partition: Annotated[
@@ -120,9 +123,10 @@ def reset(
     """
     Restart a processor elsewhere, or a whole graph at a cut.
 
-    From the beginning (earliest), outputs repeat. From the end (latest), messages are skipped. A time stands for the
-    first message that is not older, group:NAME for what a consumer group has committed, and a JSON file for offsets by
-    topic and partition. DataFrames that shuffle or keep state restart as a whole, and with a new checkpoint.
+    From the beginning (earliest), outputs repeat. From the end (latest), messages are skipped. A number is an offset in
+    the one partition that --partition names, and a time stands for the first message that is not older. group:NAME
+    stands for what a consumer group has committed, and a JSON file has offsets by topic and partition. DataFrames that
+    shuffle or keep state restart as a whole, and with a new checkpoint.
 
     For a processor with a database or a store of files in effects=, `database` goes to where that stands, such as after
     a restored backup. `here` says that a database or a store that knows nothing of it is right as it is.

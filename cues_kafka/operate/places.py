@@ -11,7 +11,7 @@ from typing import Any
 from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.ports import Broker, TopicPartition
 
-WORDS = "earliest, latest, a time such as 2026-11-23T10:00:00Z, group:NAME, database, here, or a file"
+WORDS = "earliest, latest, an offset, a time such as 2026-11-23T10:00:00Z, group:NAME, database, here, or a file"
 
 
 def wanted(broker: Broker, to: str, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -20,13 +20,14 @@ def wanted(broker: Broker, to: str, places: Collection[TopicPartition]) -> dict[
 
     Args:
         broker: the cluster.
-        to: earliest: the first message in the log. latest: behind the last committed one. A time in ISO form with its
-            zone: the first message that is not older. group:NAME: what a consumer group has committed. The path of a
-            JSON file: ``{"orders": {"0": 17}}``.
+        to: earliest: the first message in the log. latest: behind the last committed one. A number: the offset, of the
+            only partition. A time in ISO form with its zone: the first message that is not older. group:NAME: what a
+            consumer group has committed. The path of a JSON file: ``{"orders": {"0": 17}}``.
         places: the partitions.
 
     Raises:
-        ConfigError: the words mean nothing, the file cannot be read, or it leaves out a partition.
+        ConfigError: the words mean nothing, the file cannot be read, or it leaves out a partition; or one offset is
+            given for several.
         RecoveryError: the group has members, or no offset of a partition; or an offset is not in the log.
     """
     marks = broker.watermarks(places)
@@ -34,7 +35,9 @@ def wanted(broker: Broker, to: str, places: Collection[TopicPartition]) -> dict[
         return {place: marks[place].low for place in places}
     if to == "latest":
         return {place: marks[place].stable for place in places}
-    if to.startswith("group:"):
+    if to.isdecimal():
+        found = _one_offset(int(to), places)
+    elif to.startswith("group:"):
         found = of_group(broker, to.removeprefix("group:"), places)
     elif (when := time_of(to)) is not None:
         asked = broker.offsets_at(dict.fromkeys(places, int(when.timestamp() * 1000)))
@@ -45,9 +48,20 @@ def wanted(broker: Broker, to: str, places: Collection[TopicPartition]) -> dict[
         if not marks[place].low <= offset <= marks[place].stable:
             raise RecoveryError(
                 f"{to}: {place.topic}/{place.partition} at {offset} is not in the log, which has "
-                f"[{marks[place].low}, {marks[place].stable}). Give an offset in it, in a file."
+                f"[{marks[place].low}, {marks[place].stable}). Give an offset in it; those of several in a file."
             )
     return found
+
+
+def _one_offset(offset: int, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    if len(places) > 1:
+        names = ", ".join(f"{place.topic}/{place.partition}" for place in sorted(places))
+        raise ConfigError(
+            f"--to {offset}: one offset stands for one partition, and these are {len(places)}: {names}. Give "
+            "--partition P if the processor has one input; else the offsets of all in a JSON file: "
+            '{"orders": {"0": 17}}.'
+        )
+    return dict.fromkeys(places, offset)
 
 
 def of_group(broker: Broker, group: str, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:

@@ -105,6 +105,36 @@ def test_reset_to_latest_skips_what_is_there() -> None:
     assert tester.values("doubles") == [0, 2, 4, 6, 24]
 
 
+def test_reset_to_an_offset_begins_there() -> None:
+    """Of a task with one partition; digits are never a date."""
+    tester = delivered()
+    tool(tester).carry_out(tool(tester).reset(to="1", partition=0))
+    tester.run()
+
+    assert tester.values("doubles") == [0, 2, 4, 6, 2, 4, 6]
+    with pytest.raises(RecoveryError, match=r"20261123: numbers/0 at 20261123 is not in the log, which has \[0, 4\)"):
+        tool(tester).reset(to="20261123")
+
+
+def test_one_offset_is_refused_for_several_partitions() -> None:
+    """The same number would mean another place in each."""
+    graph = Graph(
+        "g",
+        Source("a"),
+        Source("b"),
+        Processor(abs, name="one", inputs="a", outputs="o"),
+        Processor(lambda a, b: a, name="two", inputs={"a": "a", "b": "b"}, outputs="p"),
+        defaults=Topic(value=Json(), partitions=2),
+    )
+    tester = Tester(graph)
+    tester.run().stop()
+
+    for processor, partition, places in (("one", None, "a/0, a/1"), ("two", 1, "a/1, b/1")):
+        move = Maintenance(graph, tester.broker, processor, who="reset on here", clock=tester.clock)
+        with pytest.raises(ConfigError, match=f"these are 2: {places}. Give --partition P .* in a JSON file"):
+            move.reset(to="0", partition=partition)
+
+
 def test_a_task_that_stands_there_already_is_left_alone() -> None:
     """Nothing is written; a second reset does nothing."""
     tester = delivered()
