@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cues_kafka import Blobs, CommitPolicy, Graph, Json, Processor, Source, Sql, Store, TaskStopped, Topic
+from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.operate.moving import Maintenance
 from cues_kafka.runtime.prepare import make_stores
@@ -56,6 +57,11 @@ class Shop:
         """The ids in Kafka."""
         return [one["booked"] for one in self.tester.values("booked")]
 
+    @property
+    def broker(self) -> MemoryBroker:
+        """The cluster."""
+        return self.tester.broker
+
     def save(self) -> Path:
         """A backup of the database."""
         self.tester.stop()
@@ -67,7 +73,7 @@ class Shop:
     def restore(self, backup: Path) -> Shop:
         """Put it back."""
         self.tester.stop()
-        for file in self.path.parent.glob("shop.db*"):
+        for file in self.path.parent.glob(f"{self.path.name}*"):
             file.unlink()
         shutil.copy(backup, self.path)
         return self
