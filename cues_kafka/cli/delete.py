@@ -23,7 +23,7 @@ Examples:
   cues-kafka delete shop:graph --confirm shop
   # one processor, also one that the graph does not declare any more
   cues-kafka delete shop:graph check --confirm shop
-  # all that removed processors have left
+  # all that removed processors and stores have left
   cues-kafka delete shop:graph --unused --confirm shop
   cues-kafka delete shop:graph --topic shop.clean --confirm shop
 
@@ -40,7 +40,7 @@ def delete(
     *,
     topic: Annotated[str | None, typer.Option(metavar="TOPIC", help="Only this topic that the graph uses.")] = None,
     unused: Annotated[
-        bool, typer.Option("--unused", help="Only what processors have that the graph does not declare any more.")
+        bool, typer.Option("--unused", help="Only what processors and stores have left that are not declared any more.")
     ] = False,
     data: Annotated[
         bool,

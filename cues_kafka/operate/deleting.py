@@ -82,7 +82,8 @@ class Deletion:
             if part.group:
                 yield f"  - group {part.group}"
             yield from (f"  - topic {topic}" for topic in part.topics)
-            yield f"  (the brokers forget the transactional ids {part.transactional_prefix}* by themselves)"
+            if part.transactional_prefix:
+                yield f"  (the brokers forget the transactional ids {part.transactional_prefix}* by themselves)"
         if self.topics:
             yield "other topics:"
             yield from (f"  - topic {topic}" for topic in self.topics)
@@ -166,8 +167,27 @@ class Deleting:
         return replace(found, warnings=(*found.warnings, again))
 
     def unused(self) -> Deletion:
-        """Plan to delete what processors have that the graph does not declare any more."""
-        return self._of(self._unused)
+        """
+        Plan to delete what processors have that the graph does not declare any more.
+
+        Topics of those that it declares count too, if the declaration does without them now: changelogs of removed
+        stores, for example.
+        """
+        found, used = self._of(self._unused), {*self._graph.internal_topics()}
+        own = {topic: processor_of(self._graph.name, topic) for topic in sorted(self._sizes)}
+        left = {
+            name: tuple(topic for topic, owner in own.items() if owner == name and topic not in used)
+            for name in self._graph.all_processors
+        }
+        parts = tuple(Owned(name, True, "", topics, "") for name, topics in left.items() if topics)
+        stores = sorted(topic for topics in left.values() for topic in topics if topic.endswith(".changelog"))
+        again = (
+            f"a store that is declared again under its name does not fit its task without {quoted(stores)}: its task "
+            "refuses to run until `cues-kafka rebuild MODULE:GRAPH PROCESSOR` has built it."
+        )
+        return replace(
+            found, parts=(*found.parts, *parts), warnings=(*found.warnings, again) if stores else found.warnings
+        )
 
     def topic(self, name: str) -> Deletion:
         """

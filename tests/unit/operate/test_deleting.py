@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from cues_kafka import ConfigError, Graph, Json, Processor, RecoveryError, Source, State, Store, Topic
+from cues_kafka import ConfigError, Graph, Json, Processor, RecoveryError, Source, State, Store, TaskStopped, Topic
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.cli.main import app
 from cues_kafka.errors import RetriableError
@@ -150,6 +150,32 @@ def test_what_removed_processors_have_left_goes_and_nothing_else() -> None:
     assert Deleting(GRAPH, tester.broker).unused().empty
     assert [part.name for part in Deleting(graph, tester.broker).whole().parts] == ["route"]
     assert "g.other-app" in groups(tester.broker)
+
+
+def test_what_a_declaration_does_without_now_is_unused() -> None:
+    """The changelog of a store that was removed, and the replay topic without an errors topic; the task goes on."""
+    tester = delivered()
+    parts = [Processor(route, name="clean", inputs="a", outputs="b"), Processor(route, inputs="b", outputs="c")]
+    graph = Graph("g", Source("a"), *parts, defaults=Topic(value=Json(), partitions=2))
+    planned = Deleting(graph, tester.broker).unused()
+
+    assert [(part.name, part.declared, part.group, part.topics) for part in planned.parts] == [
+        ("clean", True, "", CLEAN[:2]),
+        ("route", True, "", ROUTE[:1]),
+    ]
+    assert (
+        "without 'g.clean.seen.changelog': its task refuses to run until `cues-kafka rebuild MODULE"
+        in planned.warnings[0]
+    )
+    assert not any("transactional ids" in line for line in planned.lines())
+    carried_out(tester, planned, graph)
+    assert Deleting(graph, tester.broker).unused().empty
+    after = Tester(graph, broker=tester.broker)
+    after.send("a", 9)
+    assert sorted(after.run().values("c")) == [0, 1, 2, 3, 9]
+    after.stop()
+    with pytest.raises(TaskStopped, match="cues-kafka rebuild MODULE:GRAPH"):
+        Tester(GRAPH, broker=tester.broker).run()
 
 
 def test_nothing_is_deleted_under_a_worker() -> None:
