@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -27,11 +26,11 @@ class Handler(BaseHTTPRequestHandler):
         """All accounts, or one."""
         name = unquote(urlsplit(self.path).path).strip("/")
         if not name:
-            self.answer(200, {key: asdict(account) for key, account in accounts.items()})
-        elif (account := accounts.get(name)) is None:
+            self.answer(200, dict(accounts.items()))
+        elif (cents := accounts.get(name)) is None:
             self.answer(404, {"error": f"there is no account {name!r}"})
         else:
-            self.answer(200, asdict(account))
+            self.answer(200, {name: cents})
 
     def do_POST(self) -> None:
         """Pay in; the answer has this payment."""
@@ -39,7 +38,7 @@ class Handler(BaseHTTPRequestHandler):
         cents = parse_qs(url.query).get("cents", [""])[0]
         if not cents.isdecimal():
             return self.answer(400, {"error": "say how much: POST /ann?cents=5"})
-        accounts.wait_for(client.send("bank.events", Event(unquote(url.path).strip("/"), "paid in", int(cents))))
+        accounts.wait_for(client.send("bank.events", Event(unquote(url.path).strip("/"), int(cents))))
         return self.do_GET()
 
     def answer(self, status: int, body: Any) -> None:

@@ -39,7 +39,7 @@ def test_messages_of_an_older_schema_are_read_without_a_registry(kafka: KafkaFix
     printed = run(sys.executable, example("parcels", tmp_path, kafka.unique("p"), kafka=kafka.bootstrap))
 
     assert sorted(printed.splitlines()) == [
-        "Postage(number=1, price=Decimal('9.50'))",
+        "Postage(number=1, price=Decimal('4.90'))",
         "Postage(number=2, price=Decimal('9.80'))",
     ]
 
@@ -51,6 +51,7 @@ def test_an_application_bills_the_orders_of_another_team_by_a_registry(kafka: Ka
         file = example("bills", tmp_path, prefix, kafka=kafka.bootstrap, registry=registry.url)
         said = run(*PROGRAM, "schemas", "register", f"{file}:graph", "--registry", registry.url, "--yes")
         assert f"{prefix}-bills-value" in said
+        run(sys.executable, example("bills_theirs", tmp_path, prefix, kafka=kafka.bootstrap, registry=registry.url))
         printed = run(sys.executable, file)
         assert sorted(registry.subjects()) == [f"{prefix}-bills-value", f"{prefix}-orders-value"]
 

@@ -10,8 +10,6 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MOST_LINES = 59
-LONGER = {"accounts": 77, "alarms": 94, "bills": 91, "parcels": 83, "payments": 91, "sessions": 134, "top": 78}
-"""Examples that show a whole application, with their lines: they do not grow."""
 
 PRINTED = {
     "broadcast": [f"prices.{region} [Price(article='nut', cents=120)]" for region in ("eu", "us", "asia")],
@@ -37,8 +35,8 @@ def test_an_example_prints_what_it_is_about(name: str, tmp_path: Path) -> None:
 
 
 def test_an_example_has_one_idea_and_fewer_than_sixty_lines() -> None:
-    """Those that show a whole application are named, and keep their size."""
+    """Each of them, its docstring included."""
     lines = {path.stem: len(path.read_text(encoding="utf-8").splitlines()) for path in EXAMPLES.glob("*.py")}
 
-    assert {name: count for name, count in lines.items() if count > LONGER.get(name, MOST_LINES)} == {}
-    assert {name for name in LONGER if lines.get(name, 0) <= MOST_LINES} == set(), "no longer an exception"
+    assert len(lines) > 20
+    assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}
