@@ -616,6 +616,7 @@ class Caller:
     def _fail(self, error: BaseException, failure: Failure) -> bool:
         """End the step as one error message, True; or halt the batch before it, False."""
         context, called = failure.batch.context, failure.kind not in UNDECODED
+        failure.fn = self.processor.fn if failure.batch.fired is None else self._timed_fn
         _check_calls(failure)
         if called and (context.target is not None or context.stores is not None or context.hands is not None):
             self._end_frames(error)

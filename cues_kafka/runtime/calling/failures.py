@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sysconfig
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePath
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from cues_kafka.core.hashing import delivery_hash
@@ -39,6 +41,9 @@ _PYTHON = f"{sysconfig.get_path('stdlib')}{os.sep}"
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 """Where files of other libraries are."""
 
+USERS = 2
+"""How near to the user their own code is, see `_nearness_of`."""
+
 MOST_TEXT = 500
 """Characters of an exception's text in a log line. The error message has more of it."""
 
@@ -56,6 +61,7 @@ class Failure:
         step: what user code saw; None: it was not called.
         decoding: the message that was decoded last, with the index of its binding; None: the lead's.
         delivery: what its calls know of it; None: it was not called, or makes none.
+        fn: the function, which is where an output comes from that cannot be sent; None: it was not called.
     """
 
     taken: tuple[tuple[int, WireMessage], ...]
@@ -65,15 +71,20 @@ class Failure:
     step: Step | None = None
     decoding: tuple[int, WireMessage] | None = None
     delivery: Delivery | None = None
+    fn: Any = None
 
     def describe(self, error: BaseException) -> str:
         """Which message, what happened, and where in the user's code."""
         what = {"decode": "cannot be decoded", "output": "returned an output that cannot be sent"}.get(
             self.kind, "raised"
         )
-        at = f" at {where}" if what == "raised" and (where := location(error)) else ""
+        at = f" at {where}" if what == "raised" and (where := self.location(error)) else ""
         shown = text_of(error) if self.kind == "output" else show(error)
         return f"{self.place} {what}: {shown}{at}"
+
+    def location(self, error: BaseException) -> str:
+        """The line of the user's that raised; of an output that was refused, the first line of the function."""
+        return location(error, None if self.kind in UNDECODED else self.fn)
 
     @property
     def place(self) -> str:
@@ -99,7 +110,7 @@ def note(failure: Failure, error: BaseException, consumed: Sequence[Coordinates]
         "hash": failure.hash(consumed).hex(),
         "kind": failure.kind,
         "error": show(error)[:MOST_TEXT],
-        "where": location(error),
+        "where": failure.location(error),
     }
 
 
@@ -132,16 +143,34 @@ def end_frames(error: BaseException) -> None:
             left += [one.__cause__, one.__context__]
 
 
-def location(error: BaseException) -> str:
+def location(error: BaseException, fn: Any = None) -> str:
     """
     The innermost frame of the user's code as `module.py:function:line`, without a path of the machine.
 
     A look-up in a store raises in this package, and a statement in the driver of a database: the line of the function
     that made it is what helps. Where no frame is the user's, it is the innermost one of a library, or else of this
     package.
+
+    Args:
+        error: what was raised.
+        fn: a function whose first line it is instead, if no frame is the user's but this function is.
     """
     frames = list(_frames(error))
-    return _shown(max(reversed(frames), key=_nearness)) if frames else ""
+    nearest = max(reversed(frames), key=_nearness, default=None)
+    code = None if fn is None else _code_of(fn)
+    if code is not None and _nearness_of(code) == USERS and (nearest is None or _nearness(nearest) < USERS):
+        return _place(code, code.co_firstlineno)
+    return "" if nearest is None else _shown(nearest)
+
+
+def _code_of(fn: Any) -> CodeType | None:
+    """The code of a function, behind decorators and partials, or of an object that is called; None: it is no Python."""
+    while isinstance(fn, partial):
+        fn = fn.func
+    fn = inspect.unwrap(fn)
+    called = fn if hasattr(fn, "__code__") else type(fn).__call__
+    found = getattr(called, "__code__", None)
+    return found if isinstance(found, CodeType) else None
 
 
 def trace(error: BaseException) -> tuple[str, ...]:
@@ -157,17 +186,25 @@ def _frames(error: BaseException) -> Iterator[TracebackType]:
 
 
 def _nearness(frame: TracebackType) -> int:
-    """How near to the user a frame is: 0 of this package, 1 of a library or of Python, 2 of the user."""
-    file = frame.tb_frame.f_code.co_filename
+    """How near to the user a frame is."""
+    return _nearness_of(frame.tb_frame.f_code)
+
+
+def _nearness_of(code: CodeType) -> int:
+    """How near to the user code is: 0 of this package, 1 of a library or of Python, 2 (`USERS`) of the user."""
+    file = code.co_filename
     if file.startswith(_PACKAGE):
         return 0
-    return 1 if file.startswith(("<frozen", _PYTHON)) or not _INSTALLED.isdisjoint(PurePath(file).parts) else 2
+    return 1 if file.startswith(("<frozen", _PYTHON)) or not _INSTALLED.isdisjoint(PurePath(file).parts) else USERS
 
 
 def _shown(frame: TracebackType) -> str:
+    return _place(frame.tb_frame.f_code, frame.tb_lineno)
+
+
+def _place(code: CodeType, line: int) -> str:
     # Not by `traceback`, which reads the source files: that takes milliseconds for each error message.
-    code = frame.tb_frame.f_code
-    return f"{PurePath(code.co_filename).name}:{code.co_name}:{frame.tb_lineno}"
+    return f"{PurePath(code.co_filename).name}:{code.co_name}:{line}"
 
 
 def chain(error: BaseException) -> list[BaseException]:
@@ -223,7 +260,7 @@ def error_message(
         kind=failure.kind,
         exception=type(error).__qualname__,
         text=text_of(error),
-        location=location(error),
+        location=failure.location(error),
         trace=trace(error),
         causes=causes_of(error),
         context={**_timer_of(failure), **(failure.step.context if failure.step else {}), **merged_context(error)},
