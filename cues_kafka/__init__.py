@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from cues_kafka.bridges.outbox.declare import SqlOutbox
     from cues_kafka.brokers.options import Kafka, Memory, Registry
     from cues_kafka.brokers.security import OAuthBearer, Oidc, Plain, Scram, Secret, Tls
+    from cues_kafka.codecs.payloads import payload_of
     from cues_kafka.observe.openlineage import OpenLineage
     from cues_kafka.operate.repairing import Repairs, Selection, repairs
     from cues_kafka.operate.seen import GraphStatus, InputLag, SeenTask
@@ -123,6 +124,7 @@ _LAZY = {
     "Tailer": "cues_kafka.runtime.calling.imperative",
     "DataFile": "cues_kafka.sinks.blobs.reading",
     "connect": "cues_kafka.runtime",
+    "payload_of": "cues_kafka.codecs.payloads",
     "files": "cues_kafka.sinks.blobs.reading",
     "repairs": "cues_kafka.operate.repairing",
     "start": "cues_kafka.runtime",
@@ -242,6 +244,7 @@ __all__ = [
     "has_header",
     "has_tag",
     "has_type",
+    "payload_of",
     "processor",
     "rekey",
     "repairs",

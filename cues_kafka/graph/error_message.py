@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from cues_kafka.errors import GraphError
+from cues_kafka.graph.arguments import known_arguments
 from cues_kafka.graph.declare import CodecSpec
 from cues_kafka.graph.names import check_written_topic
 from cues_kafka.ports import Coordinates
@@ -46,7 +47,8 @@ class ErrorMessage:
         kind: `raised`, `decode`, `output`, `quarantine` or `retries exhausted`.
         exception: name of the exception's class.
         text: what the exception says.
-        location: `file:function:line` of the innermost frame, or empty.
+        location: `file:function:line` of the innermost frame of the user's; of an output that was refused, the first
+            line of the function; or empty.
         context: what `step.error_context()` and `error_context()` were given. Where several gave one name, the
             innermost counts.
         attempts: calls of the function for this step in this process.
@@ -54,7 +56,8 @@ class ErrorMessage:
         timestamp_ms: when it failed, milliseconds since the epoch.
         key: of the lead input.
         payload: raw bytes of the lead input's value, where `Errors(payload=True)` asks for it; of a value that was not
-            decoded also without that: the value of the input that failed, after deaths that of the lead.
+            decoded also without that: the value of the input that failed, after deaths that of the lead. `payload_of`
+            reads it with the codec of the topic.
         truncated: fields that were cut.
         version: of what the message means.
         declaration: what the processor was declared as, as `Graph.to_dict` writes it; of `opts=` the names alone.
@@ -104,6 +107,7 @@ class ErrorMessages(CodecSpec):
         return ErrorMessage
 
 
+@known_arguments()
 @dataclass(frozen=True, slots=True)
 class Errors:
     """
