@@ -66,6 +66,7 @@ def document(graph: Graph, *, version: str = "1.0.0", servers: Sequence[str] = (
 
     Raises:
         ConfigError: a codec's packages are not installed.
+        GraphError: two schemas would have one name.
     """
     described = _Describing(graph)
     channels = {topic: described.channel(topic) for topic in graph.topics_used()}
@@ -167,11 +168,11 @@ class _Describing:
             made = _as_draft_7(json.loads(derived(cls)))
         except GraphError as error:
             return {}, f"Values of {cls.__name__}. {error}"
-        for one in (made.get("title", name), name):
+        for one in (_NO_KEY.sub("_", made.get("title", name)), name):
             placed = _placed(made, {"": f"#/components/schemas/{one}"})
             if self.schemas.setdefault(one, placed) == placed:
                 return {"$ref": f"#/components/schemas/{one}"}, ""
-        raise AssertionError(f"two schemas of {name}")
+        raise _two_schemas(name)
 
     def _declared(self, own: Own, name: str) -> str:
         """Keep a JSON Schema, and those that it names. Returns the place from which its own places count."""
@@ -184,8 +185,18 @@ class _Describing:
         return base
 
     def _kept(self, name: str, schema: Any) -> dict[str, Any]:
-        self.schemas[name] = schema
+        if self.schemas.setdefault(name, schema) != schema:
+            raise _two_schemas(name)
         return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _two_schemas(name: str) -> GraphError:
+    """The error about two schemas that would have one name in the document."""
+    topic, _, part = name.rpartition(".")
+    return GraphError(
+        f"The {part} of topic {topic!r} and the class, or the file, that is named {name!r} would be one schema of the "
+        "document. Give the class another name or title, or the file another name."
+    )
 
 
 def _placed(schema: Any, bases: Mapping[str, str], *, inside: bool = False) -> Any:

@@ -24,6 +24,7 @@ from cues_kafka import (
     DataFrameProcessor,
     Feed,
     Graph,
+    GraphError,
     Iterate,
     Json,
     JsonSchema,
@@ -274,6 +275,24 @@ def test_classes_of_one_name_keep_their_own_schemas() -> None:
     assert [*both["components"]["schemas"]] == ["Order", "b.value"]
     assert both["components"]["messages"]["b"]["payload"] == {"$ref": "#/components/schemas/b.value"}
     assert [*both["components"]["schemas"]["b.value"]["properties"]] == ["number", "the-text"]
+
+
+@pytest.mark.parametrize("codec", [Json(dataclasses.make_dataclass("b.value", [("n", int)])), Avro("long")])
+def test_two_schemas_of_one_name_are_refused_with_the_fix(codec: Any) -> None:
+    """Of a class, and of a format that has one schema for each topic."""
+    titled = dataclasses.make_dataclass("b.value", [("text", str)])
+    topics = {"a": Topic(value=Json(titled)), "b": Topic(value=codec)}
+    graph = Graph("g", Source("a"), Processor(same, inputs="a", outputs="b"), topics=topics)
+
+    with pytest.raises(GraphError, match=r"The value of topic 'b' .* named 'b\.value' .* Give the class another name"):
+        document(graph)
+
+
+def test_name_of_a_class_is_made_a_key_of_the_document() -> None:
+    """A key has letters, digits, dots, hyphens and underscores."""
+    graph = Graph("g", Source("a"), defaults=Topic(value=Json(dataclasses.make_dataclass("Box[int]", [("n", int)]))))
+
+    assert list(document(graph)["components"]["schemas"]) == ["Box_int_"]
 
 
 def test_avro_payloads_can_be_parsed() -> None:
