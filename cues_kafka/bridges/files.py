@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
 from cues_kafka.errors import GraphError, RecoveryError
+from cues_kafka.graph.arguments import known_arguments
 from cues_kafka.graph.feed import Encoded
 from cues_kafka.graph.message import Message
 
@@ -163,6 +164,7 @@ def identity(name: str, number: int, digest: str) -> str:
     return f'[{json.dumps(name)},{number},"{digest}",'
 
 
+@known_arguments()
 @dataclass(frozen=True, slots=True)
 class Files:
     """
@@ -295,6 +297,7 @@ def _same_file(opened: IO[bytes], name: str, entry: Entry | None) -> tuple[bytes
     )
 
 
+@known_arguments()
 @dataclass(frozen=True, slots=True)
 class Directory:
     """

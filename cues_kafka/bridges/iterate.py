@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cues_kafka.errors import GraphError
+from cues_kafka.graph.arguments import known_arguments
 
 
+@known_arguments()
 @dataclass(frozen=True, slots=True)
 class Iterate:
     """

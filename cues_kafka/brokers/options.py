@@ -18,6 +18,7 @@ from cues_kafka.brokers.java_names import equal_of
 from cues_kafka.brokers.secrets import masked, scrubbed, without_user
 from cues_kafka.brokers.security import Security, is_loopback, read_secrets
 from cues_kafka.errors import ConfigError
+from cues_kafka.graph.arguments import known_arguments
 
 if TYPE_CHECKING:
     from cues_kafka.ports import Broker, Clock
@@ -152,6 +153,7 @@ MAX_TRANSACTION_TIMEOUT_S = 900.0
 """The brokers' default for `transaction.max.timeout.ms` is 15 minutes."""
 
 
+@known_arguments(ConfigError)
 @dataclass(frozen=True, slots=True, repr=False)
 class Registry:
     """
@@ -207,6 +209,7 @@ class Registry:
         return scrubbed(text, {name: one for name, one in secrets.items() if one}, self.config)
 
 
+@known_arguments(ConfigError)
 @dataclass(frozen=True, slots=True, repr=False)
 class Kafka:
     """
@@ -366,6 +369,7 @@ class Kafka:
                 yield name, key, value
 
 
+@known_arguments(ConfigError)
 @dataclass(frozen=True, slots=True, eq=False)
 class Memory:
     """

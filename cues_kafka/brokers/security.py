@@ -17,11 +17,13 @@ from urllib.parse import urlsplit
 from cues_kafka.brokers.secrets import MASK, without_user
 from cues_kafka.brokers.token_sources import ClientCredentials, TokenFile
 from cues_kafka.errors import ConfigError
+from cues_kafka.graph.arguments import known_arguments
 from cues_kafka.graph.names import hint, quoted
 
 _PEM: Final = "-----BEGIN"
 
 
+@known_arguments(ConfigError)
 @dataclass(frozen=True, slots=True)
 class Secret:
     """
@@ -147,6 +149,7 @@ def _shown(value: Any, *, hidden: bool) -> str:
     return f"{getattr(value, '__module__', '')}:{getattr(value, '__qualname__', type(value).__name__)}"
 
 
+@known_arguments(ConfigError)
 @dataclass(frozen=True, slots=True, repr=False)
 class Tls(Security):
     """
@@ -209,6 +212,7 @@ def _check_tls_of(value: Security, tls: Any) -> None:
         raise ConfigError(f"{type(value).__name__}(tls=...) takes Tls(...), or None for connections without encryption")
 
 
+@known_arguments(ConfigError)
 @dataclass(frozen=True, slots=True, repr=False)
 class Plain(Security):
     """
@@ -237,6 +241,7 @@ class Plain(Security):
         return {**_sasl("PLAIN", self.tls, read), **login}
 
 
+@known_arguments(ConfigError)
 @dataclass(frozen=True, slots=True, repr=False)
 class Scram(Security):
     """
@@ -277,6 +282,7 @@ def _check_login(value: Security, user: str, password: Text) -> None:
             )
 
 
+@known_arguments(ConfigError)
 @dataclass(frozen=True, slots=True, repr=False)
 class OAuthBearer(Security):
     """
@@ -309,6 +315,7 @@ class OAuthBearer(Security):
         return {**_sasl("OAUTHBEARER", self.tls, read), "oauth_cb": self.token or TokenFile(self.file)}
 
 
+@known_arguments(ConfigError)
 @dataclass(frozen=True, slots=True, repr=False)
 class Oidc(Security):
     """

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
 from cues_kafka.errors import GraphError
+from cues_kafka.graph.arguments import known_arguments
 from cues_kafka.graph.effects import Effect
 from cues_kafka.graph.topic import set_fields
 
@@ -21,6 +22,7 @@ PARQUET, JSON_LINES = "parquet", "jsonl"
 _TABLE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
+@known_arguments()
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class Blobs(Effect):
     """

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
 from cues_kafka.errors import GraphError
+from cues_kafka.graph.arguments import known_arguments
 from cues_kafka.graph.effects import Effect
 from cues_kafka.graph.names import quoted
 
@@ -20,6 +21,7 @@ MOST_BYTES: Final = 1_000_000
 """The largest answer that is taken, in bytes. With a journal its topic may bound it further."""
 
 
+@known_arguments()
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class Http(Effect):
     """
@@ -124,6 +126,7 @@ class Http(Effect):
         return f"once, if the server knows {self.key_header} and the function makes the same calls again; journal=True"
 
 
+@known_arguments()
 @dataclass(frozen=True, slots=True)
 class Once(Effect):
     """

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_origin
 
 from cues_kafka.errors import GraphError
+from cues_kafka.graph.arguments import known_arguments
 from cues_kafka.graph.durations import milliseconds, written
 
 
@@ -32,6 +33,7 @@ class CodecSpec:
         return None
 
 
+@known_arguments()
 @dataclass(frozen=True, slots=True)
 class Json(CodecSpec):
     """
@@ -48,6 +50,11 @@ class Json(CodecSpec):
     cls: type[Any] | None = None
 
     def __post_init__(self) -> None:
+        if get_origin(self.cls) is not None:
+            raise GraphError(
+                f"Json({self.cls!r}): takes a class. Give a dataclass that has a field of this type, or write "
+                "Json() for plain values of any shape."
+            )
         if self.cls is not None and not isinstance(self.cls, type):
             raise GraphError(f"Json({self.cls!r}): takes a class, or nothing. Write Json({type(self.cls).__name__}).")
 
@@ -57,6 +64,7 @@ class Json(CodecSpec):
         return self.cls
 
 
+@known_arguments()
 @dataclass(frozen=True, slots=True)
 class Alias:
     """
@@ -76,6 +84,7 @@ class Alias:
             raise GraphError(f"Alias({self.name!r}): takes the field's name in messages.")
 
 
+@known_arguments()
 @dataclass(frozen=True, slots=True)
 class Digits:
     """
@@ -94,6 +103,7 @@ class Digits:
             raise GraphError(f"{self}: takes 1 to 38 digits, and no more than these behind the point.")
 
 
+@known_arguments()
 @dataclass(frozen=True, slots=True)
 class Limits:
     """
@@ -125,6 +135,7 @@ class Raw(CodecSpec):
     kind: ClassVar[str] = "raw"
 
 
+@known_arguments()
 @dataclass(frozen=True, slots=True)
 class Store:
     """
@@ -180,6 +191,7 @@ class Store:
             )
 
 
+@known_arguments()
 @dataclass(frozen=True, slots=True)
 class Table:
     """
@@ -201,6 +213,7 @@ class Table:
             raise GraphError(f"{self!r}: max_bytes= takes a number of bytes, such as 512 * 1024**2.")
 
 
+@known_arguments()
 class GlobalTable(Table):
     """A `Table` of which each process holds all partitions, whatever the input's keys are."""
 
@@ -208,6 +221,7 @@ class GlobalTable(Table):
     kind: ClassVar[str] = "global"
 
 
+@known_arguments()
 @dataclass(frozen=True, slots=True)
 class CommitPolicy:
     """
@@ -236,6 +250,7 @@ class CommitPolicy:
             raise GraphError(f"{self!r}: takes numbers above 0, such as CommitPolicy(max_messages=1_000).")
 
 
+@known_arguments()
 @dataclass(frozen=True, slots=True)
 class Retry:
     """

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any, TypeAlias, get_args
 
 from cues_kafka.errors import GraphError
+from cues_kafka.graph.arguments import known_arguments
 from cues_kafka.graph.binding import bind
 from cues_kafka.graph.dependencies import Topology
 from cues_kafka.graph.durations import milliseconds, written
@@ -45,6 +46,7 @@ from cues_kafka.words import article
 Part: TypeAlias = Declaration | Callable[..., Any]
 
 
+@known_arguments()
 @dataclass(frozen=True, slots=True, init=False)
 class Graph:
     """

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from cues_kafka.errors import GraphError
+from cues_kafka.graph.arguments import known_arguments
 from cues_kafka.graph.names import quoted
 from cues_kafka.graph.topic import set_fields
 
@@ -66,6 +67,7 @@ class Effect:
         return f"{self.what} {name}"
 
 
+@known_arguments()
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class Sql(Effect):
     """

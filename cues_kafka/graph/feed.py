@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from cues_kafka.errors import GraphError
+from cues_kafka.graph.arguments import known_arguments
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.graph.error_message import Errors, check_errors
 from cues_kafka.graph.message import Message
@@ -76,6 +77,7 @@ LEVEL = "exactly once (place)"
 MOST_PARTS = 10_000
 
 
+@known_arguments()
 @dataclass(frozen=True, slots=True, init=False)
 class Feed:
     """

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from cues_kafka.errors import GraphError
+from cues_kafka.graph.arguments import known_arguments
 from cues_kafka.graph.declare import CodecSpec, Limits
 
 
@@ -50,6 +51,7 @@ class SchemaSpec(CodecSpec):
             raise GraphError(f"{name}(registry=True) without a schema has no record to name the subject. Add subject=.")
 
 
+@known_arguments()
 @dataclass(frozen=True, slots=True)
 class Avro(SchemaSpec):
     """
@@ -89,6 +91,7 @@ class Avro(SchemaSpec):
         return self.cls
 
 
+@known_arguments()
 @dataclass(frozen=True, slots=True)
 class JsonSchema(SchemaSpec):
     """
@@ -186,6 +189,7 @@ class Described(NamedTuple):
     files: tuple[bytes, ...]
 
 
+@known_arguments()
 @dataclass(frozen=True, slots=True)
 class Protobuf(SchemaSpec):
     """

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cues_kafka.errors import GraphError
+from cues_kafka.graph.arguments import known_arguments
 from cues_kafka.graph.declare import Raw, Store
 
 MAX_RESETS = 5
@@ -56,6 +57,7 @@ class StateHandler(ABC):
         """Learn that what the last `checkpoint` gave is committed, as the attempt with this sequence number."""
 
 
+@known_arguments()
 @dataclass(frozen=True, slots=True, init=False, kw_only=True)
 class Handler(Store):
     """

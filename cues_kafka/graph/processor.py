@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, Literal, Never, TypeAlias, TypeVar, get_args
 
 from cues_kafka.errors import GraphError
+from cues_kafka.graph.arguments import known_arguments
 from cues_kafka.graph.binding import CallShape, asked_for, bind
 from cues_kafka.graph.blobs import PARQUET, FileTable
 from cues_kafka.graph.calls import check_calls, journaled
@@ -38,6 +39,7 @@ Bindings: TypeAlias = tuple[tuple[str, str], ...]
 """(binding, topic) pairs in the order of declaration."""
 
 
+@known_arguments()
 @dataclass(frozen=True, slots=True)
 class Source:
     """
@@ -140,6 +142,7 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
+@known_arguments()
 @dataclass(frozen=True, slots=True, init=False)
 class Processor(BoundFunction):
     """
@@ -618,6 +621,7 @@ def _check_concurrency(processor: Processor, label: str) -> None:
         raise GraphError(f"{label}: batch=True is one call for all messages. Drop concurrency=, or batch=True.")
 
 
+@known_arguments()
 @dataclass(frozen=True, slots=True, init=False)
 class DataFrameProcessor(BoundFunction):
     """

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from cues_kafka.errors import GraphError
+from cues_kafka.graph.arguments import known_arguments
 from cues_kafka.graph.declare import Raw, Store
 
 Times: TypeAlias = Literal["messages", "clock"]
@@ -38,6 +39,7 @@ class Timer(NamedTuple):
         return datetime.fromtimestamp(self.due_ms / 1000, UTC)
 
 
+@known_arguments()
 class Timers(Store):
     """
     Declares the timers of a processor: ``state={"timers": Timers(remind)}``. Its function calls `step.schedule`.

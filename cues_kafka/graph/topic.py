@@ -12,6 +12,7 @@ from types import EllipsisType
 from typing import Any, Final, Literal
 
 from cues_kafka.errors import GraphError
+from cues_kafka.graph.arguments import known_arguments
 from cues_kafka.graph.declare import CodecSpec, Json, Raw
 from cues_kafka.graph.durations import milliseconds, written
 from cues_kafka.graph.error_message import ErrorMessages
@@ -63,6 +64,7 @@ def check_flag(value: object, what: str) -> None:
         raise GraphError(f"{what}={value!r}: takes True or False.")
 
 
+@known_arguments()
 @dataclass(frozen=True, slots=True, init=False)
 class Topic:
     """

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from cues_kafka.errors import ConfigError, GraphError
+from cues_kafka.graph.arguments import known_arguments
 from cues_kafka.graph.effects import dialect_of
 from cues_kafka.graph.feed import LEVEL
 
@@ -22,6 +23,7 @@ _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
 _TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}(\.[A-Za-z_][A-Za-z0-9_$]{0,62})?")
 
 
+@known_arguments()
 @dataclass(frozen=True, slots=True)
 class SqlOutbox:
     """

@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import ConfigError
+from cues_kafka.graph.arguments import known_arguments
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
@@ -32,6 +33,7 @@ from cues_kafka.runtime.workers import Job
 log = get_logger("cues_kafka.spark")
 
 
+@known_arguments(ConfigError)
 @dataclass(frozen=True, slots=True)
 class Spark:
     """

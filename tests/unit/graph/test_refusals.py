@@ -270,6 +270,30 @@ class Bound(Codec):
 
 
 WRONG = [
+    # arguments
+    Wrong("unknown argument", pipe(input="orders"), ("Processor(input=...)", "did you mean 'inputs'?", "'outputs'")),
+    Wrong("unknown setting of a topic", lambda: Topic(valu=Json()), ("Topic(valu=...)", "did you mean 'value'?")),  # type: ignore[call-arg]
+    Wrong(
+        "unknown argument of a graph", graph(P(same), error="failed"), ("Graph(error=...)", "did you mean 'errors'?")
+    ),
+    Wrong(
+        "unknown argument that is near none",
+        functools.partial(Retry, jitter=1),  # type: ignore[call-arg]
+        ("Retry(jitter=...)", "It takes 'on', 'for_s'"),
+    ),
+    Wrong(
+        "unknown argument of a class of classes",
+        lambda: Timers(ring, max_byte=5),  # type: ignore[call-arg]
+        ("Timers(max_byte=...)", "did you mean 'max_bytes'?"),
+    ),
+    Wrong(
+        "inputs without their name",
+        functools.partial(P, same, "orders", "checked"),
+        ("Processor takes one argument without a name, 'fn', and was given 3", "Name the others: inputs=, alts="),
+    ),
+    Wrong("no function", lambda: Processor(inputs="a"), ("Processor(...): 'fn' is missing",)),  # type: ignore[call-arg]
+    Wrong("no topic", functools.partial(Source), ("Source(...): 'topic' is missing",)),
+    Wrong("list of a class", lambda: Json(list[Order]), ("takes a class", "Give a dataclass that has a field")),
     # names
     Wrong("dot in a graph's name", lambda: Graph("my.shop", Source("a")), ("'my.shop'", "Write 'my-shop'")),
     Wrong("empty name", lambda: Graph("", Source("a")), ("''", "1 to 80 letters")),
