@@ -250,7 +250,7 @@ def _task_records(messages: Iterable[Message]) -> list[list[dict[str, Any]]]:
     for message in messages:
         if message.key() == b"t":
             found.setdefault(int(message.partition() or 0), []).append(
-                _avro(message.value() or b"", "backing", "stores", "tails")
+                _avro(message.value() or b"", "backing", "stores", "tails", "replays")
             )
     return [found[p] for p in sorted(found)]
 

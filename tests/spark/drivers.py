@@ -210,7 +210,7 @@ class Driver(Program):
 
 
 _ENVIRONMENT = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-_POINT = {"nth": 1, "partition": None, "action": "SIGSTOP", "times": 1, "entering": False}
+_POINT = {"nth": 1, "partition": None, "action": "SIGSTOP", "times": 1, "entering": False, "replays": False}
 
 
 class Drivers(ExitStack):

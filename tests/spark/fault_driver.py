@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from cues_kafka import Graph, Out
 from cues_kafka.runtime import CommitPolicy
+from cues_kafka.runtime.spark.direct.replay_slot import ReplaySlot
 from cues_kafka.runtime.spark.direct.slot import Slot
 from cues_kafka.runtime.spark.direct.work import Work
 from cues_kafka.runtime.spark.query.worker import SparkWorker
@@ -74,6 +75,7 @@ class Point:
         action: `SIGSTOP`, in a session of its own, so that no process that dies takes it along; or `SIGKILL`.
         times: how often at all, over all slots.
         entering: of the driver's slots (D6), not of Spark's.
+        replays: of slots that deliver requests to replay errors, not of those of batches.
         pipe: where to say so.
     """
 
@@ -83,6 +85,7 @@ class Point:
     action: str
     times: int
     entering: bool
+    replays: bool
     pipe: str
 
     def hook(self, partition: int, attempt: str) -> Hook | None:
@@ -147,10 +150,21 @@ class PointedWork(Work):
     def slot(self, partition: int, attempt: str) -> Slot:
         """With the hook."""
         slot = Work.slot(self, partition, attempt)
-        if self.point:
-            interpreter = slot._lane.interpreter
-            interpreter._world = replace(interpreter._world, hook=self.point.hook(partition, attempt))
+        if self.point and not self.point.replays:
+            self._hook(slot, partition, attempt)
         return slot
+
+    def replay_slot(self, partition: int, attempt: str) -> ReplaySlot:
+        """With the hook."""
+        slot = Work.replay_slot(self, partition, attempt)
+        if self.point and self.point.replays:
+            self._hook(slot, partition, attempt)
+        return slot
+
+    def _hook(self, slot: Slot, partition: int, attempt: str) -> None:
+        assert self.point
+        interpreter = slot._lane.interpreter
+        interpreter._world = replace(interpreter._world, hook=self.point.hook(partition, attempt))
 
 
 @dataclass(frozen=True, slots=True)

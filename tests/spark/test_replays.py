@@ -15,10 +15,14 @@ from cues_kafka.operate.repairing import Repairs
 from cues_kafka.spark import Spark
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
+from tests.fault.support import Setup, until
+from tests.spark.drivers import Drivers, Numbers
+from tests.spark.fault_driver import graph
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.full]
+pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.full
 def test_errors_are_replayed_once_beside_batches_and_through_a_sigkill(
     spark: Any, kafka: KafkaFixture, tmp_path: Path
 ) -> None:
@@ -34,7 +38,7 @@ def test_errors_are_replayed_once_beside_batches_and_through_a_sigkill(
             os.kill(os.getpid(), signal.SIGKILL)
         return [n, step.replay]
 
-    graph = Graph(
+    made = Graph(
         name,
         Source(f"{name}.in"),
         Processor(work, inputs=f"{name}.in", outputs=f"{name}.out"),
@@ -44,11 +48,11 @@ def test_errors_are_replayed_once_beside_batches_and_through_a_sigkill(
     cluster = Kafka(kafka.bootstrap)
     broker = open_broker(cluster)
     try:
-        with start(graph, cluster, engine=Spark(spark, checkpoint=str(tmp_path / "checkpoint"))) as running:
+        with start(made, cluster, engine=Spark(spark, checkpoint=str(tmp_path / "checkpoint"))) as running:
             running.send_many(f"{name}.in", range(20))
             running.wait_idle(timeout_s=120)
             fixed.touch()
-            with Repairs(graph, broker) as tool:
+            with Repairs(made, broker) as tool:
                 requested = tool.ask("replay")
                 assert requested.asked == 4
                 running.send_many(f"{name}.in", range(20, 24))
@@ -58,7 +62,38 @@ def test_errors_are_replayed_once_beside_batches_and_through_a_sigkill(
             out = [message.value for message in running.messages(f"{name}.out")]
         assert died.exists()
         assert sorted(out) == [[n, 1 if n % 5 == 0 and n < 20 else None] for n in range(24)]
-        report = verify(graph, broker)
+        report = verify(made, broker)
+        assert not report.anomalies
+        assert [one.replays for one in report.processors] == [4]
+    finally:
+        broker.close()
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+def test_driver_that_dies_in_a_replay_leaves_it_to_the_next(kafka: KafkaFixture, tmp_path: Path) -> None:
+    """With its JVM, while the transaction of a replay is open: the next driver ends what was announced."""
+    setup = Setup(kafka.bootstrap, kafka.unique("g"))
+    made = graph(setup.name)
+    setup.start(made).stop()
+    numbers = Numbers(setup)
+    numbers.send(40)
+    broker = open_broker(Kafka(kafka.bootstrap))
+    try:
+        with Drivers(setup, tmp_path) as drivers, Repairs(made, broker) as tool:
+            dies = drivers.add(point={"where": "before Commit", "nth": 2, "replays": True}).started()
+            numbers.wait()
+            requested = tool.ask("replay")
+            assert requested.asked == 4
+            dies.reached()
+            dies.kill_all()
+            last = drivers.add().started()
+            assert tool.wait(requested, timeout_s=60.0), requested.open
+            assert requested.outcomes == {"error": 4}
+            numbers.send(10)
+            until(lambda: numbers.delivered() == 54, "what came behind the replays is delivered")
+            last.stop()
+        report = verify(made, broker)
         assert not report.anomalies
         assert [one.replays for one in report.processors] == [4]
     finally:

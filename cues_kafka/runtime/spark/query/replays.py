@@ -63,6 +63,8 @@ class BetweenBatches:
         self._hold, self._tell = hold, tell
         self._ended = threading.Event()
         self._stands: Ends = {}
+        self._places: list[TopicPartition] = []
+        self._topic_id = b""
         self._thread = threading.Thread(target=self._run, name=f"{first.processor}-replays", daemon=True)
 
     def __enter__(self) -> Self:
@@ -108,18 +110,28 @@ class BetweenBatches:
 
     def _due(self) -> Ends:
         """The ends of the partitions that have requests which are not delivered."""
-        facts = self._broker.facts([self._first.replay]).topics.get(self._first.replay)
-        if facts is None:
+        if not self._places:
+            facts = self._broker.facts([self._first.replay]).topics.get(self._first.replay)
+            if facts is None:
+                return {}
+            self._topic_id = facts.topic_id
+            self._places = [TopicPartition(facts.name, p) for p in range(min(facts.partitions, self._first.width))]
+        try:
+            found = self._broker.watermarks(self._places)
+        except BrokerError:
+            self._places = []
+            raise
+        ends = {place.partition: marks.stable for place, marks in found.items()}
+        if any(self._stands.get(p, 0) > end for p, end in ends.items()):  # the topic was recreated
+            self._places, self._stands = [], {}
             return {}
-        places = [TopicPartition(facts.name, p) for p in range(min(facts.partitions, self._first.width))]
-        ends = {place.partition: marks.stable for place, marks in self._broker.watermarks(places).items()}
-        return {p: end for p, end in ends.items() if end > 0 and self._standing(p, facts.topic_id) < end}
+        return {p: end for p, end in ends.items() if end > 0 and self._standing(p) < end}
 
-    def _standing(self, partition: int, topic_id: bytes) -> int:
+    def _standing(self, partition: int) -> int:
         """Where a task stands in the replay topic, by its record if no slot of this query has told."""
         if partition not in self._stands:
             record = newest_record(replace(self._first, partition=partition), self._broker, self._clock)
-            known = [p.offset for p in record.replays if p.topic_id == topic_id] if record else []
+            known = [p.offset for p in record.replays if p.topic_id == self._topic_id] if record else []
             self._stands[partition] = known[0] if known else 0
         return self._stands[partition]
 

@@ -14,7 +14,7 @@ from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.records import Record, Snapshot
 from cues_kafka.operate.repairing import Repairs
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports import NewTopic, TopicPartition
 from cues_kafka.records.reading import records_of
 from cues_kafka.records.scanning import read_all
 from cues_kafka.runtime.client import Client
@@ -343,6 +343,27 @@ def test_driver_has_requests_delivered_that_are_there() -> None:
     again = Driver(world)
     again.replays.turn()
     assert (len(driver.told), again.told) == (1, [])
+
+
+def test_replay_topic_that_was_recreated_is_read_from_its_beginning() -> None:
+    """The driver knew the end of the topic before."""
+    world = World()
+    driver = Driver(world)
+    world.ask()
+    driver.replays.turn()
+    [facts] = world.broker.facts([REQUESTS.topic]).topics.values()
+    world.broker.delete([REQUESTS.topic])
+    world.broker.create([NewTopic(facts.name, facts.partitions, facts.replication, facts.config)])
+    world.fixed = False
+    world.client.send("in", -5)
+    world.batch()
+    world.fixed = True
+    assert world.ask() == 1
+
+    driver.replays.turn()
+    driver.replays.turn()
+
+    assert world.out()[-1] == 5
 
 
 def test_paused_processor_takes_no_requests() -> None:
