@@ -30,12 +30,12 @@ class Loop:
     Attributes:
         thread: its name.
         ident: its identifier, for its stack.
-        rounds: how often it has gone round.
+        moved_s: when it began its newest round, in seconds of a monotonic clock.
     """
 
     thread: str
     ident: int
-    rounds: int
+    moved_s: float
 
 
 class Heart:
@@ -77,15 +77,15 @@ class Loops:
         self._ask = ask
         self._clock = clock
         self._tell_s = tell_s
-        self._seen: dict[int, tuple[int, float]] = {}  # by thread: rounds, and since when
+        self._seen: dict[int, tuple[float, float]] = {}  # by thread: its newest round, and since when
         self._told: set[int] = set()
 
     def moved(self) -> bool:
         """Look; whether every loop has gone round since the look before. A loop that is new has."""
         now, before = self._clock(), self._seen
         loops = self._ask()
-        self._seen = {one.ident: (one.rounds, now) for one in loops}
-        still = [one for one in loops if before.get(one.ident, (-1, 0.0))[0] == one.rounds]
+        self._seen = {one.ident: (one.moved_s, now) for one in loops}
+        still = [one for one in loops if before.get(one.ident, (-1.0, 0.0))[0] == one.moved_s]
         for one in still:
             self._seen[one.ident] = before[one.ident]
             since_s = before[one.ident][1]

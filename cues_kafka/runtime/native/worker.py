@@ -206,7 +206,7 @@ class ProcessorWorker(Worker):
         self._published = GroupMetadata(self.first.group, -1)
         self._work = threading.Condition()
         now_s = clock.monotonic()
-        self._moved_s = now_s
+        self._moved_s = now_s  # when the poller began its newest round
         self._news = True
         self._room = threading.Event()
         self._stopping = threading.Event()
@@ -225,7 +225,6 @@ class ProcessorWorker(Worker):
         self._placed = False  # it was given its first partitions, or there are none for it
         self._joined_s: float | None = None
         self._holding = False  # the caller calls nothing, but commits what was called
-        self._rounds = 0  # of the poller
         self._threads = [
             threading.Thread(target=self._guarded, args=(self._poll_loop,), name=f"{name}-poller", daemon=True),
             threading.Thread(target=self._guarded, args=(self._call_loop,), name=f"{name}-caller", daemon=True),
@@ -296,7 +295,7 @@ class ProcessorWorker(Worker):
     def loop(self) -> Loop | None:
         """The poller. The caller may stand still for long, because a function may take long, see `CallPolicy`."""
         poller = self._threads[0]
-        return Loop(poller.name, poller.ident, self._rounds) if poller.ident and poller.is_alive() else None
+        return Loop(poller.name, poller.ident, self._moved_s) if poller.ident and poller.is_alive() else None
 
     def _guarded(self, loop: Callable[[], None]) -> None:
         try:
@@ -336,7 +335,6 @@ class ProcessorWorker(Worker):
     def poll_once(self) -> None:
         """Point the reader, fetch, serve the group."""
         self._moved_s = self.clock.monotonic()
-        self._rounds += 1
         self._watch_call()
         self._obey(self._reader)
         self._fetch(self._reader)
