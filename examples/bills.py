@@ -5,7 +5,9 @@ the fields that it needs, in a class of its own. The schema of its bills is regi
 
     pip install 'cues-kafka[registry]'
     cues-kafka broker up
-    cues-kafka schemas register examples/bills.py:graph --registry http://localhost:8081 --yes
+    export CUES_KAFKA_BOOTSTRAP=localhost:9092 CUES_KAFKA_REGISTRY__URL=http://localhost:8081
+    cues-kafka schemas register examples/bills.py:graph --yes
+    cues-kafka plan examples/bills.py:graph --apply
     python examples/bills_theirs.py
     python examples/bills.py
 """

@@ -26,4 +26,5 @@ if __name__ == "__main__":
     producer = Producer({"bootstrap.servers": "localhost:9092"})
     for order in ORDERS:
         producer.produce("orders", serialize(order, SerializationContext("orders", MessageField.VALUE)))
-    producer.flush()
+    if left := producer.flush(30):
+        raise SystemExit(f"{left} orders were not sent")

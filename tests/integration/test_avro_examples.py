@@ -26,9 +26,9 @@ def example(name: str, directory: Path, prefix: str, **replaced: str) -> Path:
     return file
 
 
-def run(*command: str | Path) -> str:
+def run(*command: str | Path, **variables: str) -> str:
     """What a program prints; a failure shows all of it."""
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    env = os.environ | {"PYTHONPATH": str(ROOT)} | variables
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=110)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -49,8 +49,10 @@ def test_an_application_bills_the_orders_of_another_team_by_a_registry(kafka: Ka
     prefix = kafka.unique("b")
     with TestRegistry() as registry:
         file = example("bills", tmp_path, prefix, kafka=kafka.bootstrap, registry=registry.url)
-        said = run(*PROGRAM, "schemas", "register", f"{file}:graph", "--registry", registry.url, "--yes")
+        place = {"CUES_KAFKA_BOOTSTRAP": kafka.bootstrap, "CUES_KAFKA_REGISTRY__URL": registry.url}
+        said = run(*PROGRAM, "schemas", "register", f"{file}:graph", "--yes", **place)
         assert f"{prefix}-bills-value" in said
+        run(*PROGRAM, "plan", f"{file}:graph", "--apply", **place)
         run(sys.executable, example("bills_theirs", tmp_path, prefix, kafka=kafka.bootstrap, registry=registry.url))
         printed = run(sys.executable, file)
         assert sorted(registry.subjects()) == [f"{prefix}-bills-value", f"{prefix}-orders-value"]
