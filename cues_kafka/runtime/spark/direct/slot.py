@@ -94,11 +94,11 @@ class Slot:
             hint: where the positions probably are; fetching begins there while the task recovers.
         """
         self._ends = ends
-        if hint is not None:
-            self._intake.begin(hint)
-        if members := self._broker.members(self._spec.group):
-            return self._claimed(members)
         try:
+            if hint is not None:
+                self._intake.begin(hint)
+            if members := self._broker.members(self._spec.group):
+                return self._claimed(members)
             self._advance(on.Assigned(first))
             before = self._totals
             while not self._lane.stopped and not self._delivered():

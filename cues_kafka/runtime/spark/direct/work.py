@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import threading
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from cues_kafka.brokers.open import open_broker
@@ -99,8 +100,10 @@ class _Site:
     caller: Caller
 
     def close(self) -> None:
-        self.system.close()
-        self.broker.close()
+        with ExitStack() as stack:  # one that raises keeps no other open
+            stack.callback(self.broker.close)
+            stack.callback(self.system.close)
+            stack.callback(self.caller.close)
 
 
 _sites: dict[tuple[str, str], _Site] = {}
@@ -114,11 +117,19 @@ def _site(work: Work) -> _Site:
         if (name, run) not in _sites:
             for old in [key for key in _sites if key[0] == name]:
                 _sites.pop(old).close()
-            system = System(work.graph.system)
-            broker, processor = open_broker(work.options), work.graph.processors[work.processor]
-            caller = caller_of(work.graph, processor, work.facts, system.values, broker.max_bytes, cluster=work.options)
-            _sites[name, run] = _Site(broker, system, caller)
+            _sites[name, run] = _opened(work)
         return _sites[name, run]
+
+
+def _opened(work: Work) -> _Site:
+    with ExitStack() as stack:  # Spark tries again in the same process, so what fails leaves nothing open
+        system = System(work.graph.system)
+        stack.callback(system.close)
+        broker, processor = open_broker(work.options), work.graph.processors[work.processor]
+        stack.callback(broker.close)
+        caller = caller_of(work.graph, processor, work.facts, system.values, broker.max_bytes, cluster=work.options)
+        stack.pop_all()
+        return _Site(broker, system, caller)
 
 
 @atexit.register

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -250,3 +252,35 @@ def test_a_python_process_that_starts_too_slowly_stops_nothing_before_the_sixth_
     assert (starts, worker.over, worker.failed) == (times + 1, True, None)
     assert caplog.text.count("failed processor='pipe' why='[STREAM_FAILED]") == times - stops
     assert caplog.text.count("stopped processor='pipe'") == stops
+
+
+def test_process_of_spark_leaves_nothing_open_that_it_could_not_use() -> None:
+    """Spark tries again in the same process, after a failure and with the next run of the query."""
+    open_now: list[str] = []
+
+    @contextmanager
+    def opened(name: str) -> Iterator[str]:
+        open_now.append(name)
+        yield name
+        open_now.remove(name)
+
+    def fn(value: Any, db: str) -> Any:
+        return value
+
+    processor = Processor(fn, name="pipe", inputs="in", outputs="out")
+    graph = Graph("sites", Source("in"), processor, system={"db": lambda: opened("db")})
+    options = Memory()
+    broker = open_broker(options)
+    planned, facts = prepare(graph, broker)
+    lacking = replace(facts, topics={name: one for name, one in facts.topics.items() if name != "out"})
+
+    def run(number: int, found: ClusterFacts = facts) -> None:
+        identity = replace(Identity.of_process("spark", "query"), incarnation=f"run-{number}")
+        Work(graph, "pipe", options, planned, found, identity).slot(0, "driver")
+
+    with pytest.raises(KeyError):
+        run(1, lacking)
+    assert open_now == []
+    run(2)
+    run(3)
+    assert open_now == ["db"]

@@ -300,11 +300,13 @@ def test_a_processor_that_native_workers_run_is_not_touched() -> None:
     member = world.broker.member("g.pipe", "in", SilentListener(), instance="worker-7")
     member.poll()
 
-    outcome = world.slot().deliver(world.ends(), first=False)
+    slot = world.slot()
+    outcome = slot.deliver(world.ends(), first=False, hint={"in": 0})
 
     assert outcome.kind == "claimed"
     assert "worker-7" in outcome.text
     assert world.records() == []
+    assert slot._intake._reader is None  # it began to fetch before it asked, and left nothing open
 
 
 def test_batches_of_steps_are_bounded_by_messages_and_bytes() -> None:
