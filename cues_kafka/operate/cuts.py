@@ -360,8 +360,9 @@ class Drain:
         if names == self._paused and now - self._renewed_s < self._lease_s / RENEWALS:
             return
         pause = Pause(by=self._who, token=self._token, cut=cut, processors=names, lease_s=self._lease_s)
+        self._paused = names  # taken back in the end also if the write fails, because it may be there all the same
         self._control.write(PAUSE, encode(pause))
-        self._paused, self._renewed_s = names, now
+        self._renewed_s = now
 
     def _feeders(self, name: str) -> frozenset[str]:
         part = self._parts[name]
@@ -514,8 +515,10 @@ def delete_cut(graph: Graph, broker: Broker, name: str) -> None:
             f"a reset to cut {name!r} is not complete, and needs it. Run `cues-kafka reset MODULE:GRAPH --to "
             f"cut:{name} --yes` to its end first."
         )
-    topic.write(key_of(name), None)
-    topic.close()
+    try:
+        topic.write(key_of(name), None)
+    finally:
+        topic.close()
 
 
 def no_such_cut(name: str, control: Control) -> str:

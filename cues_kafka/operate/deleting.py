@@ -226,8 +226,9 @@ class Deleting:
         self._refuse_used(planned)
         for part in planned.parts:
             if part.group:
-                self._broker.forget(part.group, self._broker.partitions())
-                tell(f"group {part.group} is deleted")
+                gone = self._broker.forget(part.group, self._broker.partitions())
+                left = f"group {part.group} stays: it has offsets of a topic that was created just now"
+                tell(f"group {part.group} is deleted" if gone else f"{left}. Run the command again")
             for topic in part.topics:
                 if topic == part.topics[-1]:
                     self._refuse_members([part.name])  # one that was started since

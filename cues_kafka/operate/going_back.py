@@ -209,10 +209,10 @@ class _Tool(Maintenance):
             )
         kept = {at.topic: at.topic_id for at in part.inputs.values()}
         kept |= {at.topic: at.topic_id for at in part.stores.values()}
-        if recreated := [topic for topic, known in kept.items() if self._ids[topic].hex() != known]:
+        if recreated := [topic for topic, known in kept.items() if self._ids.get(topic, b"").hex() != known]:
             raise RecoveryError(
-                f"{quoted(recreated)} was deleted and recreated since cut {cut!r}, so what {name!r} needs of it is "
-                f"gone. {_ANOTHER}"
+                f"{quoted(recreated)} was deleted, or deleted and recreated, since cut {cut!r}, so what {name!r} needs "
+                f"of it is gone. {_ANOTHER}"
             )
 
     def _refuse_compacted(self, part: ProcessorCut, cut: str, old_ms: int, keeps_ms: int) -> None:

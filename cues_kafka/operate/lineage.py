@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from cues_kafka.codecs.error_messages import error_messages, known_headers
 from cues_kafka.core.delivery import HEADER, Provenance, parse_provenance, show_topic_id
-from cues_kafka.core.records import Record, Snapshot
+from cues_kafka.core.records import KEY, Record, Snapshot
 from cues_kafka.errors import CodecError, ConfigError
 from cues_kafka.graph.names import backing_topic, tools_group
 from cues_kafka.ports import UNREADABLE, Broker, Reader, TopicFacts, TopicPartition, WireMessage, headers_of
@@ -264,8 +264,8 @@ class _Ancestry:
         found: Record | None = None
         while low < high:
             middle = (low + high) // 2
-            message = first_from(self._broker, self._reader, place, middle)
-            if message is None or message.offset() >= high:
+            message = self._task_record(place, middle, high)
+            if message is None:
                 high = middle
                 continue
             record = read_record(message)
@@ -274,6 +274,17 @@ class _Ancestry:
             else:
                 low = message.offset() + 1
         return found if found is not None and found.sequence == sequence else None
+
+    def _task_record(self, place: TopicPartition, start: int, high: int) -> WireMessage | None:
+        """The first record of a task in a range; between them stand those of settled error messages."""
+        while start < high:
+            message = first_from(self._broker, self._reader, place, start)
+            if message is None or message.offset() >= high:
+                return None
+            if message.key() == KEY:
+                return message
+            start = message.offset() + 1
+        return None
 
 
 def _staged(record: Record, first: Record | None) -> BatchOrigin:

@@ -193,9 +193,8 @@ class Progress:
 
     def _waits(self, processor: str, place: TopicPartition, marks: Watermarks) -> bool:
         seen = self.newest.get((processor, place.partition))
-        at = marks.low
-        if seen is not None:
-            [at] = [p.offset for p in seen.record.positions if p.topic == place.topic]
+        stands = [p.offset for p in seen.record.positions if p.topic == place.topic] if seen is not None else []
+        at = stands[0] if stands else marks.low  # its record may be of a declaration without this input
         return at < marks.stable and holds_messages(self._broker, place, at, marks.stable, group=self._group)
 
 

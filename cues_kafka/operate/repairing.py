@@ -392,10 +392,13 @@ class Repairs:
             progress: told how far the reading is.
 
         Raises:
-            ConfigError: see `find`; or what is asked for by name cannot be done, with the reason and the remedy.
+            ConfigError: see `find`; what is asked for by name cannot be done, with the reason and the remedy; or the
+                limit is none.
             BrokerError: something cannot be read, or a request was not acknowledged. Ask again: nothing is asked twice.
         """
         self._check(wanted)
+        if limit is not None and limit < 1:
+            raise ConfigError(f"limit={limit}: takes a number from 1 on; None asks for all.")
         if wanted.processor is not None and (why := self._never(wanted.processor)):
             raise ConfigError(why)
         for place in sorted(wanted.places):

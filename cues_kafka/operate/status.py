@@ -192,7 +192,7 @@ class StatusView:
             TopicPartition(one.topic, one.partition): one.position
             for report in reports
             for one in report.inputs
-            if one.position is not None
+            if one.position is not None and one.lag is not None  # without an end the topic is not there
         }
         starts = {
             place: max(at, look.marks[place].low)

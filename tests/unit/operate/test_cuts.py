@@ -36,6 +36,7 @@ from cues_kafka import (
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.spec import Move
+from cues_kafka.errors import FatalError
 from cues_kafka.operate import cuts, going_back
 from cues_kafka.operate.cuts import ControlTopic, Drain, cuts_of, delete_cut
 from cues_kafka.operate.going_back import GoBack
@@ -615,8 +616,33 @@ def recreate(broker: Any, topic: str) -> None:
 def test_a_recreated_topic_is_refused(cluster: Memory, topic: str) -> None:
     """Offsets mean other messages now."""
     recreate(open_broker(cluster), topic)
-    with pytest.raises(RecoveryError, match=f"'{topic}' was deleted and recreated since cut 'one'"):
+    with pytest.raises(RecoveryError, match=f"'{topic}' was deleted, or deleted and recreated, since cut 'one'"):
         back(cluster)
+
+
+def test_a_changelog_that_is_not_there_any_more_is_refused(cluster: Memory) -> None:
+    """Without a traceback: it has no id to compare."""
+    open_broker(cluster).delete(["g.check.seen.changelog"])
+    with pytest.raises(RecoveryError, match=r"'g.check.seen.changelog' was deleted.* since cut 'one'"):
+        back(cluster)
+
+
+def test_pause_that_may_have_been_written_is_taken_back(cluster: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write without an answer may be there all the same; workers would wait for the end of its lease."""
+    wrote = ControlTopic.write
+
+    def unanswered(self: ControlTopic, key: bytes, value: bytes | None) -> None:
+        wrote(self, key, value)
+        if value is not None:
+            raise FatalError("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ControlTopic, "write", unanswered)
+        with pytest.raises(FatalError, match="no answer"):
+            drain(cluster, "two")
+
+    with control_of(cluster) as control:
+        assert control.read().pause() is None
 
 
 def test_deleted_messages_are_refused(cluster: Memory) -> None:

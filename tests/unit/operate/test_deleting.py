@@ -215,6 +215,25 @@ def test_a_worker_that_starts_meanwhile_keeps_its_backing_topic() -> None:
     assert sorted(tester.values("c")) == [0, 1, 2, 3]
 
 
+def test_a_group_that_stays_is_not_said_to_be_gone() -> None:
+    """It has the offset of a topic that was created since the topics were listed."""
+    tester = delivered()
+    planned = Deleting(GRAPH, tester.broker).processor("route")
+
+    class Keeping:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(tester.broker, name)
+
+        def forget(self, group: str, topics: Any) -> bool:
+            return False
+
+    told: list[str] = []
+    Deleting(GRAPH, Keeping()).carry_out(planned, tell=told.append)
+
+    assert told[0].startswith("group g.route stays: it has offsets of a topic")
+    assert not any(line.endswith("is deleted") and line.startswith("group") for line in told)
+
+
 @pytest.mark.parametrize("after", range(1, 5))
 def test_a_deletion_that_was_cut_short_is_run_again_to_its_end(after: int) -> None:
     """Behind each of its steps; and a graph that is started instead delivers nothing twice."""

@@ -409,6 +409,7 @@ def test_the_command_ends_with_1_if_something_is_wrong(tmp_path: Path, monkeypat
     data = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
     assert (data["graph"], data["wrong"]) == ("g", len([one for one in data["findings"] if one["wrong"]]))
     assert CliRunner().invoke(app, [*command, "--role", "king"]).exit_code == 2
+    assert "--for -1: takes a number of seconds" in CliRunner().invoke(app, [*command, "--for", "-1"]).output
 
     def away(_: Any) -> Any:
         raise RetriableError("Kafka did not answer within 10 s")

@@ -322,6 +322,31 @@ def test_what_a_state_handler_held_back_names_what_its_task_had_read() -> None:
     ]
 
 
+def test_what_was_held_back_is_found_among_records_of_replays() -> None:
+    """They stand in the backing topic too, and are no records of the task's place."""
+    bad = [2, 3, 4]
+
+    def add(value: int, held: Held) -> None:
+        if value in bad:
+            raise ValueError("bad")
+        held.sum += value
+
+    processor = Processor(add, inputs="in", outputs="out", state={"held": Handler(Held)})
+    tester = Tester(Graph("g", Source("in"), processor, errors="failed"))
+    tester.send_many("in", [1, 2, 3, 4])
+    tester.run()
+    bad.clear()
+    with Repairs(tester.graph, tester.broker) as tool:
+        tool.ask("drop")
+    tester.run()
+    tester.send_many("in", [5])
+    tester.run()
+    last = len(tester.values("out")) - 1
+
+    assert shown(of(tester, "out", last))[1].startswith("└─ held back by a state handler until the task had read all")
+    assert shown(of(tester, "out"))[1].startswith("└─ held back by a state handler until the task had read all")
+
+
 def test_the_step_of_a_timer_names_the_message_that_set_it() -> None:
     """With its key and time."""
 

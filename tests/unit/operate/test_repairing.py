@@ -122,6 +122,8 @@ def test_replay_asks_each_once_and_waits_until_it_is_settled() -> None:
     dry = tool.ask("replay", dry=True)
     assert (dry.asked, dry.before, counts(tool)) == (3, 0, {("ValueError", "raised"): 2, ("KeyError", "raised"): 1})
 
+    with pytest.raises(ConfigError, match="limit=0: takes a number from 1 on"):
+        tool.ask("replay", limit=0)
     first = tool.ask("replay", limit=2)
     again = tool.ask("replay")
     assert (first.asked, again.asked, again.before, again.settled) == (2, 1, 2, 0)

@@ -185,6 +185,24 @@ def test_status_is_right_where_no_process_tells_anything() -> None:
     assert seen["check/0"].waiting_s is not None
 
 
+def test_deleted_input_topic_hides_no_other_task() -> None:
+    """Its tasks stand somewhere in a topic that has no end any more."""
+    quiet = Memory()
+    graph = graph_of(same, Source("more"), Processor(same, inputs="more", outputs="checked", name="other"))
+    with start(graph, quiet) as running:
+        running.send("orders", {"n": 1})
+        running.send("more", {"n": 1})
+        running.wait_idle()
+    open_broker(quiet).delete(["orders"])
+    with connect(quiet, graph) as client:
+        client.send("more", {"n": 2})
+
+    seen = status(quiet, graph)
+
+    assert (seen["check/0"].lag, seen["check/0"].inputs[0].position) == (None, 1)
+    assert seen["other/0"].lag == 1
+
+
 def test_rate_is_seen_from_two_looks_where_it_is_not_told() -> None:
     """By the records of the task."""
     quiet, graph, clock = Memory(), graph_of(same), Now()
