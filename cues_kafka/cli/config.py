@@ -339,9 +339,13 @@ def _written(path: Path | None, profile: str | None) -> dict[str, tuple[Any, str
         return {}
     try:
         data = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}. Let this user read it, or name another.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
     profiles = data.pop("profile", {})
+    if not isinstance(profiles, dict) or not all(isinstance(one, dict) for one in profiles.values()):
+        raise ConfigError(f"{path}: profiles are tables. Write the settings of one below [profile.NAME].")
     if profile and profile not in profiles:
         raise ConfigError(f"{path} has no profile {profile!r}. Profiles: {', '.join(sorted(profiles)) or 'none'}.")
     found = _flat(data, str(path))
@@ -358,6 +362,8 @@ def _flat(table: Mapping[str, Any], origin: str) -> dict[str, tuple[Any, str]]:
     known = _known()
     found = {}
     for key, value in table.items():
+        if key in ("commit", "calls") and not isinstance(value, Mapping):
+            raise ConfigError(f"{origin}: {key} is a table. Write its settings below [{key}].")
         inner = {f"{key}.{k}": v for k, v in value.items()} if key in ("commit", "calls") else {key: value}
         for name, one in inner.items():
             if name not in known:

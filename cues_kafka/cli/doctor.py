@@ -61,6 +61,8 @@ def doctor(
     roles = get_args(Role)
     if role not in roles:
         raise ConfigError(f"--role {role}: there is no such role. Roles: {', '.join(roles)}.")
+    if not seconds >= 0:
+        raise ConfigError(f"--for {seconds:g}: takes a number of seconds from 0 on.")
     graph, found = load_graph(target), load({"bootstrap": bootstrap}, profile=profile, file=file)
     kafka = found.kafka()
     broker = open_broker(kafka)

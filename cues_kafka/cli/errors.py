@@ -87,8 +87,8 @@ Kind = Annotated[
 ExceptionName = Annotated[
     str | None, typer.Option("--exception", metavar="CLASS", help="Only this class of exception, such as KeyError.")
 ]
-Since = Annotated[str | None, typer.Option(metavar="TIME", help="Only those that failed at this time or later.")]
-Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only those that failed before this time.")]
+Since = Annotated[str | None, typer.Option(metavar="TIME", help="Only those that failed at this time (UTC) or later.")]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only those that failed before this time (UTC).")]
 Limit = Annotated[int | None, typer.Option(metavar="N", callback=at_least(1), help="Ask for N of them at most.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it. Without it, only say what would happen.")]
 Wait = Annotated[
@@ -365,12 +365,16 @@ def _wanted(  # noqa: PLR0917  # the filters that all commands have
 
 
 def _moment(text: str | None, option: str) -> int | None:
+    """A time without a zone is in UTC, as `list` prints them: what is dropped by a wrong one stays dropped."""
     if text is None:
         return None
     try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
+        when = datetime.fromisoformat(text)
     except ValueError:
-        raise ConfigError(f"{option} {text!r}: give a time such as 2026-11-25T10:00 or 2026-11-25T10:00Z.") from None
+        raise ConfigError(
+            f"{option} {text!r}: give a time such as 2026-11-25T10:00 or 2026-11-25T10:00+02:00."
+        ) from None
+    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 @contextmanager

@@ -46,6 +46,8 @@ def files(
     try:
         check_address(url)
         given = json.loads(options or "{}")
+        if not isinstance(given, dict):
+            raise GraphError(f'--options {options}: takes an object in JSON, such as {{"anon": true}}.')
     except (GraphError, ValueError) as error:
         raise ConfigError(f"cues-kafka files: {error}") from None
     found = 0

@@ -80,6 +80,8 @@ def _from_toml(path: Path, name: str | None) -> Graph:
     _check_file(path)
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}. Let this user read it.") from error
     except ValueError as error:  # no TOML, or no UTF-8
         raise ConfigError(f"{path} is no TOML: {error}. Correct it there.") from error
     graphs = {str(data.get("name")): data} if "parts" in data else _tables(data)

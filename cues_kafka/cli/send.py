@@ -182,6 +182,8 @@ class _Sending:
                 own = json.loads(line)
                 if not isinstance(own, dict) or own.keys() - _FIELDS or "value" not in own:
                     raise CodecError(f"it is no JSON object with value, and of {', '.join(sorted(_FIELDS))}")
+                if not isinstance(own.get("headers") or {}, dict):
+                    raise CodecError('its headers are no JSON object. Write {"headers": {"unit": "celsius"}}')
                 line = json.dumps(own["value"])
             value = None if self._form == "message" and own["value"] is None else self._read(line)
         except (ValueError, CodecError) as error:
@@ -189,7 +191,7 @@ class _Sending:
         made: Message[Any] = Message(
             value,
             key=own.get("key") if self._key is None else self._key,
-            headers={**(self._headers or {}), **own.get("headers", {})},
+            headers={**(self._headers or {}), **(own.get("headers") or {})},
             timestamp_ms=own.get("timestamp_ms"),
             partition=own.get("partition"),
         )

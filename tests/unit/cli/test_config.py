@@ -84,6 +84,9 @@ def test_settings_become_the_cluster_and_the_commit_policy(written: Path) -> Non
         ("group_protocol = 'modern'", "Choose one of classic, consumer"),
         ("[commit]\nmax_mesages = 1", "Did you mean 'commit.max_messages'"),
         ("config = 'x'", "takes a table"),
+        ("commit = 5", r"commit is a table. Write its settings below \[commit\]"),
+        ("profile = 'prod'", "profiles are tables"),
+        ("[profile]\nprod = 1", "profiles are tables"),
     ],
 )
 def test_a_wrong_file_is_named_with_the_fix(tmp_path: Path, text: str, words: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import Memory, Topic, connect
+from cues_kafka import ConfigError, Memory, Topic, connect
 from cues_kafka.cli.send import _Sending
 from cues_kafka.runtime.connect import Connection
 
@@ -47,3 +47,14 @@ def test_lines_keep_their_order_whether_they_have_ids_or_not() -> None:
         client.topic("orders", Topic(partitions=1), create=True)
         sending(client).chunk(lines((1, None), (2, "b"), (3, None), (4, None), (5, "e")))
         assert values(client) == [1, 2, 3, 4, 5]
+
+
+def test_headers_that_are_no_object_are_refused_with_the_line() -> None:
+    """Before anything is sent; null is the same as none."""
+    with connect(Memory(), name="loader") as client:
+        client.topic("orders", Topic(partitions=1), create=True)
+        sending(client).chunk(['{"value": 1, "headers": null}'])
+        to = sending(client)
+        with pytest.raises(ConfigError, match=r"message 2, .*its headers are no JSON object"):
+            to.chunk(['{"value": 2}', '{"value": 3, "headers": [["unit", "celsius"]]}'])
+        assert values(client) == [1]
