@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -96,7 +97,7 @@ class _Server(ThreadingHTTPServer):
         self.pages = {"/healthz": _healthz, "/readyz": _readyz, "/metrics": _metrics}
         if family == socket.AF_UNIX:
             self.pages["/told"] = _told
-            Path(place).unlink(missing_ok=True)  # of the process before
+            _remove_socket(address, Path(place))
         try:
             super().__init__(place, _Handler)
         except (OSError, OverflowError) as error:
@@ -121,8 +122,20 @@ class _Server(ThreadingHTTPServer):
         self.server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is its own affair."""
-        log.debug("request not answered", client=str(client_address))
+        """A client that goes away is its own affair; anything else is a defect, of which the client learns nothing."""
+        error = sys.exception()
+        if isinstance(error, OSError):
+            log.debug("request not answered", client=str(client_address))
+        else:
+            log.error("request not answered", client=str(client_address), error=f"{type(error).__name__}: {error}")
+
+
+def _remove_socket(address: str, place: Path) -> None:
+    """Remove the socket file of the process before, and nothing else that may be there."""
+    if place.is_socket():
+        place.unlink(missing_ok=True)
+    elif place.exists():
+        raise ConfigError(f"--http {address}: there is another file, and no socket. Choose another path")
 
 
 class _Handler(BaseHTTPRequestHandler):

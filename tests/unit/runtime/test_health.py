@@ -308,3 +308,29 @@ def test_a_worker_that_starts_again_takes_the_file_of_the_one_before(together: T
         assert together.look(cast(Supervisor, Two())).unready[-1] == "worker 2: the process is starting"
     finally:
         endpoint.close()
+
+
+def test_a_file_that_is_no_socket_is_not_removed(tmp_path: Path) -> None:
+    """Whose path was given by mistake."""
+    file = tmp_path / "orders.csv"
+    file.write_text("a,b")
+
+    with pytest.raises(ConfigError, match="there is another file, and no socket"):
+        listen(f"unix:{file}")
+    assert file.read_text() == "a,b"
+
+
+def test_a_defect_of_a_page_is_logged_with_its_cause(port: int, caplog: pytest.LogCaptureFixture) -> None:
+    """The client gets no answer; a log at its usual level says why."""
+    endpoint = listen(str(port))
+
+    def broken() -> Health:
+        raise LookupError("no such task")
+
+    try:
+        endpoint.begin(broken)
+        with pytest.raises(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=10):  # noqa: PT011
+            pass
+    finally:
+        endpoint.close()
+    assert "LookupError: no such task" in caplog.text
