@@ -207,6 +207,10 @@ def _check_topic_settings(given: Mapping[str, Any]) -> None:
     for name in given.get("config", {}):
         if not isinstance(name, str) or not name:
             raise GraphError(f"Topic(config={{{name!r}: ...}}): a setting of Kafka is named by text: 'retention.ms'.")
+        value = str(given["config"][name])
+        if name.endswith((".ms", ".bytes")) and not value.removeprefix("-").isdecimal():
+            ours = " Topic(transient='7 days') takes such a time." if name == "retention.ms" else ""
+            raise GraphError(f"Topic(config={{{name!r}: {value!r}}}): takes a whole number, such as '86400000'.{ours}")
 
 
 def _duration(transient: bool | str | timedelta | None) -> str | None:

@@ -5,6 +5,7 @@ They follow from the graph alone, so they are the same before and after its topi
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -159,7 +160,8 @@ def _shell(word: str) -> str:
     """A word of a shell's command: names of certificates have spaces, and a placeholder is only read in `"`."""
     if word.startswith("${"):
         return f'"{word}"'
-    return f"'{word}'" if any(character in word for character in " *=,") else word
+    safe = shlex.quote(word)
+    return f"'{word}'" if safe == word and any(character in word for character in "=,") else safe
 
 
 def _needed(graph: Graph) -> Iterator[Acl]:

@@ -294,6 +294,12 @@ WRONG = [
     Wrong("no function", lambda: Processor(inputs="a"), ("Processor(...): 'fn' is missing",)),  # type: ignore[call-arg]
     Wrong("no topic", functools.partial(Source), ("Source(...): 'topic' is missing",)),
     Wrong("list of a class", lambda: Json(list[Order]), ("takes a class", "Give a dataclass that has a field")),
+    Wrong(
+        "time for a number",
+        lambda: Topic(config={"retention.ms": "7 days"}),
+        ("'retention.ms': '7 days'", "a whole number", "Topic(transient='7 days')"),
+    ),
+    Wrong("size for a number", lambda: Topic(config={"max.message.bytes": "1MB"}), ("'1MB'", "a whole number")),
     # names
     Wrong("dot in a graph's name", lambda: Graph("my.shop", Source("a")), ("'my.shop'", "Write 'my-shop'")),
     Wrong("empty name", lambda: Graph("", Source("a")), ("''", "1 to 80 letters")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -30,7 +31,7 @@ from cues_kafka.core.hashing import fingerprint
 from cues_kafka.errors import FatalError
 from cues_kafka.graph.declare import Store
 from cues_kafka.graph.names import sender_id, transactional_id
-from cues_kafka.plan.acls import Acl, kafka_acls
+from cues_kafka.plan.acls import Acl, grant, kafka_acls
 from cues_kafka.plan.inspectors import Terms, facts_of, inspect_cluster
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.processors import PlannedTask
@@ -382,6 +383,14 @@ def test_permissions_are_the_least_that_is_needed() -> None:
 def test_permissions_are_the_same_before_and_after_the_topics_exist() -> None:
     """An operator who grants them before the first start has granted all that is needed later."""
     assert plan(PIPE).acls == plan(PIPE, facts()).acls == plan(PIPE, facts(orders=6)).acls
+
+
+@pytest.mark.parametrize("user", ["User:CN=O'Brien, O=shop", "User:a$(id)", "User:a;b", 'User:"a"', "User:CN=w"])
+def test_command_grants_to_the_user_that_was_named(user: str) -> None:
+    """Pasted into a shell, whatever characters the name has."""
+    command = grant(user, ["Read"], "topic", ["orders"])
+
+    assert shlex.split(command)[3] == user
 
 
 def test_permissions_are_commands_that_grant_them() -> None:
