@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from cues_kafka.brokers.local.jars import versions
+
 ROOT = Path(__file__).parents[1]
 ADDRESS = "localhost:9092"
 """What README's programs connect to; the tests put the address of their broker there."""
@@ -77,7 +79,7 @@ def test_the_wheel_carries_all_that_the_package_reads(tmp_path: Path) -> None:
         "cues_kafka/schemas/staged.avsc",
         "cues_kafka/brokers/local/pom.xml",
         "cues_kafka/brokers/local/ivy.xml",
-        "cues_kafka/brokers/local/broker-4.3.1.lock",
+        *(f"cues_kafka/brokers/local/broker-{version}.lock" for version in versions()),
     } <= names
     assert {name.split("/")[0] for name in names} == {"cues_kafka", "cues_kafka-0.1.0.dist-info"}
     assert not [name for name in names if "explorer" in name or "simulation" in name or "proof" in name]

@@ -31,6 +31,8 @@ Examples:
   # with TLS, users and ACLs
   cues-kafka broker up --secure --nodes 3
   cues-kafka broker up --name b --port 9192 --set log.retention.ms=60000
+  # the version of your cluster
+  cues-kafka broker up --kafka-version 3.9.2
 """
 )
 def up(
@@ -46,6 +48,10 @@ def up(
     secure: Annotated[
         bool, typer.Option("--secure", help="TLS, users and ACLs: no client has a right that no ACL gives it.")
     ] = False,
+    version: Annotated[
+        str | None,
+        typer.Option("--kafka-version", metavar="VERSION", help="Version of Kafka; a wrong one is answered with all."),
+    ] = None,
     benchmark: Annotated[
         bool, typer.Option("--benchmark", help="Tune the broker for benchmarks: full JIT, 1 GiB heap.")
     ] = False,
@@ -64,6 +70,7 @@ def up(
         overrides=_settings(setting or []),
         benchmark=benchmark,
         secure=secure,
+        version=version,
         say=lambda text: typer.echo(text, err=True),
     )
     if started:
@@ -75,6 +82,8 @@ def up(
     typer.echo(f"broker {name!r} is already running at {record.bootstrap} ({count(len(record.nodes), 'node')})")
     if secure and record.identities is None:
         raise ConfigError(f"It is not secured. End it first: cues-kafka broker down --name {name}")
+    if version not in (None, record.version):
+        raise ConfigError(f"It is not Kafka {version}. End it first: cues-kafka broker down --name {name}")
 
 
 def _tell_users(record: RunningBroker) -> None:

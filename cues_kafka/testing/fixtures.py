@@ -40,6 +40,12 @@ class KafkaFixture:
     bootstrap: str
     prefix: str
 
+    @classmethod
+    def of_test(cls, bootstrap: str, test: str) -> KafkaFixture:
+        """A broker for the test of this name."""
+        words = re.sub(r"[^A-Za-z0-9]+", "-", test).strip("-")[:30].rstrip("-")
+        return cls(bootstrap, f"{words}-{uuid.uuid4().hex[:8]}")
+
     def unique(self, name: str) -> str:
         """The name with the test's prefix, for graphs, topics, groups and transactional ids."""
         return f"{self.prefix}-{name}"
@@ -77,8 +83,7 @@ def kafka_cluster() -> Iterator[str]:
 @pytest.fixture
 def kafka(kafka_cluster: str, request: pytest.FixtureRequest) -> KafkaFixture:
     """The broker of this run, with a prefix for names of this test."""
-    words = re.sub(r"[^A-Za-z0-9]+", "-", request.node.name).strip("-")[:30].rstrip("-")
-    return KafkaFixture(kafka_cluster, f"{words}-{uuid.uuid4().hex[:8]}")
+    return KafkaFixture.of_test(kafka_cluster, request.node.name)
 
 
 @pytest.fixture

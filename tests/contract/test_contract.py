@@ -73,6 +73,7 @@ def test_a_member_whose_place_was_taken_commits_no_offsets(world: World) -> None
 # ---- transactional ids
 
 
+@pytest.mark.versions
 def test_a_second_init_fences_the_first(world: World) -> None:
     """R1: the session that inits last is the only one that can write."""
     topic, id_ = world.topic(), world.name("id")
@@ -88,6 +89,7 @@ def test_a_second_init_fences_the_first(world: World) -> None:
     assert values(world.read(topic)[0]) == [b"owner"]
 
 
+@pytest.mark.versions
 def test_a_fenced_session_cannot_commit_what_it_wrote(world: World) -> None:
     """R1: fencing in the middle of a transaction."""
     topic, id_ = world.topic(), world.name("id")
@@ -104,6 +106,7 @@ def test_a_fenced_session_cannot_commit_what_it_wrote(world: World) -> None:
     assert values(world.read(topic)[0]) == []
 
 
+@pytest.mark.versions
 def test_init_ends_an_open_transaction(world: World) -> None:
     """R1: when init returns, records and offsets of the earlier owner are decided; no time-out is waited for (I5)."""
     topic, group, id_ = world.topic(), world.name("group"), world.name("id")
@@ -176,6 +179,7 @@ def test_read_committed_hides_open_records(world: World) -> None:
     assert values(world.read(topic)[0]) == [b"before", b"open"]
 
 
+@pytest.mark.versions
 def test_read_committed_hides_aborted_records(world: World) -> None:
     """Aborted records never reach a reader, committed ones around them do."""
     topic, id_ = world.topic(), world.name("id")
@@ -193,6 +197,7 @@ def test_read_committed_hides_aborted_records(world: World) -> None:
     assert end == 4
 
 
+@pytest.mark.versions
 def test_the_high_watermark_passes_an_open_transaction(world: World) -> None:
     """R3 rests on it: the high watermark shows what an earlier owner wrote, decided or not."""
     topic = world.topic()
@@ -217,6 +222,7 @@ def test_the_last_stable_offset_does_not_pass_an_open_transaction(world: World) 
     assert world.marks(topic) == (0, 1, 3)
 
 
+@pytest.mark.versions
 def test_the_end_of_a_partition_comes_at_the_last_stable_offset(world: World) -> None:
     """Section 1: a position is the end's offset when everything is delivered, so the end must not lie too high."""
     topic = world.topic()
@@ -262,6 +268,7 @@ def test_the_end_is_reported_once_while_it_stands_still(world: World) -> None:
 # ---- offsets of groups
 
 
+@pytest.mark.versions
 def test_offsets_in_a_transaction_appear_only_with_its_commit(world: World) -> None:
     """Until the commit nothing happened."""
     topic, group, id_ = world.topic(), world.name("group"), world.name("id")
@@ -297,6 +304,7 @@ def test_a_stable_fetch_does_not_look_past_pending_offsets(world: World) -> None
     assert _stable(world, group, place) == 1
 
 
+@pytest.mark.versions
 def test_a_stale_generation_is_refused_before_anything_is_written(world: World) -> None:
     """P5: offsets come first, so a worker that has left the group writes nothing at all."""
     topic, group = world.topic(partitions=2), world.name("group")
@@ -319,6 +327,7 @@ def test_a_stale_generation_is_refused_before_anything_is_written(world: World) 
     assert _stable(world, group, TopicPartition(topic, 0)) is None
 
 
+@pytest.mark.versions
 def test_a_worker_that_left_the_group_is_refused(world: World) -> None:
     """P5: after the group has emptied, the old proof of membership is worth nothing."""
     topic, group = world.topic(), world.name("group")
@@ -509,6 +518,7 @@ def test_a_leaving_member_gives_its_partitions_back(world: World) -> None:
     world.until(lambda: other.held == {0, 1}, members=[second])
 
 
+@pytest.mark.versions
 def test_a_static_member_takes_its_predecessors_place_at_once(world: World) -> None:
     """A4: a restarted worker has its tasks back, and no other worker is disturbed."""
     topic, group = world.topic(partitions=4), world.name("group")
@@ -527,6 +537,7 @@ def test_a_static_member_takes_its_predecessors_place_at_once(world: World) -> N
     assert sorted(world.broker.members(group)) == ["worker.0", "worker.1"]
 
 
+@pytest.mark.versions
 def test_the_predecessor_of_a_static_member_is_fenced(world: World) -> None:
     """A4: two workers with one instance id: the later one has the place, the proof of the earlier one is refused."""
     topic, group = world.topic(), world.name("group")
@@ -635,6 +646,7 @@ def test_a_poll_brings_no_more_than_it_was_asked_for(world: World) -> None:
 # ---- writing
 
 
+@pytest.mark.versions
 def test_flush_counts_deliveries_and_names_the_first_offset(world: World) -> None:
     """P6, P6a: successes equal produce calls, and the first record's place is known before the commit."""
     topic = world.topic(partitions=2)
@@ -649,6 +661,7 @@ def test_flush_counts_deliveries_and_names_the_first_offset(world: World) -> Non
     session.commit()
 
 
+@pytest.mark.versions
 def test_the_next_transactions_first_offset_is_two_further(world: World) -> None:
     """P6a: one record and its marker; anything else means that another program writes here."""
     topic = world.topic()
@@ -693,6 +706,7 @@ def test_keys_go_where_murmur2_says(world: World) -> None:
     assert [place.partition for place in places] == [partition_for(key, 7) for key in keys]
 
 
+@pytest.mark.versions
 def test_a_message_comes_back_as_it_was_written(world: World) -> None:
     """Null keys and values, empty ones, headers and timestamps survive."""
     topic, stamped = world.topic(), world.topic(config={"message.timestamp.type": "LogAppendTime"})
@@ -747,9 +761,11 @@ def test_a_compacted_topic_takes_no_message_without_a_key(world: World) -> None:
     assert refused.value.code in {"INVALID_RECORD", "_INVALID_RECORD"}
 
 
+@pytest.mark.versions
 def test_a_timestamp_outside_of_the_topics_limits_is_refused(world: World) -> None:
-    """By default more than an hour ahead; how far back is a setting."""
-    topic = world.topic(config={"message.timestamp.before.max.ms": "600000"})
+    """How far back and how far ahead are settings; before Kafka 4.0 there is no bound ahead by default."""
+    limits = {"message.timestamp.before.max.ms": "600000", "message.timestamp.after.max.ms": "3600000"}
+    topic = world.topic(config=limits)
     sender, now = world.sender(), int(time.time() * 1000)
 
     for minutes in (-60, 120):
@@ -774,6 +790,7 @@ def test_trimming_moves_the_low_watermark(world: World) -> None:
     assert values(world.read(topic, start=3)[0]) == [b"3", b"4"]
 
 
+@pytest.mark.versions
 def test_a_recreated_topic_has_another_id(world: World) -> None:
     """R6: offsets of a topic that was recreated mean nothing."""
     topic = world.topic()
@@ -844,6 +861,7 @@ def test_the_offset_of_a_time_is_that_of_the_first_message_at_or_past_it(world: 
     assert found == [0, 1, 2, 3, None]
 
 
+@pytest.mark.versions
 def test_an_open_transaction_is_dated_by_its_first_record(world: World) -> None:
     """That is all that a reader can see of it; a partition without one is left out."""
     topic, now_s = world.topic(partitions=2), int(time.time())

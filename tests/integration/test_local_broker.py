@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from cues_kafka.brokers.local import LocalBroker, probe
-from cues_kafka.brokers.local.jars import LOCK, VERSION, find_jars, read_lock
+from cues_kafka.brokers.local.jars import VERSION, find_jars, lock_of, read_lock
 from cues_kafka.brokers.local.java import FROM_PACKAGE, NO_PERF_DATA, find_java
 from cues_kafka.brokers.local.ports import free_ports
 from cues_kafka.errors import BrokerError
@@ -246,8 +246,9 @@ def test_a_detached_broker_is_started_once_found_and_removed(tmp_path: Path) -> 
     try:
         first = run_cli("up", "--name", name, "--port", "0", state=tmp_path / "s")
         assert first.returncode == 0, first.stderr
-        second = run_cli("up", "--name", name, state=tmp_path / "s")
+        second = run_cli("up", "--name", name, "--kafka-version", "3.9.2", state=tmp_path / "s")
         assert "is already running" in second.stdout
+        assert (second.returncode, "It is not Kafka 3.9.2. End it first" in second.stderr) == (2, True)
         record: dict[str, Any] = json.loads(run_cli("status", "--name", name, "--json", state=tmp_path / "s").stdout)
         assert record["bootstrap"] in first.stdout
         assert record["serving"] == [1]
@@ -285,20 +286,21 @@ def test_each_test_has_names_of_its_own(kafka: KafkaFixture) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_without_maven_and_java_the_ivy_of_pyspark_brings_the_same_jars(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", ["3.9.2", VERSION])
+def test_without_maven_and_java_the_ivy_of_pyspark_brings_the_same_jars(tmp_path: Path, version: str) -> None:
     """A PATH with neither; the Java from PyPI runs Ivy and then the broker; every jar is the one of the lock file."""
     env = {key: value for key, value in os.environ.items() if key not in {"JAVA_HOME", "CUES_KAFKA_HOME"}}
     env |= {"PATH": str(tmp_path), "CUES_KAFKA_CACHE": str(tmp_path / "cache")}
     java = find_java(env)
     assert java.origin == FROM_PACKAGE
 
-    jars = find_jars(java, env)
+    jars = find_jars(java, env, version=version)
 
-    assert {file.name for file in jars.files} == read_lock(LOCK).keys()
-    assert all(file.is_relative_to(tmp_path / "cache" / "jars" / f"broker-{VERSION}") for file in jars.files)
-    with LocalBroker(env=env):
+    assert {file.name for file in jars.files} == read_lock(lock_of(version)).keys()
+    assert all(file.is_relative_to(tmp_path / "cache" / "jars" / f"broker-{version}") for file in jars.files)
+    with LocalBroker(env=env, version=version):
         pass
     began = time.monotonic()
-    with LocalBroker(env=env) as broker:
+    with LocalBroker(env=env, version=version) as broker:
         print(f"second start on {java.version.splitlines()[0]}: {time.monotonic() - began:.2f} s")
         assert probe.look(broker.nodes[0].port) is not None

@@ -76,6 +76,7 @@ class LocalBroker:
         directory: Path | None = None,
         secure: bool = False,
         listeners: Sequence[str] = (),
+        version: str | None = None,
         env: Mapping[str, str] | None = None,
         say: Say = log.info,
     ) -> None:
@@ -91,6 +92,7 @@ class LocalBroker:
             directory: the parent of the broker's directory; None: the system's temporary directory.
             secure: open no listener without encryption and login, and make users: see `kafka`.
             listeners: names of more listeners, which `overrides` define in Kafka's settings.
+            version: of Apache Kafka, such as "3.9.2"; None: see `find_jars`.
             env: the environment that names Java, jars and cache; None: the process's own.
             say: is called with a sentence before each step that takes long.
 
@@ -105,6 +107,7 @@ class LocalBroker:
         self._benchmark, self._start_timeout_s = benchmark, start_timeout_s
         self._place = directory
         self._secure = secure
+        self._version = version
         own = [LOGIN, TLS, MUTUAL] if secure else [PLAINTEXT]
         self._listeners = [*own, *listeners, CONTROLLER]
         self._env = os.environ if env is None else env
@@ -177,7 +180,7 @@ class LocalBroker:
         if self._guard is not None:
             raise BrokerError("This local broker runs already.")
         java = find_java(self._env)
-        jars = find_jars(java, self._env, say=self._say)
+        jars = find_jars(java, self._env, version=self._version, say=self._say)
         prepared = prepare(java, jars, self._env, say=self._say)
         attempts = ATTEMPTS if self._port is None else 1
         again = Retrying(retry=retry_if_exception_type(_PortTaken), stop=stop_after_attempt(attempts), reraise=True)

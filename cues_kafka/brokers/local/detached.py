@@ -22,7 +22,7 @@ import platformdirs
 from cues_kafka.brokers.local import probe
 from cues_kafka.brokers.local.broker import IDENTITIES, LocalBroker
 from cues_kafka.brokers.local.identities import Identities
-from cues_kafka.brokers.local.jars import Say, cache_dir, exclusive
+from cues_kafka.brokers.local.jars import VERSION, Say, cache_dir, exclusive
 from cues_kafka.brokers.local.ports import is_free
 from cues_kafka.brokers.local.properties import MUTUAL
 from cues_kafka.brokers.temporary import has_owner
@@ -52,6 +52,7 @@ class RunningBroker:
         directory: of logs and data.
         nodes: by their ids.
         listeners: of a secured broker, the addresses of each listener by name; of another one, none.
+        version: of Apache Kafka; empty: that of a distribution of the user.
     """
 
     name: str
@@ -60,6 +61,7 @@ class RunningBroker:
     directory: str
     nodes: tuple[RecordedNode, ...]
     listeners: Mapping[str, str] = field(default_factory=dict)
+    version: str = ""
 
     @property
     def identities(self) -> Identities | None:
@@ -83,6 +85,7 @@ def up(
     benchmark: bool,
     say: Say,
     secure: bool = False,
+    version: str | None = None,
 ) -> tuple[RunningBroker, bool]:
     """
     Start a broker of this name with options of `LocalBroker`, unless it runs.
@@ -99,8 +102,9 @@ def up(
             return record, False
         home = _home(name)
         broker = LocalBroker(
-            nodes, port=port, overrides=overrides, benchmark=benchmark, directory=home, say=say, secure=secure
-        )
+            nodes, port=port, overrides=overrides, benchmark=benchmark, directory=home, say=say, secure=secure,
+            version=version,
+        )  # fmt: skip
         if port is not None:
             _check_ports(range(port, port + nodes))
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -109,7 +113,10 @@ def up(
             started = tuple(RecordedNode(node.id, node.port, node.pid or 0) for node in broker.nodes)
             # The record comes first: a detached broker without a record could not be found, and would run on.
             listeners = broker.listeners if secure else {}
-            record = RunningBroker(name, broker.bootstrap, broker.guard_pid, str(broker.directory), started, listeners)
+            known = version or ("" if os.environ.get("CUES_KAFKA_HOME") else VERSION)
+            record = RunningBroker(
+                name, broker.bootstrap, broker.guard_pid, str(broker.directory), started, listeners, known
+            )
             (home / "record.json").write_text(json.dumps(asdict(record), indent=1) + "\n", "utf-8")
             broker.detach()
         except BaseException:

@@ -1,9 +1,9 @@
-"""The broker's jars, which come from one of four places and must match a list of hashes.
+"""The broker's jars, which come from one of four places and must match the list of hashes of their version.
 
 The places, in this order: `CUES_KAFKA_HOME`, the user's cache, Maven, the Ivy of an installed pyspark. Maven and Ivy
 use the repositories that the user configured for them; this module knows no address. Each jar is checked against
-``broker-4.3.1.lock`` each time it is used. Other jars (`Wanted`) come from the last three places, with hashes of their
-own.
+``broker-VERSION.lock`` each time it is used. Other jars (`Wanted`) come from the last three places, with hashes of
+their own.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import hashlib
 import html
 import logging
 import os
+import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -28,12 +29,13 @@ from cues_kafka.brokers.local.java import FROM_PACKAGE, NO_PERF_DATA, Java, pack
 from cues_kafka.brokers.local.trust import trust_options
 from cues_kafka.errors import ConfigError
 
-VERSION = "4.3.1"
 HERE = Path(__file__).parent
-LOCK = HERE / f"broker-{VERSION}.lock"
+VERSION = "4.3.1"
+"""The version of a broker that no other is asked of."""
 FETCH_TIMEOUT_S = 900.0
 """Enough for 45 MB over a slow line, after a resolver has read about 100 small files."""
 
+_KAFKA = re.compile(r"kafka_2\.13-(\d[\w.]*?)\.jar")
 MAVEN_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 
 Say = Callable[[str], None]
@@ -69,6 +71,8 @@ class Wanted:
         listed: the name of the lock, for messages.
         maven: the goal and options for Maven.
         ivy: the options for Ivy.
+        properties: what `ivy` reads in its files, as properties of Java.
+        conf: Ivy's configuration, of those in its file.
         types: Ivy's types of the files.
         tried: what was tried before, a line each.
         otherwise: remedies beside the cache, Maven and Ivy, each a sentence.
@@ -82,6 +86,8 @@ class Wanted:
     ivy: tuple[str, ...]
     tried: tuple[str, ...] = ()
     otherwise: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    conf: str = "default"
     # As one word, "jar bundle" matches nothing, and Ivy still exits with 0.
     types: tuple[str, ...] = ("jar", "bundle")
 
@@ -95,12 +101,39 @@ class Wanted:
         )  # fmt: skip
 
 
-def _broker() -> Wanted:
-    """The two artifacts of `pom.xml`, with their dependencies."""
+def versions() -> list[str]:
+    """The versions of Apache Kafka whose jars this package knows by their hashes, the oldest first."""
+    found = (file.stem.removeprefix("broker-") for file in HERE.glob("broker-*.lock"))
+    return sorted(found, key=lambda version: [int(part) for part in version.split(".")])
+
+
+def lock_of(version: str) -> Path:
+    """
+    The lock file of a version.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if version not in versions():
+        raise ConfigError(
+            f"A local broker of Kafka {version} cannot be started: its jars are not known. "
+            f"Choose one of {', '.join(versions())}, or set CUES_KAFKA_HOME to an unpacked distribution."
+        )
+    return HERE / f"broker-{version}.lock"
+
+
+def _broker(version: str) -> Wanted:
+    """The artifacts of `pom.xml`, with their dependencies."""
+    lock, old = lock_of(version), version.startswith("3.")
     return Wanted(
-        f"Apache Kafka {VERSION}", f"broker-{VERSION}", read_lock(), LOCK.name,
-        maven=("-f", str(HERE / "pom.xml"), f"{MAVEN_PLUGIN}:copy-dependencies", "-DincludeScope=runtime"),
+        f"Apache Kafka {version}", f"broker-{version}", read_lock(lock), lock.name,
+        maven=(
+            "-f", str(HERE / "pom.xml"), f"-Dkafka={version}", *(["-Plog4j1"] if old else []),
+            f"{MAVEN_PLUGIN}:copy-dependencies", "-DincludeScope=runtime",
+        ),
         ivy=("-ivy", str(HERE / "ivy.xml")),
+        properties={"kafka": version},
+        conf="log4j1" if old else "default",
         tried=("  CUES_KAFKA_HOME: not set",),
         otherwise="Or unpack an Apache Kafka distribution and set CUES_KAFKA_HOME to it. "
         "Or set CUES_KAFKA_BOOTSTRAP to a running broker.",
@@ -117,22 +150,30 @@ def cache_dir(env: Mapping[str, str] = os.environ) -> Path:
     return Path(given) if given else platformdirs.user_cache_path("cues_kafka")
 
 
-def read_lock(file: Path = LOCK) -> dict[str, Locked]:
-    """Hash and size of each jar of the lock file, by name."""
+def read_lock(file: Path) -> dict[str, Locked]:
+    """Hash and size of each jar of a lock file, by name."""
     lines = [line.split() for line in file.read_text("utf-8").splitlines() if line and not line.startswith("#")]
     return {name: Locked(sha256, int(size)) for sha256, size, name in lines}
 
 
-def find_jars(java: Java, env: Mapping[str, str] = os.environ, *, say: Say = log.info) -> Jars:
+def find_jars(
+    java: Java, env: Mapping[str, str] = os.environ, *, version: str | None = None, say: Say = log.info
+) -> Jars:
     """
     The broker's jars, from the first place that has them; `java` runs Ivy, and Maven if JAVA_HOME is not set.
+
+    Args:
+        java: a Java.
+        env: the environment that names the places.
+        version: of Apache Kafka, one of `versions`. None: that of CUES_KAFKA_HOME, else `VERSION`.
+        say: is called before jars are fetched.
 
     Raises:
         ConfigError: a jar does not match the lock file, or no place has them; the text names the jar or the places.
     """
     if home := env.get("CUES_KAFKA_HOME"):
-        return _from_home(Path(home), say)
-    return fetched(_broker(), java, env, say=say)
+        return _from_home(Path(home), version, say)
+    return fetched(_broker(version or VERSION), java, env, say=say)
 
 
 def fetched(wanted: Wanted, java: Java, env: Mapping[str, str] = os.environ, *, say: Say = log.info) -> Jars:
@@ -204,9 +245,10 @@ def _ivy(wanted: Wanted, work: Path, jars: Path, java: Java, env: Mapping[str, s
     return [
         str(java.program), NO_PERF_DATA, f"-Djava.io.tmpdir={work}",
         *(trust_options(work / "trust.jks") if java.origin == FROM_PACKAGE else []),
+        *(f"-D{name}={value}" for name, value in wanted.properties.items()),
         "-cp", str(found[-1]), "org.apache.ivy.Main",
         *(["-settings", str(_ivy_settings(work, mirror))] if mirror else []),
-        "-cache", str(work / "ivy"), *wanted.ivy, "-confs", "default",
+        "-cache", str(work / "ivy"), *wanted.ivy, "-confs", wanted.conf,
         "-types", *wanted.types, "-retrieve", f"{jars}/[artifact]-[revision](-[classifier]).[ext]",
     ], env  # fmt: skip
 
@@ -236,18 +278,24 @@ def _run(command: Sequence[str], work: str, env: Mapping[str, str]) -> None:
         raise _NotThisWay(f"exit code {done.returncode}: " + " / ".join(lines[-6:])[-1200:])
 
 
-def _from_home(home: Path, say: Say) -> Jars:
+def _from_home(home: Path, version: str | None, say: Say) -> Jars:
     files = sorted((home / "libs").glob("*.jar"))
-    if not any(file.name.startswith("kafka_2.13-") for file in files):
+    found = next((name for file in files if (name := _KAFKA.fullmatch(file.name))), None)
+    if found is None:
         raise ConfigError(
             f"CUES_KAFKA_HOME={home} is not an unpacked Apache Kafka distribution: it has no libs/kafka_2.13-*.jar. "
             "Set it to the directory that holds bin, config and libs, or unset it."
         )
-    wanted = _broker()
+    if version not in (None, found[1]):
+        raise ConfigError(
+            f"Kafka {version} was asked for, but CUES_KAFKA_HOME={home} holds {found[1]}. Unset CUES_KAFKA_HOME, or "
+            "do not name a version."
+        )
+    wanted = _broker(found[1] if found[1] in versions() else VERSION)
     known = [file for file in files if file.name in wanted.lock]
     _compare(known, wanted, remedy="Unpack the distribution again, or unset CUES_KAFKA_HOME.")
     say(
-        f"CUES_KAFKA_HOME={home}: {len(known)} of {len(files)} jars are in {LOCK.name} and match it; "
+        f"CUES_KAFKA_HOME={home}: {len(known)} of {len(files)} jars are in {wanted.listed} and match it; "
         "the others are not checked"
     )
     return Jars(tuple(files))

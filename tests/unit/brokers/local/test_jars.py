@@ -24,7 +24,7 @@ def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = tmp_path / "broker.lock"
     file.write_text("# comment\n" + "\n".join(lines) + "\n")
     whole = jars.read_lock(file)
-    monkeypatch.setattr(jars, "read_lock", lambda: whole)
+    monkeypatch.setattr(jars, "read_lock", lambda file: whole)
     return file
 
 
@@ -43,11 +43,66 @@ def cached(tmp_path: Path) -> Path:
 
 def test_the_real_lock_file_lists_the_broker_and_its_log_binding() -> None:
     """46 jars, each with 64 hexadecimal digits."""
-    lock = jars.read_lock()
+    lock = jars.read_lock(jars.lock_of(jars.VERSION))
 
     assert len(lock) == 46
     assert {"kafka_2.13-4.3.1.jar", "log4j-slf4j-impl-2.25.4.jar", "log4j-core-2.25.4.jar"} <= lock.keys()
     assert all(len(entry.sha256) == 64 and entry.size > 0 for entry in lock.values())
+
+
+@pytest.mark.parametrize("version", jars.versions())
+def test_a_lock_file_has_the_jars_of_its_version_and_one_log_binding(version: str) -> None:
+    """Kafka before 4.0 calls log4j 1, and gets what passes that on."""
+    lock = jars.read_lock(jars.lock_of(version))
+
+    assert {f"kafka_2.13-{version}.jar", f"kafka-clients-{version}.jar", "log4j-slf4j-impl-2.25.4.jar"} <= lock.keys()
+    assert ("log4j-1.2-api-2.25.4.jar" in lock) == version.startswith("3.")
+    assert all(len(entry.sha256) == 64 and entry.size > 0 for entry in lock.values())
+
+
+def test_an_unknown_version_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
+    """Nothing is fetched without hashes to check it against."""
+    with pytest.raises(ConfigError, match=r"Kafka 2\.8\.0 cannot be started.*Choose one of 3\.7\.2, .*4\.3\.1"):
+        jars.find_jars(JAVA, {"CUES_KAFKA_CACHE": str(tmp_path)}, version="2.8.0")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("lock")
+def test_a_distribution_of_another_version_than_asked_for_is_refused(tmp_path: Path) -> None:
+    """A test against an old broker must not quietly run against a new one."""
+    fill(tmp_path / "kafka" / "libs")
+    env = {"CUES_KAFKA_HOME": str(tmp_path / "kafka")}
+
+    with pytest.raises(ConfigError, match=r"Kafka 3\.9\.2 was asked for, but .* holds 4\.3\.1"):
+        jars.find_jars(JAVA, env, version="3.9.2")
+
+    assert len(jars.find_jars(JAVA, env, version="4.3.1").files) == 2
+
+
+@pytest.mark.parametrize(("version", "profile"), [("3.9.2", True), ("4.0.2", False)])
+def test_maven_is_asked_for_the_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, profile: bool
+) -> None:
+    """With the log binding that this version needs; each version has a folder of its own in the cache."""
+    data = b"kafka"
+    entry = jars.Locked(hashlib.sha256(data).hexdigest(), len(data))
+    monkeypatch.setattr(jars, "read_lock", lambda file: {f"{file.stem}.jar": entry})
+    program = tmp_path / "bin" / "mvn"
+    program.parent.mkdir()
+    program.write_text(
+        f'#!/bin/sh\nfor a; do last="$a"; done\necho "$@" > {tmp_path}/asked\n'
+        f'printf kafka > "${{last#*=}}/broker-{version}.jar"\n'
+    )
+    program.chmod(0o755)
+    env = {"CUES_KAFKA_CACHE": str(tmp_path / "c"), "PATH": f"{program.parent}:/usr/bin:/bin"}
+
+    found = jars.find_jars(JAVA, env, version=version)
+
+    asked = (tmp_path / "asked").read_text().split()
+    assert f"-Dkafka={version}" in asked
+    assert ("-Plog4j1" in asked) == profile
+    assert found.files == (tmp_path / "c" / "jars" / f"broker-{version}" / f"broker-{version}.jar",)
 
 
 @pytest.mark.usefixtures("lock")
