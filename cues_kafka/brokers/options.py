@@ -225,10 +225,10 @@ class Kafka:
         transaction_timeout_s: after this time the brokers abort the open transaction of a dead worker without a
             successor; until then readers of its outputs wait. At least 3 x `socket_timeout_s`, at most 900.
         socket_timeout_s: how long one request may take. A commit that takes longer is suspect.
-        session_timeout_s: after this time without a heartbeat a worker's tasks move to others.
-        heartbeat_s: time between heartbeats.
+        session_timeout_s: after this time without a heartbeat a worker's tasks move to others; classic groups only.
+        heartbeat_s: time between heartbeats; classic groups only.
         max_poll_interval_s: a processor's thread that is silent for longer loses its tasks.
-        group_protocol: ``classic`` or ``consumer`` (KIP-848; A4 says what it costs).
+        group_protocol: ``classic`` or ``consumer`` (KIP-848, brokers >= 4.0; A4 says what it costs).
         assignor: how the group shares partitions; under ``consumer`` it is a server-side one (``uniform``, ``range``).
         start_timeout_s: how long the first contact with the cluster may take.
         registry: the schema registry of topics that are declared with ``registry=True``.
@@ -468,6 +468,13 @@ def _check_times(options: Kafka) -> None:
         raise ConfigError("max_poll_interval_s must not be less than session_timeout_s; raise it")
 
 
+_DECIDED_BY_BROKERS = {
+    "session_timeout_s": "consumer.session.timeout.ms",
+    "heartbeat_s": "consumer.heartbeat.interval.ms",
+}
+"""Options of the classic protocol, and the setting of a group in their place."""
+
+
 def _check_group(options: Kafka) -> None:
     if options.group_protocol not in ("classic", "consumer"):
         raise ConfigError(f"group_protocol is 'classic' or 'consumer', not {options.group_protocol!r}")
@@ -478,6 +485,14 @@ def _check_group(options: Kafka) -> None:
         raise ConfigError("assignor='uniform' runs on the brokers and needs group_protocol='consumer'")
     if options.group_protocol == "consumer" and options.assignor == "roundrobin":
         raise ConfigError("assignor='roundrobin' exists in group_protocol='classic' only; use 'uniform' or 'range'")
+    if options.group_protocol == "consumer":
+        for f in fields(options):
+            if f.name in _DECIDED_BY_BROKERS and getattr(options, f.name) != f.default:
+                raise ConfigError(
+                    f"{f.name}={getattr(options, f.name)!r} has no effect with group_protocol='consumer': the brokers "
+                    f"decide. Leave it out, and set {_DECIDED_BY_BROKERS[f.name]} for the group, with "
+                    "kafka-configs --entity-type groups"
+                )
 
 
 def _check_name(name: str, key: str, value: Any) -> None:

@@ -398,6 +398,27 @@ def test_a_static_member_that_restarts_has_its_partitions_at_once(kafka: KafkaFi
     other.close(leave=True)
 
 
+@pytest.mark.full
+def test_a_static_member_of_the_consumer_protocol_waits_for_the_place_of_its_predecessor(
+    kafka: KafkaFixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A4: the brokers refuse it (M26), and its client fails for good; another one asks again until it has the place."""
+    broker = KafkaBroker(Kafka(kafka.bootstrap, group_protocol="consumer"))
+    topic, group = make(broker, kafka.unique("t"), SIX), kafka.unique("g")
+    notes, again = Notes(), Notes()
+    member = broker.member(group, topic, notes, instance="w.1")
+    serve([member], lambda: len(notes.held) == SIX)
+    assert broker.members(group) == ["w.1"]
+    successor = broker.member(group, topic, again, instance="w.1")
+    serve([member, successor], lambda: "another member still has this instance name" in caplog.text)
+    assert successor.metadata().generation < 0
+    member.close(leave=False)
+
+    serve([successor], lambda: len(again.held) == SIX)
+    successor.close(leave=True)
+    assert broker.members(group) == ["w.1"]  # M32: until its session ends
+
+
 def test_an_exception_of_the_listener_reaches_the_caller(kafka: KafkaFixture, broker: KafkaBroker) -> None:
     """It is not eaten by the client."""
 

@@ -18,9 +18,9 @@ from cues_kafka.brokers.kafka.member import KafkaMember
 from cues_kafka.brokers.kafka.reader import KafkaReader, open_since
 from cues_kafka.brokers.kafka.sender import KafkaSender
 from cues_kafka.brokers.kafka.session import KafkaSession
-from cues_kafka.brokers.options import Kafka
+from cues_kafka.brokers.options import Kafka, addresses
 from cues_kafka.brokers.patience import FIRST_S, ask_again
-from cues_kafka.errors import RetriableError
+from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.ports import ClusterFacts, Listener, NewTopic, TopicPartition, Watermarks
 
 __all__ = ["KafkaBroker"]
@@ -47,6 +47,7 @@ class KafkaBroker:
         self._opening = threading.Lock()
         self._expected: dict[tuple[str, int | None], KafkaSession] = {}
         self._kept = KeptConsumers()
+        self._protocol_checked = options.group_protocol == "classic"
 
     def facts(self, topics: Collection[str]) -> ClusterFacts:
         """
@@ -54,8 +55,28 @@ class KafkaBroker:
 
         Raises:
             BrokerError: the cluster cannot be reached within `start_timeout_s`; with the address and the likely cause.
+            ConfigError: the brokers do not know the protocol of groups that the options ask for.
         """
-        return self._admin.facts(topics)
+        found = self._admin.facts(topics)
+        self._check_group_protocol()
+        return found
+
+    def _check_group_protocol(self) -> None:
+        """The client waits without end and without a word for brokers that cannot share partitions (KIP-848)."""
+        if self._protocol_checked:
+            return
+        from cues_kafka.brokers.kafka.examining import HEARTBEAT, apis_of  # noqa: PLC0415 - only this protocol needs it
+
+        settings = self.options.settings("admin", client_id="check")
+        answers = (apis_of(host, port, settings) for host, port in addresses(self.options.bootstrap))
+        known = next((answer for answer in answers if answer), None)
+        if known is not None and known.get(HEARTBEAT, 0) < 1:  # Kafka 3.7 to 3.9 list an early version
+            raise ConfigError(
+                "group_protocol='consumer' needs brokers of Kafka 4.0 or newer with group.version=1, and those at "
+                f"{self.options.bootstrap} do not have it. Write group_protocol='classic', or upgrade the brokers and "
+                "then the feature: kafka-features upgrade --feature group.version=1"
+            )
+        self._protocol_checked = True
 
     def partitions(self, topics: Collection[str] | None = None) -> dict[str, int]:
         return self._admin.partitions(topics)

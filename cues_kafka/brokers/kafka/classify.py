@@ -91,8 +91,12 @@ _TABLES: Final[dict[type[BrokerError], dict[str, str]]] = {
         "timed out",
         "FENCED_INSTANCE_ID": "another process runs with the same instance name; stop one of the two, or give each its "
         "own (--instance, instance=)",
-        "UNRELEASED_INSTANCE_ID": "the instance id is still used by another member; with group_protocol='consumer' a "
-        "successor waits for the broker's session to end",
+        "GROUP_ID_NOT_FOUND": "the brokers do not convert this group from the protocol classic to consumer while its "
+        "members have the assignor cooperative-sticky: stop all of its workers with SIGTERM, then start them again; or "
+        "go back to group_protocol='classic'",
+        "UNRELEASED_INSTANCE_ID": "another member still has this instance name. If that process was killed, its "
+        "successor joins when the brokers' session of the group has ended (group.consumer.session.timeout.ms). If it "
+        "runs, stop one of the two, or give each its own name (--instance, instance=)",
         # the transaction, or the producer's identity, is over
         "INVALID_TXN_STATE": "the transaction is over already, for example timed out",
         "OUT_OF_ORDER_SEQUENCE_NUMBER": "the partition has lost track of this producer's writes",
@@ -151,8 +155,16 @@ def error_of(problem: Exception | KafkaError) -> KafkaError:
 
 def code_of(error: KafkaError) -> str:
     """The name of an error code; a consumer's fatal error has its code only in its text."""
-    fenced = name(error) == "_FATAL" and "same group.instance.id" in error.str()
-    return "FENCED_INSTANCE_ID" if fenced else name(error)
+    if name(error) != "_FATAL":
+        return name(error)
+    return next((code for text, code in _FATAL_TEXTS.items() if text in error.str()), "_FATAL")
+
+
+_FATAL_TEXTS: Final = {
+    "same group.instance.id": "FENCED_INSTANCE_ID",
+    "instance ID is still used by another member": "UNRELEASED_INSTANCE_ID",
+    "group id does not exist": "GROUP_ID_NOT_FOUND",
+}
 
 
 def classify(error: KafkaError) -> Meaning:

@@ -22,6 +22,9 @@ from cues_kafka.brokers.wire import request
 
 _API_VERSIONS: Final = 18
 
+HEARTBEAT: Final = 68
+"""ConsumerGroupHeartbeat, the request of members of the group protocol `consumer`."""
+
 
 class Examining(Admin):
     """Asks what `doctor` wants to know, with a client of its own."""

@@ -6,6 +6,9 @@ Non-obvious:
   `incremental_assign([])`, `incremental_unassign([])`, or with eager assignors `assign([])`, `unassign()`.
 - Never with names: a partition that was never assigned locally cannot be taken away (`_INVALID_ARG`), and the
   revocation is then never acknowledged: the next owner waits without end (M24).
+- A group of the protocol `consumer` refuses a static member while its killed predecessor has a session, and the client
+  of a refused member has failed for good (M26). So another client asks again until the place is free. Such a member
+  cannot leave for good either: its place is kept until its session ends (M32).
 - Returning from `on_revoke` acknowledges. So the listener is called first, and waits inside for what it must wait for.
 """
 
@@ -29,6 +32,9 @@ from cues_kafka.ports import GroupMetadata, Listener, TopicPartition
 LEAVE_S: Final = 1.0
 """How long leaving for good may take: a static member's request is sent while it polls (M27)."""
 
+ASK_AGAIN_S: Final = 1.0
+"""How often a static member asks for a place that its predecessor still has."""
+
 _PASSING: Final = {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE", "_MAX_POLL_EXCEEDED", "_PARTITION_EOF"}
 """Errors that the client recovers from itself; the callbacks tell what they cost the group."""
 
@@ -41,21 +47,33 @@ class KafkaMember:
     ) -> None:
         self._group, self._topic, self._listener, self._static = group, topic, listener, instance is not None
         self._name = f"group {group}" if instance is None else f"instance {instance!r} in group {group}"
-        self._cooperative = options.cooperative
+        self._cooperative, self._epochs = options.cooperative, options.group_protocol == "consumer"
         self._assigned: set[int] = set()
         self._closed = False
         self._watch = Watch(f"member of {group}", options)
-        settings = options.settings("member", client_id=instance or f"{group}.member")
+        self._settings = settings = options.settings("member", client_id=instance or f"{group}.member")
         settings["group.id"] = group
         settings["on_commit"] = self._committed
         self._commits: list[tuple[dict[TopicPartition, int], Callable[[str], None]]] = []
         if instance is not None:
             settings["group.instance.id"] = instance
-        self._consumer = self._watch.open(Consumer, settings)
+        self._refused_s: float | None = None  # since when the place is known to be another member's
+        self._waits = False  # the log says so
+        self._join()
+
+    def _join(self) -> None:
+        self._consumer = self._watch.open(Consumer, self._settings)
         self._subscribe()
 
     def poll(self) -> None:
         self._watch.same_process()
+        if self._refused_s is not None:
+            if time.monotonic() - self._refused_s < ASK_AGAIN_S:
+                return
+            self._refused_s = None
+            self._consumer.close()
+            self._watch.fatal = None
+            self._join()
         message = self._serve(0)
         error = message.error() if message is not None else None
         if error is None:
@@ -64,7 +82,13 @@ class KafkaMember:
         if not error.fatal() and (name(error) in _PASSING or classify(error).error is RetriableError):
             LOG.info("%s: %s: %s", self._watch.label, name(error), error.str())
             return
-        raise self._failed(error)
+        failed = self._failed(error)
+        if failed.code != "UNRELEASED_INSTANCE_ID":
+            raise failed
+        self._refused_s = time.monotonic()
+        if not self._waits:
+            self._waits = True
+            LOG.warning("%s: %s", self._watch.label, failed)
 
     def rejoin(self) -> None:
         # The group shares its partitions again when its leader joins, so each member that sees the reason does this.
@@ -100,7 +124,9 @@ class KafkaMember:
 
     def metadata(self) -> GroupMetadata:
         token: bytes = self._consumer.consumer_group_metadata()
-        return GroupMetadata(self._group, generation_of(token), token)
+        generation = generation_of(token)
+        # An epoch of the protocol `consumer` begins with 1; with 0 a member asks to be let in.
+        return GroupMetadata(self._group, -1 if generation == 0 and self._epochs else generation, token)
 
     def close(self, *, leave: bool) -> None:
         if self._closed:
@@ -125,7 +151,8 @@ class KafkaMember:
             LOG.info("%s: unsubscribing: %s", self._watch.label, problem)
             return
         deadline = time.monotonic() + LEAVE_S
-        while time.monotonic() < deadline and (self._assigned or self._static):
+        named = self._static and not self._epochs  # a static member of the protocol `consumer` always keeps its place
+        while time.monotonic() < deadline and (self._assigned or named):
             self._serve(0.05)
             if not self._assigned and not self._consumer.memberid():
                 return

@@ -62,6 +62,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"assignor": "sticky"}, "cooperative-sticky"),
     ({"group_protocol": "new"}, "'classic' or 'consumer'"),
     ({"group_protocol": "consumer", "assignor": "roundrobin"}, "'uniform' or 'range'"),
+    ({"group_protocol": "consumer", "session_timeout_s": 20}, "set consumer.session.timeout.ms for the group"),
+    ({"group_protocol": "consumer", "heartbeat_s": 2}, "set consumer.heartbeat.interval.ms for the group"),
+    ({"config": {"group.protocol": "consumer"}}, "set group_protocol= instead"),
+    ({"consumer": {"partition.assignment.strategy": "range"}}, "set assignor= instead"),
     ({"config": {"security.protocol": "ssl", "enable.ssl.certificate.verification": False}}, "pose as the broker"),
     ({"config": {"security.protocol": "ssl", "ssl.endpoint.identification.algorithm": "none"}}, "pose as the broker"),
 ]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
+from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as ClientPartition
 
-from cues_kafka import Kafka
+from cues_kafka import FatalError, Kafka
+from cues_kafka.brokers.kafka import member as kafka_member
 from cues_kafka.brokers.kafka.member import KafkaMember
+from cues_kafka.brokers.kafka.watch import Watch
 
 Assignor = Literal["cooperative-sticky", "range"]
 
@@ -73,3 +77,61 @@ def test_partitions_are_given_back_even_if_a_task_does_not_end(assignor: Assigno
         member._revoke(heard, [ClientPartition("t", 0)])  # type: ignore[arg-type]
 
     assert heard.calls == [("revoke", [0]), ACKNOWLEDGED[assignor]]
+
+
+class Refused(Heard):
+    """A consumer of the client that failed because the brokers refused it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+
+    def subscribe(self, topics: Sequence[str], **_: Any) -> None:
+        """It asks to be let in."""
+
+    def poll(self, _: float) -> Any:
+        """The client's fatal error comes as a message."""
+        problem = KafkaError(KafkaError._FATAL, f"Fatal error: Broker: {self._text}")
+        return SimpleNamespace(error=lambda: problem)
+
+    def consumer_group_metadata(self) -> bytes:
+        """As of a member that was not let in (M33)."""
+        return b"CGMDv2:" + bytes(4) + b"g\x00m\x00\x00"
+
+
+def of_the_consumer_protocol(monkeypatch: pytest.MonkeyPatch, text: str) -> tuple[KafkaMember, list[Refused]]:
+    """A member whose clients are all refused with this text, and its clients."""
+    made: list[Refused] = []
+
+    def make(_: Watch, kind: object, settings: object) -> Refused:
+        made.append(Refused(text))
+        return made[-1]
+
+    monkeypatch.setattr(Watch, "open", make)
+    options = Kafka("127.0.0.1:1", group_protocol="consumer")
+    return KafkaMember(options, "g", "t", Heard(), instance="w.1"), made
+
+
+def test_a_member_whose_place_is_taken_asks_again_with_another_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A4: not at each poll. The group has not let it in, so it proves nothing (P5)."""
+    member, made = of_the_consumer_protocol(monkeypatch, "The instance ID is still used by another member")
+    member.poll()
+    member.poll()
+    assert len(made) == 1
+    assert member.metadata().generation == -1
+
+    monkeypatch.setattr(kafka_member, "ASK_AGAIN_S", 0.0)
+    member.poll()
+
+    assert len(made) == 2
+    assert ("close",) in made[0].calls
+
+
+def test_a_member_of_a_group_that_is_not_converted_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """M31: asking again would not help."""
+    member, _ = of_the_consumer_protocol(monkeypatch, "The group id does not exist")
+
+    with pytest.raises(FatalError, match="stop all of its workers with SIGTERM") as refused:
+        member.poll()
+
+    assert refused.value.code == "GROUP_ID_NOT_FOUND"
