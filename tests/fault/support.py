@@ -124,6 +124,31 @@ def produce(bootstrap: str, topic: str, records: Iterable[Record | bytes], *, tr
     assert not failed, failed
 
 
+class Load(threading.Thread):
+    """Writes numbered messages, with pauses, until it is told to stop; idempotent, so that each is there once."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        super().__init__(daemon=True)
+        self._topic, self._partitions = topic, partitions
+        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
+        self._over = threading.Event()
+        self.count = 0
+
+    def run(self) -> None:
+        while not self._over.wait(0.01):
+            for p in range(self._partitions):
+                self._producer.produce(self._topic, json.dumps([p, self.count]).encode(), partition=p)
+            self.count += 1
+            self._producer.poll(0)
+        assert self._producer.flush(60) == 0
+
+    def finish(self) -> None:
+        """Stop, and wait until all is acknowledged."""
+        self._over.set()
+        self.join(60)
+        assert not self.is_alive()
+
+
 def produce_any_headers(
     bootstrap: str, topic: str, value: bytes, headers: Iterable[tuple[bytes, bytes]], partition: int = 0
 ) -> None:

@@ -7,13 +7,12 @@ import threading
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from cues_kafka import Graph, Json, Processor, Source, TaskStopped, Topic
 from cues_kafka.brokers.local import LocalBroker, Node
 from cues_kafka.testing.fixtures import FaultClusters
-from tests.fault.support import IMPATIENT, Setup, backing, check_chain, committed, outcomes, until
+from tests.fault.support import IMPATIENT, Load, Setup, backing, check_chain, committed, outcomes, until
 
 pytestmark = pytest.mark.fault
 PARTITIONS = 2
@@ -41,31 +40,6 @@ def chain(name: str) -> Graph:
         errors=f"{name}.errors",
         defaults=Topic(value=Json(), partitions=PARTITIONS),
     )
-
-
-class Load(threading.Thread):
-    """Writes numbered messages, with pauses, until it is told to stop; idempotent, so that each is there once."""
-
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        super().__init__(daemon=True)
-        self._topic = topic
-        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
-        self._over = threading.Event()
-        self.count = 0
-
-    def run(self) -> None:
-        while not self._over.wait(0.01):
-            for p in range(PARTITIONS):
-                self._producer.produce(self._topic, json.dumps([p, self.count]).encode(), partition=p)
-            self.count += 1
-            self._producer.poll(0)
-        assert self._producer.flush(60) == 0
-
-    def finish(self) -> None:
-        """Stop, and wait until all is acknowledged."""
-        self._over.set()
-        self.join(60)
-        assert not self.is_alive()
 
 
 def check_prefix(bootstrap: str, name: str) -> None:
@@ -100,7 +74,7 @@ def under_load(broker: LocalBroker, name: str, hurt: Any) -> None:
     """Run the graph, write, hurt the cluster, go on writing, compare everything."""
     setup = Setup(broker.bootstrap, name)
     with setup.start(chain(name), options=IMPATIENT) as running:
-        load = Load(broker.bootstrap, f"{name}.in")
+        load = Load(broker.bootstrap, f"{name}.in", PARTITIONS)
         load.start()
         until(lambda: totals(running) > 100, "it runs")
         hurt()
