@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cues_kafka.cli.bars import progress_bar
 from cues_kafka.cli.config import Bootstrap, File, Profile
 from cues_kafka.cli.options import BROKEN, Command, Target, at_least, interrupts, say_first
 from cues_kafka.cli.tables import WIDTH, aligned, fits, paragraph
@@ -121,7 +121,7 @@ def list_(
     A cause is a processor, a class of exception and a kind.
     """
     wanted = _wanted(processor, kind, exception, since, until)
-    with _opened(target, bootstrap, profile, file) as (graph, tool), _progress("reading") as tell:
+    with _opened(target, bootstrap, profile, file) as (graph, tool), progress_bar("reading") as tell:
         found = tool.causes(wanted, settled=everything, progress=tell)
     shown = found[:limit]
     if as_json:
@@ -217,11 +217,11 @@ def _ask(
 
     if wait is not None and not (wait > 0 and yes):
         raise ConfigError(f"--wait {wait:g}: takes a number of seconds above 0, and goes with --yes only.")
-    with _progress("reading") as tell:
+    with progress_bar("reading") as tell:
         result = tool.ask(wish, wanted, limit=limit, dry=not yes, progress=tell)
     done = True
     if wait is not None and result.open:
-        with interrupts() as ended, _progress("settling") as tell:
+        with interrupts() as ended, progress_bar("settling") as tell:
             done = tool.wait(result, timeout_s=wait, ended=ended, progress=tell)
     lines: Iterable[str] = _told(graph, tool, result, yes=yes, waited=wait is not None)
     if as_json:
@@ -386,18 +386,6 @@ def _opened(
 
     with opened(target, bootstrap, profile, file) as (graph, broker), Repairs(graph, broker) as tool:
         yield graph, tool
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr, where that is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn(what), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _besides(tool: Repairs) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cues_kafka.cli.bars import progress_bar
 from cues_kafka.cli.config import Bootstrap, File, Profile, load
 from cues_kafka.cli.maintenance import Name, Yes
 from cues_kafka.cli.options import BROKEN, Target
@@ -106,14 +107,8 @@ def rebuild(
 
 def _run(tool: Rebuild, *, yes: bool) -> int:
     """Say what becomes of each task, and do it with `yes`; gives the number of tasks that differ, or were written."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("reading"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     found, told = 0, 0
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reading", total=None)
-        tool.progress = lambda done, total: bar.update(task, completed=done, total=total)
+    with progress_bar("reading") as tool.progress:
         if yes:
             tool.hold()
         groups = tool.look()

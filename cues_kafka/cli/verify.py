@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cues_kafka.cli.bars import progress_bar
 from cues_kafka.cli.config import Bootstrap, File, Profile, load
 from cues_kafka.cli.options import Target
 from cues_kafka.cli.tables import WIDTH, aligned, fits, paragraph
@@ -128,20 +129,10 @@ def verify(
 
 
 def _look(graph: Graph, broker: Broker, options: Mapping[str, Any]) -> Report:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-
     from cues_kafka.verify.scan import verify as look
 
-    columns = (TextColumn("reading"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reading", total=None)
-        return look(
-            graph,
-            broker,
-            **options,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
+    with progress_bar("reading") as tell:
+        return look(graph, broker, **options, progress=tell)
 
 
 def show(report: Report) -> None:
