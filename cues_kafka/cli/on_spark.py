@@ -1,4 +1,4 @@
-"""``cues-kafka run --engine spark``: one driver process, with a session of its own."""
+"""``cues-kafka run --engine spark``: a driver process with a session of its own, which a supervisor keeps running."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from cues_kafka.cli.options import BROKEN, UNDONE
 from cues_kafka.cli.watch import Signals, TaskWatch, announce
 from cues_kafka.errors import ConfigError
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 EXTRA: Final = frozenset({"pyspark", "py4j", "pyarrow", "pandas"})
 """What the extra `spark` brings."""
+
+
+STOP_S: Final = 60.0
+"""From SIGTERM to SIGKILL: a micro-batch ends, and the session waits up to 15 s for Spark's processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,33 @@ class SparkOptions:
         return str(Path(self.checkpoint).absolute()) if here else self.checkpoint
 
 
+def announce_on_spark(
+    graph: Graph, settings: Config, options: SparkOptions, *, names: Sequence[str] | None, chosen: bool
+) -> None:
+    """
+    Refuse what is wrong before a JVM is started, and print what runs on Spark, and why the rest does not.
+
+    Args:
+        graph: what to run.
+        settings: of the cluster and of commits.
+        options: of Spark.
+        names: of the processors that --only and --except leave; None: all.
+        chosen: --only names them, so Spark must carry all of them.
+
+    Raises:
+        ConfigError: Spark is not installed, it cannot carry what was chosen, or the plan is refused.
+        BrokerError: the cluster does not answer.
+    """
+    require_spark()
+    from cues_kafka.runtime.spark.query.triggers import streaming_trigger
+
+    streaming_trigger(options.trigger)
+    carried, left = _carried(graph, names, chosen=chosen)
+    said = "; ".join(f"{name} ({why})" for name, why in left.items())
+    typer.echo(f"{graph.name}: running {', '.join(carried)} on Spark" + (f"; not there: {said}" if said else ""))
+    _widest_input(graph, settings.kafka(), carried)
+
+
 def run_on_spark(
     graph: Graph,
     settings: Config,
@@ -57,10 +89,11 @@ def run_on_spark(
     began: float,
     observers: Sequence[Observer] = (),
     http: str | None = None,
+    warn: bool = True,
     tells: bool = True,
 ) -> int:
     """
-    Run until a signal comes, or all is delivered; the exit code.
+    Run under a supervisor until a signal comes, or all is delivered; the exit code.
 
     Args:
         graph: what to run.
@@ -73,7 +106,8 @@ def run_on_spark(
         began: when the command did.
         observers: told when the run begins and ends.
         http: where to serve health and metrics; None: nowhere.
-        tells: print sentences about warnings and stopped tasks; else the log has them.
+        warn: print the plan's warnings.
+        tells: print sentences about stopped tasks; else the log has them.
 
     Raises:
         ConfigError: Spark is not installed or does not start, it cannot carry what was chosen, or the plan is refused.
@@ -84,13 +118,12 @@ def run_on_spark(
     from cues_kafka.graph.declare import CommitPolicy
     from cues_kafka.runtime.spark.engine import Spark
     from cues_kafka.runtime.spark.query.slots import POLICY
-    from cues_kafka.runtime.spark.query.triggers import streaming_trigger
-    from cues_kafka.runtime.spark.session import choose_shuffle_partitions, opened_session
+    from cues_kafka.runtime.spark.query.triggers import AVAILABLE_NOW
+    from cues_kafka.runtime.spark.session import choose_shuffle_partitions, is_jvm_gone, opened_session
     from cues_kafka.runtime.start import start
 
     kafka, policy = settings.kafka(), CommitPolicy(**{**dataclasses.asdict(POLICY), **settings.given("commit")})
-    streaming_trigger(options.trigger)
-    carried = _carried(graph, names, chosen=chosen)
+    carried, _ = _carried(graph, names, chosen=chosen)
     slots = _widest_input(graph, kafka, carried)
     quiet = settings["log_level"] != "debug"
     with Signals() as signals, opened_session(options.master, name=graph.name, quiet=quiet) as session:
@@ -101,10 +134,11 @@ def run_on_spark(
             graph, kafka, engine=engine, only=carried, timeout_s=None, new=new, create_topics=settings.named,
             observers=observers, http=http,
         )  # fmt: skip
-        announce(running, settings.address, warn=tells)
-        return TaskWatch(
-            graph, running, fail_fast=fail_fast, succeeded=False, began=began, tells=tells
-        ).until(signals)  # fmt: skip
+        announce(running, settings.address, warn=warn)
+        watch = TaskWatch(graph, running, fail_fast=fail_fast, succeeded=True, began=began, tells=tells)
+        code, failed = watch.until(signals), running.failed
+        ends = options.trigger == AVAILABLE_NOW and not (failed and is_jvm_gone(failed))
+        return UNDONE if code == BROKEN and ends else code
 
 
 def require_spark() -> None:
@@ -152,8 +186,8 @@ def _widest_input(graph: Graph, kafka: Kafka, names: Sequence[str]) -> int:
     return max(widths[topic] for part in parts for topic in part.read_topics)
 
 
-def _carried(graph: Graph, names: Sequence[str] | None, *, chosen: bool) -> list[str]:
-    """What Spark runs of these; the first line of output says it, with the reason for each of the others."""
+def _carried(graph: Graph, names: Sequence[str] | None, *, chosen: bool) -> tuple[list[str], dict[str, str]]:
+    """What Spark runs of these, and of each other processor why it does not."""
     from cues_kafka.runtime.spark.explain import explain
 
     explained = explain(graph)
@@ -162,6 +196,4 @@ def _carried(graph: Graph, names: Sequence[str] | None, *, chosen: bool) -> list
     if left and (chosen or not carried):
         raise ConfigError("Spark cannot run " + "; ".join(f"{name}: {why}" for name, why in left.items()))
     left |= {one.name: "not chosen here" for one in explained.processors if one.name not in {*carried, *left}}
-    said = "; ".join(f"{name} ({why})" for name, why in left.items())
-    typer.echo(f"{graph.name}: running {', '.join(carried)} on Spark" + (f"; not there: {said}" if said else ""))
-    return carried
+    return carried, left

@@ -17,9 +17,9 @@ from cues_kafka.errors import ConfigError, CuesError, GraphError
 if TYPE_CHECKING:
     from typer._click.formatting import HelpFormatter
 
-BROKEN, WRONG, FAILED, REFUSED = 1, 2, 3, 4
-"""Exit codes: the cluster or a function fails; a graph or setting is wrong; a task stopped under --fail-fast; a worker
-of a supervisor was refused, see `supervisor.GIVE_UP`."""
+BROKEN, WRONG, FAILED, REFUSED, DONE, UNDONE = 1, 2, 3, 4, 5, 6
+"""Exit codes: the cluster or a function fails; a graph or setting is wrong; a task stopped under --fail-fast. The last
+three are for a supervisor only: its worker was refused, has delivered all, or failed before; see `supervisor`."""
 
 DIFFERS = 3
 """Exit code of `plan --exit-code` if the plan would change something."""

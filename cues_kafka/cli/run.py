@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import faulthandler
 import gc
-import itertools
 import logging
 import os
-import signal
 import socket
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +18,7 @@ import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile
 from cues_kafka.cli.options import REFUSED, New, Target, at_least, print_error
+from cues_kafka.cli.supervise import Said, absolute, served, supervise, worker_command
 from cues_kafka.cli.watch import RELOAD, Signals, TaskWatch, announce
 from cues_kafka.errors import ConfigError, CuesError, GraphError, TopicsMissing
 from cues_kafka.graph.names import no_such_processor
@@ -32,9 +29,7 @@ if TYPE_CHECKING:
     from cues_kafka.cli.config import Config
     from cues_kafka.cli.on_spark import SparkOptions
     from cues_kafka.graph.definition import Graph
-    from cues_kafka.observe.http import Endpoint
     from cues_kafka.ports import Observer
-    from cues_kafka.runtime.native.together import TogetherLook
 
 epilog = """
 \b
@@ -123,7 +118,7 @@ def run(  # noqa: PLR0917 - each is an option of the command line
     ] = None,
     stop_timeout: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="End at the latest so long after SIGTERM. Default with --workers: 30."),
+        typer.Option(metavar="SECONDS", help="End so long after SIGTERM. Default with --workers: 30; Spark: 60."),
     ] = None,
     state_dir: Annotated[
         str | None, typer.Option(metavar="DIR", help="Directory for the files of stores with on_disk=True.")
@@ -167,19 +162,19 @@ def run(  # noqa: PLR0917 - each is an option of the command line
         _log_to_stderr(settings["log_level"], as_json=as_json, unwarned=unwarned)
         graph = load_graph(target)
         names = _selected(graph, only, without)
-        care = _care(workers, max_memory, stall_timeout, stop_timeout)
         spark = _spark_options(engine, {"master": master, "checkpoint": checkpoint, "trigger": trigger})
+        care = _care(workers, max_memory, stall_timeout, stop_timeout, spark=spark is not None)
         if spark is not None:
+            _none_given("native workers", {"workers": workers, "instance": instance, "call-timeout": call_timeout})
+        if spark is not None and parent is not None:
             from cues_kafka.cli.on_spark import run_on_spark
 
-            _none_given("native workers", {
-                "workers": workers, "instance": instance, "call-timeout": call_timeout, "stop-timeout": stop_timeout,
-            })  # fmt: skip
+            _write_stacks()
             code = run_on_spark(
                 graph, settings, spark, names=names, chosen=bool(only), new=new or (), fail_fast=fail_fast, began=began,
-                observers=_observers(openlineage), http=http, tells=not as_json,
+                observers=_observers(openlineage), http=http, warn=not unwarned and not as_json, tells=not as_json,
             )  # fmt: skip
-        elif workers is None:
+        elif workers is None and spark is None:
             code = _work(
                 graph, settings, names=names, instance=instance, new=new or (), fail_fast=fail_fast,
                 may_reload=None if parent is not None else partial(_may_reload, explicit, profile, file),
@@ -192,19 +187,32 @@ def run(  # noqa: PLR0917 - each is an option of the command line
         else:
             settings.kafka()  # refused here once, and not by each worker
             _observers(openlineage)  # the same
-            given = [(f"--{name}", value) for name, value in (("bootstrap", bootstrap), ("profile", profile)) if value]
-            given += [("--file", str(file.resolve()))] if file else []
-            given += [("--openlineage", openlineage)] if openlineage else []
-            given += [("--log-level", log_level)] if log_level else []
-            given += [("--log-format", log_format)] if log_format else []
-            given += [("--state-dir", state_dir)] if state_dir else []
-            given += [("--call-timeout", str(call_timeout))] if call_timeout is not None else []
-            options = [*(part for pair in given for part in pair), *(f"--only={name}" for name in names or ())]
-            options += [*(f"--new={name}" for name in new or ()), *(["--fail-fast"] if fail_fast else [])]
+            given = {
+                "bootstrap": bootstrap, "profile": profile, "file": file and file.resolve(), "openlineage": openlineage,
+                "log-level": log_level, "log-format": log_format, "state-dir": state_dir, "call-timeout": call_timeout,
+            }  # fmt: skip
+            several = {"only": only, "except": without, "new": new}
+            options = [f"--{option}={name}" for option, names_of in several.items() for name in names_of or ()]
+            options += ["--fail-fast"] if fail_fast else []
+            if spark is None:
+                assert workers is not None
+                name = instance or f"{socket.gethostname()}-{os.getpid()}"
+                said = Said.of_workers(workers, name)
+            else:
+                from cues_kafka.cli.on_spark import STOP_S, announce_on_spark
+                from cues_kafka.runtime.spark.query.triggers import AVAILABLE_NOW
+
+                announce_on_spark(graph, settings, spark, names=names, chosen=bool(only))
+                given |= {"engine": engine, "master": master, "checkpoint": checkpoint, "trigger": trigger}
+                workers, name, said = 1, None, Said.of_driver(graph.name)
+                care = {"stop_timeout_s": STOP_S, "may_end": trigger == AVAILABLE_NOW, **care}
+            options += [f"--{option}={value}" for option, value in given.items() if value is not None]
             reload = partial(_may_reload, explicit, profile, file)
-            with _served(graph.name, workers, http) as served:
-                typer.echo(f"{graph.name}: {count(workers, 'worker')} on {settings.address}")
-                code = _supervise(target, workers, instance, options, care=care, may_reload=reload, served=served)
+            command = partial(worker_command, absolute(target), options=options)
+            with served(graph.name, workers, http) as endpoint:
+                if spark is None:
+                    typer.echo(f"{graph.name}: {count(workers, 'worker')} on {settings.address}")
+                code = supervise(command, workers, name, said=said, care=care, may_reload=reload, served=endpoint)
     except TopicsMissing as error:
         raise settings.refuse_to_create(str(error)) from None
     except (ConfigError, GraphError) as error:
@@ -262,7 +270,12 @@ def _write_stacks() -> None:
 
 
 def _care(
-    workers: int | None, max_memory: str | None, stall_timeout: float | None, stop_timeout: float | None
+    workers: int | None,
+    max_memory: str | None,
+    stall_timeout: float | None,
+    stop_timeout: float | None,
+    *,
+    spark: bool,
 ) -> dict[str, Any]:
     """How the supervisor looks after its workers, as arguments of `Supervisor`."""
     from cues_kafka.runtime.native.memory import size
@@ -271,7 +284,9 @@ def _care(
         if value is not None and not value > 0:
             raise ConfigError(f"{name} must be more than 0 seconds, not {value:g}.")
     if workers is None:
-        _none_given("--workers", {"max-memory": max_memory, "stall-timeout": stall_timeout})
+        _none_given("--workers", {"max-memory": max_memory})
+    if workers is None and not spark:
+        _none_given("--workers and --engine spark", {"stall-timeout": stall_timeout})
     care = {"stall_s": stall_timeout, "stop_timeout_s": stop_timeout}
     if max_memory is not None:
         care["max_memory"] = size(max_memory, "--max-memory")
@@ -325,12 +340,6 @@ def _none_given(where: str, given: dict[str, Any]) -> None:
         raise ConfigError(f"{', '.join(names)}: with {where} only. Leave out one or the other.")
 
 
-def worker_command(target: str, *, instance: str, options: Sequence[str] = ()) -> list[str]:
-    """The program of one worker, which dies with this process."""
-    program = [sys.executable, "-m", "cues_kafka.cli.main"]
-    return [*program, "run", target, "--instance", instance, "--parent", str(os.getpid()), *options]
-
-
 def _collect_seldom() -> None:
     """
     Make the collector of cyclic garbage look every 50,000 objects, not every 700.
@@ -381,81 +390,3 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 def _is_not_told(record: logging.LogRecord) -> bool:
     """Whether `TaskWatch` does not print it as a sentence: it does so when a task stops or a worker fails."""
     return not record.getMessage().startswith(("stopped ", "worker failed "))
-
-
-@contextlib.contextmanager
-def _served(graph: str, workers: int, http: str | None) -> Iterator[tuple[TogetherLook, Endpoint] | None]:
-    """Listen where --http says; the workers listen at socket files in a directory that only this user can read."""
-    if http is None:
-        yield None
-        return
-    from cues_kafka.observe.http import listen
-    from cues_kafka.runtime.native.together import TogetherLook
-
-    with tempfile.TemporaryDirectory(prefix="cues-kafka-") as directory:
-        endpoint = listen(http)
-        try:
-            yield TogetherLook(graph, workers, Path(directory)), endpoint
-        finally:
-            endpoint.close()
-
-
-def _supervise(
-    target: str,
-    workers: int,
-    instance: str | None,
-    options: list[str],
-    *,
-    care: Mapping[str, Any],
-    may_reload: Callable[[], bool],
-    served: tuple[TogetherLook, Endpoint] | None,
-) -> int:
-    from cues_kafka.cli.notify import NOTIFY_SOCKET, notify
-    from cues_kafka.runtime.native.supervisor import Supervisor
-
-    name = instance or f"{socket.gethostname()}-{os.getpid()}"
-    target = _absolute(target)
-    ended_read, ended_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-
-    started = itertools.count()
-
-    def command(k: int) -> list[str]:
-        """The first one prints the plan's warnings for all."""
-        unwarned = ["--unwarned"] if next(started) else []
-        heard = ["--http", served[0].address(k)] if served else []
-        return worker_command(target, instance=f"{name}.{k}", options=[*options, *unwarned, *heard])
-
-    def changed() -> None:
-        if supervisor.gave_up is not None:
-            os.write(ended_write, b"x")
-        elif not told and supervisor.ready:
-            told.append(notify("READY=1"))
-
-    told: list[bool] = []
-    env = {name: value for name, value in os.environ.items() if name != NOTIFY_SOCKET}  # this process tells for all
-    supervisor = Supervisor(command, workers=workers, env=env, on_change=changed, **care)
-    with Signals() as signals:
-        with supervisor:
-            if served:
-                look, endpoint = served
-                endpoint.begin(partial(look.look, supervisor))
-            said = count(workers, "worker") + f", {name}.1" + (f" to {name}.{workers}" if workers > 1 else "")
-            typer.echo(f"{said}, supervised by pid {os.getpid()}")
-            while signals.wait(None, ended_read) == signal.SIGHUP:
-                signals.again()
-                if not may_reload():
-                    continue
-                typer.echo(f"replacing {count(workers, 'worker')} one by one")
-                if supervisor.roll(ended=lambda: signals.came is not None):
-                    typer.echo(f"replaced: {said}")
-                elif signals.came is None:
-                    typer.secho("not all workers are replaced: see why the last one is not ready", fg="red", err=True)
-            notify("STOPPING=1")
-        typer.echo(f"stopped: {said}")
-        return supervisor.gave_up or 0
-
-
-def _absolute(target: str) -> str:
-    """The same target from any directory, where it is a path."""
-    path, _, name = target.rpartition(":")
-    return f"{Path(path).resolve()}:{name}" if path.endswith(".py") else target

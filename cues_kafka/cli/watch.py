@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Self
 import typer
 
 from cues_kafka.cli.notify import notify
-from cues_kafka.cli.options import BROKEN, FAILED, WRONG
+from cues_kafka.cli.options import BROKEN, DONE, FAILED, WRONG
 from cues_kafka.errors import BrokerError, RetriableError, TaskStopped
 from cues_kafka.words import count as number_of
 
@@ -154,7 +154,7 @@ class TaskWatch:
             if running.finished:
                 running.stop()
                 typer.echo(f"{self._graph.name}: all available messages are delivered")
-                return 0
+                return DONE if self._succeeded else 0
         if self._stop_timeout_s is not None:
             faulthandler.dump_traceback_later(self._stop_timeout_s, exit=True)
         if came == signal.SIGHUP and self._keeps_place:

@@ -19,7 +19,7 @@ from typing import Self
 
 import psutil
 
-from cues_kafka.cli.run import worker_command
+from cues_kafka.cli.supervise import worker_command
 from cues_kafka.core.records import Writer
 from cues_kafka.operate.progress import Seen
 from cues_kafka.runtime.native.supervisor import Supervisor

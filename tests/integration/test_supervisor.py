@@ -188,6 +188,18 @@ def test_a_login_that_is_refused_after_a_worker_has_lived_is_tried_again() -> No
     assert told.supervisor.restarts == {1: 2}
 
 
+@pytest.mark.parametrize(
+    ("last", "may_end", "code"),
+    [(module.DONE, True, 0), (module.UNDONE, True, 1), (module.DONE, False, 3), (module.UNDONE, False, 3)],
+)
+def test_work_ends_the_supervisor_only_where_it_has_an_end(last: int, may_end: bool, code: int) -> None:
+    """On Spark, with `available-now`; a function of a native worker that exits with this code has died."""
+    codes = iter([1, last, 3])  # dies first, and is started again
+    told = Told(lambda k: [sys.executable, "-I", "-S", "-c", f"raise SystemExit({next(codes)})"], may_end=may_end)
+
+    assert told.code() == code
+
+
 def test_a_worker_whose_function_exits_with_0_waits_longer_each_time(caplog: pytest.LogCaptureFixture) -> None:
     """The first end with 0 is taken for one that was asked for; the next ones come too soon."""
     codes = iter([0, 0, 0, 3])

@@ -1,4 +1,4 @@
-"""Pause and status of processors on Spark, where the driver tells of them."""
+"""Pause, status, health and metrics of processors on Spark, where the driver tells of them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import pytest
 
 from cues_kafka import DataFrameProcessor, Graph, Json, Kafka, Processor, Source, Topic, start, status
 from cues_kafka.brokers.kafka import KafkaBroker
+from cues_kafka.brokers.local.ports import free_ports
 from cues_kafka.operate.pausing import Pausing
 from cues_kafka.plan.topics import Sides
 from cues_kafka.spark import Spark
 from cues_kafka.testing.fixtures import KafkaFixture
+from tests.integration.test_run_command import answer, numbers
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.full]
 
@@ -50,9 +52,14 @@ def test_queries_pause_between_batches_tell_it_and_go_on(spark: Any, kafka: Kafk
     broker = KafkaBroker(cluster)
     tool = None
     try:
-        with start(graph, cluster, engine=Spark(spark, checkpoint=str(tmp_path))) as running:
+        [port] = free_ports(1)
+        with start(graph, cluster, engine=Spark(spark, checkpoint=str(tmp_path)), http=str(port)) as running:
             running.send_many(f"{name}.orders", [Order(n) for n in range(4)])
             running.wait_idle(timeout_s=180)
+            assert [answer(port, page) for page in ("healthz", "readyz")] == [(200, "ok\n")] * 2
+            metrics = answer(port, "metrics")[1]
+            assert [sum(numbers(metrics, f"cues_kafka_{name}")) for name in ("ready", "deliveries_total")] == [1.0, 8.0]
+            assert 'cues_kafka_task_state{graph="' in metrics
             tool = Pausing(graph, broker, who="amy@desk", sides=Sides.of(cluster))
             assert tool.pause(timeout_s=60.0) == {}
             running.send_many(f"{name}.orders", [Order(n) for n in range(4, 8)])

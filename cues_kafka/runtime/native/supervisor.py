@@ -86,6 +86,16 @@ REFUSED: Final = 4
 unless one of its workers has lived: in that case new code is wrong, or logins cannot be checked just now. The other
 workers go on, and the refused one is restarted until the cause is fixed."""
 
+DONE: Final = 5
+"""A worker whose work has an end, as with `--trigger available-now` on Spark, has delivered everything."""
+
+UNDONE: Final = 6
+"""Work that has an end failed. Its user starts it again when the cause is gone."""
+
+_ENDS: Final = {DONE: 0, UNDONE: BROKEN}
+"""What the supervisor of such work ends with. From other workers these are exit codes of a user's function, and deaths
+as any other."""
+
 _PASSING: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 """The machine lacks processes, memory or descriptors for a moment. A later start may work."""
 
@@ -181,8 +191,8 @@ class Supervisor:
             os.kill(supervisor.pids[1], signal.SIGKILL)  # comes back
 
     Attributes:
-        gave_up: the exit code of a worker that no restart helps, or `BROKEN` if the supervisor itself failed; None
-            while it keeps its workers.
+        gave_up: the exit code of a worker that no restart helps, or `BROKEN` if the supervisor itself failed; 0 if the
+            work of a worker has an end, and is done; None while it keeps its workers.
     """
 
     def __init__(
@@ -197,6 +207,7 @@ class Supervisor:
         max_memory: int | None = None,
         stall_s: float = STALL_S,
         stop_timeout_s: float = STOP_TIMEOUT_S,
+        may_end: bool = False,
         jitter: Callable[[], float] = random.random,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
@@ -211,6 +222,7 @@ class Supervisor:
             max_memory: bytes; a worker that takes more is replaced, see `memory_of`; None: there is no limit.
             stall_s: a worker without a heartbeat for so long is killed; only one that has sent its first one.
             stop_timeout_s: how long workers have for leaving in order.
+            may_end: the work of the workers has an end, see `DONE` and `UNDONE`.
             jitter: from 0 to 1: how much of `JITTER` a back-off takes.
             on_change: called on the keeper's thread when a worker started, became ready or ended, or the supervisor
                 gave up.
@@ -228,6 +240,7 @@ class Supervisor:
         self._healthy_after_s = healthy_after_s
         self._max_memory = max_memory
         self._stall_s = stall_s
+        self._may_end = may_end
         self._jitter = jitter
         self._on_change = on_change
         self._workers = [_Worker(k) for k in range(1, workers + 1)]
@@ -436,6 +449,9 @@ class Supervisor:
         lived = now - worker.started_s >= self._healthy_after_s
         others = (one for one in self._workers if one is not worker and one.running)
         self._let_in |= lived or any(now - one.started_s >= self._healthy_after_s for one in others)
+        if code in _ENDS and self._may_end:
+            self.gave_up = _ENDS[code]
+            return
         gives_way = code == WRONG and worker.k != DECIDES
         if (code in GIVE_UP and not gives_way) or (code == REFUSED and not self._let_in):
             log.error("gave up", worker=worker.k, code=code)

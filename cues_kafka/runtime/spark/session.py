@@ -86,7 +86,7 @@ def opened_session(master: str, *, name: str, quiet: bool = True) -> Iterator[Sp
                 session = _session(master, name, quiet=quiet)
             yield session
         except (PySparkException, Py4JError, OSError) as error:
-            if _jvm_is_gone(error):
+            if is_jvm_gone(error):
                 raise SparkLost(f"{SparkLost.__doc__} ({_first_line(error)})") from None
             raise
         finally:
@@ -159,7 +159,7 @@ def _session(master: str, name: str, *, quiet: bool) -> SparkSession:
             try:
                 session: SparkSession = builder.getOrCreate()
             except (PySparkException, Py4JError, OSError) as error:
-                lost = _never_answered(error) or _jvm_is_gone(error)
+                lost = _never_answered(error) or is_jvm_gone(error)
                 if lost and left:
                     log.warning("Spark's JVM ended while it started; it is started again", error=_first_line(error))
                     _close_gateway()
@@ -180,7 +180,7 @@ def _never_answered(error: Exception) -> bool:
     return isinstance(error, PySparkRuntimeError) and error.getCondition() == "JAVA_GATEWAY_EXITED"
 
 
-def _jvm_is_gone(error: Exception) -> bool:
+def is_jvm_gone(error: BaseException) -> bool:
     """Whether a call failed because the JVM has ended; a JVM that answers, also with an exception, has not."""
     process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - as below
     if process is None or isinstance(error, PySparkException | Py4JJavaError):

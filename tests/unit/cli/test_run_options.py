@@ -13,10 +13,11 @@ from cues_kafka.cli.main import app
     [
         (["--workers", "2", "--max-memory", "lots"], "--max-memory 'lots' is not a size"),
         (["--max-memory", "512MiB"], "--max-memory: with --workers only"),
-        (["--stall-timeout", "60"], "--stall-timeout: with --workers only"),
         (["--workers", "2", "--stall-timeout", "0"], "--stall-timeout must be more than 0 seconds, not 0"),
         (["--stop-timeout", "-1"], "--stop-timeout must be more than 0 seconds, not -1"),
-        (["--engine", "spark", "--checkpoint", "c", "--stop-timeout", "9"], "--stop-timeout: with native workers only"),
+        (["--stall-timeout", "60"], "--stall-timeout: with --workers and --engine spark only"),
+        (["--engine", "spark", "--checkpoint", "c", "--stop-timeout", "0"], "--stop-timeout must be more than 0"),
+        (["--engine", "spark", "--checkpoint", "c", "--max-memory", "1GB"], "--max-memory: with --workers only"),
     ],
 )
 def test_limits_that_cannot_hold_are_refused(options: list[str], words: str) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Final
 
 from cues_kafka.errors import ConfigError
 
-_AVAILABLE = "available-now"
+AVAILABLE_NOW: Final = "available-now"
+"""Deliver what is there, then end."""
+
 _PROCESSING = re.compile(r"\d+ (?:milli)?seconds?|\d+ (?:minute|hour|day)s?")
 
 
@@ -18,7 +20,7 @@ def streaming_trigger(text: str) -> dict[str, Any]:
     Raises:
         ConfigError: the trigger breaks exactly-once, or is not known.
     """
-    if text == _AVAILABLE:
+    if text == AVAILABLE_NOW:
         return {"availableNow": True}
     said = str(text).strip().lower()
     if _PROCESSING.fullmatch(said):
