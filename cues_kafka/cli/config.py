@@ -61,11 +61,30 @@ test compares them."""
 CALLS: Final = {"warn_seconds": (float, 60.0), "end_seconds": (float, None)}
 """The same for `CallPolicy`, under ``[calls]``."""
 
+RUN: Final = {
+    "workers": (int, None),
+    "instance": (str, None),
+    "engine": (str, "native"),
+    "master": (str, None),
+    "checkpoint": (str, None),
+    "trigger": (str, None),
+    "max_memory": (str, None),
+    "stall_timeout": (float, None),
+    "stop_timeout": (float, None),
+    "openlineage": (str, None),
+    "http": (str, None),
+    "fail_fast": (bool, False),
+}
+"""Options of `run` that are settings under ``[run]``, with the same names. A test compares them."""
+
 OTHERS: Final = ("FILE", "PROFILE", "HOME", "CACHE", "STATE", "MAVEN_MIRROR", "READY")
 """Variables of ours that are not settings."""
 
 _TABLES: Final = ("CONFIG__", "PRODUCER__", "CONSUMER__", "REGISTRY__", "SECURITY__")
 """Prefixes of the variables for single keys of a table."""
+
+_PLAIN: Final = ("commit", "calls", "run")
+"""Tables with one setting a key."""
 
 _OURS: Final = ("registry", "security")
 """Tables whose keys are ours, with underscores; those of the others are librdkafka's, with dots."""
@@ -140,7 +159,7 @@ class Config:
         )
 
     def given(self, table: str) -> dict[str, Any]:
-        """What the user gave of ``[commit]`` or ``[calls]``: arguments of `CommitPolicy` or `CallPolicy`."""
+        """What the user gave of ``[commit]``, ``[calls]`` or ``[run]``, by the name behind the dot."""
         settings = (s for s in self.settings.values() if s.name.startswith(f"{table}.") and s.origin != "default")
         return {s.name.removeprefix(f"{table}."): s.value for s in settings}
 
@@ -180,7 +199,7 @@ def load(
     for name, (kind, default) in _known().items():
         variable = PREFIX + name.replace(".", "_").upper()
         if name in given:
-            option = f"--{name.replace('_', '-')}"
+            option = f"--{name.removeprefix('run.').replace('_', '-')}"
             setting = Setting(name, _check(kind, given[name], option), option)
         elif env.get(variable):
             setting = Setting(name, _parse(kind, env[variable], variable), variable)
@@ -236,7 +255,7 @@ def _known() -> dict[str, tuple[Any, Any]]:
             default = field.default_factory()
         known[field.name] = hints[field.name], DEFAULT_BOOTSTRAP if default is dataclasses.MISSING else default
     known |= {table: (Mapping[str, Any], {}) for table in _OURS}
-    for table, settings in (("commit", COMMIT), ("calls", CALLS)):
+    for table, settings in (("commit", COMMIT), ("calls", CALLS), ("run", RUN)):
         known |= {f"{table}.{name}": kind_and_default for name, kind_and_default in settings.items()}
     known |= _LOG
     return known
@@ -362,9 +381,9 @@ def _flat(table: Mapping[str, Any], origin: str) -> dict[str, tuple[Any, str]]:
     known = _known()
     found = {}
     for key, value in table.items():
-        if key in ("commit", "calls") and not isinstance(value, Mapping):
+        if key in _PLAIN and not isinstance(value, Mapping):
             raise ConfigError(f"{origin}: {key} is a table. Write its settings below [{key}].")
-        inner = {f"{key}.{k}": v for k, v in value.items()} if key in ("commit", "calls") else {key: value}
+        inner = {f"{key}.{k}": v for k, v in value.items()} if key in _PLAIN else {key: value}
         for name, one in inner.items():
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1)

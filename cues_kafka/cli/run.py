@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -64,6 +64,9 @@ remedy are printed, and it is retried; with --fail-fast the worker ends with
 exit code 3 instead. A wrong graph or setting ends it with exit code 2.
 """
 
+Refuse: TypeAlias = Callable[[str, Mapping[str, Any]], None]
+"""Refuses options that go with something else only: what that is, and the options by name."""
+
 Names = Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help="Run only this processor; repeatable.")]
 Others = Annotated[
     list[str] | None, typer.Option("--except", metavar="NAME", help="Run all processors but this one; repeatable.")
@@ -85,8 +88,9 @@ def run(  # noqa: PLR0917 - each is an option of the command line
     only: Names = None,
     without: Others = None,
     engine: Annotated[
-        str, typer.Option(metavar="ENGINE", help="Where the processors run: native or spark.")
-    ] = "native",
+        str | None,
+        typer.Option(metavar="ENGINE", help="Where the processors run: native (default) or spark."),
+    ] = None,
     master: Annotated[
         str | None,
         typer.Option(
@@ -150,22 +154,33 @@ def run(  # noqa: PLR0917 - each is an option of the command line
         from cues_kafka.cli.config import load
         from cues_kafka.cli.loading import load_graph
 
+        options: dict[str, Any] = {
+            "workers": workers, "instance": instance, "engine": engine, "master": master, "checkpoint": checkpoint,
+            "trigger": trigger, "max_memory": max_memory, "stall_timeout": stall_timeout, "stop_timeout": stop_timeout,
+            "openlineage": openlineage, "http": http, "fail_fast": fail_fast or None,
+        }  # fmt: skip
         explicit = {
             "bootstrap": bootstrap,
             "log_level": log_level,
             "log_format": log_format,
             "calls.end_seconds": call_timeout,
             "state_dir": state_dir,
+            **{f"run.{name}": value for name, value in options.items()},
         }
         settings = load(explicit, profile=profile, file=file)
         as_json = settings["log_format"] == "json"
         _log_to_stderr(settings["log_level"], as_json=as_json, unwarned=unwarned)
         graph = load_graph(target)
         names = _selected(graph, only, without)
-        spark = _spark_options(engine, {"master": master, "checkpoint": checkpoint, "trigger": trigger})
-        care = _care(workers, max_memory, stall_timeout, stop_timeout, spark=spark is not None)
+        if parent is None:  # else a supervisor has chosen, and gives its worker what is for it
+            options |= settings.given("run")
+        workers, instance, http, stop_timeout = map(options.get, ("workers", "instance", "http", "stop_timeout"))
+        openlineage, fail_fast = options["openlineage"], bool(options["fail_fast"])
+        refuse = partial(_none_given, settings)
+        spark = _spark_options(options, refuse)
+        care = _care(options, refuse, spark=spark is not None)
         if spark is not None:
-            _none_given("native workers", {"workers": workers, "instance": instance, "call-timeout": call_timeout})
+            refuse("native workers", {"workers": workers, "instance": instance, "call-timeout": call_timeout})
         if spark is not None and parent is not None:
             from cues_kafka.cli.on_spark import run_on_spark
 
@@ -192,8 +207,8 @@ def run(  # noqa: PLR0917 - each is an option of the command line
                 "log-level": log_level, "log-format": log_format, "state-dir": state_dir, "call-timeout": call_timeout,
             }  # fmt: skip
             several = {"only": only, "except": without, "new": new}
-            options = [f"--{option}={name}" for option, names_of in several.items() for name in names_of or ()]
-            options += ["--fail-fast"] if fail_fast else []
+            passed = [f"--{option}={name}" for option, names_of in several.items() for name in names_of or ()]
+            passed += ["--fail-fast"] if fail_fast else []
             if spark is None:
                 assert workers is not None
                 name = instance or f"{socket.gethostname()}-{os.getpid()}"
@@ -203,12 +218,12 @@ def run(  # noqa: PLR0917 - each is an option of the command line
                 from cues_kafka.runtime.spark.query.triggers import AVAILABLE_NOW
 
                 announce_on_spark(graph, settings, spark, names=names, chosen=bool(only))
-                given |= {"engine": engine, "master": master, "checkpoint": checkpoint, "trigger": trigger}
+                given |= {name: options[name] for name in ("engine", "master", "checkpoint", "trigger")}
                 workers, name, said = 1, None, Said.of_driver(graph.name)
-                care = {"stop_timeout_s": STOP_S, "may_end": trigger == AVAILABLE_NOW, **care}
-            options += [f"--{option}={value}" for option, value in given.items() if value is not None]
+                care = {"stop_timeout_s": STOP_S, "may_end": spark.trigger == AVAILABLE_NOW, **care}
+            passed += [f"--{option}={value}" for option, value in given.items() if value is not None]
             reload = partial(_may_reload, explicit, profile, file)
-            command = partial(worker_command, absolute(target), options=options)
+            command = partial(worker_command, absolute(target), options=passed)
             with served(graph.name, workers, http) as endpoint:
                 if spark is None:
                     typer.echo(f"{graph.name}: {count(workers, 'worker')} on {settings.address}")
@@ -269,27 +284,21 @@ def _write_stacks() -> None:
     faulthandler.register(STACKS, sys.__stderr__, all_threads=True)
 
 
-def _care(
-    workers: int | None,
-    max_memory: str | None,
-    stall_timeout: float | None,
-    stop_timeout: float | None,
-    *,
-    spark: bool,
-) -> dict[str, Any]:
+def _care(options: Mapping[str, Any], refuse: Refuse, *, spark: bool) -> dict[str, Any]:
     """How the supervisor looks after its workers, as arguments of `Supervisor`."""
     from cues_kafka.runtime.native.memory import size
 
-    for name, value in (("--stall-timeout", stall_timeout), ("--stop-timeout", stop_timeout)):
+    for name in ("stall_timeout", "stop_timeout"):
+        value = options[name]
         if value is not None and not value > 0:
-            raise ConfigError(f"{name} must be more than 0 seconds, not {value:g}.")
-    if workers is None:
-        _none_given("--workers", {"max-memory": max_memory})
-    if workers is None and not spark:
-        _none_given("--workers and --engine spark", {"stall-timeout": stall_timeout})
-    care = {"stall_s": stall_timeout, "stop_timeout_s": stop_timeout}
-    if max_memory is not None:
-        care["max_memory"] = size(max_memory, "--max-memory")
+            raise ConfigError(f"--{name.replace('_', '-')} must be more than 0 seconds, not {value:g}.")
+    if options["workers"] is None:
+        refuse("--workers", {"max-memory": options["max_memory"]})
+    if options["workers"] is None and not spark:
+        refuse("--workers and --engine spark", {"stall-timeout": options["stall_timeout"]})
+    care = {"stall_s": options["stall_timeout"], "stop_timeout_s": options["stop_timeout"]}
+    if options["max_memory"] is not None:
+        care["max_memory"] = size(options["max_memory"], "--max-memory")
     return {name: value for name, value in care.items() if value is not None}
 
 
@@ -319,14 +328,16 @@ def _observers(openlineage: str | None) -> list[Observer]:
     return [OpenLineage(openlineage)]
 
 
-def _spark_options(engine: str, given: dict[str, str | None]) -> SparkOptions | None:
+def _spark_options(options: Mapping[str, Any], refuse: Refuse) -> SparkOptions | None:
     """None: native workers were asked for."""
     from cues_kafka.cli.on_spark import SparkOptions
 
+    engine = options["engine"] or "native"
+    given = {name: options[name] for name in ("master", "checkpoint", "trigger")}
     if engine not in ("native", "spark"):
         raise ConfigError(f"--engine {engine!r} is not known. Choose native or spark.")
     if engine == "native":
-        _none_given("--engine spark", given)
+        refuse("--engine spark", given)
         return None
     if not given["checkpoint"]:
         raise ConfigError(
@@ -335,9 +346,15 @@ def _spark_options(engine: str, given: dict[str, str | None]) -> SparkOptions | 
     return SparkOptions(**{name: value for name, value in given.items() if value})
 
 
-def _none_given(where: str, given: dict[str, Any]) -> None:
-    if names := [f"--{name}" for name, value in given.items() if value is not None]:
-        raise ConfigError(f"{', '.join(names)}: with {where} only. Leave out one or the other.")
+def _none_given(settings: Config, where: str, given: Mapping[str, Any]) -> None:
+    """Refuse options that the rest of the command has no use for, with the places of those that are settings."""
+    said = []
+    for name in (name for name, value in given.items() if value is not None):
+        setting = settings.settings.get(f"run.{name.replace('-', '_')}")
+        written = setting is not None and setting.origin not in ("default", f"--{name}")
+        said.append(f"--{name} ({setting.origin})" if setting is not None and written else f"--{name}")
+    if said:
+        raise ConfigError(f"{', '.join(said)}: with {where} only. Leave out one or the other.")
 
 
 def _collect_seldom() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from cues_kafka.cli.config import CALLS, COMMIT, FILE, load
+from cues_kafka.cli.config import CALLS, COMMIT, FILE, RUN, load
 from cues_kafka.cli.main import app
+from cues_kafka.cli.run import run
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.runtime.native.worker import CallPolicy
@@ -213,7 +215,9 @@ def test_the_command_shows_the_numbers_that_the_worker_uses(tmp_path: Path) -> N
 
     assert CommitPolicy(**{name: found[f"commit.{name}"] for name in COMMIT}) == CommitPolicy()
     assert CallPolicy(**{name: found[f"calls.{name}"] for name in CALLS}) == CallPolicy()
-    assert [name for name, setting in found.settings.items() if setting.value is None] == ["calls.end_seconds"]
+    assert [name for name, one in found.settings.items() if one.value is None and not name.startswith("run.")] == [
+        "calls.end_seconds"
+    ]
     [shown] = [line for line in CliRunner().invoke(app, ["config"]).output.splitlines() if "calls.end_" in line]
     assert shown.split() == ["calls.end_seconds", "none", "(default)"]
 
@@ -242,3 +246,18 @@ def test_a_wrong_registry_is_named_with_the_fix(tmp_path: Path, text: str, words
 
     with pytest.raises(ConfigError, match=words):
         load(env={}, cwd=tmp_path).kafka()
+
+
+def test_options_of_run_are_settings_with_the_same_names(tmp_path: Path) -> None:
+    """Each option of `run` but those that name a processor, the file, or a setting at the top level or of calls."""
+    others = {"bootstrap", "log_level", "log_format", "state_dir", "call_timeout"}
+    chosen = {"target", "only", "without", "new", "profile", "file", "parent", "unwarned"}
+    assert set(RUN) == inspect.signature(run).parameters.keys() - others - chosen
+    (tmp_path / FILE).write_text('[run]\nworkers = 4\nstop_timeout = 60\n[profile.prod.run]\nhttp = "9100"\n')
+    found = load({"run.workers": 2}, profile="prod", env={"CUES_KAFKA_RUN_FAIL_FAST": "yes"}, cwd=tmp_path)
+
+    assert found.given("run") == {"workers": 2, "stop_timeout": 60.0, "http": "9100", "fail_fast": True}
+    assert found.settings["run.workers"].origin == "--workers"
+    (tmp_path / FILE).write_text("run = 4")
+    with pytest.raises(ConfigError, match=r"run is a table. Write its settings below \[run\]"):
+        load(env={}, cwd=tmp_path)

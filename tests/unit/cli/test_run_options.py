@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
 
+from cues_kafka.cli.config import FILE
 from cues_kafka.cli.main import app
 
 
@@ -26,3 +29,27 @@ def test_limits_that_cannot_hold_are_refused(options: list[str], words: str) -> 
 
     assert found.exit_code == 2
     assert words in " ".join(found.output.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "words"),
+    [
+        ('max_memory = "1GB"', [], "--max-memory (cues-kafka.toml): with --workers only"),
+        ("workers = 2", ["--engine", "spark", "--checkpoint", "c"], "--workers (cues-kafka.toml): with native workers"),
+        ('engine = "spark"', [], "--engine spark needs --checkpoint DIR"),
+        ('engine = "spark"\ncheckpoint = "c"', ["--workers", "2"], "--workers: with native workers only"),
+        ('max_memory = "lots"', ["--workers", "2"], "--max-memory 'lots' is not a size"),
+        ("workers = 2\nstop_timeout = 0", [], "--stop-timeout must be more than 0 seconds, not 0"),
+        ('workers = "2"', [], "takes a whole number, not str"),
+    ],
+)
+def test_options_in_the_file_are_taken_and_checked_as_those_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, options: list[str], words: str
+) -> None:
+    """With the place where they are written."""
+    (tmp_path / FILE).write_text(f"[run]\n{text}\n")
+    monkeypatch.chdir(tmp_path)
+    found = CliRunner().invoke(app, ["run", "examples.shop:graph", *options])
+
+    assert found.exit_code == 2
+    assert words in " ".join(found.output.replace(f"{tmp_path}/", "").split())
