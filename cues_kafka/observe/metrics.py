@@ -68,6 +68,8 @@ METRICS: Final[Mapping[str, Metric]] = {
     "cues_kafka_retries_total": Metric("counter", "Calls that Retry put off.", _TASK),
     "cues_kafka_failures_total": Metric("counter", "Failures after which the task recovered.", _TASK),
     "cues_kafka_stops_total": Metric("counter", "How often the task stopped; each new try counts.", _TASK),
+    "cues_kafka_fenced_total": Metric("counter", "Failures because another process had the task.", _TASK),
+    "cues_kafka_recovery_seconds": Metric("histogram", "From a failure or stop until the task works again.", _TASK),
     "cues_kafka_batch_seconds": Metric("histogram", "From the first call of a batch to its commit.", _TASK),
     "cues_kafka_commit_seconds": Metric("histogram", "From the last call of a batch to its commit.", _TASK),
     "cues_kafka_task_state": Metric("gauge", "1 for the state that the task is in, 0 for others.", (*_TASK, "state")),

@@ -37,6 +37,8 @@ class TaskTally:
         retries: calls that were put off because the function raised an exception of `retry=`.
         failures: how often something failed and the task recovered (R7).
         stops: how often the task stopped.
+        fenced: how many of the failures were a fence: another process had the task.
+        recovery_s: from a failure or stop until the task worked again.
         committed_s: when the newest batch was committed, in seconds since the epoch; 0: none was.
         error: the newest step that became an error message, in words; empty: none did.
         error_s: when its batch was committed, in seconds since the epoch.
@@ -59,6 +61,8 @@ class TaskTally:
     retries: int = 0
     failures: int = 0
     stops: int = 0
+    fenced: int = 0
+    recovery_s: Histogram = NONE
     committed_s: float = 0.0
     error: str = ""
     error_s: float = 0.0
@@ -79,6 +83,20 @@ class CommitMeter(Protocol):
             task: `processor/partition`.
             seconds: from the end of its last call to the commit.
             size: bytes of keys and values that it wrote.
+        """
+        ...
+
+
+@runtime_checkable
+class FenceMeter(Protocol):
+    """An observer that also hears when a task was fenced."""
+
+    def fenced(self, task: str) -> None:
+        """
+        The brokers refused a request of the task, because another process has it by now; `failed` or `stopped` follows.
+
+        Args:
+            task: `processor/partition`.
         """
         ...
 
@@ -141,6 +159,11 @@ class Tally:
             was = self[task]
             self._tasks[task] = replace(was, failures=was.failures + 1, failure=why[:TEXT_CHARS], failure_s=now_s)
 
+    def fenced(self, task: str) -> None:
+        """Count a fence."""
+        with self._lock:
+            self._tasks[task] = replace(self[task], fenced=self[task].fenced + 1)
+
     def stopped(self, task: str, why: str, remedy: str, about: Mapping[str, Any]) -> None:
         """Count a stop. A task that is tried again without success has been stopped since the first time."""
         with self._lock:
@@ -148,9 +171,10 @@ class Tally:
             self._tasks[task] = replace(was, stops=was.stops + 1, stopped_s=was.stopped_s or self._time())
 
     def recovered(self, task: str, after_s: float) -> None:
-        """The task works again."""
+        """Count a recovery: the task works again."""
         with self._lock:
-            self._tasks[task] = replace(self[task], stopped_s=0.0)
+            was = self[task]
+            self._tasks[task] = replace(was, stopped_s=0.0, recovery_s=was.recovery_s.plus(after_s))
 
 
 def _added(kinds: Mapping[str, int], batch: BatchReport) -> Mapping[str, int]:

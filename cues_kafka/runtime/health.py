@@ -184,6 +184,8 @@ def _counts(tally: TaskTally) -> Iterator[tuple[str, float | Histogram]]:
     yield "retries_total", tally.retries
     yield "failures_total", tally.failures
     yield "stops_total", tally.stops
+    yield "fenced_total", tally.fenced
+    yield "recovery_seconds", tally.recovery_s
     yield "batch_seconds", tally.batch_s
     yield "commit_seconds", tally.commit_s
 

@@ -21,6 +21,7 @@ from cues_kafka.core.spec import REPLAY, Input, Spec
 from cues_kafka.core.task import Doing, Task
 from cues_kafka.errors import BrokerError, CodecError, ConfigError, FatalError, RetriableError
 from cues_kafka.observe.log import get_logger
+from cues_kafka.observe.tally import FenceMeter
 from cues_kafka.ports import (
     Broker,
     Clock,
@@ -185,6 +186,11 @@ class Interpreter:
             for observer in self.observers:
                 observer.recovered(self.task.spec.name, self._world.clock.monotonic() - failed_at_s)
 
+    def _tell_fenced(self) -> None:
+        for observer in self.observers:
+            if isinstance(observer, FenceMeter):
+                observer.fenced(self.task.spec.name)
+
     def _abandon(self) -> None:
         if self._session:
             self._session.abandon()
@@ -201,6 +207,8 @@ class Interpreter:
             if self.task.leaving:  # it is released next
                 log.warning("not left", task=self.task.spec.name, why=f"{where}: {error}")
             now_s = self._world.clock.monotonic()
+            if error.fenced:
+                self._tell_fenced()
             answer = on.Failed(f"{where}: {error}", now_s, fenced=error.fenced, remedy=error.remedy)
         except (CodecError, ConfigError) as error:  # such as a certificate that is being replaced just now
             now_s = self._world.clock.monotonic()

@@ -50,6 +50,8 @@ def test_a_stop_counts_from_its_first_try_until_the_task_recovers() -> None:
 
     tally.recovered("check/0", 60.0)
     assert (tally["check/0"].stops, tally["check/0"].stopped_s) == (2, 0.0)
+    tally.recovered("check/0", 0.75)
+    assert tally["check/0"].recovery_s == Histogram((0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1), 60.75)
 
 
 def test_retries_and_failures_are_counted_and_long_texts_are_cut() -> None:

@@ -19,6 +19,7 @@ from cues_kafka.brokers.local.ports import free_ports
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.core.records import Totals
 from cues_kafka.errors import RetriableError
+from cues_kafka.graph.names import transactional_id
 from cues_kafka.observe.histogram import Histogram
 from cues_kafka.observe.http import Health, listen
 from cues_kafka.observe.metrics import KINDS, METRICS, Sample, exposition
@@ -110,6 +111,21 @@ def test_a_stopped_task_is_not_ready_and_says_its_remedy_but_lives(port: int) ->
         assert parsed(get(port, "metrics")[1])["cues_kafka_ready"][0][1] == 0
     finally:
         running.stop()
+
+
+def test_a_task_that_another_process_fenced_is_counted_and_its_recovery_too(port: int) -> None:
+    """The other process took its transactional id and ended."""
+    with start(shop(), Memory(), http=str(port)) as running:
+        running.send("orders", {"total": 1})
+        running.wait_idle()
+        running._broker.session(transactional_id("shop", "check", 0)).init(timeout_s=1)
+        running.send("orders", {"total": 2})
+        running.wait_idle()
+        found = parsed(get(port, "metrics")[1])
+        assert [message.value["total"] for message in running.messages("checked")] == [1, 2]
+
+    names = ("fenced_total", "failures_total", "recovery_seconds_count", "deliveries_total")
+    assert [found[f"cues_kafka_{name}"][0][1] for name in names] == [1.0, 1.0, 1.0, 2.0]
 
 
 def facts(state: str = "ready", *, tally: TaskTally | None = None, **status: Any) -> TaskFacts:
