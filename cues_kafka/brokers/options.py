@@ -94,6 +94,7 @@ FORCED: tuple[Forced, ...] = (
     Forced("log_cb", _ALL, OURS, "the client's log lines go to the logger cues_kafka.librdkafka"),
     Forced("error_cb", _ALL, OURS, "it collects the reasons that error messages name"),
     Forced("stats_cb", _ALL, OURS, "it is a cross-check for suspect commits"),
+    Forced("throttle_cb", _ALL, OURS, "it is counted in the metrics, and logged"),
     Forced("on_delivery", _ALL, OURS, "delivery reports are counted before every commit"),
     Forced("on_commit", _ALL, OURS, "consumers never commit; positions are in transactions"),
     Forced("default.topic.config", _ALL, OURS, "put its settings directly into producer= or consumer="),

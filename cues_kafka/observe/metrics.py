@@ -78,6 +78,9 @@ METRICS: Final[Mapping[str, Metric]] = {
     "cues_kafka_call_seconds": Metric("gauge", "How long the present call has taken; 0 below a second.", _TASK),
     "cues_kafka_last_commit_timestamp_seconds": Metric("gauge", "When the newest batch was committed.", _TASK),
     "cues_kafka_cluster_unreachable_seconds": Metric("gauge", "How long the cluster has not answered.", _WORKER),
+    "cues_kafka_throttled_seconds_total": Metric(
+        "counter", "How long brokers held back answers to the process because of a quota.", _WORKER
+    ),
     "cues_kafka_ready": Metric("gauge", "1 if all tasks of the worker work, else 0.", _WORKER),
     "cues_kafka_worker_up": Metric("gauge", "1 if the worker process answers its supervisor, else 0.", _WORKER),
     "cues_kafka_worker_restarts_total": Metric("counter", "How often the worker process was replaced.", _WORKER),

@@ -16,6 +16,7 @@ from cues_kafka.observe.http import Health
 from cues_kafka.observe.log import get_logger
 from cues_kafka.observe.metrics import KINDS, STATES, Sample
 from cues_kafka.observe.tally import UNNAMED, TaskTally
+from cues_kafka.observe.throttling import THROTTLING
 from cues_kafka.ports import Broker, Clock, Positions, TopicPartition
 from cues_kafka.runtime.collector import TaskFacts
 from cues_kafka.runtime.native.worker import ProcessorWorker
@@ -88,6 +89,7 @@ class HealthLook:
         rows = [
             Sample("cues_kafka_ready", labels, float(not unready)),
             Sample("cues_kafka_cluster_unreachable_seconds", labels, silent_s),
+            Sample("cues_kafka_throttled_seconds_total", labels, THROTTLING.total_s),
             *(row for one in tasks for row in self._rows(one)),
         ]
         return Health(tuple(_ill(workers)), unready, tuple(rows))

@@ -15,13 +15,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, Producer, ThrottleEvent
 
 from cues_kafka.brokers.kafka.classify import CLIENT_ERRORS, HOLLOW, because, error_of, name, translate
 from cues_kafka.brokers.kafka.opening import open_client
 from cues_kafka.brokers.kafka.rights import Right, user_of
 from cues_kafka.errors import BrokerError, FatalError
 from cues_kafka.observe.log import get_logger
+from cues_kafka.observe.throttling import THROTTLING
 from cues_kafka.ports import TopicPartition
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ class Watch:
     def open(self, make: Callable[[dict[str, Any]], _Client], settings: dict[str, Any]) -> _Client:
         """Open a client with these settings that reports here; see `open_client`."""
         self.user = user_of(settings)
-        heard: dict[str, Any] = {"logger": self, "error_cb": self.on_error}
+        heard: dict[str, Any] = {"logger": self, "error_cb": self.on_error, "throttle_cb": self.on_throttle}
         if "transactional.id" in settings:
             heard["stats_cb"] = self.on_statistics
         return open_client(make, settings | heard)
@@ -341,6 +342,10 @@ class Watch:
         sent = sum(broker.get("req", {}).get("EndTxn", 0) for broker in brokers.values())
         if sent > self.ends:
             self.suspicions.append(f"statistics: {sent} EndTxn requests for {self.ends} calls")
+
+    def on_throttle(self, event: ThrottleEvent) -> None:
+        """Take that a broker held back an answer, because a quota is used up."""
+        THROTTLING.held_back(self.label, event.broker_name, event.throttle_time)
 
     def forget(self) -> None:
         """Forget what was said about connections, before the client gets another user."""
