@@ -410,7 +410,7 @@ def test_a_crash_loop_is_named_and_its_end_too(
     starts = iter([dies] * 5)
     with (
         caplog.at_level("INFO", "cues_kafka.supervisor"),
-        Supervisor(lambda k: next(starts, lives), workers=1, healthy_after_s=0.5),
+        Supervisor(lambda k: next(starts, lives), workers=1, healthy_after_s=1.5),
     ):
         wait_for(lambda: "crash loop over worker=1 ends=5" in caplog.text)
 
