@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -11,6 +11,10 @@ from typing import Final
 ENDING: Final = frozenset({"ABORT", "BEGIN", "COMMIT", "END", "PREPARE", "ROLLBACK", "START", "XA"})
 
 _PLAIN: Final = r"""'(?:[^']|'')*(?:'|$) | "(?:[^"]|"")*(?:"|$)"""
+_LETTER: Final = r"[a-zA-Z_\x80-\U0010ffff]"
+_IN_WORD: Final = r"a-zA-Z0-9_\x80-\U0010ffff"
+"""What a name begins with, and what may follow. All databases take any character beyond ASCII, also a space."""
+
 _BACKSLASH: Final = r"""'(?:[^'\\]|''|\\.)*(?:'|$) | "(?:[^"\\]|""|\\.)*(?:"|$) | `[^`]*(?:`|$)"""
 
 
@@ -22,15 +26,24 @@ class Grammar:
     Attributes:
         tokens: takes a text apart; see `_grammar`.
         nests: whether a comment may have comments in it.
-        ending: first words of statements that end the transaction.
+        ending: first words of statements that end the transaction; two words are written with a space between them.
+        hiding: first words of statements that run others, which are not looked at.
     """
 
     tokens: re.Pattern[str]
     nests: bool
     ending: frozenset[str]
+    hiding: frozenset[str]
 
 
-def _grammar(*, skipped: str, texts: str, nests: bool = False, more: frozenset[str] = frozenset()) -> Grammar:
+def _grammar(
+    *,
+    skipped: str,
+    texts: str,
+    nests: bool = False,
+    more: frozenset[str] = frozenset(),
+    hiding: frozenset[str] = frozenset(),
+) -> Grammar:
     """
     The grammar of one database.
 
@@ -39,35 +52,38 @@ def _grammar(*, skipped: str, texts: str, nests: bool = False, more: frozenset[s
         texts: a pattern of everything quoted. What lacks its end goes on to the end of the statement.
         nests: see `Grammar`.
         more: first words of statements at which this database commits, beside those that all of them know.
+        hiding: see `Grammar`.
     """
     tokens = rf"""
-        (?P<skip> \s+ | {skipped} | [(]+ )
+        (?P<skip> [ \t\n\r\f\v]+ | {skipped} | [(]+ )
         | (?P<comment> /\* )
         | (?P<text> {texts} )
         | (?P<end> ; )
-        | (?P<word> [^\W\d][\w$]* )
+        | (?P<word> {_LETTER}[{_IN_WORD}$]* )
         | (?P<other> . )
     """
-    return Grammar(re.compile(tokens, re.DOTALL | re.VERBOSE), nests, ENDING | more)
+    return Grammar(re.compile(tokens, re.DOTALL | re.VERBOSE), nests, ENDING | more, hiding)
 
 
 POSTGRES: Final = _grammar(
-    skipped=r"--[^\n]*",
-    texts=rf"[eE]'(?:[^'\\]|''|\\.)*(?:'|$) | {_PLAIN} | \$(?P<tag>(?:[^\W\d]\w*)?)\$.*?(?:\$(?P=tag)\$|$)",
+    skipped=r"--[^\n\r]*",
+    texts=rf"[eE]'(?:[^'\\]|''|\\.)*(?:'|$) | {_PLAIN} | \$(?P<tag>(?:{_LETTER}[{_IN_WORD}]*)?)\$.*?(?:\$(?P=tag)\$|$)",
     nests=True,
 )
 """A backslash escapes in `E'...'` alone, as it does by default (`standard_conforming_strings`)."""
 
 MYSQL: Final = _grammar(
-    skipped=r"--(?=\s|$)[^\n]* | \#[^\n]* | /\*M?!\d*",  # the last one begins what is run, not a comment
+    skipped=r"--(?=[\x01-\x20\x7f]|$)[^\n]* | \#[^\n]* | /\*M?!\d*",  # the last one begins what is run, not a comment
     texts=_BACKSLASH,
     more=frozenset(
-        {"ANALYZE", "CACHE", "CHECK", "FLUSH", "INSTALL", "LOCK", "OPTIMIZE", "REPAIR", "RESET", "UNINSTALL", "UNLOCK"}
+        {"ANALYZE", "BACKUP", "CACHE", "CHANGE", "CHECK", "FLUSH", "INSTALL", "LOAD INDEX", "LOCK", "OPTIMIZE"}
+        | {"REPAIR", "RESET", "SET DEFAULT", "SET PASSWORD", "STOP", "UNINSTALL", "UNLOCK"}
     ),
+    hiding=frozenset({"EXECUTE", "REPEAT"}),  # the other compound statements have END as the first word of a line
 )
 """MySQL and MariaDB, where a backslash escapes as it does by default (no `NO_BACKSLASH_ESCAPES`)."""
 
-SQLITE: Final = _grammar(skipped=r"--[^\n]*", texts=rf"{_PLAIN} | `[^`]*(?:`|$) | \[[^\]]*(?:\]|$)")
+SQLITE: Final = _grammar(skipped=r"--[^\n]* | \ufeff", texts=rf"{_PLAIN} | `[^`]*(?:`|$) | \[[^\]]*(?:\]|$)")
 
 CHANGING: Final = frozenset(
     {"ALTER", "ATTACH", "CREATE", "DETACH", "DROP", "GRANT", "RENAME", "REVOKE", "TRUNCATE", "VACUUM"}
@@ -85,13 +101,16 @@ def refused(statement: str, grammar: Grammar) -> str:
         statement: one or several, with `;` between them.
         grammar: how the database reads them.
     """
-    for word in _first_words(statement, grammar):
-        if word in grammar.ending or (word == "SET" and "AUTOCOMMIT" in statement.upper()):
+    for words in _words(statement, grammar):
+        word = words[0]
+        if _ends(words, statement, grammar):
             return (
                 f"{word} would end the transaction, which is committed with the place in the input. Leave it out: a "
                 "step is committed when the function returns, and taken back when it raises. To take back a part of "
                 "it, write `with db.savepoint():`"
             )
+        if word in grammar.hiding:
+            return f"{word} runs statements that may end the transaction. Run each of them by itself"
         if word in OURS:
             return f"{word}: write `with db.savepoint():`, which does not meet the savepoints of the steps"
         if word in CHANGING:
@@ -102,21 +121,32 @@ def refused(statement: str, grammar: Grammar) -> str:
     return ""
 
 
-def _first_words(statement: str, grammar: Grammar) -> Iterator[str]:
-    """The first word of each statement, in upper case; it may follow an opening bracket."""
-    begun, at = False, 0
+def _ends(words: Sequence[str], statement: str, grammar: Grammar) -> bool:
+    """Whether a statement ends the transaction, as far as its words tell."""
+    ending, two = grammar.ending, " ".join(words[:2])
+    if two == "SET STATEMENT":  # MariaDB: variables for one statement, which follows
+        return not (ending | CHANGING).isdisjoint(words)
+    return words[0] in ending or two in ending or (words[0] == "SET" and "AUTOCOMMIT" in statement.upper())
+
+
+def _words(statement: str, grammar: Grammar) -> Iterator[list[str]]:
+    """The words of each statement in upper case, also behind opening brackets; a quoted text is an empty one."""
+    words: list[str] = []
+    at = 0
     while found := grammar.tokens.match(statement, at):
         at = found.end()
         match found.lastgroup:
             case "comment":
                 at = _behind_comment(statement, at, nests=grammar.nests)
-            case "end":
-                begun = False
-            case "word" if not begun:
-                begun = True
-                yield found["word"].upper()
+            case "end" if words:
+                yield words
+                words = []
+            case "word":
+                words.append(found["word"].upper())
             case "text":
-                begun = True
+                words.append("")
+    if words:
+        yield words
 
 
 def _behind_comment(statement: str, at: int, *, nests: bool) -> int:

@@ -52,6 +52,12 @@ ONE_PASSES = (
     ("postgres", "SET LOCAL statement_timeout = 1000"),
     ("postgres", "SELECT 1 /* /* */ ; COMMIT */"),
     ("postgres", "SELECT 1 /*! ; COMMIT */"),
+    ("postgres", "SELECT $\u00b7$ ; COMMIT $\u00b7$"),
+    ("postgres", "EXPLAIN ANALYZE SELECT 1"),
+    ("mysql", "SELECT 1 -- \r; COMMIT"),
+    ("mysql", "SET STATEMENT max_statement_time = 1 FOR SELECT 1"),
+    ("mysql", "SET @a = 1"),
+    ("sqlite", "SELECT 1 -- \r; COMMIT"),
     ("sqlite", "SELECT [; COMMIT]"),
 )
 """One database and what it may run."""
@@ -69,11 +75,31 @@ ONE_REFUSES = (
     ("postgres", "SELECT a #> '{b}' FROM t; COMMIT"),
     ("postgres", "SELECT a$b$; COMMIT; SELECT a$b$"),
     ("postgres", "/* /* a */ b */ COMMIT"),
+    ("mysql", "SELECT 1 --\u00a0 FROM (SELECT 1 AS `\u00a0`) AS x; COMMIT"),
+    ("mysql", "SET STATEMENT max_statement_time = 1 FOR COMMIT"),
+    ("mysql", "IF 1 THEN COMMIT; END IF"),
+    ("postgres", "SELECT 1 -- \r; COMMIT"),
+    ("postgres", "SELECT 1 AS \u00b7$$; COMMIT; SELECT 1 AS a$$"),
+    ("postgres", "SELECT 1 AS \u00a0$$; COMMIT; SELECT 1 AS a$$"),
+    ("sqlite", "\ufeffCOMMIT"),
     ("sqlite", "SELECT 'a\\'; COMMIT; --'"),
     ("sqlite", "SELECT [it's]; COMMIT; SELECT 'x'"),
     ("sqlite", "SELECT a AS $$; COMMIT; SELECT $$"),
 )
 """One database and what ends its transaction."""
+
+MYSQL_REFUSES = (
+    "LOCK TABLES t WRITE",
+    "unlock tables",
+    "ANALYZE TABLE t",
+    "FLUSH TABLES",
+    "BACKUP LOCK t",
+    "SET DEFAULT ROLE NONE",
+    "STOP SLAVE",
+    "LOAD INDEX INTO CACHE t",
+    "EXECUTE IMMEDIATE 'COMMIT'",
+    "REPEAT COMMIT; UNTIL 1 END REPEAT",
+)
 
 
 @pytest.mark.parametrize("grammar", ALL.values(), ids=ALL)
@@ -98,7 +124,7 @@ def test_what_only_looks_like_a_text_or_a_comment_hides_no_commit(name: str, sta
     assert "would end the transaction" in refused(statement, ALL[name])
 
 
-@pytest.mark.parametrize("statement", ["LOCK TABLES t WRITE", "unlock tables", "ANALYZE TABLE t", "FLUSH TABLES"])
+@pytest.mark.parametrize("statement", MYSQL_REFUSES)
 def test_statement_at_which_mysql_commits_is_refused_there_alone(statement: str) -> None:
     assert refused(statement, MYSQL)
     assert refused(statement, POSTGRES) == refused(statement, SQLITE) == ""
