@@ -177,9 +177,9 @@ def test_numbers_are_found_in_what_is_written_for_people(source: str, expected: 
 
 def test_a_page_that_is_not_there_is_found() -> None:
     """By its path or by its name alone."""
-    assert missing_pages("cues_kafka/plan/plan.py", "see docs/gone.md, docs/api.md, protocol.md and faults.md") == {
+    assert missing_pages("cues_kafka/plan/plan.py", "see docs/gone.md, docs/api.md, protocol.md and nowhere.md") == {
         "docs/gone.md",
-        "faults.md",
+        "nowhere.md",
     }
     assert ELSEWHERE.findall("(PROTOCOL 1), DESIGN 7, PROTOCOL R5, exp-3, the PROTOCOL of TLA") == [
         "PROTOCOL 1", "DESIGN 7", "PROTOCOL R5", "exp-3",

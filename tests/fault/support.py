@@ -125,13 +125,18 @@ def produce(bootstrap: str, topic: str, records: Iterable[Record | bytes], *, tr
 
 
 class Load(threading.Thread):
-    """Writes numbered messages, with pauses, until it is told to stop; idempotent, so that each is there once."""
+    """
+    Writes numbered messages, with pauses, in a `with` block; idempotent, so that each is there once.
+
+    Where the block raises, it ends without a wait for what the brokers have not acknowledged.
+    """
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         super().__init__(daemon=True)
         self._topic, self._partitions = topic, partitions
         self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
         self._over = threading.Event()
+        self._left = -1
         self.count = 0
 
     def run(self) -> None:
@@ -140,13 +145,26 @@ class Load(threading.Thread):
                 self._producer.produce(self._topic, json.dumps([p, self.count]).encode(), partition=p)
             self.count += 1
             self._producer.poll(0)
-        assert self._producer.flush(60) == 0
+        self._left = self._producer.flush(60)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.finish()
+            return
+        self._over.set()
+        self._producer.purge()
+        self.join(90)
 
     def finish(self) -> None:
         """Stop, and wait until all is acknowledged."""
         self._over.set()
-        self.join(60)
+        self.join(90)
         assert not self.is_alive()
+        assert self._left == 0, "all is acknowledged"
 
 
 def produce_any_headers(

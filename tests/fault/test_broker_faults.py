@@ -74,13 +74,11 @@ def under_load(broker: LocalBroker, name: str, hurt: Any) -> None:
     """Run the graph, write, hurt the cluster, go on writing, compare everything."""
     setup = Setup(broker.bootstrap, name)
     with setup.start(chain(name), options=IMPATIENT) as running:
-        load = Load(broker.bootstrap, f"{name}.in", PARTITIONS)
-        load.start()
-        until(lambda: totals(running) > 100, "it runs")
-        hurt()
-        before = totals(running)
-        until(lambda: totals(running) > before + 100 or running.status().stopped, "it goes on, or says why not", 90)
-        load.finish()
+        with Load(broker.bootstrap, f"{name}.in", PARTITIONS) as load:
+            until(lambda: totals(running) > 100, "it runs")
+            hurt()
+            before = totals(running)
+            until(lambda: totals(running) > before + 100 or running.status().stopped, "it goes on, or says why not", 90)
         running.wait_idle(timeout_s=120)  # raises what has stopped a task
         assert not running.status().stopped
     check(broker.bootstrap, name, load.count)
