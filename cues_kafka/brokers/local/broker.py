@@ -32,7 +32,6 @@ from cues_kafka.brokers.local.properties import (
     MUTUAL,
     PLAINTEXT,
     TLS,
-    Ports,
     node_properties,
     write_properties,
 )
@@ -77,6 +76,7 @@ class LocalBroker:
         secure: bool = False,
         listeners: Sequence[str] = (),
         version: str | None = None,
+        advertised: Mapping[str, Sequence[int]] | None = None,
         env: Mapping[str, str] | None = None,
         say: Say = log.info,
     ) -> None:
@@ -93,6 +93,7 @@ class LocalBroker:
             secure: open no listener without encryption and login, and make users: see `kafka`.
             listeners: names of more listeners, which `overrides` define in Kafka's settings.
             version: of Apache Kafka, such as "3.9.2"; None: see `find_jars`.
+            advertised: by listener, the port that each node tells clients instead of its own: of a proxy before it.
             env: the environment that names Java, jars and cache; None: the process's own.
             say: is called with a sentence before each step that takes long.
 
@@ -110,11 +111,12 @@ class LocalBroker:
         self._version = version
         own = [LOGIN, TLS, MUTUAL] if secure else [PLAINTEXT]
         self._listeners = [*own, *listeners, CONTROLLER]
+        self._advertised = dict(advertised or {})
         self._env = os.environ if env is None else env
         self._say = say
         self._guard: _Guard | None = None
         self._nodes: tuple[Node, ...] = ()
-        self._ports: Sequence[Ports] = ()
+        self._ports: Sequence[dict[str, int]] = ()
 
     @property
     def bootstrap(self) -> str:
@@ -210,7 +212,10 @@ class LocalBroker:
             home = guard.directory / f"node-{node_id}"
             shutil.copytree(node_directory(prepared, node_id), home / "data")
             file = home / "server.properties"
-            settings = node_properties(node_id, ports=self._ports, data=home / "data", overrides=overrides)
+            told = own | {name: ports[node_id - 1] for name, ports in self._advertised.items()}
+            settings = node_properties(
+                node_id, ports=self._ports, data=home / "data", overrides=overrides, advertised=told
+            )
             write_properties(file, settings)
             argv = command(java, jars, home, "kafka.Kafka", str(file), options=options)
             door = probe.Door(own[MUTUAL if users else PLAINTEXT], tls)
@@ -233,13 +238,13 @@ class LocalBroker:
         UserAdmin(self.kafka("admin", "tls")).set_passwords(users.passwords())
         users.write_profiles(self.listeners)
 
-    def _choose_ports(self) -> list[Ports]:
+    def _choose_ports(self) -> list[dict[str, int]]:
         free = iter(free_ports(len(self._listeners) * self._size))
         ports = [{name: next(free) for name in self._listeners} for _ in range(self._size)]
         if self._port is not None:
             for place, own in enumerate(ports):
                 own[self._listeners[0]] = self._port + place
-        return list(ports)
+        return ports
 
     def stop(self) -> None:
         """Kill the nodes and remove their directory, if it runs."""

@@ -65,22 +65,39 @@ MORE_NODES = {
 
 
 def node_properties(
-    node_id: int, *, ports: Sequence[Ports], data: Path, overrides: Mapping[str, str] | None = None
+    node_id: int,
+    *,
+    ports: Sequence[Ports],
+    data: Path,
+    overrides: Mapping[str, str] | None = None,
+    advertised: Ports | None = None,
 ) -> dict[str, str]:
-    """All settings of one node, whose id is its place in `ports`, from 1; `overrides` win over all others."""
+    """
+    All settings of one node.
+
+    Args:
+        node_id: its place in `ports`, from 1.
+        ports: of all nodes.
+        data: its directory of data.
+        overrides: win over all others.
+        advertised: the ports that it tells clients; None: its own.
+    """
     own = ports[node_id - 1]
-    listeners = {name: f"{name}://127.0.0.1:{port}" for name, port in own.items()}
     return {
         **COMMON,
         **(ONE_NODE if len(ports) == 1 else MORE_NODES),
         "node.id": str(node_id),
         # With static voters a formatted directory does not depend on ports, so it can be copied.
         "controller.quorum.voters": ",".join(f"{i}@127.0.0.1:{p[CONTROLLER]}" for i, p in enumerate(ports, start=1)),
-        "listeners": ",".join(listeners.values()),
-        "advertised.listeners": ",".join(where for name, where in listeners.items() if name != CONTROLLER),
+        "listeners": _listeners(own),
+        "advertised.listeners": _listeners({n: port for n, port in (advertised or own).items() if n != CONTROLLER}),
         "log.dirs": str(data),
         **(overrides or {}),
     }
+
+
+def _listeners(ports: Ports) -> str:
+    return ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
 
 
 def write_properties(file: Path, properties: Mapping[str, str]) -> None:

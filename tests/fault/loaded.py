@@ -1,0 +1,201 @@
+"""A graph under load on a cluster that is hurt: what runs, which node is which, and what must be there at the end."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, Self
+
+from confluent_kafka.admin import AdminClient
+
+from cues_kafka import Graph, Json, Processor, Source, Topic
+from cues_kafka.brokers.local import LocalBroker, Node
+from cues_kafka.brokers.local.ports import free_ports
+from tests.fault.proxy import Proxy
+from tests.fault.support import IMPATIENT, Load, Setup, backing, check_chain, committed, outcomes, until
+
+PARTITIONS = 2
+
+
+def first(value: Any) -> Any:
+    """Errors, nothing, and messages."""
+    if value[1] % 10 == 3:
+        raise ValueError(f"three: {value}")
+    return None if value[1] % 10 == 4 else value
+
+
+def second(value: Any) -> Any:
+    """All that came."""
+    return value
+
+
+def chain(name: str) -> Graph:
+    """Two processors in a row."""
+    return Graph(
+        name,
+        Source(f"{name}.in"),
+        Processor(first, inputs=f"{name}.in", outputs=f"{name}.mid"),
+        Processor(second, inputs=f"{name}.mid", outputs=f"{name}.out"),
+        errors=f"{name}.errors",
+        defaults=Topic(value=Json(), partitions=PARTITIONS),
+    )
+
+
+def check_prefix(bootstrap: str, name: str) -> None:
+    """What is committed so far: in order, without a gap, each message once."""
+    for topic in (f"{name}.mid", f"{name}.out"):
+        found = committed(bootstrap, topic, to_stable=True)
+        for p in range(PARTITIONS):
+            numbers = [json.loads(m.value() or b"")[1] for m in found if m.partition() == p]
+            assert numbers == [k for k in range(max(numbers, default=-1) + 1) if k % 10 not in (3, 4)]
+        assert set(outcomes(found).values()) <= {1}
+
+
+def check(bootstrap: str, name: str, count: int) -> None:
+    """Outputs, errors, totals, each message once."""
+    wanted = [k for k in range(count) if k % 10 not in (3, 4)]
+    for topic in (f"{name}.mid", f"{name}.out"):
+        found = committed(bootstrap, topic)
+        for p in range(PARTITIONS):
+            values = [json.loads(m.value() or b"") for m in found if m.partition() == p]
+            assert values == [[p, k] for k in wanted], topic
+        assert set(outcomes(found).values()) == {1}
+    errors = committed(bootstrap, f"{name}.errors")
+    assert len(errors) == PARTITIONS * sum(k % 10 == 3 for k in range(count))
+    assert set(outcomes([*errors, *committed(bootstrap, f"{name}.mid")]).values()) == {1}
+    for processor, deliveries in (("first", count), ("second", len(wanted))):
+        records = backing(bootstrap, f"{name}.{processor}.backing")
+        check_chain(records)
+        assert [r[-1]["totals"]["deliveries"] for r in records] == [deliveries] * PARTITIONS
+
+
+def under_load(
+    broker: LocalBroker, name: str, hurt: Callable[[], None], *, bootstrap: str = "", quiet_s: float = 0.0
+) -> float:
+    """
+    Run the graph, write, hurt the cluster, go on writing, compare everything.
+
+    Args:
+        broker: the cluster.
+        name: of the graph.
+        hurt: what is done to the cluster.
+        bootstrap: where the graph finds it; empty: where the other clients do.
+        quiet_s: how long the load goes on when all tasks have delivered again.
+
+    Returns:
+        How long after `hurt` each task had delivered again, in seconds.
+    """
+    setup = Setup(bootstrap or broker.bootstrap, name)
+    with setup.start(chain(name), options=IMPATIENT) as running:
+        with Load(broker.bootstrap, f"{name}.in", PARTITIONS) as load:
+            until(lambda: min(deliveries(running)) > 20, "it runs")
+            hurt()
+            began, before = time.monotonic(), deliveries(running)
+
+            def again() -> bool:
+                now = deliveries(running)
+                ahead = len(now) == len(before) and all(new > old + 5 for new, old in zip(now, before, strict=True))
+                return ahead or bool(running.status().stopped)
+
+            until(again, "each task goes on, or one says why not", 90)
+            recovered_s = time.monotonic() - began
+            threading.Event().wait(quiet_s)  # more load, of which nothing is awaited
+        running.wait_idle(timeout_s=120)  # raises what has stopped a task
+        assert not running.status().stopped
+    check(broker.bootstrap, name, load.count)
+    return recovered_s
+
+
+def deliveries(running: Any) -> list[int]:
+    """Of each task."""
+    return [task.totals.deliveries for task in running.status().tasks] or [0]
+
+
+class ProxiedBroker(LocalBroker):
+    """
+    Nodes with a proxy before each, which those clients use that begin with `front`; the nodes themselves do not.
+
+    Attributes:
+        proxies: in order of the nodes.
+        front: ``bootstrap.servers`` of the proxies.
+    """
+
+    def __init__(self, nodes: int, **options: Any) -> None:
+        ports = free_ports(nodes)
+        super().__init__(
+            nodes,
+            listeners=["FRONT"],
+            advertised={"FRONT": ports},
+            overrides={
+                "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,FRONT:PLAINTEXT",
+                **options.pop("overrides", {}),
+            },
+            **options,
+        )
+        self.front = ",".join(f"127.0.0.1:{port}" for port in ports)
+        self._fronts = ports
+        self.proxies: list[Proxy] = []
+        self._open = ExitStack()
+
+    def start(self) -> Self:
+        super().start()
+        for front, back in zip(self._fronts, self.listener("FRONT").split(","), strict=True):
+            self.proxies.append(self._open.enter_context(Proxy(front, int(back.rpartition(":")[2]))))
+        return self
+
+    def stop(self) -> None:
+        if self.proxies:
+            self.proxies.clear()
+            self._open.close()
+        super().stop()
+
+
+# ---- which node is which
+
+
+def leader_of(broker: LocalBroker, topic: str, partition: int = 0) -> Node:
+    """The node that leads a partition."""
+    client = AdminClient({"bootstrap.servers": broker.bootstrap})
+    leader: int = client.list_topics(topic, timeout=10).topics[topic].partitions[partition].leader
+    return broker.nodes[leader - 1]
+
+
+def transaction_coordinator(broker: LocalBroker, transactional_id: str) -> Node:
+    """The leader of the partition of the transaction log that the id has by Java's hash."""
+    number = 0
+    for letter in transactional_id:
+        number = (31 * number + ord(letter)) & 0xFFFFFFFF
+    client = AdminClient({"bootstrap.servers": broker.bootstrap})
+    log = client.list_topics("__transaction_state", timeout=10).topics["__transaction_state"]
+    return leader_of(broker, "__transaction_state", (number & 0x7FFFFFFF) % len(log.partitions))
+
+
+def group_coordinator(broker: LocalBroker, group: str) -> Node:
+    """As the cluster says."""
+    client = AdminClient({"bootstrap.servers": broker.bootstrap})
+    found = client.describe_consumer_groups([group])[group].result()
+    return broker.nodes[int(found.coordinator.id) - 1]
+
+
+def controller(broker: LocalBroker) -> Node:
+    """The leader of the quorum; clients are told any node instead, so this reads what the nodes have written down."""
+    states = [
+        json.loads((node.directory / "data" / "__cluster_metadata-0" / "quorum-state").read_text("utf-8"))
+        for node in broker.nodes
+    ]
+    leader = int(max((one["leaderEpoch"], one["leaderId"]) for one in states)[1])
+    return broker.nodes[leader - 1]
+
+
+def whole(broker: LocalBroker) -> None:
+    """Wait until all nodes are back, and in sync in each partition."""
+    client = AdminClient({"bootstrap.servers": broker.bootstrap})
+
+    def synced() -> bool:
+        topics = client.list_topics(timeout=10).topics.values()
+        return all(len(p.isrs) == len(p.replicas) and p.leader > 0 for t in topics for p in t.partitions.values())
+
+    until(lambda: all(node.is_alive() for node in broker.nodes) and synced(), "all nodes are back, and in sync", 90)
