@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
 from cues_kafka import (
@@ -33,7 +34,7 @@ from cues_kafka import (
     start,
 )
 from cues_kafka.brokers.kafka import KafkaBroker
-from cues_kafka.brokers.kafka.users import UserAdmin
+from cues_kafka.brokers.kafka.users import UserAdmin, _binding, _filter
 from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.cli.loading import load_graph
 from cues_kafka.cli.main import app
@@ -51,6 +52,7 @@ from cues_kafka.plan.topics import Sides, topics_to_ask
 from cues_kafka.ports import GroupMetadata, NewTopic, TopicPartition
 from cues_kafka.runtime.prepare import plan_start, prepare
 from cues_kafka.verify.scan import verify
+from tests.fault.support import until
 from tests.integration.clients import clients
 
 ROLES = ("worker", "sender", "client", "deployer", "operator", "verifier")
@@ -95,6 +97,13 @@ class Cluster:
     def grant(self, *acls: Acl, user: str = "") -> None:
         """As their commands would, to a user of the role's name or to another one."""
         self.admin.grant((f"User:{user or acl.role}", acl) for acl in acls)
+
+    def revoke(self, acl: Acl) -> None:
+        """Take a right from the user of the role's name."""
+        wanted = _filter(_binding(f"User:{acl.role}", acl))
+        client = AdminClient({"bootstrap.servers": self.broker.bootstrap})  # it has to live until the answer is there
+        [future] = client.delete_acls([wanted]).values()
+        assert len(future.result()) == 1
 
     def grant_by(self, command: str) -> tuple[str, str, str]:
         """
@@ -311,6 +320,35 @@ def test_each_right_of_a_worker_is_named_where_it_is_missing_and_its_command_rep
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda case: _is_repaired(cluster, case, works), cases))
     admin.close()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("topic", "operation"), [("clean", "Write"), ("orders", "Read")], ids=["write", "read"])
+def test_a_right_that_is_revoked_stops_the_tasks_and_given_back_lets_them_go_on(
+    cluster: Cluster, topic: str, operation: str
+) -> None:
+    """While they run, by themselves, and each message once."""
+    kind = f"revoked{topic}"
+    graph, name = shop(kind), f"{kind}.{topic}"
+    cluster.grant(*plan(graph).acls)
+    [right] = [acl for acl in permissions(graph, "worker") if (acl.name, acl.operation) == (name, operation)]
+    with closing(KafkaBroker(cluster.super_user)) as admin:
+        admin.create(plan(graph, admin.facts(())).create)
+    with start(graph, cluster.login("worker")) as running, connect(cluster.super_user, graph) as sender:
+        sender.send_many(f"{kind}.orders", ORDERS)
+        running.wait_idle()
+        cluster.revoke(right)
+        sender.send_many(f"{kind}.orders", ORDERS)
+        stopped = until(lambda: running.status().stopped, "the tasks say why")
+        assert f"user `worker` may not {'write to' if topic == 'clean' else 'read'} topic `{name}`" in str(
+            stopped[0].stopped
+        )
+        cluster.grant(right)
+        until(lambda: not running.status().stopped, "they go on")
+        running.wait_idle(timeout_s=60)
+        clean = [message.value["n"] for message in sender.messages(f"{kind}.clean")]
+        assert sorted(clean) == sorted(2 * [order["n"] for order in ORDERS if order["n"] > 0])
+        assert len(list(sender.messages(f"{kind}.errors"))) == 4
 
 
 @pytest.mark.full
