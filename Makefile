@@ -20,7 +20,7 @@ export PYTHON
 # A worker whose imports are compiled at each start starts two seconds later.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-native test test-full test-spark check bench bench-spark bench-peers proof-model proof-mutants proof-simulation proof-spark lock clean
+.PHONY: help demo demo-native test test-full test-spark check bench bench-spark bench-peers proof-model proof-mutants proof-simulation proof-spark proof-faults lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -65,6 +65,10 @@ proof-mutants: .venv/.ready  ## take rules out of the shell, one at a time; test
 
 proof-spark: .venv/.ready  ## 200 kills of drivers that write staged, in 10 parts, restartable; results in docs/proof
 	@$(PY) -m tests.spark.proof_staged --write docs/proof $(ARGS)
+	@$(PY) -m tests.proof.results docs/proof
+
+proof-faults: .venv/.ready  ## kill, restart and cut off nodes of three under load, in 7 parts, restartable; ARGS="--seconds 600"
+	@$(PY) -m tests.fault.proof_faults --write docs/proof $(ARGS)
 	@$(PY) -m tests.proof.results docs/proof
 
 check: .venv/.ready  ## lint, format, strict types, layers

@@ -118,7 +118,16 @@ LEAST_BYTES = 262_144
 _TUNING: dict[Role, dict[str, Any]] = {
     # Lingering only matters while a batch is being enqueued: flush() overrides it. The queue bounds hold the memory of
     # one task, 64 MiB and 100,000 messages; a session waits while the queue is full. The size limits are the client's.
-    "session": {"linger.ms": 5, "compression.type": "lz4", "queue.buffering.max.kbytes": 65_536, **_SIZES},
+    # A client that has lost all brokers begins with the bootstrap addresses again, and throws its handles of brokers
+    # away. A session then never asked for the coordinator of its group again (docs/faults.md). Without that it connects
+    # to the brokers that it knows; where these are gone it fails, and the next session begins with the addresses.
+    "session": {
+        "linger.ms": 5,
+        "compression.type": "lz4",
+        "queue.buffering.max.kbytes": 65_536,
+        "metadata.recovery.strategy": "none",
+        **_SIZES,
+    },
     "sender": {"linger.ms": 5, "compression.type": "lz4", "message.timeout.ms": 30_000, **_SIZES},
     # A fetch under way delays the end of a partition and a newly assigned one, so its wait is short. The queue bounds
     # and the size of a fetch hold memory: compressed messages unpack to many times their size. With these values a

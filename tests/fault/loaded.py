@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
 
 from confluent_kafka.admin import AdminClient
 
 from cues_kafka import Graph, Json, Processor, Source, Topic
 from cues_kafka.brokers.local import LocalBroker, Node
 from cues_kafka.brokers.local.ports import free_ports
-from tests.fault.proxy import Proxy
+from tests.fault.proxy import Proxy, Side
 from tests.fault.support import IMPATIENT, Load, Setup, backing, check_chain, committed, outcomes, until
 
 PARTITIONS = 2
+TASKS = 2 * PARTITIONS
 
 
 def first(value: Any) -> Any:
@@ -72,46 +73,75 @@ def check(bootstrap: str, name: str, count: int) -> None:
         assert [r[-1]["totals"]["deliveries"] for r in records] == [deliveries] * PARTITIONS
 
 
-def under_load(
-    broker: LocalBroker, name: str, hurt: Callable[[], None], *, bootstrap: str = "", quiet_s: float = 0.0
-) -> float:
+class Endured(NamedTuple):
+    """What a graph went through.
+
+    Attributes:
+        recovered_s: of each fault, how long after it each task had delivered again, in seconds.
+        messages: how many were written.
     """
-    Run the graph, write, hurt the cluster, go on writing, compare everything.
+
+    recovered_s: list[float]
+    messages: int
+
+
+def under_load(
+    broker: LocalBroker,
+    name: str,
+    hurt: Callable[[], None],
+    repair: Callable[[], None] = lambda: None,
+    *,
+    bootstrap: str = "",
+    seconds: float = 0.0,
+) -> Endured:
+    """
+    Run the graph, write, hurt the cluster, go on writing, repair the cluster, compare everything.
 
     Args:
         broker: the cluster.
         name: of the graph.
         hurt: what is done to the cluster.
+        repair: what is done when each task has delivered again.
         bootstrap: where the graph finds it; empty: where the other clients do.
-        quiet_s: how long the load goes on when all tasks have delivered again.
-
-    Returns:
-        How long after `hurt` each task had delivered again, in seconds.
+        seconds: for how long this is repeated; it is done once at least.
     """
     setup = Setup(bootstrap or broker.bootstrap, name)
+    recovered: list[float] = []
+    end = time.monotonic() + seconds
     with setup.start(chain(name), options=IMPATIENT) as running:
         with Load(broker.bootstrap, f"{name}.in", PARTITIONS) as load:
-            until(lambda: min(deliveries(running)) > 20, "it runs")
-            hurt()
-            began, before = time.monotonic(), deliveries(running)
-
-            def again() -> bool:
-                now = deliveries(running)
-                ahead = len(now) == len(before) and all(new > old + 5 for new, old in zip(now, before, strict=True))
-                return ahead or bool(running.status().stopped)
-
-            until(again, "each task goes on, or one says why not", 90)
-            recovered_s = time.monotonic() - began
-            threading.Event().wait(quiet_s)  # more load, of which nothing is awaited
+            while not recovered or time.monotonic() < end:
+                _await_progress(running, [0] * TASKS, 20)
+                earlier = deliveries(running)
+                try:
+                    hurt()
+                    began, before = time.monotonic(), deliveries(running)
+                    _await_progress(running, before if len(before) == TASKS else earlier, 5)  # else some are lost now
+                    recovered.append(time.monotonic() - began)
+                finally:
+                    repair()
+                if running.status().stopped:
+                    break
         running.wait_idle(timeout_s=120)  # raises what has stopped a task
         assert not running.status().stopped
     check(broker.bootstrap, name, load.count)
-    return recovered_s
+    return Endured(recovered, PARTITIONS * load.count)
+
+
+def _await_progress(running: Any, before: list[int], count: int) -> None:
+    """Wait until each task has delivered more than before, or one has stopped."""
+
+    def ahead() -> bool:
+        now = deliveries(running)
+        further = len(now) == len(before) and all(new >= old + count for new, old in zip(now, before, strict=True))
+        return further or bool(running.status().stopped)
+
+    until(ahead, "each task goes on, or one says why not", 90)
 
 
 def deliveries(running: Any) -> list[int]:
     """Of each task."""
-    return [task.totals.deliveries for task in running.status().tasks] or [0]
+    return [task.totals.deliveries for task in running.status().tasks]
 
 
 class ProxiedBroker(LocalBroker):
@@ -199,3 +229,56 @@ def whole(broker: LocalBroker) -> None:
         return all(len(p.isrs) == len(p.replicas) and p.leader > 0 for t in topics for p in t.partitions.values())
 
     until(lambda: all(node.is_alive() for node in broker.nodes) and synced(), "all nodes are back, and in sync", 90)
+
+
+# ---- faults
+
+ROLES: dict[str, Callable[[LocalBroker, str], Node]] = {
+    "leader-of-input": lambda broker, name: leader_of(broker, f"{name}.in"),
+    "transaction-coordinator": lambda broker, name: transaction_coordinator(broker, f"{name}.first.0"),
+    "group-coordinator": lambda broker, name: group_coordinator(broker, f"{name}.first"),
+    "controller": lambda broker, _: controller(broker),
+}
+"""The node that has a role for the graph of a name."""
+
+
+@dataclass
+class Killed:
+    """The node of a role dies, and comes back."""
+
+    broker: LocalBroker
+    name: str
+    role: str
+    dead: list[Node] = field(default_factory=list)
+
+    def hurt(self) -> None:
+        """SIGKILL."""
+        self.dead.append(ROLES[self.role](self.broker, self.name))
+        self.dead[-1].kill()
+
+    def repair(self) -> None:
+        """Start it, and wait until it is in sync."""
+        while self.dead:
+            self.dead.pop().start()
+        whole(self.broker)
+
+
+def roll(broker: LocalBroker) -> None:
+    """Restart all nodes, one after the other."""
+    for node in broker.nodes:
+        node.terminate(timeout_s=60)
+        node.start()
+        whole(broker)
+
+
+def cut_off(broker: ProxiedBroker, name: str, side: Side) -> None:
+    """
+    Let nothing through to the transaction coordinator, or nothing back from it.
+
+    It lasts until a client has given its connection up and has come again.
+    """
+    proxy = broker.proxies[transaction_coordinator(broker, f"{name}.first.0").id - 1]
+    before = max(request.connection for request in list(proxy.requests))
+    with proxy.severed(side) as fault:
+        until(lambda: proxy.requests[-1].connection > before, "a client has come again")
+    assert fault.bites > 0

@@ -1,7 +1,7 @@
 """What the proof runs have left in a folder, as one page: `python -m tests.proof.results docs/proof`.
 
-`make proof-model`, `make proof-simulation` and `make proof-spark` write one small JSON file for each part, and
-`make proof-mutants` one for all. This makes their tables, so that no figure of the docs is written by hand.
+`make proof-model`, `make proof-simulation`, `make proof-spark` and `make proof-faults` write one small JSON file for
+each part, and `make proof-mutants` one for all. This makes their tables, so no figure of the docs is written by hand.
 """
 
 from __future__ import annotations
@@ -40,7 +40,13 @@ def page(folder: Path) -> str:
     model, simulation = _parts(folder, "model-*.json"), _parts(folder, "simulation-*.json")
     spark = _parts(folder, "spark-*.json")
     mutants = [one for found in _parts(folder, "shell-mutants.json") for one in found]
-    sections = (_model(model), _simulation(simulation), _spark(spark), _mutants(mutants))
+    sections = (
+        _model(model),
+        _simulation(simulation),
+        _spark(spark),
+        _faults(_parts(folder, "faults-*.json")),
+        _mutants(mutants),
+    )
     return "\n".join(["# Results", "", *(line for section in sections for line in (*section, ""))])
 
 
@@ -127,6 +133,30 @@ def _spark(parts: Sequence[Part]) -> list[str]:
         "| killed | times |",
         "|---|---|",
         *(f"| {moment} | {count:,} |" for moment, count in sorted(kills.items())),
+    ]
+
+
+def _faults(parts: Sequence[Part]) -> list[str]:
+    if not parts:
+        return ["No part of `make proof-faults` is here."]
+    rows = [
+        f"| {part['part']} | {part['faults']} | {part['messages']:,} | {part['recovered_s']['median']:.1f} "
+        f"| {part['recovered_s']['longest']:.1f} | {part['seconds']} |"
+        for part in parts
+    ]
+    told = (
+        f"Code `{_code(parts, 'code')}`. {sum(part['faults'] for part in parts)} faults of three nodes under load, "
+        f"{sum(part['messages'] for part in parts):,} messages: nothing was lost, doubled, torn or out of order. "
+        "Recovered: how long after a fault each task had delivered again, in seconds."
+    )
+    return [
+        "## Three nodes under faults: `make proof-faults`",
+        "",
+        told,
+        "",
+        "| fault | times | messages | recovered, median | longest | seconds in all |",
+        "|---|---|---|---|---|---|",
+        *rows,
     ]
 
 

@@ -105,6 +105,14 @@ def test_a_client_id_of_the_user_goes_before_the_names_of_all_clients() -> None:
     assert options.settings("reader", client_id="shop.check.reader")["client.id"] == "team-y.shop.check.reader"
 
 
+def test_a_session_keeps_its_brokers_when_it_has_lost_all() -> None:
+    """docs/faults.md: after a re-bootstrap it did not ask for its group's coordinator again."""
+    key = "metadata.recovery.strategy"
+    assert Kafka(HERE).settings("session", client_id="x")[key] == "none"
+    assert Kafka(HERE, producer={key: "rebootstrap"}).settings("session", client_id="x")[key] == "rebootstrap"
+    assert key not in Kafka(HERE).settings("reader", client_id="x")
+
+
 def test_the_pause_between_retries_is_the_users() -> None:
     """It is a matter of speed, not of the guarantee."""
     for role in ("admin", "session", "sender", "reader", "member"):
