@@ -1,4 +1,4 @@
-"""``cues-kafka reset``, ``adopt``, ``accept-loss`` and ``strategy``: move or change tasks on purpose."""
+"""``cues-kafka reset``, ``adopt``, ``accept-loss``, ``strategy`` and ``migrate``: move or change tasks on purpose."""
 
 from __future__ import annotations
 
@@ -74,6 +74,62 @@ Examples:
 Declare the new strategy= first, and stop the workers of the former version. Exits
 with 1 if nothing was done, and with 2 if the graph or a setting is wrong.
 """
+
+migrate_epilog = """
+\b
+Examples:
+  # say where the added input would begin
+  cues-kafka migrate shop:graph match --add refunds=latest
+  cues-kafka migrate shop:graph match --add refunds=latest --yes
+  # deliver all that the added input holds
+  cues-kafka migrate shop:graph match --add refunds=earliest --yes
+  # say what a dropped input has not delivered
+  cues-kafka migrate shop:graph match --drop legacy
+  # an input is read from another topic now
+  cues-kafka migrate shop:graph match --drop orders --add orders=earliest --yes
+  # an input has another name now
+  cues-kafka migrate shop:graph match --drop input --add orders=input --yes
+
+Stop the workers of the processor and declare its new inputs first. Exits with 1
+if nothing was done, and with 2 if the graph or an option is wrong.
+"""
+
+
+def migrate(
+    target: Target,
+    processor: Name,
+    *,
+    add: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--add",
+            metavar="BINDING=PLACE",
+            help="An added input, and where it begins: earliest (its first message), latest (behind its last one), or "
+            "the former name of an input that is renamed; repeatable.",
+        ),
+    ] = None,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option("--drop", metavar="BINDING", help="An input that is gone from the declaration; repeatable."),
+    ] = None,
+    yes: Yes = False,
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    file: File = None,
+) -> None:
+    """
+    Add inputs to a processor, or drop some.
+
+    The inputs that stay go on where they stand. The command first says what an added input skips or delivers, what a
+    dropped one will never deliver, and for a join which messages become pairs.
+    """
+    from cues_kafka.operate.migrating import added
+
+    places = added(add or ())
+    _act(
+        target, processor, lambda tool: tool.migrate(places, frozenset(drop or ())),
+        who="migrate", yes=yes, bootstrap=bootstrap, profile=profile, file=file,
+    )  # fmt: skip
 
 
 def strategy(

@@ -19,11 +19,12 @@ from cues_kafka.core.recover import Refuse, foreign, recover
 from cues_kafka.core.spec import Input, Move, Spec
 from cues_kafka.core.staged import Enter, verdict
 from cues_kafka.core.tails import placed
-from cues_kafka.errors import CodecError, ConfigError, RetriableError, UnstableOffsets
+from cues_kafka.errors import CodecError, ConfigError, RecoveryError, RetriableError, UnstableOffsets
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.feed import Feed
 from cues_kafka.graph.names import changelog_topic, group_id
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
+from cues_kafka.operate.migrating import difference, refuse_busy
 from cues_kafka.operate.rebuilt import finished
 from cues_kafka.plan.plan import Plan
 from cues_kafka.plan.processors import PlannedStop
@@ -119,6 +120,22 @@ def _whole(spec: Spec, remedy: str) -> str:
     return whole.replace("MODULE:GRAPH PROCESSOR", f"MODULE:GRAPH {spec.processor}")
 
 
+def _migrating(spec: Spec, record: Record | None, halt: Halt) -> Halt:
+    """The refusal; where inputs were added or dropped, with the command that moves the task to them."""
+    if record is None or not halt.text.startswith("bindings changed"):
+        return halt
+    options = difference(spec, record).command
+    later = ", or with latest in place of earliest to skip what an added input holds" if "=earliest" in options else ""
+    command = f"`cues-kafka migrate MODULE:GRAPH {spec.processor}{options}`"
+    try:
+        refuse_busy(spec, record)
+    except RecoveryError as error:
+        return replace(halt, remedy=f"{error} The command is then {command}{later}. Or {halt.remedy}")
+    return replace(
+        halt, remedy=f"stop the workers, and run {command}{later}. It first says what is lost. Or {halt.remedy}"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Looking:
     graph: Graph
@@ -163,7 +180,8 @@ class _Looking:
         inputs, tails = self._inputs(spec, spec.inputs), self._inputs(spec, spec.tailers)
         decision = placed(spec, recover(spec, record, self._offsets(part, spec), inputs), tails)
         if isinstance(decision, Refuse):
-            return spec, self._feasible(spec, record, decision.halt, inputs)
+            halt = self._feasible(spec, record, decision.halt, inputs)
+            return spec, _migrating(spec, record, halt) if isinstance(part.declared, Processor) else halt
         if record is None or not isinstance(part.declared, Processor):
             return spec, None
         return spec, self._stores(part, spec, record)

@@ -14,7 +14,7 @@ import contextlib
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -33,6 +33,7 @@ from cues_kafka.errors import CodecError, ConfigError, RecoveryError, UnstableOf
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, no_such_processor
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
+from cues_kafka.operate.migrating import notes, positions_of, refuse_undeclared
 from cues_kafka.operate.places import wanted
 from cues_kafka.operate.settling import DATABASE, HERE, Settling, settling, stands_at
 from cues_kafka.plan.plan import Plan, plan
@@ -159,7 +160,8 @@ class Maintenance:
                 declared, lambda slot: frame_spec(graph.name, processor, slot, width, identity, inputs=declared.inputs)
             )
         else:
-            self._make = spec_of(graph, plan(graph, facts), declared, self._sizes[declared.lead], identity)
+            self._plan = plan(graph, facts)
+            self._make = spec_of(graph, self._plan, declared, self._sizes[declared.lead], identity)
             self.specs, self.staged = tuple(map(self._make, range(min(self._sizes.values())))), False
 
     def _frame(self, declared: DataFrameProcessor, make: Callable[[int], Spec]) -> tuple[tuple[Spec, ...], bool]:
@@ -402,6 +404,77 @@ class Maintenance:
             notes.append(f"{count(steps, 'step')} that a dead process has taken and not settled count as DROPPED")
         move = Move(after=record.sequence, positions=positions, strategy=spec.strategy)
         return PlannedMove(replace(spec, move=move), tuple(notes), waits=loose)
+
+    def migrate(self, add: Mapping[str, str], drop: Collection[str]) -> list[PlannedMove]:
+        """
+        Plan to let tasks go on with the inputs that the graph declares now, which are others than their records have.
+
+        Inputs that stay keep their offsets. Tasks that have the declared inputs already are left out, so that a run
+        that was cut short can be run again; so are tasks without a record, which begin at `start=`.
+
+        Args:
+            add: where each added input begins: `earliest`, at its first message, `latest`, behind its last committed
+                one, or the name of a dropped input from the same topic, where that stands.
+            drop: the inputs that are gone.
+
+        Raises:
+            ConfigError: the processor is one of DataFrames or never ran, the plan is refused, or the options are not
+                the difference between the records and the declaration.
+            RecoveryError: the group has members, or a record holds what the move would forget.
+        """
+        if not isinstance(self.declared, Processor):
+            raise ConfigError(
+                f"{self.declared.name!r} is a processor of DataFrames: where it stands is also in the checkpoint of "
+                "its query, which knows its inputs. Give it a new name=, and a new checkpoint"
+            )
+        refuse_undeclared(self.specs[0], add, drop)
+        self._plan.refuse()
+        self._refuse_others()
+        records = {spec: record for spec in self.specs if (record := self.settled(spec))}
+        if not records:
+            raise ConfigError(
+                f"{self.declared.name!r} has no record, so there is nothing to migrate: start it, and it begins at "
+                "start="
+            )
+        return [move for spec, record in records.items() if (move := self._migrated(spec, record, add, drop))]
+
+    def _migrated(
+        self, spec: Spec, record: Record, add: Mapping[str, str], drop: Collection[str]
+    ) -> PlannedMove | None:
+        """One task; None: it has these inputs."""
+        inputs = self.inputs(spec)
+        positions = positions_of(spec, record, inputs, add, drop)
+        if positions is None:
+            return None
+        if spec.target:
+            self._refuse_ahead(spec, record)
+        move = Move(after=record.sequence, positions=positions)
+        topics = dict.fromkeys(p.topic for p in (*positions, *record.positions))
+        said = notes(spec, record, positions, add, self._facts_of(spec, topics))
+        return PlannedMove(replace(spec, move=move), tuple(said))
+
+    def _refuse_ahead(self, spec: Spec, record: Record) -> None:
+        """Refuse if the task's target holds the outcomes of messages of the former inputs, and Kafka does not."""
+        target = self.target_of(spec)
+        try:
+            held = target.newest()
+        finally:
+            target.close()
+        if held is not None and held.step > record.step:
+            raise RecoveryError(
+                f"{spec.name}: its target holds {count(held.step - record.step, 'step')} more than its newest record. "
+                "Start the former version, with the inputs as they were, which completes them; stop it, and run the "
+                "command again."
+            )
+
+    def _facts_of(self, spec: Spec, topics: Iterable[str]) -> dict[TopicPartition, InputFacts]:
+        """What the cluster says about these topics, declared or not; those that do not exist are left out."""
+        found = self._broker.facts(list(topics)).topics
+        places = [
+            TopicPartition(topic, spec.partition) for topic, facts in found.items() if spec.partition < facts.partitions
+        ]
+        marks = self._broker.watermarks(places) if places else {}
+        return {place: InputFacts(found[place.topic].topic_id, *marks[place]) for place in places}
 
     def _held(self, spec: Spec) -> dict[str, int | None]:
         """The group's offsets by binding; none while a transaction holds them, which at-least-once has not."""

@@ -77,9 +77,9 @@ class Chain:
         if self.moved is None and self.whole:
             return ""
         begin = (
-            "an operator may have moved this task, by reset or accept-loss"
+            "an operator may have moved this task, by reset, accept-loss or migrate"
             if self.moved is None
-            else f"an operator moved this task at backing record {self.moved}, by reset or accept-loss"
+            else f"an operator moved this task at backing record {self.moved}, by reset, accept-loss or migrate"
         )
         return (
             f"{begin}. Messages that came again then count as duplicated, and skipped ones as lost, and totals differ, "

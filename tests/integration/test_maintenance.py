@@ -8,9 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from cues_kafka import Graph, Json, Kafka, Processor, RecoveryError, Source, TaskStopped, Topic, start
 from cues_kafka.brokers.kafka import KafkaBroker
+from cues_kafka.cli.loading import load_graph
+from cues_kafka.cli.main import app
 from cues_kafka.operate.deleting import Deleting
 from cues_kafka.operate.foreseen import foresee
 from cues_kafka.operate.moving import Maintenance
@@ -206,3 +209,43 @@ def test_tasks_go_on_after_kafka_compacted_announced_messages_away(kafka: KafkaF
             running.wait_idle(timeout_s=30)
             assert next(m.value for m in running.messages(either_out)) == "l"
     assert "old k" not in calls
+
+
+WIDER = """
+from cues_kafka import Graph, Json, Processor, Source, Topic
+
+def double(**numbers: int) -> int:
+    return 2 * next(n for n in numbers.values() if n is not None)
+
+graph = Graph(
+    {name!r},
+    Source({numbers!r}),
+    Source({more!r}),
+    Processor(double, alts={{"input": {numbers!r}, "more": {more!r}}}, outputs={doubles!r}),
+    defaults=Topic(value=Json(), partitions=2),
+)
+"""
+
+
+def test_added_input_is_delivered_beside_the_one_that_stays(kafka: KafkaFixture, tmp_path: Path) -> None:
+    """Each message once; the group's offset of the new input agrees with the tool's record."""
+    setting, more = Setting(kafka, tmp_path), kafka.unique("more")
+    assert setting.deliver(1, 2) == [2, 4]
+    setting.module.write_text(
+        WIDER.format(name=setting.graph.name, numbers=setting.numbers, doubles=setting.doubles, more=more)
+    )
+    wider = load_graph(f"{setting.module}:graph")
+    words = ["migrate", f"{setting.module}:graph", "double", "--add", "more=earliest", "--bootstrap", kafka.bootstrap]
+
+    with start(wider, setting.options, only=[]) as client:
+        client.send(more, 10, key="k")
+        client.send(setting.numbers, 3, key="k")
+        said = CliRunner().invoke(app, words)
+        assert said.exit_code == 1, said.output
+        assert "input 'more' is added and begins at 0: its log delivers at most 1 message," in said.output
+        done = CliRunner().invoke(app, [*words, "--yes"])
+        assert done.exit_code == 0, done.output
+    with start(wider, setting.options) as running:
+        running.wait_idle(timeout_s=30)
+        assert sorted(message.value for message in running.messages(setting.doubles)) == [2, 4, 6, 20]
+    assert CliRunner().invoke(app, words).output == "double: nothing to do, all tasks are there already\n"

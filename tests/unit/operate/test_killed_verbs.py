@@ -50,6 +50,11 @@ def route(n: int) -> int:
     return n
 
 
+def any_of(**message: int) -> int:
+    """Alts: the one value that came."""
+    return next(n for n in message.values() if n is not None)
+
+
 def graph_of(*left_out: str, width: int = WIDTH) -> Graph:
     """Three processors; some of them are not declared any more."""
     parts = [
@@ -189,6 +194,34 @@ def test_adopt_is_ended_by_the_next_run() -> None:
 
     effects = Verb(world, act, seen, groups=("g.route", "legacy")).die_everywhere()
     assert (effects["member"], effects["commit"], effects["forget"]) == (2, WIDTH, 1)
+
+
+def test_migrate_is_ended_by_the_next_run() -> None:
+    """Some tasks have the other inputs, some not yet; none moves twice."""
+    wide = Graph(
+        "g", Source("numbers"), Source("doubles"),
+        Processor(any_of, name="route", alts={"input": "numbers", "extra": "doubles"}, outputs="routed"),
+        errors="g.errors", defaults=Topic(value=Json(), partitions=WIDTH),
+    )  # fmt: skip
+
+    def world() -> World:
+        found = delivered()
+        found.send(99)
+        return found
+
+    def act(one: World, broker: Any) -> None:
+        made = tool(one, broker, graph=wide)
+        made.carry_out(made.migrate({"extra": "earliest"}, ()))
+
+    def seen(one: World) -> Any:
+        before = one.records()
+        after = Tester(wide, broker=one.broker).run()
+        after.stop()
+        assert verify(wide, one.broker).ok
+        return before, sorted(after.values("routed")), World(after).records()
+
+    effects = Verb(world, act, seen, groups=("g.route",)).die_everywhere()
+    assert (effects["member"], effects["commit"]) == (1, WIDTH)
 
 
 # The whole graph

@@ -191,6 +191,7 @@ def test_an_open_transaction_shows_a_query_at_work(monkeypatch: pytest.MonkeyPat
     [
         (lambda tool: tool.accept_loss(), "written staged: where it goes on is in the checkpoint"),
         (lambda tool: tool.reset(partition=1), "is reset as a whole"),
+        (lambda tool: tool.migrate({"a": "latest"}, ()), "Give it a new name=, and a new checkpoint"),
     ],
 )
 def test_what_means_nothing_for_a_staged_processor_is_refused_with_the_reason(act: Any, words: str) -> None:
