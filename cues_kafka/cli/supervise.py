@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
 import typer
 
@@ -21,6 +21,10 @@ from cues_kafka.words import count
 if TYPE_CHECKING:
     from cues_kafka.observe.http import Endpoint
     from cues_kafka.runtime.native.together import TogetherLook
+
+
+MOST_BYTES: Final = 80
+"""How long the temporary directory may be: the whole path of a socket file may have 107 bytes, see unix(7)."""
 
 
 class Said(NamedTuple):
@@ -79,7 +83,8 @@ def served(graph: str, workers: int, http: str | None) -> Iterator[tuple[Togethe
     from cues_kafka.observe.http import listen
     from cues_kafka.runtime.native.together import TogetherLook
 
-    with tempfile.TemporaryDirectory(prefix="cues-kafka-") as directory:
+    short = None if len(os.fsencode(tempfile.gettempdir())) <= MOST_BYTES else "/tmp"  # noqa: S108 - private below it
+    with tempfile.TemporaryDirectory(prefix="cues-kafka-", dir=short) as directory:
         endpoint = listen(http)
         try:
             yield TogetherLook(graph, workers, Path(directory)), endpoint

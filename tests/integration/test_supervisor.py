@@ -172,8 +172,8 @@ def test_a_worker_that_no_restart_helps_is_not_restarted(code: int) -> None:
 
 
 def test_a_login_that_is_refused_at_the_first_start_ends_the_supervisor() -> None:
-    """As any other wrong setting."""
-    told = Told(lambda k: [sys.executable, "-I", "-S", "-c", "raise SystemExit(4)"])
+    """As any other wrong setting, however long the start took."""
+    told = Told(lambda k: [sys.executable, "-I", "-S", "-c", "raise SystemExit(4)"], healthy_after_s=0.0)
 
     assert told.code() == 2
     assert told.supervisor.restarts == {1: 0}

@@ -446,7 +446,7 @@ class Supervisor:
         return any(worker.over_s is not None and worker.running for worker in self._workers)
 
     def _ended(self, worker: _Worker, code: int, now: float) -> None:
-        lived = now - worker.started_s >= self._healthy_after_s
+        lived = code != REFUSED and now - worker.started_s >= self._healthy_after_s  # a start on Spark may take longer
         others = (one for one in self._workers if one is not worker and one.running)
         self._let_in |= lived or any(now - one.started_s >= self._healthy_after_s for one in others)
         if code in _ENDS and self._may_end:
