@@ -36,6 +36,8 @@ def run(*command: str | Path, cwd: Path) -> str:
     """Output of a command; a failure shows all of it."""
     # Nothing of the checkout or of the running interpreter may leak into the empty environment.
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    if Path("/etc/ssl/certs/ca-certificates.crt").exists():  # as .ci/setup does, for uv
+        env.setdefault("UV_SYSTEM_CERTS", "1")
     done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=280)
     if done.returncode:
         pytest.fail(f"{' '.join(map(str, command))}\n{done.stdout}\n{done.stderr}", pytrace=False)

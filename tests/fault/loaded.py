@@ -65,7 +65,8 @@ def check(bootstrap: str, name: str, count: int) -> None:
             assert values == [[p, k] for k in wanted], topic
         assert set(outcomes(found).values()) == {1}
     errors = committed(bootstrap, f"{name}.errors")
-    assert len(errors) == PARTITIONS * sum(k % 10 == 3 for k in range(count))
+    due = PARTITIONS * sum(k % 10 == 3 for k in range(count))
+    assert len(errors) == due, f"{len(errors)} error messages instead of {due}"
     assert set(outcomes([*errors, *committed(bootstrap, f"{name}.mid")]).values()) == {1}
     for processor, deliveries in (("first", count), ("second", len(wanted))):
         records = backing(bootstrap, f"{name}.{processor}.backing")
