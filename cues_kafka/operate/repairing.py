@@ -43,6 +43,7 @@ from cues_kafka.records.requests import (
     decode_request,
     decode_settled,
     encode_request,
+    not_paired,
 )
 from cues_kafka.records.scanning import first_from, ranges_of, read_range
 from cues_kafka.runtime.task.clock import SystemClock
@@ -604,7 +605,8 @@ class Repairs:
             return (
                 "a timer failed, not a message, and timers fire once. Drop it, and have a message set the timer again"
             )
-        bindings = dict(self._graph.processors[error.processor].inputs)
+        processor = self._graph.processors[error.processor]
+        bindings = dict(processor.inputs)
         for place, topic in zip(error.consumed, error.topics, strict=True):
             facts = self._facts.get(topic)
             if bindings.get(place.binding) != topic:
@@ -617,7 +619,7 @@ class Repairs:
                     f"its message is gone from {topic!r} (retention), and the error message has not kept it. Declare "
                     "errors=Errors(..., payload=True) for the next time, without redact="
                 )
-        return ""
+        return not_paired(processor.input_shape, list(bindings), error.consumed)
 
     def _send(self, wish: Wish, errors: Sequence[FiledError]) -> None:
         if self._sender is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -60,6 +61,25 @@ class Settled(NamedTuple):
     outcome: Outcome
     number: int
     at_ms: int
+
+
+def not_paired(pairing: str, bindings: Collection[str], consumed: Sequence[Coordinates]) -> str:
+    """
+    Why these messages are no step of a processor as it is declared now; empty: they are one.
+
+    Args:
+        pairing: of the processor: single, join or alts.
+        bindings: of its inputs.
+        consumed: coordinates of the messages that the failed step consumed.
+    """
+    was = [place.binding for place in consumed]
+    if sorted(was) == sorted(bindings) if pairing == "join" else len(was) == 1:
+        return ""
+    a_step = "one message of each input" if pairing == "join" else "one message"
+    return (
+        f"it consumed a message of {' and of '.join(map(repr, was))}, and a step of the processor is {a_step} now: "
+        f"{', '.join(map(repr, bindings))}"
+    )
 
 
 def encode_request(request: ReplayRequest) -> bytes:

@@ -11,7 +11,7 @@ from cues_kafka.errors import CodecError, RetriableError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, Coordinates, Reader, TopicPartition, WireMessage
 from cues_kafka.records.reading import PATIENCE_S
-from cues_kafka.records.requests import Outcome, ReplayRequest, Settled, decode_request, encode_settled
+from cues_kafka.records.requests import Outcome, ReplayRequest, Settled, decode_request, encode_settled, not_paired
 from cues_kafka.records.scanning import first_from
 from cues_kafka.runtime.calling.batch import Batch
 from cues_kafka.runtime.calling.replayed import Replayed, Restored
@@ -150,6 +150,7 @@ class Replaying:
                 message = Restored(topic, place, request.key, int(self._clock.time() * 1000), request.payload)
                 gone = gone or self._why_gone(request, place, topic, known=place.binding in ids)
             found.append(message)
+        gone = gone or not_paired(self._spec.pairing, [one.binding for one in self._spec.inputs], request.consumed)
         return Replayed(self._spec, request, tuple(found), gone)
 
     def _why_gone(self, request: ReplayRequest, place: Coordinates, topic: str, *, known: bool) -> str:

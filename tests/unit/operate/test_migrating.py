@@ -17,6 +17,7 @@ from cues_kafka.errors import GraphError
 from cues_kafka.operate.foreseen import foresee
 from cues_kafka.operate.migrating import added, positions_of, refuse_busy
 from cues_kafka.operate.moving import Maintenance, apply_plan
+from cues_kafka.operate.repairing import Repairs
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import TopicPartition
@@ -386,3 +387,57 @@ def test_database_that_is_ahead_is_completed_by_the_former_version(tmp_path: Pat
     assert shop.rows() == [*range(6), 99]
     assert sorted(shop.booked()) == [*range(6), 99]
     assert verify(wider, shop.broker).ok
+
+
+class Bug:
+    """A function of one or two inputs that fails at 2 until it is fixed."""
+
+    def __init__(self) -> None:
+        self.fixed = False
+        self.calls: list[tuple[int | None, int | None]] = []
+
+    def two(self, a: int | None = None, b: int | None = None) -> list[int | None]:
+        """Of `a` and `b`."""
+        if not self.fixed and 2 in (a, b):
+            raise ValueError("two")
+        self.calls.append((a, b))
+        return [a, b]
+
+    def one(self, b: int) -> list[int | None]:
+        """Of `b` alone."""
+        return self.two(None, b)
+
+
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("wider", [True, False])
+def test_error_of_other_inputs_is_not_replayed_as_something_else(wider: bool, early: bool) -> None:
+    """A pipe becomes a join, or a join alts: its message would be taken for one of `a`, or the half of a pair lost."""
+    bug, pair = Bug(), {"a": "x", "b": "y"}
+
+    def declared(fn: Any, **inputs: Any) -> Graph:
+        parts = (Source("x"), Source("y"), Processor(fn, name="work", outputs="out", **inputs))
+        return Graph("m", *parts, errors="m.errors")
+
+    former = declared(bug.one, inputs={"b": "y"}) if wider else declared(bug.two, inputs=pair)
+    latter = declared(bug.two, inputs=pair) if wider else declared(bug.two, alts=pair)
+    tester = delivered(former, x=[1], y=[2])
+    if early:
+        with Repairs(former, tester.broker) as repairs:
+            assert repairs.ask("replay").asked == 1
+    if wider:
+        migrated(tester, latter, {"a": "latest"})
+    if not early:
+        with Repairs(latter, tester.broker) as repairs:
+            [why] = repairs.ask("replay").refused
+        assert why.startswith(
+            "it consumed a message of 'b', and" if wider else "it consumed a message of 'a' and of 'b'"
+        )
+    bug.fixed = True
+
+    after = Tester(latter, broker=tester.broker).run()
+    after.stop()
+
+    assert (bug.calls, after.values("out")) == ([], [])
+    with Repairs(latter, tester.broker) as repairs:
+        [cause] = repairs.causes()
+    assert cause.exception == ("MessageGone" if early else "ValueError")
