@@ -255,6 +255,12 @@ def notes(
         )
     elif spec.pairing == "single" and len(record.positions) > 1:
         yield f"from there, each message behind {_places(positions)} is a step of its own, without a partner"
+    if spec.replay and (differs.lost or spec.pairing == "join"):
+        who = "former steps of the join" if spec.pairing == "join" else ", ".join(repr(p.binding) for p in differs.lost)
+        yield (
+            f"errors of {who} that are open now can not be replayed any more. To replay them, declare the inputs as "
+            "they were and do it first"
+        )
     if steps := in_flight(record):
         yield f"{count(steps, 'step')} that a dead process has taken and not settled count as DROPPED"
 

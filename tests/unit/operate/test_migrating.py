@@ -425,7 +425,7 @@ def test_error_of_other_inputs_is_not_replayed_as_something_else(wider: bool, ea
         with Repairs(former, tester.broker) as repairs:
             assert repairs.ask("replay").asked == 1
     if wider:
-        migrated(tester, latter, {"a": "latest"})
+        assert "errors of former steps of the join that are open" in migrated(tester, latter, {"a": "latest"})[-1]
     if not early:
         with Repairs(latter, tester.broker) as repairs:
             [why] = repairs.ask("replay").refused
@@ -441,3 +441,13 @@ def test_error_of_other_inputs_is_not_replayed_as_something_else(wider: bool, ea
     with Repairs(latter, tester.broker) as repairs:
         [cause] = repairs.causes()
     assert cause.exception == ("MessageGone" if early else "ValueError")
+
+
+def test_errors_of_a_dropped_or_renamed_input_are_named() -> None:
+    """They are refused from then on."""
+    graphs = [
+        Graph("m", Source("x"), Processor(all_of, name="work", outputs="out", inputs={name: "x"}), errors="m.errors")
+        for name in ("a", "b")
+    ]
+    said = migrated(delivered(graphs[0], x=[1]), graphs[1], {"b": "a"}, "a")
+    assert said[1].startswith("errors of 'a' that are open now can not be replayed any more. To replay them, declare")
