@@ -62,6 +62,7 @@ class BetweenBatches:
         self._deliver, self._first, self._broker, self._clock = deliver, first, broker, clock
         self._hold, self._tell = hold, tell
         self._ended = threading.Event()
+        self._turning = threading.Lock()  # a query that ends by itself takes turns beside the thread
         self._stands: Ends = {}
         self._places: list[TopicPartition] = []
         self._topic_id = b""
@@ -87,6 +88,10 @@ class BetweenBatches:
         Raises:
             CuesError: the cluster does not answer.
         """
+        with self._turning:
+            return self._turn()
+
+    def _turn(self) -> bool:
         if not (due := self._due()):
             return False
         with self._hold.between() as free:
@@ -114,6 +119,8 @@ class BetweenBatches:
             facts = self._broker.facts([self._first.replay]).topics.get(self._first.replay)
             if facts is None:
                 return {}
+            if facts.topic_id != self._topic_id:
+                self._stands = {}
             self._topic_id = facts.topic_id
             self._places = [TopicPartition(facts.name, p) for p in range(min(facts.partitions, self._first.width))]
         try:

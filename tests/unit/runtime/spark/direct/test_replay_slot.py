@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +15,7 @@ from cues_kafka import Graph, Memory, Processor, Source, Step
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.records import Record, Snapshot
+from cues_kafka.errors import BrokerError
 from cues_kafka.operate.repairing import Repairs
 from cues_kafka.ports import NewTopic, TopicPartition
 from cues_kafka.records.reading import records_of
@@ -364,6 +367,57 @@ def test_replay_topic_that_was_recreated_is_read_from_its_beginning() -> None:
     driver.replays.turn()
 
     assert world.out()[-1] == 5
+
+
+def test_replay_topic_that_was_away_when_looked_at_is_read_from_its_beginning() -> None:
+    """It has as many requests as the one before, so its end tells nothing."""
+    world = World(values=(-2,))
+    driver = Driver(world)
+    world.ask()
+    driver.replays.turn()
+    [facts] = world.broker.facts([REQUESTS.topic]).topics.values()
+    world.broker.delete([REQUESTS.topic])
+    with pytest.raises(BrokerError):
+        driver.replays.turn()
+    world.broker.create([NewTopic(facts.name, facts.partitions, facts.replication, facts.config)])
+    world.fixed = False
+    world.client.send("in", -5)
+    world.batch()
+    world.fixed = True
+    assert world.ask() == 1
+
+    driver.replays.turn()
+
+    assert world.out() == [2, 5]
+
+
+def test_two_turns_at_once_are_one_after_the_other() -> None:
+    """A query that ends by itself takes turns beside the thread, and one of them may fail."""
+    world = World(values=(-2,))
+    world.ask()
+    entered, release = threading.Event(), threading.Event()
+    run = world.run(world.work())
+
+    def deliver(partition: int, until: int) -> Outcome:
+        if not entered.is_set():
+            entered.set()
+            release.wait(20.0)
+            return Outcome("g.pipe/0", 0, kind="refused", text="lost")
+        return run.replay(partition, until)
+
+    driver = Driver(world)
+    driver.replays._deliver = deliver
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(driver.replays.turn)
+        assert entered.wait(20.0)
+        second = pool.submit(driver.replays.turn)
+        SystemClock().sleep(0.1)
+        release.set()
+        with pytest.raises(BrokerError, match="lost"):
+            first.result()
+        assert second.result() is False
+
+    assert world.out() == [2]
 
 
 def test_paused_processor_takes_no_requests() -> None:
