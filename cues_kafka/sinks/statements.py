@@ -79,7 +79,9 @@ MYSQL: Final = _grammar(
         {"ANALYZE", "BACKUP", "CACHE", "CHANGE", "CHECK", "FLUSH", "INSTALL", "LOAD INDEX", "LOCK", "OPTIMIZE"}
         | {"REPAIR", "RESET", "SET DEFAULT", "SET PASSWORD", "STOP", "UNINSTALL", "UNLOCK"}
     ),
-    hiding=frozenset({"EXECUTE", "REPEAT"}),  # the other compound statements have END as the first word of a line
+    hiding=frozenset(
+        {"CALL", "EXECUTE", "REPEAT"}
+    ),  # the other compound statements have END as the first word of a line
 )
 """MySQL and MariaDB, where a backslash escapes as it does by default (no `NO_BACKSLASH_ESCAPES`)."""
 

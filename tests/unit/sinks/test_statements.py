@@ -98,6 +98,7 @@ MYSQL_REFUSES = (
     "STOP SLAVE",
     "LOAD INDEX INTO CACHE t",
     "EXECUTE IMMEDIATE 'COMMIT'",
+    "CALL a_procedure_that_commits()",
     "REPEAT COMMIT; UNTIL 1 END REPEAT",
 )
 
