@@ -54,9 +54,12 @@ def _misfit(known: tuple[inspect.Parameter, ...], args: tuple[Any, ...], named: 
         if len(args) > len(places):
             behind = [name for name in names if name not in places]
             return (
-                f" takes {_counted(len(places))} without a name, {quoted(places)}, and was given {len(args)}. Name the "
+                f" takes {_counted(places)} and was given {len(args)}. Name the "
                 f"others: {', '.join(f'{name}=' for name in behind) or 'there are none'}."
             )
+        if twice := [name for name in places[: len(args)] if name in named]:
+            at = places.index(twice[0]) + 1
+            return f"({twice[0]}=...): argument {at}, without a name, is {twice[0]!r} already. Leave one of them out."
     given = {*places[: len(args)], *named}
     if lacking := [
         one.name for one in known if one.default is one.empty and one.kind not in _VARIADIC and one.name not in given
@@ -65,8 +68,10 @@ def _misfit(known: tuple[inspect.Parameter, ...], args: tuple[Any, ...], named: 
     return ""
 
 
-def _counted(places: int) -> str:
-    return "one argument" if places == 1 else f"{places} arguments"
+def _counted(places: list[str]) -> str:
+    if not places:
+        return "no argument without a name"
+    return f"{'one argument' if len(places) == 1 else f'{len(places)} arguments'} without a name, {quoted(places)},"
 
 
 _PLACED = frozenset({inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD})

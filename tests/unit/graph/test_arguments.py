@@ -104,6 +104,14 @@ def test_classes_with_arguments_of_any_number_name_what_is_wrong() -> None:
         Loose(1, 2)  # type: ignore[call-arg]
 
 
+def test_argument_that_is_given_twice_is_named() -> None:
+    """Once without its name, and a class that takes none like that says so."""
+    with pytest.raises(GraphError, match=r"Topic\(value=\.\.\.\): argument 1, without a name, is 'value' already"):
+        Topic("orders", value=Json())  # type: ignore[misc, arg-type]
+    with pytest.raises(ConfigError, match=r"Memory takes no argument without a name and was given 1\. Name the others"):
+        Memory(1)  # type: ignore[call-arg]
+
+
 def test_errors_inside_a_constructor_are_not_taken_for_wrong_arguments() -> None:
     @known_arguments()
     class Odd:
