@@ -49,9 +49,12 @@ class PlainRun:
         self._work = work
         self._settings = settings
         self._cut: set[int] = set()
+        self._replaying: list[int] = []  # partitions; a replay may outlast its query
 
     def enter(self, partition: int) -> Outcome:
         """See `Run`. A replay that a predecessor has announced comes first: no slot of a batch can deliver it."""
+        if partition in self._replaying:  # one that is under way has not died
+            self.leave(partition)
         announced = self._announced(partition)
         if announced is not None and (done := self.replay(partition, announced.replays[0].offset + 1)).kind:
             return done
@@ -86,6 +89,13 @@ class PlainRun:
 
     def replay(self, partition: int, until: int) -> Outcome:
         """See `Run`. A message that kills its process is quarantined after some tries."""
+        self._replaying.append(partition)
+        try:
+            return self._replay(partition, until)
+        finally:
+            self._replaying.remove(partition)
+
+    def _replay(self, partition: int, until: int) -> Outcome:
         deliver, why, session = (
             DeliverReplays(self._work),
             "Spark Connect gives no access to jobs",

@@ -81,7 +81,7 @@ class World:
         """Its driver, which runs Spark's jobs itself."""
         job = Job(self.graph, "pipe", self.memory, self.planned, self.facts, self.broker, lambda: None)
         run = PlainRun(job, work, QuerySettings(None, "checkpoint", {}))
-        run.replay = lambda partition, until: self.replay(work, until)  # type: ignore[method-assign]
+        run._replay = lambda partition, until: self.replay(work, until)  # type: ignore[method-assign]
         return run
 
     def batch(self) -> Outcome:
@@ -231,6 +231,25 @@ def test_replay_that_its_driver_cuts_off_counts_no_death() -> None:
         assert (newest.left, newest.starts) == (True, 0)
 
     assert world.replay().counts.outputs == 1
+
+
+def test_replay_that_outlasts_its_query_counts_no_death() -> None:
+    """The query is started again, time after time, while the function has not returned."""
+    world = World(values=(-2,))
+    world.ask()
+    run = world.run(world.work())
+    entries = itertools.count(1)
+
+    def restart() -> None:
+        if next(entries) <= 4:
+            run.enter(0)
+
+    world.at_call = restart
+    run.replay(0, world.end(REQUESTS))
+
+    assert world.out() == [2]
+    with Repairs(world.graph, world.broker) as tool:
+        assert tool.causes() == ()
 
 
 def test_slot_that_is_fenced_never_takes_the_id_again() -> None:
