@@ -332,6 +332,8 @@ def _refuse_misspelt(env: Mapping[str, str]) -> None:
                 f"{variable} is not a setting, and has no effect. {key} is a setting of librdkafka: write "
                 f"{PREFIX}CONFIG__{name}, or {key!r} under [config] in {FILE}."
             )
+        if f"RUN_{name}" in known:  # no service of Kubernetes makes such a name: those end with HOST, PORT and the like
+            raise ConfigError(f"{variable} is not a setting. Did you mean {PREFIX}RUN_{name}?")
         if near := difflib.get_close_matches(name, known, n=1, cutoff=0.8):
             raise ConfigError(f"{variable} is not a setting. Did you mean {PREFIX}{near[0]}?")
 

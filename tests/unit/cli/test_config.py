@@ -261,3 +261,12 @@ def test_options_of_run_are_settings_with_the_same_names(tmp_path: Path) -> None
     (tmp_path / FILE).write_text("run = 4")
     with pytest.raises(ConfigError, match=r"run is a table. Write its settings below \[run\]"):
         load(env={}, cwd=tmp_path)
+
+
+def test_variable_of_an_option_of_run_has_run_in_its_name(tmp_path: Path) -> None:
+    """Without it the variable would have no effect, and nobody would know."""
+    with pytest.raises(
+        ConfigError, match=r"CUES_KAFKA_WORKERS is not a setting\. Did you mean CUES_KAFKA_RUN_WORKERS\?"
+    ):
+        load(env={"CUES_KAFKA_WORKERS": "2"}, cwd=tmp_path)
+    assert load(env={"CUES_KAFKA_HTTP_PORT": "tcp://10.0.0.1:80"}, cwd=tmp_path).given("run") == {}
