@@ -264,7 +264,7 @@ def test_options_of_run_are_settings_with_the_same_names(tmp_path: Path) -> None
 
 
 def test_variable_of_an_option_of_run_has_run_in_its_name(tmp_path: Path) -> None:
-    """Without it the variable would have no effect, and nobody would know."""
+    """Without it the variable would have no effect, and no one would know."""
     with pytest.raises(
         ConfigError, match=r"CUES_KAFKA_WORKERS is not a setting\. Did you mean CUES_KAFKA_RUN_WORKERS\?"
     ):
