@@ -709,7 +709,8 @@ def test_keys_go_where_murmur2_says(world: World) -> None:
 @pytest.mark.versions
 def test_a_message_comes_back_as_it_was_written(world: World) -> None:
     """Null keys and values, empty ones, headers and timestamps survive."""
-    topic, stamped = world.topic(), world.topic(config={"message.timestamp.type": "LogAppendTime"})
+    topic = world.topic(config={"retention.ms": "-1"})  # these times are of 1970
+    stamped = world.topic(config={"message.timestamp.type": "LogAppendTime"})
     headers = [("a", b"1"), ("a", b"2"), ("n", None)]
     world.sender().send(
         [
