@@ -9,7 +9,7 @@ import pytest
 from cues_kafka import TaskStopped
 from cues_kafka.brokers.local import Node
 from cues_kafka.testing.fixtures import FaultClusters
-from tests.fault.loaded import check_prefix, under_load
+from tests.fault.loaded import check_doubled, check_prefix, under_load
 
 pytestmark = pytest.mark.fault
 
@@ -47,6 +47,7 @@ def test_a_broker_that_is_killed_and_comes_back_loses_nothing(
         except AssertionError:
             if not lacks_marker(caplog.text):
                 raise
+            check_doubled(broker.bootstrap, "killed")
             broker.stop()
         else:
             return
