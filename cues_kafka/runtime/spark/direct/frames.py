@@ -74,10 +74,6 @@ class FrameRun:
         """See `query.Run`; user code has no snapshots here."""
         return self.enter(partition)
 
-    def replay(self, partition: int, until: int) -> Outcome:
-        """See `query.Run`; a processor of DataFrames has no replay topic."""
-        raise NotImplementedError(f"{self.first.processor}: rows of DataFrames are not replayed")
-
     def start(self, positions: Begins, tell: Tell) -> Any:
         """See `query.Run`."""
         work, settings, graph = self._work, self._settings, self._job.graph

@@ -88,7 +88,7 @@ class PlainRun:
         return record if isinstance(record, Snapshot) and record.replay else None
 
     def replay(self, partition: int, until: int) -> Outcome:
-        """See `Run`. A message that kills its process is quarantined after some tries."""
+        """See `Replays`. A message that kills its process is quarantined after some tries."""
         self._replaying.append(partition)
         try:
             return self._replay(partition, until)

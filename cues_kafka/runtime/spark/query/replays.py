@@ -41,7 +41,7 @@ class BetweenBatches:
     Has requests delivered while the block of this context manager runs.
 
     Args:
-        deliver: delivers requests of one partition up to an offset, see `Run.replay`.
+        deliver: delivers requests of one partition up to an offset, see `Replays`.
         first: the task of partition 0.
         broker: the cluster.
         clock: time.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from cues_kafka.core.spec import Spec
 from cues_kafka.ports import Position, Positions, TopicPartition
@@ -68,16 +68,6 @@ class Run(Protocol):
         """Like `enter`, for a slot of this run that was cut off, so that no death is counted for it (Q1)."""
         ...
 
-    def replay(self, partition: int, until: int) -> Outcome:
-        """
-        Deliver requests to replay errors, if the spec of the tasks has a replay topic; no batch runs meanwhile (Y1).
-
-        Args:
-            partition: of the replay topic.
-            until: the offset up to which there may be requests.
-        """
-        ...
-
     def start(self, positions: Begins, tell: Tell) -> Any:
         """
         Start Spark's query.
@@ -110,3 +100,18 @@ def slot_positions(spec: Spec, job: Job, outcome: Outcome) -> Positions:
         for one in spec.inputs
         if one.topic in outcome.positions
     )
+
+
+@runtime_checkable
+class Replays(Protocol):
+    """A run whose tasks take requests to replay errors; those of DataFrames do not."""
+
+    def replay(self, partition: int, until: int) -> Outcome:
+        """
+        Deliver requests, if the spec of the tasks has a replay topic; no batch runs meanwhile (Y1).
+
+        Args:
+            partition: of the replay topic.
+            until: the offset up to which there may be requests.
+        """
+        ...

@@ -34,7 +34,7 @@ from cues_kafka.runtime.spark.query.files import has_jvm
 from cues_kafka.runtime.spark.query.offset_log import drop_unfinished
 from cues_kafka.runtime.spark.query.outcome import STOPPED_MARK, Outcome, brief, outcome_of_row, passes, unstarted
 from cues_kafka.runtime.spark.query.replays import BetweenBatches
-from cues_kafka.runtime.spark.query.run import QuerySettings, Run
+from cues_kafka.runtime.spark.query.run import QuerySettings, Replays, Run
 from cues_kafka.runtime.spark.query.slots import standing
 from cues_kafka.runtime.spark.shipping import NotShipped, packed, rehearse
 from cues_kafka.runtime.spark.source.ranges import Begins
@@ -309,12 +309,12 @@ class SparkWorker:
 
     def _await(self, query: Any) -> None:
         """Wait for the end of the query. Requests to replay errors are delivered meanwhile, between its batches."""
-        hold = self._settings.hold
-        if hold is None or not self.first.replay:
+        hold, planned = self._settings.hold, self._planned
+        if hold is None or not self.first.replay or not isinstance(planned, Replays):
             query.awaitTermination()
             return
         replays = BetweenBatches(
-            *(self._planned.replay, self.first, self._job.broker, self.clock),
+            *(planned.replay, self.first, self._job.broker, self.clock),
             hold=hold,
             tell=self._take_replayed,
         )

@@ -112,10 +112,6 @@ class StagedRun:
         """See `query.Run`; user code has no snapshots here."""
         return self.enter(partition)
 
-    def replay(self, partition: int, until: int) -> Outcome:
-        """See `query.Run`; a processor of DataFrames has no replay topic."""
-        raise NotImplementedError(f"{self.first.processor}: rows of DataFrames are not replayed")
-
     def start(self, positions: Begins, tell: Tell) -> Any:
         """See `query.Run`; where the inputs begin is in the newest record, not in the slots' positions."""
         del positions
