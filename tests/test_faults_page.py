@@ -1,4 +1,4 @@
-"""The catalogue of faults in docs/faults.md: each row names tests that exist, or says why there is none."""
+"""The catalogue of faults in docs/faults.md: each row names tests that exist, or says why it has no test."""
 
 from __future__ import annotations
 

@@ -53,10 +53,8 @@ def _misfit(known: tuple[inspect.Parameter, ...], args: tuple[Any, ...], named: 
         places = [parameter.name for parameter in known if parameter.kind in _PLACED]
         if len(args) > len(places):
             behind = [name for name in names if name not in places]
-            return (
-                f" takes {_counted(places)} and was given {len(args)}. Name the "
-                f"others: {', '.join(f'{name}=' for name in behind) or 'there are none'}."
-            )
+            rest = f"Name the others: {', '.join(f'{name}=' for name in behind)}." if behind else "It takes no others."
+            return f" takes {_counted(places)} and was given {len(args)}. {rest}"
         if twice := [name for name in places[: len(args)] if name in named]:
             at = places.index(twice[0]) + 1
             return f"({twice[0]}=...): argument {at}, without a name, is {twice[0]!r} already. Leave one of them out."

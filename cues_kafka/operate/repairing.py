@@ -394,7 +394,7 @@ class Repairs:
 
         Raises:
             ConfigError: see `find`; what is asked for by name cannot be done, with the reason and the remedy; or the
-                limit is none.
+                limit is below 1.
             BrokerError: something cannot be read, or a request was not acknowledged. Ask again: nothing is asked twice.
         """
         self._check(wanted)

@@ -112,7 +112,7 @@ def lock_of(version: str) -> Path:
     The lock file of a version.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: this package does not know the jars of that version.
     """
     if version not in versions():
         raise ConfigError(

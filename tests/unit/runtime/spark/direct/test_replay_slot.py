@@ -94,6 +94,14 @@ class World:
         with Repairs(self.graph, self.broker) as tool:
             return tool.ask(wish).asked
 
+    def fails_again(self, value: int) -> None:
+        """Leave one more error, and ask for it."""
+        self.fixed = False
+        self.client.send("in", value)
+        self.batch()
+        self.fixed = True
+        assert self.ask() == 1
+
     def replay(self, work: Work | None = None, until: int | None = None) -> Outcome:
         """Deliver requests."""
         end = self.end(REQUESTS) if until is None else until
@@ -376,11 +384,7 @@ def test_replay_topic_that_was_recreated_is_read_from_its_beginning() -> None:
     [facts] = world.broker.facts([REQUESTS.topic]).topics.values()
     world.broker.delete([REQUESTS.topic])
     world.broker.create([NewTopic(facts.name, facts.partitions, facts.replication, facts.config)])
-    world.fixed = False
-    world.client.send("in", -5)
-    world.batch()
-    world.fixed = True
-    assert world.ask() == 1
+    world.fails_again(-5)
 
     driver.replays.turn()
     driver.replays.turn()
@@ -399,11 +403,7 @@ def test_replay_topic_that_was_away_when_looked_at_is_read_from_its_beginning() 
     with pytest.raises(BrokerError):
         driver.replays.turn()
     world.broker.create([NewTopic(facts.name, facts.partitions, facts.replication, facts.config)])
-    world.fixed = False
-    world.client.send("in", -5)
-    world.batch()
-    world.fixed = True
-    assert world.ask() == 1
+    world.fails_again(-5)
 
     driver.replays.turn()
 
