@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cues_kafka import CommitPolicy, Graph, Json, Kafka, Processor, Source, Topic, start
+from cues_kafka import CommitPolicy, Graph, Json, Kafka, Message, Processor, Source, Topic, start
 from tests.fault.killing import Killing, Point
 
 PARTITIONS = 2
@@ -52,9 +52,10 @@ def graph(prefix: str, strategy: Any, phone: Callable[[], Any] = lambda: None) -
     )
 
 
-def run(bootstrap: str, prefix: str, strategy: str, path: str, point: Point | None) -> None:
-    """Run until idle, or be killed before or after the nth effect of a name."""
+def run(bootstrap: str, prefix: str, strategy: str, path: str, point: Point | None, *, sent: int = 0) -> None:
+    """Send numbers when each task has its first record; run until idle, or be killed by the nth effect of a name."""
     declared, policy = graph(prefix, strategy, lambda: Phone(path)), CommitPolicy(max_messages=4)
     cluster = Kafka(bootstrap, session_timeout_s=6.0, heartbeat_s=0.5)
     with start(declared, cluster, instance=f"{prefix}.1", policy=policy, hook=Killing(point)) as running:
+        running.send_many(f"{prefix}.numbers", [Message(n, partition=n % PARTITIONS) for n in range(sent)])
         running.wait_idle(timeout_s=60)

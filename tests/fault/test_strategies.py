@@ -158,12 +158,9 @@ def test_the_command_changes_a_strategy_and_counts_what_a_killed_worker_left(
         text = f"from tests.fault import strategy_world\ngraph = strategy_world.graph({prefix!r}, {strategy!r})\n"
         (tmp_path / f"g{n}.py").write_text(text)
     broker = open_broker(Kafka(kafka.bootstrap))
-    client = Client(broker, strategy_world.graph(prefix, "at-most-once"))
     prepare(strategy_world.graph(prefix, "at-most-once"), broker)
-    for n in range(20):
-        client.send(f"{prefix}.numbers", Message(n, partition=n % strategy_world.PARTITIONS))
     args = (kafka.bootstrap, prefix, "at-most-once", str(log), ("before", "Flush", 6))
-    process = multiprocessing.get_context("spawn").Process(target=strategy_world.run, args=args)
+    process = multiprocessing.get_context("spawn").Process(target=strategy_world.run, args=args, kwargs={"sent": 20})
     process.start()
     process.join(60)
     assert process.exitcode == -9
@@ -184,7 +181,6 @@ def test_the_command_changes_a_strategy_and_counts_what_a_killed_worker_left(
     dropped = verify(strategy_world.graph(prefix, "exactly-once"), broker)["tell"].dropped
     strategy_world.run(kafka.bootstrap, prefix, "exactly-once", str(log), None)
     report = verify(strategy_world.graph(prefix, "exactly-once"), broker)
-    client.close()
     broker.close()
 
     assert report.ok, "\n".join(report.lines)
