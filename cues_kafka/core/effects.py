@@ -124,7 +124,14 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """P7: commit the transaction."""
+    """
+    P7: commit the transaction.
+
+    Attributes:
+        unmarked: the marker of the transaction before it is missing, and this one commits that one too (P6b).
+    """
+
+    unmarked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

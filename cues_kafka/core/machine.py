@@ -107,7 +107,7 @@ def _offsets_fetched(task: Task, event: on.OffsetsFetched) -> Next:
 
 
 def _watermark_fetched(task: Task, event: on.WatermarkFetched) -> Next:
-    return replace(task, state=Doing.READING_NEWEST, expected=event.high), do.ReadNewest(event.high)
+    return replace(task, state=Doing.READING_NEWEST, expected=event.high, follows=False), do.ReadNewest(event.high)
 
 
 def _newest_read(task: Task, event: on.NewestRead) -> Next:
@@ -380,10 +380,14 @@ def _flushed(task: Task, event: on.Flushed) -> Next:
         return _discard(task, _unacknowledged(event))
     if not task.spec.rules.fenced:
         return _landed(task)
-    if event.first_offset != task.expected:
+    unmarked = task.follows and event.first_offset == task.expected - MARKER
+    if event.first_offset != task.expected and not unmarked:
         # P6a: the answer to R3 was stale, or another writer writes this partition.
         return _discard(task, f"the record landed at {event.first_offset}, not at {task.expected}: another writer?")
-    return replace(task, state=Doing.COMMITTING, expected=_after(event.first_offset, task.pending)), do.Commit()
+    # P6b: the broker has lost the marker of this session's last transaction. Its records are open again, in this one:
+    # an abort would take back what other partitions have committed, and this commit commits both.
+    task = replace(task, state=Doing.COMMITTING, expected=_after(event.first_offset, task.pending), follows=True)
+    return task, do.Commit(unmarked)
 
 
 def _landed(task: Task) -> Next:

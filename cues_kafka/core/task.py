@@ -72,6 +72,7 @@ class Task:
             RELEASED.
         halt: why the task stops, or stopped.
         expected: offset at which the next task record must land (P6a).
+        follows: `expected` is behind a transaction of this session; else it is what R3 found (P6b).
         due: ranges that must be delivered as they are: those of a retry, or of the snapshot just committed.
         first: this start of the task has begun no batch of steps yet (S1).
         careful_until: one step per transaction up to here (Q2).
@@ -100,6 +101,7 @@ class Task:
     then: Doing = Doing.READY
     halt: Halt | None = None
     expected: int = 0
+    follows: bool = False
     due: Due | None = None
     first: bool = True
     careful_until: Positions = ()

@@ -377,7 +377,16 @@ class Interpreter:
         report = self._open.flush()
         return on.Flushed(report.delivered, self._produced, report.first_offset)
 
-    def _commit(self, _: do.Commit) -> on.Event:
+    def _commit(self, effect: do.Commit) -> on.Event:
+        if effect.unmarked and self.task.record is not None:
+            log.warning(
+                "marker missing",
+                task=self.task.spec.name,
+                record=self.task.record.sequence,
+                why="a broker came back without the commit marker of this record; the next commit, now, commits it too",
+                remedy="`kafka-transactions.sh ... find-hanging` finds other partitions that lack it; "
+                "`cues-kafka verify` compares what is committed",
+            )
         return on.Committed(self._open.commit())
 
     # Endings

@@ -232,7 +232,7 @@ class Cluster:
     def _decide(self, s: State, p: int) -> Part:
         """EndTxn with commit: from now on the transaction happened, whatever becomes of the reply."""
         part = self.part(s, p)
-        opened = [entry >> 1 for entry in part.log if entry >= 0 and not entry & 1]
+        opened = self._opened(part)
         killed, shared = part.killed, part.shared
         wrong = part.wrong
         for number in opened:
@@ -251,6 +251,10 @@ class Cluster:
             wrong = wrong or f"I2: a transaction with {len(opened)} task records was committed"
         begin = part.begin or (part.pending if self.setting.grows else ())
         return part._replace(phase=COMMITTING, killed=killed, shared=shared, wrong=wrong, begin=begin)
+
+    def _opened(self, part: Part) -> list[int]:
+        """The records of the open transaction."""
+        return [entry >> 1 for entry in part.log if entry >= 0 and not entry & 1]
 
     def _innocent(self, part: Part, p: int) -> str:
         """I11 where the message that killed may be gone. Faults alone are too few for a quarantine."""

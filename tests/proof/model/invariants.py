@@ -5,7 +5,7 @@
   outcome, and the totals count it.
 - I4: outcomes keep the order of each input.
 - I7: effects arrived in the order in which their steps were committed.
-- I6, I7, I11, I12, I13 and D5 are seen where they happen, see `world`; I14 by where records land (P6a).
+- I6, I7, I11, I12, I13 and D5 are seen where they happen, see `world`; I14 by where records land (P6a, P6b).
 
 I5 and I10 are progress: `search.drains`. Each check depends on one partition alone, so its verdict is kept with it.
 """
@@ -18,6 +18,7 @@ from cues_kafka.core.records import Record, Totals
 from tests.proof.model import staging, stores
 from tests.proof.model.loose import LooseWorld
 from tests.proof.model.machine import offsets_of
+from tests.proof.model.marking import MarkerWorld
 from tests.proof.model.outbox import EMPTY, OutboxWorld
 from tests.proof.model.outbox import judged as at_target
 from tests.proof.model.replaying import SETTLED, ReplayWorld, judged_store
@@ -59,6 +60,8 @@ def judge(world: World, part: Part) -> str:
         return ""  # decided, and not visible yet
     record = world.newest(part)
     steps = list(dict.fromkeys(outcome.step for outcome in part.outputs if outcome.kind != SETTLED))
+    if isinstance(world, MarkerWorld) and world.lost(part).gone:
+        return _twice(part)  # the task must refuse, and write nothing
     if isinstance(world, LooseWorld):
         return _twice(part) or world.judged(part, record)
     if isinstance(world, TakingWorld) and record:

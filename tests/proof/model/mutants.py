@@ -24,6 +24,7 @@ from tests.proof.model import lanes as around
 from tests.proof.model import states
 from tests.proof.model.feed_mutants import FEEDS
 from tests.proof.model.machine import offsets_of
+from tests.proof.model.marker_mutants import MARKERS
 from tests.proof.model.mutant import (
     CRASH,
     CRASHES,
@@ -653,6 +654,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *FEEDS,
     *TAILS,
     *OUTBOX,
+    *MARKERS,
     *STRATEGIES,
     *STAGED,
 )

@@ -139,7 +139,7 @@ class Part(NamedTuple):
         table: messages of the table that arrived since the world began, in worlds with `Setting.tables`; of the tailed
             topic, in worlds with `Setting.tailed`.
         target: what `outbox` keeps with it: the database, in worlds with `Setting.target`. What `tailing` keeps: what
-            the first call of each step saw.
+            the first call of each step saw. What `marking` keeps: what is missing of the log.
         started: at-most-once: steps that user code got, in order.
         excused: at-most-once: a process died or lost the task, or a step was under way when its task ended.
         delivered: at-least-once: steps whose outcomes have landed.
@@ -255,6 +255,7 @@ class Setting:
         fixed_views: each call of a step must see the same of it (S5).
         reorders: every second life of a worker declares its inputs in the other order (O7).
         start: see `Spec`.
+        forgets: a broker that dies may come back without the end of the backing partition's log, see `marking`.
         intruder: a program may write into the backing partition, with another transactional id.
         resets: a program may set the group's offsets, and an operator then deletes them.
         strategy: see `Spec`.
@@ -295,6 +296,7 @@ class Setting:
     fixed_views: bool = False
     reorders: bool = False
     start: str = "earliest"
+    forgets: bool = False
     intruder: bool = False
     resets: bool = False
     strategy: str = "exactly-once"

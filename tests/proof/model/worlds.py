@@ -14,6 +14,7 @@ from cues_kafka.core.strategies import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE
 from tests.proof.model.feeds import FeedWorld
 from tests.proof.model.handlers import HandlerWorld
 from tests.proof.model.loose import ChangedWorld, LooseWorld
+from tests.proof.model.marking import MarkerWorld
 from tests.proof.model.outbox import OutboxWorld, TimedOutboxWorld
 from tests.proof.model.replaying import ReplayWorld
 from tests.proof.model.staged import StagedWorld
@@ -424,6 +425,16 @@ _WORLDS = [
         strategy=AT_LEAST_ONCE,
         changes="exactly-once",
     ),
+    Setting(name="forgotten", about="a broker that comes back without a marker", inputs=("oe?",), forgets=True),
+    Setting(
+        name="forgotten-replay",
+        about="the same behind a replay, which writes two records into the backing partition",
+        inputs=("eo",),
+        workers=("native",),
+        replays=1,
+        again="oo",
+        forgets=True,
+    ),
     Setting(name="slots", about="two Spark slots for one range", inputs=("oo",), workers=("slot", "slot")),
     Setting(name="both", about="a native worker and a Spark slot", inputs=("oo",), workers=("native", "slot")),
     replace(_STAGED, name="staged", about="a driver of Spark, its successors, and tasks of theirs that stay behind"),
@@ -473,6 +484,8 @@ def world_of(setting: Setting) -> World:
         return TimedOutboxWorld(setting) if setting.timers else OutboxWorld(setting)
     if "driver" in setting.workers:
         return StagedWorld(setting)
+    if setting.forgets:
+        return MarkerWorld(setting)
     if setting.replays:
         return ReplayWorld(setting)
     return TimerWorld(setting) if setting.timers else World(setting)

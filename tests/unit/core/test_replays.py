@@ -71,6 +71,20 @@ def test_next_record_lands_behind_the_record_that_settles() -> None:
     assert task.expected == before + 3
 
 
+def test_missing_marker_behind_the_record_that_settles_is_one_place() -> None:
+    """P6b: the settling record was acknowledged, so it is there."""
+    world = world_of()
+    task, _ = world.begin()
+    task, _ = announced(world, task)
+    task, _ = world.run(task, on.Called(at(5), ONE, replays=place(4)))
+    due = task.expected
+    world.answers = {do.Flush: [on.Flushed(1, 1, due - 1)]}
+    task, _ = announced(world, task)
+
+    assert do.Commit(unmarked=True) in world.effects
+    assert task.expected == due + 1
+
+
 def test_deaths_on_a_replay_end_in_quarantine() -> None:
     """Its snapshot has one step, so it is taken out at the fourth start."""
     world = world_of()

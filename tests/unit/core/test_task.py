@@ -542,6 +542,60 @@ def test_the_record_must_land_where_no_other_program_wrote() -> None:
     assert task.rounds == 1
 
 
+def test_record_one_below_its_place_is_committed_with_the_transaction_before_it() -> None:
+    """P6b: only a marker of this session's last transaction can be missing; an abort would take that one back."""
+    world = World(SPEC, log=[attempt(SPEC, 5)], high=30)
+    task, _ = world.begin()
+    task, _ = deliver(world, task, at(9), 4)
+    assert task.expected == 34
+    world.names()
+    world.answers = {do.Flush: [on.Flushed(4, 4, 33)]}
+    task, _ = world.run(task, called(at(12), outputs=3))
+
+    assert do.Commit(unmarked=True) in world.effects
+    assert world.names() == [*TRANSACTION, "Await"]
+    assert task.expected == 35
+    assert task.positions == at(12)
+    world.answers = {do.Flush: [on.Flushed(4, 4, 34)]}
+    world.run(task, called(at(15), outputs=3))
+    assert world.names() == [*TRANSACTION, "Await"]
+
+
+@pytest.mark.parametrize("landed", [32, 35, None])
+def test_record_at_any_other_place_is_discarded(landed: int | None) -> None:
+    """P6a: two below, a record is missing too; above, another program writes here."""
+    world = World(SPEC, log=[attempt(SPEC, 5)], high=30)
+    task, _ = world.begin()
+    task, _ = deliver(world, task, at(9), 4)
+    world.answers = {do.Flush: [on.Flushed(4, 4, landed)]}
+    world.names()
+    world.run(task, called(at(12), outputs=3))
+
+    assert "Discard" in world.names()
+
+
+def test_first_record_of_a_session_one_below_its_place_is_discarded() -> None:
+    """P6b: R3 may have counted the marker of an abort; a commit would commit what it had taken back."""
+    world = World(SPEC, log=[attempt(SPEC, 5)], high=30, answers={do.Flush: [on.Flushed(1, 1, 29)]})
+    task, _ = world.begin()
+    world.run(task, on.Polled(at(9), 4))
+
+    assert "Discard" in world.names()
+
+
+def test_session_that_recovers_again_follows_nothing() -> None:
+    """P6b: what the session before it has committed says nothing of where R3's answer ends."""
+    world = World(SPEC, log=[attempt(SPEC, 5)], high=30)
+    task, _ = world.begin()
+    task, _ = deliver(world, task, at(9), 4)
+    assert task.follows
+    world.answers = {do.Begin: [world.failed()]}
+    task, _ = world.run(task, called(at(12), outputs=3))
+
+    assert "Discard" in world.names()
+    assert not task.follows
+
+
 def test_a_program_that_goes_on_writing_here_stops_the_task() -> None:
     """P6a and R7: five rounds, then it says so."""
     world = World(SPEC, log=[attempt(SPEC, 5)])
