@@ -86,7 +86,9 @@ class Begin:
 @dataclass(frozen=True, slots=True)
 class SendOffsets:
     """
-    P5: send offsets first, so that the broker refuses a worker that has left the group before it writes a record.
+    P5: send offsets, so that the broker refuses the transaction of a worker that has left the group.
+
+    The records are on their way by then: the client writes them while the coordinators answer.
 
     At-least-once the group's member commits them, with a start first, else behind the record (W5, W6).
 

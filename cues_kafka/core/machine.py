@@ -336,13 +336,17 @@ def _transact(task: Task, record: Record, then: Doing) -> Next:
 
 def _begun(task: Task, _: on.Done) -> Next:
     assert task.pending
-    # Each transaction sends exactly the record's positions (P5): the coordinator checks the generation with them, and
-    # R5 of the next owner compares them.
+    if not task.spec.rules.fenced:
+        return _offsets(task) if isinstance(task.pending, Start) else _emit(task, task.pending)
+    return replace(task, state=Doing.PRODUCING), do.Produce(task.pending)
+
+
+def _offsets(task: Task) -> Next:
+    """P5: always the record's positions, which R5 of the next owner compares; the client writes records meanwhile."""
+    assert task.pending
     announced = task.pending.staged if isinstance(task.pending, Snapshot) else None
     begins = task.spec.move.begins if task.spec.move else ()
     extents = announced.extents if announced else begins
-    if not task.spec.rules.fenced and not isinstance(task.pending, Start):
-        return _emit(task, task.pending)
     return replace(task, state=Doing.SENDING_OFFSETS), do.SendOffsets(task.pending.positions, extents)
 
 
@@ -366,12 +370,16 @@ def _unacknowledged(event: on.Flushed) -> str:
 
 def _offsets_sent(task: Task, _: on.Done) -> Next:
     assert task.pending
-    if not task.spec.rules.fenced and not isinstance(task.pending, Start):
-        return _committed(task, on.Committed())
-    return replace(task, state=Doing.PRODUCING), do.Produce(task.pending)
+    if task.spec.rules.fenced:
+        return replace(task, state=Doing.FLUSHING), do.Flush()
+    if isinstance(task.pending, Start):
+        return replace(task, state=Doing.PRODUCING), do.Produce(task.pending)
+    return _committed(task, on.Committed())
 
 
 def _produced(task: Task, _: on.Done) -> Next:
+    if task.spec.rules.fenced:
+        return _offsets(task)
     return replace(task, state=Doing.FLUSHING), do.Flush()
 
 
@@ -395,7 +403,7 @@ def _landed(task: Task) -> Next:
     assert task.pending
     if isinstance(task.pending, Start):
         return _committed(task, on.Committed())
-    return replace(task, state=Doing.SENDING_OFFSETS), do.SendOffsets(task.pending.positions)
+    return _offsets(task)
 
 
 def _after(first_offset: int | None, record: Record | None) -> int:
@@ -708,11 +716,11 @@ TRANSITIONS: dict[Doing, Transitions] = {
         on.Revoked: (_revoked, _to("BEGINNING", "RELEASED")),
     },
     Doing.SENDING_OFFSETS: {
-        on.Done: (_offsets_sent, _to("PRODUCING", "READY", "STOPPED")),
+        on.Done: (_offsets_sent, _to("PRODUCING", "FLUSHING", "READY", "STOPPED")),
         **_IN_TRANSACTION,
     },
     Doing.EMITTING: {on.Flushed: (_emitted, _to("PRODUCING", "DISCARDING", "STOPPED")), **_MAY_FAIL},
-    Doing.PRODUCING: {on.Done: (_produced, _to("FLUSHING")), **_IN_TRANSACTION},
+    Doing.PRODUCING: {on.Done: (_produced, _to("FLUSHING", "SENDING_OFFSETS")), **_IN_TRANSACTION},
     Doing.FLUSHING: {
         on.Flushed: (
             _flushed,

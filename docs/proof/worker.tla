@@ -82,7 +82,7 @@ R4Read(w) ==    \* R5, R6: the newest committed record says where to go on, and 
 
 \* ---- A batch ----
 (* First a start, once for ever; then a snapshot of this start's first batch (S1), of the same range if it is a retry
-   (R5); then attempts. User code runs before P5 (P4) and may run again: it does not show here. *)
+   (R5); then attempts. User code runs before P6 (P4) and may run again: it does not show here. *)
 Ends(r) == IF r.kind = "snapshot" /\ Rule("same range") THEN {r.end} ELSE (r.pos + 1)..N
 Due(me) == LET next(kind, pos, end) == [kind |-> kind, seq |-> me.last.seq + 1, pos |-> pos, end |-> end]
            IN IF me.last = NoRecord THEN {next("start", 0, 0)}
@@ -90,20 +90,21 @@ Due(me) == LET next(kind, pos, end) == [kind |-> kind, seq |-> me.last.seq + 1, 
               ELSE {next("attempt", e, e) : e \in Ends(me.last)}
 Member(w) == w \in members \/ ~Rule("generation check")
 
-P5Offsets(w) ==    \* first of all, so that whoever was expelled is refused before it has written a record
-  /\ At(w, "ready") /\ Current(w) /\ Member(w) /\ Answers /\ txn' = "open"
-  /\ \E r \in Due(worker[w]) : Become(w, [worker[w] EXCEPT !.pc = "record", !.new = r]) /\ pending' = r.pos
-  /\ NoFault /\ UNCHANGED <<group, holder, late, log, out, offset>>
 P6Record(w) ==
-  /\ At(w, "record") /\ Current(w) /\ Answers /\ txn' = "open"
-  /\ log' = Append(log, [record |-> worker[w].new, by |-> w, mark |-> "open"])
-  /\ To(w, IF Len(log) = worker[w].hw \/ ~Rule("place of the record") THEN "outputs" ELSE "failed")    \* P6a
+  /\ At(w, "ready") /\ Current(w) /\ Answers /\ txn' = "open"
+  /\ \E r \in Due(worker[w]) : /\ log' = Append(log, [record |-> r, by |-> w, mark |-> "open"])
+                               /\ Become(w, [worker[w] EXCEPT !.pc = "outputs", !.new = r])
   /\ NoFault /\ UNCHANGED <<group, holder, late, out, offset, pending>>
 P6Outputs(w) ==
-  /\ At(w, "outputs") /\ Current(w) /\ Answers /\ txn' = "open" /\ To(w, "commit")
+  /\ At(w, "outputs") /\ Current(w) /\ Answers /\ txn' = "open" /\ To(w, "offsets")
   /\ LET me == worker[w] mark == IF Rule("outputs in the transaction") THEN "open" ELSE "commit"
      IN out' = out \o [i \in 1..(me.new.pos - me.last.pos) |-> [message |-> me.last.pos + i, mark |-> mark]]
   /\ NoFault /\ UNCHANGED <<group, holder, late, log, offset, pending>>
+P5Offsets(w) ==    \* whoever was expelled is refused, with all that it has written; then P6a looks
+  /\ At(w, "offsets") /\ Current(w) /\ Member(w) /\ Answers /\ txn' = "open"
+  /\ LET me == worker[w] placed == log[me.hw + 1] = [record |-> me.new, by |-> w, mark |-> "open"]
+     IN pending' = me.new.pos /\ To(w, IF placed \/ ~Rule("place of the record") THEN "commit" ELSE "failed")
+  /\ NoFault /\ UNCHANGED <<group, holder, late, log, out, offset>>
 
 Done(me) == [pc |-> "ready", hw |-> me.hw + 1, last |-> me.new, new |-> NoRecord,
              first |-> me.first /\ me.new.kind # "snapshot"]
@@ -118,12 +119,12 @@ P8Doubt(w) ==    \* a suspect commit: only the log knows whether it happened. As
      ELSE Current(w) /\ Answers /\ Become(w, Done(worker[w])) /\ txn' = Ended("commit") /\ UNCHANGED <<holder, late>>
 P8Refused(w) ==
   /\ \/ At(w, "failed")
-     \/ At(w, "ready") /\ Due(worker[w]) # {} /\ ~Member(w)
-     \/ worker[w].pc \in {"ready", "record", "outputs", "commit"} /\ ~Current(w)
+     \/ At(w, "offsets") /\ ~Member(w)
+     \/ worker[w].pc \in {"ready", "outputs", "offsets", "commit"} /\ ~Current(w)
   /\ Discard(w, Recovering) /\ NoFault /\ UNCHANGED <<group, partitions>>
 P8Error(w) ==    \* any other error; a missing delivery report is one
-  /\ worker[w].pc \in {"record", "outputs", "commit"} /\ Fault /\ UNCHANGED <<group, partitions>>
-  /\ IF At(w, "outputs") /\ ~Rule("count reports") THEN To(w, "commit") /\ UNCHANGED coordinator
+  /\ worker[w].pc \in {"outputs", "offsets", "commit"} /\ Fault /\ UNCHANGED <<group, partitions>>
+  /\ IF At(w, "outputs") /\ ~Rule("count reports") THEN To(w, "offsets") /\ UNCHANGED coordinator
      ELSE Discard(w, Recovering)
 
 \* ---- The brokers ----

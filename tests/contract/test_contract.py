@@ -306,7 +306,7 @@ def test_a_stable_fetch_does_not_look_past_pending_offsets(world: World) -> None
 
 @pytest.mark.versions
 def test_a_stale_generation_is_refused_before_anything_is_written(world: World) -> None:
-    """P5: offsets come first, so a worker that has left the group writes nothing at all."""
+    """P5: a worker that has left the group is refused with its offsets."""
     topic, group = world.topic(partitions=2), world.name("group")
     listener, other = Recorder(), Recorder()
     member = world.member(group, topic, listener)

@@ -35,7 +35,7 @@ def test_a_commit_that_is_asked_for_twice_tears_the_next_transaction() -> None:
     assert found.violated == "I2"
     assert len(found.path) == found.steps - 1  # the first state has no action
     assert [line.split()[1] for line in found.path[-6:]] == [
-        "P7Commit", "P8Doubt", "Markers", "P5Offsets", "LateEndTxn", "Markers",
+        "P7Commit", "P8Doubt", "Markers", "P6Record", "LateEndTxn", "Markers",
     ]  # fmt: skip
 
 

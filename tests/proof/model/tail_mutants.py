@@ -96,13 +96,13 @@ def _forgotten_by_snapshots() -> Patch:
 def _among_the_offsets() -> Patch:
     """L2: where tailers stand goes into the group's offsets, too, which are by topic."""
 
-    def begun(old: Handler, task: Task, event: Any) -> Any:
+    def produced(old: Handler, task: Task, event: Any) -> Any:
         after, effect = old(task, event)
         assert task.pending
         assert isinstance(effect, do.SendOffsets)
         return after, replace(effect, positions=(*effect.positions, *task.pending.tails))
 
-    return handler("_begun", begun)
+    return handler("_produced", produced)
 
 
 def _from_memory() -> Patch:

@@ -56,11 +56,11 @@ def through(task: Task, effect: do.Effect) -> tuple[Task, do.Effect, Record, int
     """A transaction that lands where it must; gives the task behind it, its record and its offset."""
     assert isinstance(effect, do.Begin)
     task, effect = handle(task, on.Done())
-    assert isinstance(effect, do.SendOffsets)
-    [position] = effect.positions
-    task, effect = handle(task, on.Done())
     assert isinstance(effect, do.Produce)
     record = effect.record
+    task, effect = handle(task, on.Done())
+    assert isinstance(effect, do.SendOffsets)
+    [position] = effect.positions
     task, _ = handle(task, on.Done())
     task, _ = handle(task, on.Flushed(1, 1, task.expected))
     task, effect = handle(task, on.Committed())

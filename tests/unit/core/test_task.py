@@ -32,7 +32,7 @@ HANDLED = make_spec(errors=True)
 ALTS = make_spec(TWO, pairing="alts", effects=True, errors=True)
 
 RECOVERY = ["Init", "FetchOffsets", "FetchWatermark", "ReadNewest", "FetchInputs"]
-TRANSACTION = ["Begin", "SendOffsets", "Produce", "Flush", "Commit"]
+TRANSACTION = ["Begin", "Produce", "SendOffsets", "Flush", "Commit"]
 
 
 def again(world: World, run: str) -> World:
@@ -203,7 +203,7 @@ def test_sequence_steps_and_totals_have_no_gap() -> None:
 
 
 def test_every_transaction_commits_exactly_the_positions_of_its_record() -> None:
-    """P5, for start, snapshot, attempt, idle attempt and `left` alike, and always before the record."""
+    """P5, for start, snapshot, attempt, idle attempt and `left` alike, and always behind the record."""
     world = World(SPEC)
     task, _ = world.begin()
     task, _ = deliver(world, task, at(4), 4)
@@ -217,9 +217,9 @@ def test_every_transaction_commits_exactly_the_positions_of_its_record() -> None
     sent = [e for e in world.effects if isinstance(e, do.SendOffsets | do.Produce)]
     pairs = list(zip(sent[::2], sent[1::2], strict=True))
     assert pairs
-    for offsets, produced in pairs:
-        assert isinstance(offsets, do.SendOffsets)
+    for produced, offsets in pairs:
         assert isinstance(produced, do.Produce)
+        assert isinstance(offsets, do.SendOffsets)
         assert offsets.positions == produced.record.positions
 
 
@@ -537,7 +537,7 @@ def test_the_record_must_land_where_no_other_program_wrote() -> None:
     task, effect = world.run(task, called(at(12), outputs=3))
 
     assert effect == do.Await()
-    assert world.names() == ["Begin", "SendOffsets", "Produce", "Flush", "Discard", *RECOVERY, "AssignReader", "Await"]
+    assert world.names() == ["Begin", "Produce", "SendOffsets", "Flush", "Discard", *RECOVERY, "AssignReader", "Await"]
     assert task.positions == at(9)
     assert task.rounds == 1
 
@@ -917,13 +917,13 @@ def test_a_rebalance_that_meets_a_recovery_is_no_death() -> None:
     task, effect = handle(task, on.Revoked())
     for event in (
         on.Done(), on.Initialised(), on.OffsetsFetched({"in": None}), on.WatermarkFetched(10), on.NewestRead(mine),
-        on.InputsFetched(facts(spec), 1.0), on.Done(), on.Done(),
+        on.InputsFetched(facts(spec), 1.0), on.Done(),
     ):  # fmt: skip
         task, effect = handle(task, event)
     assert isinstance(effect, do.Produce)
     assert effect.record.left
     assert effect.record.starts == mine.starts
-    for answer in (on.Done(), on.Flushed(1, 1, 10), on.Committed()):
+    for answer in (on.Done(), on.Done(), on.Flushed(1, 1, 10), on.Committed()):
         task, effect = handle(task, answer)
     assert isinstance(effect, do.Release)
 
