@@ -663,7 +663,7 @@ COVERED: Final[tuple[tuple[Mutant, str], ...]] = (
     (Mutant("no P6a", "pipe", NET, (handler("_flushed", anywhere),)), "init before reading; offsets are compared"),
     (Mutant("last stable offset at R3", "pipe", ZOMBIE_AND_CRASH, (_last_stable(),)), "init before reading"),
     (Mutant("unstable offsets read as they are", "pipe", ZOMBIE, (_unstable_read(),)), "init before reading"),
-    (Mutant("no return to R1 when blocked", "pipe", ZOMBIE, (_blocked_waits(),)), "init before reading, with these faults; see tla.md"),
+    (Mutant("no return to R1 when blocked", "pipe", ZOMBIE, (_blocked_waits(),)), "init before reading; see tla.md"),
     (Mutant("group offsets not compared", "pipe", NET, (_OFFSETS_TRUSTED,)), "P6a"),
     *COVERED_TIMERS,
     *COVERED_REPLAYS,
