@@ -30,7 +30,7 @@ class Session:
     """A terminal in which the commands of the page are typed, and the workers that one of them starts."""
 
     def __init__(self, directory: Path, bootstrap: str) -> None:
-        self.program, self.fixed = blocks("python")
+        self.program, self.fixed, self.renamed = blocks("python")
         self.directory = directory
         self.graph, self.log = directory / "desk.py", directory / "log"
         self.graph.write_text(self.program, encoding="utf-8")
@@ -61,6 +61,8 @@ class Session:
             case ["cues-kafka", *arguments]:
                 if "--records" in arguments:
                     self.fix()
+                if arguments[0] == "rename":
+                    self.rename()
                 self.do(arguments, expected)
             case _:
                 pytest.fail(f"the page shows {line!r}, which this test does not know")
@@ -69,6 +71,12 @@ class Session:
         """Put the new function in the place of the former one."""
         function = self.fixed.split("\n", 1)[1] + "\n\n"
         self.graph.write_text(re.sub(r"def price.*?\n\n\n", function, self.program, flags=re.DOTALL), encoding="utf-8")
+
+    def rename(self) -> None:
+        """Declare the processor under its new name."""
+        declared = self.renamed.split("\n", 1)[1].strip()
+        program = self.graph.read_text(encoding="utf-8")
+        self.graph.write_text(re.sub(r"Processor\(price, .*\)", declared, program), encoding="utf-8")
 
     def do(self, arguments: list[str], expected: list[str]) -> None:
         """Run a command; one that looks is repeated until what was sent has been delivered."""

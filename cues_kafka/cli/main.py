@@ -22,6 +22,7 @@ from cues_kafka.cli import (
     pause,
     plan,
     rebuild,
+    rename,
     run,
     schemas,
     send,
@@ -55,6 +56,7 @@ app.command(cls=Command, epilog=maintenance.adopt_epilog)(maintenance.adopt)
 app.command("accept-loss", cls=Command, epilog=maintenance.accept_loss_epilog)(maintenance.accept_loss)
 app.command(cls=Command, epilog=maintenance.strategy_epilog)(maintenance.strategy)
 app.command(cls=Command, epilog=maintenance.migrate_epilog)(maintenance.migrate)
+app.command(cls=Command, epilog=rename.epilog)(rename.rename)
 app.command(cls=Command, epilog=rebuild.epilog)(rebuild.rebuild)
 app.command(cls=Command, epilog=cuts.drain_epilog)(cuts.drain)
 app.command(cls=Command, epilog=cuts.cuts_epilog)(cuts.cuts)

@@ -192,9 +192,10 @@ class TargetAsked:
 
 @dataclass(frozen=True, slots=True)
 class SiblingRead:
-    """R5: `born` in the newest record of any other backing partition, or None."""
+    """R5, X5: `born` and `moving_from` in the newest record of any other backing partition; None and empty: none."""
 
     born: int | None
+    moving_from: str = ""
 
 
 @dataclass(frozen=True, slots=True)

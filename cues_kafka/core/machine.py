@@ -22,7 +22,17 @@ from cues_kafka.core import events as on
 from cues_kafka.core.halts import claimed, exhausted
 from cues_kafka.core.moves import decide, moved_halt
 from cues_kafka.core.records import Attempt, Record, Snapshot, Start, TargetRow, Totals
-from cues_kafka.core.recover import Delivered, Fresh, Pending, Refuse, first_positions, foreign, recover, refused
+from cues_kafka.core.recover import (
+    Delivered,
+    Fresh,
+    Pending,
+    Refuse,
+    first_positions,
+    foreign,
+    incomplete,
+    recover,
+    refused,
+)
 from cues_kafka.core.replays import replayed, standing
 from cues_kafka.core.spec import Move
 from cues_kafka.core.staged import Publish, Turn, verdict
@@ -233,6 +243,8 @@ def _assign(task: Task, positions: Positions) -> Next:
 
 
 def _sibling_read(task: Task, event: on.SiblingRead) -> Next:
+    if event.moving_from:
+        return _stop(task, incomplete(task.spec, event.moving_from).halt)
     held = None if task.spec.rules.fenced else dict(task.offsets)
     positions = first_positions(task.spec, dict(task.inputs), event.born, held)
     born = task.spec.width if event.born is None else event.born
@@ -695,7 +707,7 @@ TRANSITIONS: dict[Doing, Transitions] = {
         **_MAY_LEAVE,
     },
     Doing.ASKING_TARGET: {on.TargetAsked: (_target_asked, _DECIDED), **_RECOVERING},
-    Doing.FETCHING_SIBLING: {on.SiblingRead: (_sibling_read, _to("BEGINNING")), **_MAY_FAIL},
+    Doing.FETCHING_SIBLING: {on.SiblingRead: (_sibling_read, _to("BEGINNING", "STOPPED")), **_MAY_FAIL},
     Doing.FETCHING_PARTS: {on.PartsRead: (_parts_read, _to("BEGINNING", "STOPPED")), **_MAY_FAIL},
     Doing.ASSIGNING: {on.Done: (_reader_assigned, _to("READY")), **_RECOVERING},
     Doing.READY: {

@@ -1,4 +1,4 @@
-"""`reset` and `accept-loss`: the record with which an operator moves a task that no worker runs (X2).
+"""`reset`, `accept-loss` and the like: the record with which an operator moves a task that no worker runs (X2).
 
 A tool owns the task as a worker does: it takes the transactional id, reads the newest record, and commits one record
 with the offsets (R1 to R5, P5 to P8). The operator was shown a plan that was made over one record, so the tool writes
@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 from cues_kafka.core.events import Halt, InputFacts
 from cues_kafka.core.records import Attempt, Record, Snapshot, Start, Totals
 from cues_kafka.core.recover import foreign, plan_of
+from cues_kafka.core.renaming import in_place, refusal, renamed
 from cues_kafka.core.spec import Move, Spec
 from cues_kafka.core.taking import in_flight
 from cues_kafka.core.writing import following
@@ -40,8 +41,14 @@ def decide(spec: Spec, move: Move, record: Record | None, inputs: Mapping[str, I
     """
     if record and _moved_by(spec, move, record):
         return moved_halt(spec)
-    if record and (refusal := foreign(spec, record)):
-        return refusal.halt
+    if record and (stranger := foreign(spec, record)):
+        return stranger.halt
+    if record and in_place(move, record):  # X5: by another run
+        return moved_halt(spec)
+    if move.renames and (refused := refusal(spec, move, record)):
+        return refused
+    if move.moving_from:
+        return renamed(spec, move, record, inputs)
     if record and (other := _other_strategy(spec, move, record)):
         return other
     if (record.sequence if record else -1) != move.after:
@@ -77,7 +84,8 @@ def moved_halt(spec: Spec) -> Halt:
 def _moved_by(spec: Spec, move: Move, record: Record) -> bool:
     mine = record.writer.incarnation == spec.writer.incarnation and record.sequence > move.after
     there = (record.positions, record.staged, record.strategy) == (move.positions, move.staged, spec.strategy)
-    return mine and there and not isinstance(record, Snapshot)
+    named = (record.moved_to, record.moving_from) == (move.moved_to, "" if move.complete else move.moving_from)
+    return mine and there and named and not isinstance(record, Snapshot)
 
 
 def moved(spec: Spec, move: Move, before: Record | None, inputs: Mapping[str, InputFacts]) -> Record:
@@ -94,6 +102,7 @@ def moved(spec: Spec, move: Move, before: Record | None, inputs: Mapping[str, In
         **_dropped(before),
         **({"stores": move.stores} if move.stores else {}),
         **({} if move.tails is None else {"tails": move.tails}),
+        "moved_to": move.moved_to,
     }
     if before is None:
         return following(Start, spec, None, born=spec.width, **where)

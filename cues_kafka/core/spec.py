@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cues_kafka.core.records import Extent, Kept, Staged, Writer
+from cues_kafka.core.records import Extent, Kept, Record, Staged, Writer
 from cues_kafka.core.staged import Role
 from cues_kafka.core.strategies import STRATEGIES, TOOL, Strategy
 from cues_kafka.ports import Positions
@@ -35,6 +35,9 @@ class Move:
         stores: what the record says of the task's stores (R4b); empty: the same as the record before it.
         tails: where its tailers shall stand (L2); None: where they stood.
         strategy: the one that the operator wants for the task (W7); empty: the record's stays.
+        moving_from: the former name of the processor, whose task goes on as this one (X5); empty: it keeps its name.
+        moved_to: the new name of the processor, under which this task goes on; empty: it keeps its name.
+        complete: the last record under the former name, with which this task goes on; None: it is not there yet.
     """
 
     after: int
@@ -45,6 +48,14 @@ class Move:
     tails: Positions | None = None
     strategy: str = ""
     above: int = -1
+    moving_from: str = ""
+    moved_to: str = ""
+    complete: Record | None = None
+
+    @property
+    def renames(self) -> bool:
+        """Whether this is one of the three records of `renaming`."""
+        return bool(self.moving_from or self.moved_to)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

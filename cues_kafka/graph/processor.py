@@ -132,7 +132,7 @@ class BoundFunction:
 
 
 _DEFAULTS: dict[str, Any] = {
-    **dict.fromkeys(("errors", "filter", "strategy", "retry", "commit", "into")),
+    **dict.fromkeys(("errors", "filter", "strategy", "retry", "commit", "into", "renamed_from")),
     **{name: {} for name in ("state", "tables", "opts", "tailers", "appenders")},
     **dict.fromkeys(("effects", "batch"), False),
     "concurrency": 1,
@@ -167,6 +167,8 @@ class Processor(BoundFunction):
         start: where a processor that has never run begins: `earliest`, `latest`, at the first message that is not
             older than a time, or at an offset of each partition of its only input.
         quarantine_after: after how many deaths of its process a message becomes an error message; None: never.
+        renamed_from: its former name, for texts that name the command, and for `verify`, which counts what was written
+            under that name. Only `cues-kafka rename` moves it.
         call: how `fn` is called.
         timer_call: how the function of its `Timers` is called; None: it has none.
     """
@@ -186,6 +188,7 @@ class Processor(BoundFunction):
     commit: CommitPolicy | None
     start: Start
     quarantine_after: int | None
+    renamed_from: str | None
     call: CallShape = field(compare=False, repr=False)
     timer_call: CallShape | None = field(compare=False, repr=False)
 
@@ -211,6 +214,7 @@ class Processor(BoundFunction):
         commit: CommitPolicy | None = None,
         start: Start = "earliest",
         quarantine_after: int | None = 2,
+        renamed_from: str | None = None,
         name: str | None = None,
     ) -> None:
         inputs, among = _without_tables(inputs)
@@ -233,6 +237,7 @@ class Processor(BoundFunction):
             commit=commit,
             start=_fixed_place(start),
             quarantine_after=quarantine_after,
+            renamed_from=renamed_from,
         )
         _check_settings(self, label)
         _check_topics_once(self, label)
@@ -451,10 +456,20 @@ def _check_settings(processor: Processor, label: str) -> None:
     _check_policies(processor, label)
     if processor.quarantine_after is not None:
         check_count(processor.quarantine_after, f"{label}: quarantine_after")
+    _check_former_name(processor, label)
     if processor.batch and processor.may_miss_bindings:
         raise GraphError(
             f"{label}: batch=True gets lists of equal length, but here a step may miss bindings. "
             "Drop batch=True, or use inputs= without filter=."
+        )
+
+
+def _check_former_name(processor: Processor, label: str) -> None:
+    if processor.renamed_from is None:
+        return
+    if check_name(processor.renamed_from, f"{label}: renamed_from") == processor.name:
+        raise GraphError(
+            f"{label}: renamed_from={processor.renamed_from!r} is its name now. Write its former name, or leave it out."
         )
 
 

@@ -23,10 +23,13 @@ from cues_kafka.graph.names import (
     processor_of,
     quoted,
     status_topic,
+    tools_group,
     transactional_prefix,
 )
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
+from cues_kafka.operate.newest import NewestRecords
 from cues_kafka.ports import TopicPartition
+from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.words import count
 
 
@@ -252,6 +255,7 @@ class Deleting:
         if planned.topics and not topics & {*self._graph.topics_used()}:
             names |= {*self._graph.all_processors}  # the control topic, to which all workers listen
         self._refuse_members(sorted(names))
+        self._refuse_moving({part.name for part in planned.parts})
         backing = [topic for part in planned.parts for topic in part.topics[-1:]]
         places = [TopicPartition(topic, p) for topic in backing for p in range(self._sizes[topic])]
         marks = self._broker.watermarks(places)
@@ -260,6 +264,22 @@ class Deleting:
                 f"a transaction is open in {', '.join(written)}. Stop what writes there; that of a process which was "
                 "killed ends with its time-out, after 60 s by default"
             )
+
+    def _refuse_moving(self, names: set[str]) -> None:
+        """Refuse while a processor that stays is half-way from a name that goes (X5): its place is still there."""
+        stay = [name for name in self._graph.processors if name not in names]
+        if self._graph.all_processors.keys() >= names:
+            return
+        topics = {backing_topic(self._graph.name, name): name for name in stay}
+        places = [TopicPartition(topic, p) for topic in topics for p in range(self._sizes.get(topic, 0))]
+        reading = NewestRecords(self._broker, tools_group(self._graph.name), SystemClock())
+        for place, found in reading.look(self._broker.watermarks(places) if places else {}).items():
+            old = found.record.moving_from if found.record else ""
+            if old in names:
+                raise RecoveryError(
+                    f"{topics[place.topic]!r} has not arrived from the name {old!r} yet, and would lose its place. End "
+                    f"the move first: `cues-kafka rename MODULE:GRAPH {old} {topics[place.topic]} --yes`."
+                )
 
     def _refuse_members(self, names: Collection[str]) -> None:
         groups = self._groups(names)

@@ -639,26 +639,17 @@ class Maintenance:
         return moves
 
     def _move(self, move: PlannedMove, membership: Callable[[], GroupMetadata]) -> None:
-        """X2: the core recovers the task, writes its record, and stops; a commit without an answer is looked up."""
-
-        def assign(_: Positions) -> None:
-            raise AssertionError("a tool reads no messages")
-
+        """Move one task, and then what its target has of it."""
         target = self.target_of(move.spec) if move.spec.target else None
-        world = World(*(self._broker, self._clock, assign, membership, self._hook), changes=move.changes, target=target)
-        interpreter = Interpreter(move.spec, world)
+        world = World(
+            *(self._broker, self._clock, no_reader, membership, self._hook), changes=move.changes, target=target
+        )
         try:
             if move.spec.move is not None:
-                interpreter.advance(on.Assigned())
-        except BaseException:
-            interpreter.advance(on.Lost())
-            raise
+                commit_move(move.spec, world)
         finally:
             if target is not None:
                 target.close()
-        halt = interpreter.task.halt
-        if move.spec.move is not None and (halt is None or halt.kind != MOVED):
-            raise RecoveryError(str(halt))
         if move.settle is not None:
             record = self.settled(move.spec)
             assert record is not None
@@ -719,6 +710,29 @@ class Maintenance:
                     "which was killed ends with its time-out, after 60 s by default"
                 )
             pause.wait(0.1)
+
+
+def no_reader(_: Positions) -> None:
+    """In the place of a reader: a tool reads no messages."""
+    raise AssertionError("a tool reads no messages")
+
+
+def commit_move(spec: Spec, world: World) -> None:
+    """
+    X2: the core recovers the task, writes its record, and stops; a commit without an answer is looked up.
+
+    Raises:
+        RecoveryError: the core refuses the move.
+    """
+    interpreter = Interpreter(spec, world)
+    try:
+        interpreter.advance(on.Assigned())
+    except BaseException:
+        interpreter.advance(on.Lost())
+        raise
+    halt = interpreter.task.halt
+    if halt is None or halt.kind != MOVED:
+        raise RecoveryError(str(halt))
 
 
 def _completed(spec: Spec, inputs: Mapping[str, InputFacts], offsets: Mapping[str, int | None]) -> PlannedMove | None:

@@ -2,12 +2,6 @@
 
 An inspector gets the graph, the broker and the terms of the start, and gives `Findings`. `runtime.prepare.INSPECTORS`
 lists all of them.
-
-The cluster's inspector also guards against a renamed processor. A processor's place is in its backing topic, under its
-name. Under another name it finds no place, starts at its `start=`, and delivers again what its inputs hold. The cluster
-does not say whether a name is new or was changed. It only shows a backing topic with records whose processor is gone,
-next to a processor without a record. Such a start is refused until the user says that the processor is new. Once the
-new processor has a record, it is known, even if the old topic stays.
 """
 
 from __future__ import annotations
@@ -18,8 +12,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from cues_kafka.errors import BrokerError, ConfigError
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.names import backing_topic, group_id, no_such_processor, quoted
-from cues_kafka.plan.topics import Sides, orphans, topics_to_ask
+from cues_kafka.graph.names import backing_topic, group_id, no_such_processor
+from cues_kafka.plan.topics import Sides, topics_to_ask
 from cues_kafka.ports import Broker, ClusterFacts, TopicPartition
 
 
@@ -74,7 +68,7 @@ Raises:
 
 def inspect_cluster(graph: Graph, broker: Broker, terms: Terms) -> Findings:
     """
-    Ask the cluster for the topics of a graph, and for processors that may have been renamed or given another prefix.
+    Ask the cluster for the topics of a graph, and for processors that may have been given another prefix.
 
     Raises:
         ConfigError: a name in `terms.new` that the graph does not have.
@@ -85,10 +79,7 @@ def inspect_cluster(graph: Graph, broker: Broker, terms: Terms) -> Findings:
         return Findings(facts)
     if unknown := sorted(set(terms.new) - set(graph.all_processors)):
         raise ConfigError(f"--new: {no_such_processor(graph.name, unknown, graph.all_processors)}")
-    listed = broker.partitions()
-    left = orphans(graph, listed)
-    refusals = (*_renamed(graph, broker, terms, listed, left), *_under_other_prefix(graph, broker, terms, listed))
-    return Findings(facts, refusals, tuple(_without_processor(left)))
+    return Findings(facts, tuple(_under_other_prefix(graph, broker, terms, broker.partitions())))
 
 
 def facts_of(graph: Graph, broker: Broker, sides: Sides) -> ClusterFacts:
@@ -105,31 +96,6 @@ def facts_of(graph: Graph, broker: Broker, sides: Sides) -> ClusterFacts:
         if not (more and error.forbidden):
             raise
         return broker.facts(needed)
-
-
-def _without_processor(left: Mapping[str, str]) -> Iterator[str]:
-    for topic, name in left.items():
-        yield (
-            f"{topic!r} holds the place of a processor {name!r}, which this graph does not have. If it was "
-            "renamed, the new one starts at its start=, and with 'earliest' outputs repeat: give it its old name "
-            "back. If it was removed: `cues-kafka delete MODULE:GRAPH --unused`."
-        )
-
-
-def _renamed(
-    graph: Graph, broker: Broker, terms: Terms, listed: Mapping[str, int], left: Mapping[str, str]
-) -> Iterator[str]:
-    """Processors that may be others of this graph under a new name, with the ways out."""
-    left = {topic: name for topic, name in left.items() if _has_records(broker, topic, listed)}
-    suspects = set(terms.names or ()) - set(terms.new) if left else set()
-    for name in graph.all_processors:
-        if name in suspects and not _has_records(broker, backing_topic(graph.name, name), listed):
-            yield (
-                f"{name!r} has no place on this cluster yet, and {quoted(left)} holds the place of "
-                f"{quoted(left.values())}, which this graph does not have. A renamed processor starts again, so its "
-                f"outputs repeat. If {name!r} is one of these under a new name, give it its old name back. If it is "
-                f"another processor, say so once: --new {name}, or new=[{name!r}] of start()."
-            )
 
 
 def _under_other_prefix(graph: Graph, broker: Broker, terms: Terms, listed: Mapping[str, int]) -> Iterator[str]:

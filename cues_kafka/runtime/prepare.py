@@ -20,6 +20,7 @@ from cues_kafka.plan.plan import Plan, plan
 from cues_kafka.plan.starts import inspect_starts
 from cues_kafka.plan.topics import Sides, topics_to_ask
 from cues_kafka.ports import Broker, ClusterFacts, NewTopic
+from cues_kafka.runtime.names import inspect_names
 
 log = get_logger("cues_kafka.start")
 
@@ -86,6 +87,7 @@ def unset_text(declared: Any) -> str:
 
 INSPECTORS: Final[list[Inspector]] = [
     inspect_cluster,
+    inspect_names,
     inspect_starts,
     _inspect_registry,
     _inspect_databases,

@@ -60,7 +60,8 @@ class Chain:
                 if record.staged or record.place:
                     self.rows[record.sequence] = record.batch.deliveries - record.batch.nils  # rows of files have none
                 for name, _ in record.stores:
-                    self.stores_since.setdefault(name, self.newest.step if self.newest else None)
+                    known = self.newest is not None and not self.newest.moving_from
+                    self.stores_since.setdefault(name, self.newest.step if known and self.newest else None)
                 if self.newest is None:
                     self.whole = record.sequence == 0
                 elif record.writer.runtime == "tool" and record.strategy == self.newest.strategy:  # else in place (W7)
@@ -77,9 +78,9 @@ class Chain:
         if self.moved is None and self.whole:
             return ""
         begin = (
-            "an operator may have moved this task, by reset, accept-loss or migrate"
+            "an operator may have moved this task, by reset, accept-loss, migrate or rename"
             if self.moved is None
-            else f"an operator moved this task at backing record {self.moved}, by reset, accept-loss or migrate"
+            else f"an operator moved this task at backing record {self.moved}, by reset, accept-loss, migrate or rename"
         )
         return (
             f"{begin}. Messages that came again then count as duplicated, and skipped ones as lost, and totals differ, "
@@ -107,7 +108,7 @@ class Chain:
     def _after(self, record: Record, offset: int) -> Iterator[str]:
         before = self.newest
         if before is None:
-            if isinstance(record, Start):
+            if isinstance(record, Start) and not record.moving_from:  # else it began under its former name (X5)
                 self.begin = record.positions
             return
         if AT_LEAST_ONCE in (before.strategy, record.strategy):

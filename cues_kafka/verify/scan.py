@@ -26,7 +26,7 @@ any more what would be needed (trimmed, compacted, hidden by an open transaction
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from time import monotonic
 from typing import Any
 
@@ -40,6 +40,7 @@ from cues_kafka.plan.plan import Plan, plan
 from cues_kafka.plan.starts import inspect_starts
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import Broker, ClusterFacts, TopicPartition, Watermarks, WireMessage
+from cues_kafka.runtime.names import former_names
 from cues_kafka.verify.feeds import feed_parts_of
 from cues_kafka.verify.ledger import Outcomes, Track, offsets_of
 from cues_kafka.verify.parts import Part, parts_of
@@ -107,7 +108,7 @@ def verify(
     for name in _chosen(graph.feeds, processors):
         tasks += feed_parts_of(graph, graph.feeds[name], facts)
     sweeper = Sweeper(broker, tools_group(graph.name), patience_s, progress)
-    scan = _Scan(graph, sweeper, tasks, facts)
+    scan = _Scan(graph, sweeper, tasks, facts, former_names(graph, broker))
     scan.left = {
         name: f"{name} never started: its backing topic does not exist"
         for name in _chosen({**graph.dataframes, **graph.feeds}, processors)
@@ -160,7 +161,14 @@ def _without_tasks(planned: Plan, names: Iterable[str]) -> Iterator[str]:
 class _Scan:
     """One run of `verify`."""
 
-    def __init__(self, graph: Graph, sweeper: Sweeper, tasks: Sequence[TaskBooks | Part], facts: ClusterFacts) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        sweeper: Sweeper,
+        tasks: Sequence[TaskBooks | Part],
+        facts: ClusterFacts,
+        names: Mapping[str, str],
+    ) -> None:
         self._graph = graph
         self._sweeper = sweeper
         self.tasks = tasks
@@ -171,6 +179,7 @@ class _Scan:
         self._marks: dict[TopicPartition, Watermarks] = {}
         self._outcomes: dict[TopicPartition, Outcomes] = {}
         self._veils: dict[str, list[str]] = {}
+        self._names = names
 
     # 1
 
@@ -268,7 +277,7 @@ class _Scan:
                 raise ValueError(version)
             full, _, partition = name.rpartition("/")
             graph, _, processor = full.rpartition(".")
-            tasks = self._by_processor.get(processor)
+            tasks = self._by_processor.get(self._names.get(processor, processor))
             if graph != self._graph.name or tasks is None:
                 return None
             task = tasks.get(int(partition))

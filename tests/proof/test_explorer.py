@@ -57,6 +57,9 @@ DEEP = {
     "an older record is taken for the newest",
     "what was called is given back",
     "a record lands anywhere",
+    "a placeholder in the first partition only",
+    "a task that has left goes on",
+    "a failed commit of the last record is believed",
 }
 """Mutants whose counterexamples take a search of several seconds: `make test-full` looks for them."""
 

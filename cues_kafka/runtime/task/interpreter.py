@@ -307,7 +307,7 @@ class Interpreter:
         for place, marks in broker.watermarks(others).items() if others else ():
             record = record_below(broker, place, marks.low, marks.stable, self._world.clock, group=spec.group)
             if record is not None:
-                return on.SiblingRead(record.born)
+                return on.SiblingRead(record.born, record.moving_from)
         return on.SiblingRead(None)
 
     def _fetch_parts(self, effect: do.FetchParts) -> on.Event:

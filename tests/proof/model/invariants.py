@@ -21,6 +21,7 @@ from tests.proof.model.machine import offsets_of
 from tests.proof.model.marking import MarkerWorld
 from tests.proof.model.outbox import EMPTY, OutboxWorld
 from tests.proof.model.outbox import judged as at_target
+from tests.proof.model.renaming import RenamedWorld
 from tests.proof.model.replaying import SETTLED, ReplayWorld, judged_store
 from tests.proof.model.staging import Staging
 from tests.proof.model.states import IDLE, ONGOING, Part, State, Step
@@ -49,7 +50,14 @@ class Invariants:
                 self._verdicts[number] = verdict
             if verdict:
                 return verdict
-        return ""
+        return self._together(s)
+
+    def _together(self, s: State) -> str:
+        """What two tasks that are one under two names have done beside each other."""
+        world = self._world
+        if not isinstance(world, RenamedWorld):
+            return ""
+        return next((wrong for p in range(world.half) if (wrong := world.judged(s, p))), "")
 
 
 def judge(world: World, part: Part) -> str:

@@ -232,7 +232,7 @@ _EVENTS: dict[str, Callable[..., on.Event]] = {
     "newest": _newest,
     "asked": lambda _, row: on.TargetAsked(row),
     "parts": lambda _, settled: on.PartsRead(settled),
-    "sibling": lambda _, born: on.SiblingRead(born),
+    "sibling": lambda _, *read: on.SiblingRead(*read),
     "flushed": lambda _, delivered, produced, first: on.Flushed(delivered, produced, first),
     "committed": lambda _, suspect: on.Committed(suspect),
     "polled": _polled,

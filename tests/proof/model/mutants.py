@@ -49,6 +49,7 @@ from tests.proof.model.mutant import (
     suspect_trusted,
 )
 from tests.proof.model.outbox_mutants import COVERED_OUTBOX, OUTBOX
+from tests.proof.model.renaming_mutants import COVERED_RENAMES, RENAMES
 from tests.proof.model.replay_mutants import COVERED_REPLAYS, REPLAYS
 from tests.proof.model.shell_mutants import HANDLERS, TABLES
 from tests.proof.model.staged_mutants import COVERED_STAGED, STAGED
@@ -650,6 +651,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *HANDLERS,
     *TABLES,
     *TIMERS,
+    *RENAMES,
     *REPLAYS,
     *FEEDS,
     *TAILS,
@@ -665,6 +667,7 @@ COVERED: Final[tuple[tuple[Mutant, str], ...]] = (
     (Mutant("unstable offsets read as they are", "pipe", ZOMBIE, (_unstable_read(),)), "init before reading"),
     (Mutant("no return to R1 when blocked", "pipe", ZOMBIE, (_blocked_waits(),)), "init before reading; see tla.md"),
     (Mutant("group offsets not compared", "pipe", NET, (_OFFSETS_TRUSTED,)), "P6a"),
+    *COVERED_RENAMES,
     *COVERED_TIMERS,
     *COVERED_REPLAYS,
     *COVERED_OUTBOX,

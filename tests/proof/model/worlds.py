@@ -16,6 +16,7 @@ from tests.proof.model.handlers import HandlerWorld
 from tests.proof.model.loose import ChangedWorld, LooseWorld
 from tests.proof.model.marking import MarkerWorld
 from tests.proof.model.outbox import OutboxWorld, TimedOutboxWorld
+from tests.proof.model.renaming import RenamedWorld
 from tests.proof.model.replaying import ReplayWorld
 from tests.proof.model.staged import StagedWorld
 from tests.proof.model.states import Faults, Setting
@@ -133,6 +134,24 @@ _WORLDS = [
         inputs=("oo",),
         workers=("native", "tool"),
         moves=2,
+    ),
+    Setting(
+        name="renamed",
+        about="an operator gives a processor another name, beside workers of both",
+        inputs=("oo",),
+        workers=("native", "renamed", "tool"),
+        partitions=2,
+        batch=1,
+        moves=9,
+    ),
+    Setting(
+        name="renamed-two",
+        about="the same with two tasks, whose worker has stopped",
+        inputs=("o",),
+        workers=("stopped", "renamed", "tool"),
+        partitions=4,
+        batch=1,
+        moves=9,
     ),
     Setting(
         name="compacted",
@@ -468,6 +487,8 @@ def with_faults(name: str, faults: Faults) -> Setting:
 
 def world_of(setting: Setting) -> World:
     """What a setting speaks of."""
+    if "renamed" in setting.workers:
+        return RenamedWorld(setting)
     if setting.changes:
         return ChangedWorld(setting)
     if setting.strategy != EXACTLY_ONCE:

@@ -94,7 +94,7 @@ ROWS = [
     Row("the processor moved to another name", attempt(SPEC, 5, moved_to="q"),
         refused("'p' has moved to the name 'q'", "run it as 'q'")),
     Row("the processor is moving from another name", attempt(SPEC, 5, moving_from="o"),
-        refused("the move of 'p' from the name 'o' is not complete", "run the command that moves it again")),
+        refused("the move of 'p' from the name 'o' is not complete", "`cues-kafka rename MODULE:GRAPH o p --yes`")),
     # Refused: offsets
     Row("the group is behind the record", attempt(SPEC, 5), refused("group offset 4 of 'alpha' is not the record's 5",
         "the record decides", stale=True), offsets={"in": 4}),
@@ -116,7 +116,7 @@ ROWS = [
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.case)
 def test_recovery_decides_by_the_newest_record(row: Row) -> None:
-    """Every case and every refusal of R5."""
+    """Every case and every refusal of R5, and those of X5."""
     inputs = facts(row.spec) if row.inputs is None else row.inputs
     decision = recover(row.spec, row.record, row.offsets, inputs)
 

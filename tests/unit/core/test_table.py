@@ -91,7 +91,7 @@ def shapes(spec: Spec, due: Due | None, expected: int) -> dict[type[on.Event], l
         on.NewestRead: [on.NewestRead(None), on.NewestRead(None, "not ours"), *map(on.NewestRead, records)],
         on.InputsFetched: [on.InputsFetched({}, 0.0), *(on.InputsFetched(facts(spec), now) for now in (1e3, 1.1e3))],
         on.TargetAsked: [on.TargetAsked(None), *map(on.TargetAsked, rows(spec))],
-        on.SiblingRead: [on.SiblingRead(None), on.SiblingRead(1)],
+        on.SiblingRead: [on.SiblingRead(None), on.SiblingRead(1), on.SiblingRead(1, "o")],
         on.PartsRead: [on.PartsRead(settled) for settled in (True, False)],
         on.Flushed: [on.Flushed(got, 3, expected + off) for got, off in ((3, 0), (3, 1), (2, 0))],
         on.Committed: [on.Committed(), on.Committed("slow")],

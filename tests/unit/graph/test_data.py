@@ -170,6 +170,7 @@ def processors(draw: st.DrawFn, name: str, reads: list[str], writes: list[str]) 
         retry=draw(st.none() | RETRIES),
         start=draw(st.sampled_from(["earliest", "latest"])),
         quarantine_after=draw(st.none() | st.integers(1, 5)),
+        renamed_from=draw(st.sampled_from([None, "former"])),
     )
 
 

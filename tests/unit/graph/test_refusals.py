@@ -406,6 +406,8 @@ WRONG = [
     Wrong("misspelt strategy", pipe(strategy="exactly_once"), ("did you mean 'exactly-once'?", "at-most-once")),
     Wrong("graph's strategy", graph(strategy="once"), ("'once'", "exactly-once")),
     Wrong("unknown start", pipe(start="newest"), ("'newest'", "'earliest', 'latest'")),
+    Wrong("renamed from its own name", pipe(name="check", renamed_from="check"), ("is its name now",)),
+    Wrong("renamed from no name", pipe(renamed_from="a.b"), ("renamed_from", "has a dot")),
     Wrong("quarantine after zero", pipe(quarantine_after=0), ("quarantine_after=0",)),
     Wrong("filter that is no function", pipe(filter="order"), ("filter='order' is no filter", "has_type(...)")),
     Wrong("filter that is not called", pipe(filter=has_type), ("filter=has_type", "Write filter=has_type(...)")),

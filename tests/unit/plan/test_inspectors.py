@@ -7,7 +7,8 @@ import pytest
 from cues_kafka import Graph, Processor, Source, Topic
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.errors import ConfigError, TopicsMissing
-from cues_kafka.plan.inspectors import Terms, inspect_cluster
+from cues_kafka.plan.inspectors import Terms
+from cues_kafka.runtime.names import inspect_names
 from cues_kafka.runtime.prepare import prepare
 from cues_kafka.testing.tester import Tester
 
@@ -28,7 +29,7 @@ def ran(*names: str) -> MemoryBroker:
 def refused(broker: MemoryBroker, *names: str, new: tuple[str, ...] = ()) -> list[str]:
     """What a start of these processors is told."""
     graph = graph_of(*names)
-    return list(inspect_cluster(graph, broker, Terms(names, new)).refusals)
+    return list(inspect_names(graph, broker, Terms(names, new)).refusals)
 
 
 def test_a_processor_without_a_place_beside_a_place_without_its_processor_is_refused() -> None:

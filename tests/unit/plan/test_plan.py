@@ -32,11 +32,12 @@ from cues_kafka.errors import FatalError
 from cues_kafka.graph.declare import Store
 from cues_kafka.graph.names import sender_id, transactional_id
 from cues_kafka.plan.acls import Acl, grant, kafka_acls
-from cues_kafka.plan.inspectors import Terms, facts_of, inspect_cluster
+from cues_kafka.plan.inspectors import Terms, facts_of
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.processors import PlannedTask
 from cues_kafka.plan.topics import STATUS_SEGMENT_BYTES, Growth, Sides, backing_config, topics_to_ask
 from cues_kafka.ports import ClusterFacts, NewTopic, TopicFacts
+from cues_kafka.runtime.names import inspect_names
 
 SAFE = {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}
 BACKING = {**SAFE, "cleanup.policy": "compact"}
@@ -448,7 +449,7 @@ def test_a_backing_topic_without_its_processor_is_warned_of() -> None:
     broker = MemoryBroker()
     broker.create([NewTopic(name, 1) for name in others])
 
-    [warning] = inspect_cluster(PIPE, broker, Terms(["check"])).warnings
+    [warning] = inspect_names(PIPE, broker, Terms(["check"])).warnings
 
     assert "'shop.old.backing'" in warning
     assert "outputs repeat" in warning

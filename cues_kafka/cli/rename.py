@@ -1,0 +1,53 @@
+"""``cues-kafka rename``: let a processor go on under another name."""
+
+from __future__ import annotations
+
+import socket
+from typing import Annotated
+
+import typer
+
+from cues_kafka.cli.config import Bootstrap, File, Profile
+from cues_kafka.cli.options import Target, say_first
+
+epilog = """
+\b
+Examples:
+  # say where each task would go on
+  cues-kafka rename shop:graph check verdict
+  cues-kafka rename shop:graph check verdict --yes
+
+Stop the workers of the processor in order, and declare it under its new name
+first: Processor(fn, name="verdict", ...). If the command is cut short, run it
+again. Exits with 1 if nothing was done, and with 2 if the graph is wrong.
+"""
+
+
+def rename(
+    target: Target,
+    old: Annotated[str, typer.Argument(metavar="OLD", hidden=True, help="The name of the processor until now.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", hidden=True, help="Its name in this graph.")],
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without this option, only say what would happen.")] = False,
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    file: File = None,
+) -> None:
+    """
+    Let a processor go on under another name.
+
+    Its tasks keep their places and counts, and nothing is delivered again. Meanwhile neither the old nor the new
+    version runs: their tasks stop, and name this command.
+    """
+    from cues_kafka.cli.loading import opened
+    from cues_kafka.operate.renaming import Renaming
+
+    with opened(target, bootstrap, profile, file) as (graph, broker):
+        tool = Renaming(graph, broker, old, new, who=f"rename on {socket.gethostname()}")
+        planned = tool.plan()
+        if planned.done:
+            typer.echo(f"{new}: nothing to do, all tasks of {old} go on under this name already")
+            return
+        say_first(planned.notes, yes=yes)
+        tool.carry_out(planned)
+        typer.echo(f"{old}: goes on as {new}")

@@ -1,0 +1,152 @@
+"""The inspector that guards against a renamed processor.
+
+A processor's place is in its backing topic, under its name. Under another name it finds no place, starts at its
+`start=`, and delivers again what its inputs hold. The cluster does not say whether a name is new or was changed. It
+only shows a backing topic with records whose processor is gone, next to a processor without a record. Such a start is
+refused until `cues-kafka rename` has moved the tasks (X5), or the user says that the processor is new. Once the new
+processor has a record, it is known, even if the old topic stays.
+
+Only where such a topic is left are records read: of its first task, and of declared processors one for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from cues_kafka.core.records import Record
+from cues_kafka.errors import BrokerError, CodecError
+from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.names import backing_topic, group_id, quoted
+from cues_kafka.plan.inspectors import Findings, Terms
+from cues_kafka.plan.topics import orphans
+from cues_kafka.ports import Broker, TopicPartition
+from cues_kafka.records.reading import record_below
+from cues_kafka.runtime.task.clock import SystemClock
+
+
+class FoundPlace(NamedTuple):
+    """
+    Whether a processor has a place.
+
+    Attributes:
+        there: it has one.
+        record: a committed one, of its first task that has any; None: there is none, or this user may not read it.
+    """
+
+    there: bool = False
+    record: Record | None = None
+
+    @property
+    def moved_to(self) -> str:
+        """The name under which the processor goes on; empty: its own."""
+        return self.record.moved_to if self.record else ""
+
+    @property
+    def moving_from(self) -> str:
+        """The name that its tasks are on their way from; empty: they have arrived, or never left."""
+        return self.record.moving_from if self.record else ""
+
+
+def inspect_names(graph: Graph, broker: Broker, terms: Terms) -> Findings:
+    """
+    Compare the names of processors with the backing topics of the graph.
+
+    Raises:
+        BrokerError: the cluster does not answer.
+    """
+    if terms.names is None:
+        return Findings()
+    listed = broker.partitions()
+    left = {topic: (name, _place(graph, broker, name, listed)) for topic, name in orphans(graph, listed).items()}
+    if not left:
+        return Findings()
+    lost = {topic: name for topic, (name, place) in left.items() if place.there and not place.moved_to}
+    refusals = tuple(_refusals(graph, broker, terms, listed, lost))
+    return Findings(refusals=refusals, warnings=tuple(_warnings(left)))
+
+
+def former_names(graph: Graph, broker: Broker) -> dict[str, str]:
+    """
+    Return former names of processors with those that they have now: as declared, and as records say.
+
+    Raises:
+        BrokerError: the cluster does not answer.
+    """
+    listed = broker.partitions()
+    moved = {name: _place(graph, broker, name, listed).moved_to for name in orphans(graph, listed).values()}
+    declared = {one.renamed_from: name for name, one in graph.processors.items() if one.renamed_from}
+    found = {name: to for name, to in moved.items() if to} | declared
+    return {name: _last(found, name) for name in found}
+
+
+def _last(found: Mapping[str, str], name: str) -> str:
+    """The name at the end of several renames."""
+    passed = {name}
+    while (name := found.get(name, name)) not in passed:
+        passed.add(name)
+    return name
+
+
+def _warnings(left: Mapping[str, tuple[str, FoundPlace]]) -> Iterator[str]:
+    for topic, (name, place) in left.items():
+        if place.moved_to:
+            yield (
+                f"{topic!r} is left of the processor {name!r}, which goes on as {place.moved_to!r}. Delete it: "
+                "`cues-kafka delete MODULE:GRAPH --unused`."
+            )
+        else:
+            yield (
+                f"{topic!r} holds the place of a processor {name!r}, which this graph does not have. If it was "
+                "renamed, the new one starts at its start=, and with 'earliest' outputs repeat: run `cues-kafka rename "
+                f"MODULE:GRAPH {name} NEW`, or give it its old name back. If it was removed: `cues-kafka delete "
+                "MODULE:GRAPH --unused`."
+            )
+
+
+def _refusals(
+    graph: Graph, broker: Broker, terms: Terms, listed: Mapping[str, int], lost: Mapping[str, str]
+) -> Iterator[str]:
+    """Processors that may be others of this graph under a new name, with the ways out; and those half-way there."""
+    for name in graph.all_processors:
+        if name not in set(terms.names or ()):
+            continue
+        place = _place(graph, broker, name, listed)
+        if place.moving_from:
+            yield (
+                f"the move of {name!r} from the name {place.moving_from!r} is not complete. End it: `cues-kafka "
+                f"rename MODULE:GRAPH {place.moving_from} {name} --yes`."
+            )
+        elif not place.there and lost and name not in terms.new:
+            yield _renamed(graph, name, lost)
+
+
+def _renamed(graph: Graph, name: str, lost: Mapping[str, str]) -> str:
+    said = graph.processors[name].renamed_from if name in graph.processors else None
+    old = said if said in lost.values() else next(iter(lost.values())) if len(lost) == 1 else "OLD"
+    begin = f"{name!r} has no place on this cluster yet, and {quoted(lost)} holds the place of {quoted(lost.values())}"
+    command = f"run `cues-kafka rename MODULE:GRAPH {old} {name}`"
+    if said in lost.values():
+        return f"{begin}, which it was renamed from. Stop the workers of {said!r}, and {command}."
+    return (
+        f"{begin}, which this graph does not have. A renamed processor starts again, so its outputs repeat. If "
+        f"{name!r} is one of these under a new name, {command}, or give it its old name back. If it is another "
+        f"processor, say so once: --new {name}, or new=[{name!r}] of start()."
+    )
+
+
+def _place(graph: Graph, broker: Broker, name: str, listed: Mapping[str, int]) -> FoundPlace:
+    topic, group = backing_topic(graph.name, name), group_id(graph.name, name)
+    places = [TopicPartition(topic, partition) for partition in range(listed.get(topic, 0))]
+    for place, (low, stable, _) in broker.watermarks(places).items() if places else ():
+        try:
+            record = record_below(broker, place, low, stable, SystemClock(), group=group)
+        except CodecError:
+            return FoundPlace(there=True)
+        except BrokerError as error:
+            if not error.forbidden:
+                raise
+            return FoundPlace(there=stable > low)
+        if record is not None:
+            return FoundPlace(there=True, record=record)
+    return FoundPlace()
