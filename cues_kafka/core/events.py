@@ -218,6 +218,11 @@ class Flushed:
     produced: int
     first_offset: int | None
 
+    @property
+    def text(self) -> str:
+        """What is wrong where the two differ."""
+        return f"{self.delivered} of {self.produced} records were acknowledged"
+
 
 @dataclass(frozen=True, slots=True)
 class Committed:

@@ -37,7 +37,7 @@ from cues_kafka.core.replays import replayed, standing
 from cues_kafka.core.spec import Move
 from cues_kafka.core.staged import Publish, Turn, verdict
 from cues_kafka.core.tails import announced, begun, behind, in_row, placed
-from cues_kafka.core.taking import Stale, Unsettled, after_call, nothing_carried, resumed
+from cues_kafka.core.taking import Stale, after_call, nothing_carried, resumed
 from cues_kafka.core.target import compare
 from cues_kafka.core.task import Doing, Due, Task
 from cues_kafka.core.turns import take
@@ -306,7 +306,7 @@ def _failed(task: Task, event: on.Failed) -> Next:
     if event.fenced and task.spec.slot:
         # D5: the one that fenced delivers this range, or is a native worker; taking the id back would only fence it.
         return _stop(task, on.Halt("fenced", event.text, "see the newest record of the task: its writer runs it"))
-    task = replace(task, carried=_in_doubt(task))
+    task = replace(task, carried=task.in_doubt)
     fenced_twice = task.fenced_twice
     if event.fenced:
         last = task.fenced_at_s
@@ -326,13 +326,6 @@ def _failed(task: Task, event: on.Failed) -> Next:
         carried=task.carried,
     )
     return back, do.Discard(event.text, min(0.1 * 2**task.rounds, 5.0) if task.rounds else 0.0)
-
-
-def _in_doubt(task: Task) -> Unsettled | None:
-    """W3: what is carried, and whether a commit of it was asked for and has no answer."""
-    if task.carried is None or task.state is not Doing.COMMITTING:
-        return task.carried
-    return replace(task.carried, doubtful=True)
 
 
 def _discarded(task: Task, _: on.Done) -> Next:
@@ -372,12 +365,8 @@ def _emit(task: Task, pending: Record) -> Next:
 def _emitted(task: Task, event: on.Flushed) -> Next:
     assert task.pending
     if event.delivered != event.produced:
-        return _discard(task, _unacknowledged(event))
+        return _discard(task, event.text)
     return replace(task, state=Doing.PRODUCING), do.Produce(task.pending)
-
-
-def _unacknowledged(event: on.Flushed) -> str:
-    return f"{event.delivered} of {event.produced} records were acknowledged"
 
 
 def _offsets_sent(task: Task, _: on.Done) -> Next:
@@ -390,14 +379,12 @@ def _offsets_sent(task: Task, _: on.Done) -> Next:
 
 
 def _produced(task: Task, _: on.Done) -> Next:
-    if task.spec.rules.fenced:
-        return _offsets(task)
-    return replace(task, state=Doing.FLUSHING), do.Flush()
+    return _offsets(task) if task.spec.rules.fenced else (replace(task, state=Doing.FLUSHING), do.Flush())
 
 
 def _flushed(task: Task, event: on.Flushed) -> Next:
     if event.delivered != event.produced:
-        return _discard(task, _unacknowledged(event))
+        return _discard(task, event.text)
     if not task.spec.rules.fenced:
         return _landed(task)
     unmarked = task.follows and event.first_offset == task.expected - MARKER
@@ -494,7 +481,7 @@ def _discard(task: Task, text: str) -> Next:
         fenced_at_s=task.fenced_at_s,
         fenced_twice=task.fenced_twice,
         left_due=task.may_owe_left,
-        carried=_in_doubt(task),
+        carried=task.in_doubt,
     )
     return back, do.Discard(text, 0.0)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from cues_kafka.core.events import Halt, InputFacts
@@ -200,6 +200,13 @@ class Task:
         """Whether the due step has killed its process too often (Q3)."""
         after = self.spec.quarantine_after
         return after is not None and self.due is not None and self.due.steps == 1 and self.due.starts > after
+
+    @property
+    def in_doubt(self) -> Unsettled | None:
+        """W3: what is carried, and whether a commit of it was asked for and has no answer."""
+        if self.carried is None or self.state is not Doing.COMMITTING:
+            return self.carried
+        return replace(self.carried, doubtful=True)
 
     @property
     def may_owe_left(self) -> bool:
