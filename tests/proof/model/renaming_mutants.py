@@ -131,13 +131,12 @@ def _commit_believed() -> Patch:
 def _without_offsets() -> Patch:
     """The record that completes the move goes without the group's offsets."""
 
-    def begun(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
+    def produced(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
         if task.spec.move and task.spec.move.complete:
-            assert task.pending
-            return replace(task, state=Doing.PRODUCING), do.Produce(task.pending)
+            return replace(task, state=Doing.FLUSHING), do.Flush()
         return old(task, event)
 
-    return handler("_begun", begun)
+    return handler("_produced", produced)
 
 
 def _no_other_fault() -> tuple[Patch, Patch]:
