@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -98,7 +99,15 @@ class Loops:
 
 def _stack(ident: int) -> str:
     """Where a thread is, in one line, the newest call last."""
-    frame = sys._current_frames().get(ident)  # noqa: SLF001 - documented, for exactly this
+    # CPython 3.11 holds a lock of the interpreter while it makes the dict. A garbage collection just then that frees a
+    # `threading.local` waits for that lock, and the process stands still (python/cpython#106883).
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        frame = sys._current_frames().get(ident)  # noqa: SLF001 - documented, for exactly this
+    finally:
+        if collects:
+            gc.enable()
     if frame is None:
         return "it has ended"
     found = traceback.extract_stack(frame)

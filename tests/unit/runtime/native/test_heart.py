@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 
@@ -85,6 +87,38 @@ def test_a_poller_that_hangs_is_named_with_its_stack(
     assert line.startswith("loop stands still thread='f-poller' for_s=31 stack='")
     assert "test_heart.py:hang:" in line
     assert running.loops() == []
+
+
+STACK_OF_A_LOOP = """
+import gc, threading
+from cues_kafka.runtime.native.heart import _stack
+
+class Holder:
+    pass
+
+gc.collect()
+gc.disable()
+for _ in range(100):
+    one = Holder()
+    one.itself, one.local = one, threading.local()
+    one.local.value = 1
+free = [{} for _ in range(50)]  # kept by Python, so that making the dict of frames collects nothing yet
+del one, free
+others = [threading.Thread(target=threading.Event().wait, daemon=True) for _ in range(5)]
+for thread in others:
+    thread.start()
+gc.set_threshold(1)
+gc.enable()
+print(_stack(threading.get_ident()))
+"""
+
+
+def test_stack_of_a_loop_is_taken_without_a_garbage_collection() -> None:
+    """One that freed a `threading.local` just then stopped the whole process, with all of its tasks."""
+    command = [sys.executable, "-c", STACK_OF_A_LOOP]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+
+    assert "_stack" in done.stdout, done.stderr
 
 
 def moves(loops: Loops, tries: int = 200) -> bool:
