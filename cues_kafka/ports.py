@@ -601,6 +601,15 @@ class TransactionalSink(Protocol):
         """What the function is given."""
         ...
 
+    @property
+    def ahead(self) -> bool:
+        """
+        Whether a batch may be called while Kafka's commit of the one before is under way (P7).
+
+        It holds the task's lock, and what calls have locked, until that commit is through; other tasks go on beside.
+        """
+        ...
+
     def ask(self, owner: int, step: int) -> HeldAttempt | None:
         """
         The newest attempt. Waits for one that is being committed, and ends what a former process left open.

@@ -69,7 +69,8 @@ class Spec:
         partition: number; the task reads this partition of every input.
         inputs: in the order of declaration; the first is the lead.
         pairing: `single`, `join` (the k-th message of each input) or `alts` (one message of any input).
-        effects: user code acts outside Kafka, so no call is made ahead (P7) and choices of alts are kept (S2).
+        effects: user code acts outside Kafka, so no call is made ahead, but for those of a target (P7), and choices of
+            alts are kept (S2).
         errors: the processor has an errors topic.
         transactional_id: the lock of the task.
         group: holds the offsets, for lag tools and as a cross-check.

@@ -164,7 +164,18 @@ class Task:
     @property
     def pipelined(self) -> bool:
         """Whether user code may be called while a commit is under way (P7)."""
-        return self.spec.rules.ahead and not (self.snapshot_due or self.careful or self.spec.effects)
+        return self.spec.rules.ahead and not (self.snapshot_due or self.careful or self._seen_at_once)
+
+    @property
+    def _seen_at_once(self) -> bool:
+        """
+        Whether something is seen outside of Kafka of a call that is thrown away (P7).
+
+        A target holds what user code writes in an open transaction, until the commit before it is known (E1). Stores,
+        tailers and timers beside a target are not called ahead: no world shows that they may be.
+        """
+        spec = self.spec
+        return spec.effects and not (spec.target and not (spec.stores or spec.tailers or spec.timers))
 
     @property
     def alone(self) -> bool:
@@ -194,6 +205,12 @@ class Task:
         """The sequence of the record that follows the pending one, or the newest one if none is pending."""
         newest = self.pending or self.record
         return newest.sequence + 1 if newest else 0
+
+    @property
+    def next_base(self) -> int:
+        """The number of the last step before the next batch: that of the pending record, or of the newest one."""
+        newest = self.pending or self.record
+        return newest.step if newest else 0
 
     @property
     def quarantined(self) -> bool:

@@ -42,6 +42,7 @@ class Dialect(Protocol):
         lock: ends the statement that reads a task's row, so that no other transaction changes it meanwhile.
         errors: the base class of the driver's exceptions.
         lock_s: how long locks are waited for, in seconds; see `LOCK_S`.
+        locks_rows: whether transactions that write lock rows only, and not the whole database.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Dialect(Protocol):
     lock: str
     errors: type[Exception]
     lock_s: float
+    locks_rows: bool
 
     def connect(self) -> Any:
         """

@@ -68,6 +68,7 @@ class MySql:
     lock = " FOR UPDATE"
     errors: type[Exception] = pymysql.MySQLError
     lock_s = LOCK_S
+    locks_rows = True
     schema: Sequence[str] = (
         f"""CREATE TABLE IF NOT EXISTS {TASKS} (
             graph VARCHAR(80) NOT NULL, processor VARCHAR(80) NOT NULL, part INT NOT NULL, base BIGINT NOT NULL,

@@ -60,6 +60,7 @@ class Postgres:
     lock = " FOR UPDATE"
     errors: type[Exception] = psycopg.Error
     lock_s = LOCK_S
+    locks_rows = True
     schema: Sequence[str] = (
         f"""CREATE TABLE IF NOT EXISTS {TASKS} (
             graph text NOT NULL, processor text NOT NULL, part integer NOT NULL, base bigint NOT NULL,

@@ -63,6 +63,11 @@ class SqlTarget(TaskTarget):
             raise RuntimeError("the connection is valid only during the call of the function")
         return self._connection
 
+    @property
+    def ahead(self) -> bool:
+        """See `ports.TransactionalSink`."""
+        return self._dialect.locks_rows
+
     # Recovery
 
     def ask(self, owner: int, step: int) -> HeldAttempt | None:

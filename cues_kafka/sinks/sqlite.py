@@ -70,6 +70,7 @@ class Sqlite:
     lock = ""
     errors: type[Exception] = sqlite3.Error
     lock_s = BUSY_S
+    locks_rows = False
     schema: Sequence[str] = (
         f"""CREATE TABLE IF NOT EXISTS {TASKS} (
             graph TEXT NOT NULL, processor TEXT NOT NULL, part INTEGER NOT NULL, base INTEGER NOT NULL,

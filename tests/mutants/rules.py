@@ -26,6 +26,7 @@ STAGING = "tests/unit/runtime/spark/staged/test_files.py"
 SUPERVISOR = "tests/integration/test_supervisor.py"
 STATE = "tests/unit/runtime/test_state.py"
 EXPIRING = "tests/unit/state/test_expiring.py"
+AHEAD = "tests/unit/sinks/test_ahead.py"
 HANDLERS = "tests/unit/runtime/test_handlers.py"
 ON_DISK = "tests/unit/runtime/test_state_on_disk.py"
 LAYERS = "tests/unit/state/test_layers.py"
@@ -345,9 +346,45 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _lane(
         "P7: where effects are declared nothing is called ahead",
-        "if buffer and task.state in _WAITING and task.pipelined and self._retrying is None:",
-        "if buffer and task.state in _WAITING and self._retrying is None:",
+        "if buffer and task.state in _WAITING and task.pipelined and self._retrying is None and self._holds_ahead:",
+        "if buffer and task.state in _WAITING and self._retrying is None and self._holds_ahead:",
         GUARDS,
+    ),
+    _lane(
+        "P7: of several tasks in a process none is called ahead on a target",
+        "(target.ahead and self.sole and self._context.calls is None)",
+        "(target.ahead and self._context.calls is None)",
+        AHEAD,
+    ),
+    _lane(
+        "P7: a target that locks more than rows is not called ahead on",
+        "(target.ahead and self.sole and self._context.calls is None)",
+        "(self.sole and self._context.calls is None)",
+        AHEAD,
+    ),
+    _lane(
+        "P7: a batch that is called ahead on a target begins behind the attempt that is being committed",
+        "self._context.target.begin_batch(owner_of(task), task.next_base)",
+        "self._context.target.begin_batch(owner_of(task), task.record.step)",
+        AHEAD,
+    ),
+    _lane(
+        "P7: a target does not hold what is called ahead of a commit that takes long",
+        "self._clock.monotonic() - batch.began_s < HELD_S:",
+        "self._clock.monotonic() >= batch.began_s:",
+        AHEAD,
+    ),
+    _lane(
+        "P7: what a target holds ahead is committed before the pause of a retry",
+        "if self._retrying and self._batch is None and self._clock",
+        "if self._retrying and self._clock",
+        AHEAD,
+    ),
+    _lane(
+        "Q2a: what a target holds ahead is committed while another task is alone",
+        "event = self._close_ahead(task, buffer, effect)",
+        "pass",
+        AHEAD,
     ),
     _lane(
         "a batch ends at the bytes of the commit policy",

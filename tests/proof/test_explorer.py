@@ -52,6 +52,7 @@ DEEP = {
     "a stale end of a changelog is believed",
     "with a target the first batch of a start has no snapshot",
     "the target's row is not locked",
+    "what is called ahead does not hold the row",
     "in careful mode the next step sees what came since",
     "a record of another strategy is believed",
     "an older record is taken for the newest",

@@ -289,7 +289,7 @@ class FeedLane(Lane):
             "give the feed a new name; partitions cannot be taken away",
         )
 
-    def _close(self, batch: Batch) -> on.Event | None:
+    def _close(self, _: Task, batch: Batch) -> on.Event | None:
         """Make the event that commits an open batch."""
         assert isinstance(batch, RowBatch)
         self._closed, self._closed_s = batch, self._clock.monotonic()

@@ -522,7 +522,7 @@ class ProcessorWorker(Worker):
 
     def _make_lane(self, spec: Spec, **world: Any) -> Lane:
         kind = TakingLane if spec.rules.takes else Lane
-        return kind(spec, self._caller, commit_offsets=self._offsets.commit, **world)
+        return kind(spec, self._caller, commit_offsets=self._offsets.commit, wake=self._notify, **world)
 
     def on_revoke(self, partitions: Sequence[int]) -> None:
         """Close the gates, then wait for transactions past P5. Returning acknowledges the revocation."""
@@ -573,7 +573,9 @@ class ProcessorWorker(Worker):
         self._holding = False  # before the question: once a hold is there and this is true, no call begins
         self._holding = holding = bool(self._options.held(self.name))
         worked = False
-        for lane in list(self.lanes.values()):
+        lanes = list(self.lanes.values())
+        for lane in lanes:
+            lane.sole = len(lanes) == 1
             event = lane.finish() if holding else lane.work()
             if self._stopping.is_set():
                 return worked  # the gates are closing: the event would come too late, and the pool may be gone

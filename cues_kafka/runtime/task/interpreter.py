@@ -81,6 +81,7 @@ class World:
         target: commits what user code writes outside of Kafka with the attempt (E1); None: nothing does.
         commit_offsets: have the group's member commit these offsets (W5); waits for its answer if told to, and raises a
             `BrokerError` if that is no.
+        waits: called before the task waits for the cluster within a transaction: user code may be called ahead (P7).
     """
 
     broker: Broker
@@ -94,6 +95,7 @@ class World:
     changes: Callable[[], Iterable[tuple[Any, ...]]] | None = None
     target: TransactionalSink | None = None
     commit_offsets: CommitOffsets = lambda _, __: None
+    waits: Callable[[], None] = lambda: None
 
 
 class Interpreter:
@@ -348,6 +350,7 @@ class Interpreter:
         if not self.task.spec.rules.fenced:
             self._world.commit_offsets(offsets, isinstance(self.task.pending, Start))
         elif offsets:  # a part has none: those of its batch come with the next announcement (T4)
+            self._world.waits()
             self._open.send_offsets(offsets, self._world.membership())
         return on.Done()
 
@@ -374,6 +377,7 @@ class Interpreter:
         return on.Done()
 
     def _flush(self, _: do.Flush) -> on.Event:
+        self._world.waits()
         report = self._open.flush()
         return on.Flushed(report.delivered, self._produced, report.first_offset)
 

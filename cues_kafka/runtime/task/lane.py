@@ -54,6 +54,10 @@ MAX_CHUNK = 2048
 COMMIT_TARGET = "CommitTarget"
 """The crash point before and after the commit of the target (E1)."""
 
+HELD_S = 5.0
+"""How long a target holds what was called ahead of Kafka's commit (P7). Others may wait for what it has locked, and a
+commit in an outage takes a minute."""
+
 RECOVERY_PATIENCE_S = 0.5
 """How long a revocation waits for a task in R1 to R5: one answer of a healthy cluster."""
 
@@ -83,6 +87,8 @@ class Lane:
         interpreter: does what the core decides.
         buffer: what was fetched and not yet taken; None before the first recovery.
         ahead: whether the last `work` called user code ahead of a commit under way. Then call it again soon.
+        sole: whether no other task is called on this thread. Only then may its target stay open between two calls of
+            `work`: another task's call could wait for what it has locked, and keep the thread from committing it.
         stopped: why the task stopped; None while it works.
         stopped_at: `at` and `hash` of the message that it stopped at, if there was one.
         cause: the user's exception behind the stop.
@@ -103,12 +109,13 @@ class Lane:
         inlet: Inlet | None = None,
         observers: Sequence[Observer] = (),
         commit_offsets: CommitOffsets = lambda _, __: None,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
         self.spec = spec
         self._alone = alone or Alone()
         self._ask_at_s: float | None = None
         self.buffer: Buffer | None = None
-        self.ahead = False
+        self.ahead = self.sole = False
         self._pending = 0
         self._worked_on: Buffer | None = None
         self.stopped: on.Halt | None = None
@@ -132,7 +139,7 @@ class Lane:
         self._cut: Cut | None = None
         self._replaying = Replaying(spec, broker, clock)
         self._present: Present | None = None  # the request that was announced
-        self._begun: Task | None = None  # the task when its last batch was opened
+        self._failed_ahead: on.Event | None = None  # heard when the commit under way is through
         self._retrying: Retrying | None = None
         self._retries_timer = False
         self._retry_at_s = 0.0
@@ -148,6 +155,7 @@ class Lane:
             *(broker, clock, self.assign, membership, hook, caller.batch_bytes, inlet, observers),
             target=self._context.target,
             commit_offsets=commit_offsets,
+            waits=lambda: wake() if self._context.target is not None and self._holds_ahead else None,
         )
         self.interpreter = Interpreter(spec, world)
         if (hands := self._context.hands) is not None:
@@ -205,7 +213,8 @@ class Lane:
             return False
         if self._fire_at_s is not None and self._fire_at_s <= self._clock.monotonic():
             return False
-        return isinstance(self.interpreter.effect, do.Await) and self._batch is None and self._retrying is None
+        waits = self._batch is None and self._retrying is None and self._failed_ahead is None
+        return waits and isinstance(self.interpreter.effect, do.Await)
 
     @property
     def at_rest(self) -> bool:
@@ -266,7 +275,7 @@ class Lane:
             self.buffer = self._new_buffer(positions)
             if self._context.hands is not None:
                 self.buffer.standing = Stands(self.task.record.tails if self.task.record else ())
-            self._batch = self._cut = self._retrying = self._present = None
+            self._batch = self._cut = self._retrying = self._present = self._failed_ahead = None
             self._limit = min(FIRST_BATCH, self._policy.max_messages) if self.task.first else self._policy.max_messages
         self._discard_effects()
         self._replaying.void()
@@ -370,8 +379,6 @@ class Lane:
             if self._alone.enter(self, self._clock.monotonic()):
                 try:
                     self._call_ahead()
-                except RetriableError as error:  # of a codec's registry; it is heard when the commit is through
-                    return self.fail(str(error), error.remedy)
                 finally:
                     self._alone.leave(self)
             return None
@@ -388,7 +395,7 @@ class Lane:
             return self._restart()
         if buffer is None or not isinstance(effect, do.Await | do.Call | do.Quarantine):
             return None
-        if self._retrying and self._clock.monotonic() < self._retry_at_s:
+        if self._retrying and self._batch is None and self._clock.monotonic() < self._retry_at_s:
             return None
         return self._in_turn(task, buffer, effect)
 
@@ -404,12 +411,13 @@ class Lane:
         if takes and self.interpreter.gate.closed:  # it may have been released already, for the last time
             self._alone.release(self)
             return None
-        if (takes and not alone) or not self._alone.enter(self, now):
-            self._ask_at_s = now + ASK_AGAIN_S
-            return None
         event = None
         try:
-            event = self._do(task, buffer, effect)
+            if (takes and not alone) or not self._alone.enter(self, now):
+                self._ask_at_s = now + ASK_AGAIN_S
+                event = self._close_ahead(task, buffer, effect)
+            else:
+                event = self._do(task, buffer, effect)
             return event
         except RetriableError as error:  # of a sink or of a codec's registry
             event = self.fail(str(error), error.remedy)
@@ -579,6 +587,10 @@ class Lane:
 
     def _await(self, task: Task, buffer: Buffer) -> on.Event | None:
         now = self._clock.monotonic()
+        with self._lock:
+            failed, self._failed_ahead = self._failed_ahead, None
+        if failed is not None:
+            return failed
         if self._context.stores is not None and (why := self._context.stores.failed) is not None:
             return self.fail(why)
         if self._replay_comes_next(task, buffer):
@@ -591,7 +603,7 @@ class Lane:
             batch, self._batch = self._batch, None
         if batch is None:
             return self._idled(task, buffer, now)
-        return self._close(batch)
+        return self._close(task, batch)
 
     def _polled(self, task: Task, buffer: Buffer) -> on.Event | None:
         """Announce steps (P2): none is decoded, filtered or shown to user code before its snapshot is committed."""
@@ -722,16 +734,69 @@ class Lane:
     def _call_ahead(self) -> None:
         """Call user code while a commit is under way (P7). If that commit fails, `assign` drops the results."""
         # In this order: what is taken from an old buffer is void. An old task with a new buffer would skip messages.
-        if self._finishing:
+        if self._finishing or self._failed_ahead is not None:
             return
         if self._context.handlers is not None:
             return  # a handler holds one batch at a time: it would checkpoint what may not come
         buffer = self.buffer
         task = self.task
+        if buffer and self._held_for_long(buffer):
+            return
         if buffer and self._replay_comes_next(task, buffer):
             return  # what is called ahead would be committed first
-        if buffer and task.state in _WAITING and task.pipelined and self._retrying is None:
-            self.ahead = self._fill(task, buffer, once=True) > 0
+        if buffer and task.state in _WAITING and task.pipelined and self._retrying is None and self._holds_ahead:
+            try:
+                self.ahead = self._fill(task, buffer, once=True) > 0
+            except RetriableError as error:  # of a codec's registry, or of the target
+                self._fail_ahead(buffer, self.fail(str(error), error.remedy))
+            if self._context.target is not None:
+                self._let_recovery_ask(self._context.target, buffer)
+
+    @property
+    def _holds_ahead(self) -> bool:
+        """Whether nothing outside of Kafka shows that a batch is called ahead, and no other task is held up by it."""
+        target = self._context.target
+        return target is None or (target.ahead and self.sole and self._context.calls is None)
+
+    def _held_for_long(self, buffer: Buffer) -> bool:
+        """Whether a target has held what was called ahead for too long; then it is taken back, and called again."""
+        batch = self._batch
+        if self._context.target is None or batch is None or self._clock.monotonic() - batch.began_s < HELD_S:
+            return False
+        self._fail_ahead(buffer, self.fail(f"Kafka's commit took longer than {HELD_S:g} s"))
+        return True
+
+    def _fail_ahead(self, buffer: Buffer, failed: on.Event) -> None:
+        """Drop what was called ahead; the task recovers when the commit under way is through."""
+        with self._lock:
+            if self.buffer is buffer:
+                self._batch, self._failed_ahead = None, failed
+        if self._context.target is not None:
+            self._context.target.discard()
+
+    def _let_recovery_ask(self, target: TransactionalSink, buffer: Buffer) -> None:
+        """
+        Take back what was called ahead of a commit that has failed meanwhile: its lock is in the way of `ask`.
+
+        The state comes first. If it is that of a commit, a recovery begins later, and `ask` takes the batch back.
+        """
+        state = self.task.state
+        if self.buffer is not buffer or state not in _COMMITTING | {Doing.READY}:
+            target.discard()
+
+    def _close_ahead(self, task: Task, buffer: Buffer, effect: do.Effect) -> on.Event | None:
+        """
+        Commit what a target holds of calls ahead, while another task of the process is alone; nothing is called.
+
+        Its transaction may have locked what the other one's call waits for.
+        """
+        if self._batch is None or self._context.target is None or not isinstance(effect, do.Await):
+            return None
+        self._finishing = True
+        try:
+            return self._await(task, buffer)
+        finally:
+            self._finishing = False
 
     def _fill(self, task: Task, buffer: Buffer, *, once: bool) -> int:
         """Call user code for what is there, up to the policy's limits or for one chunk; gives how many steps ended."""
@@ -808,9 +873,7 @@ class Lane:
             self.spec, task.next_sequence, topic_ids, self._context, starts=starts, now=clock.monotonic, today=today
         )
         if self._context.target is not None:
-            assert task.record
-            self._begun = task
-            self._context.target.begin_batch(owner_of(task), task.record.step)
+            self._context.target.begin_batch(owner_of(task), task.next_base)
         if self._context.calls is not None:
             for row in self._context.calls.leftovers():
                 batch.records.add(*row)
@@ -861,8 +924,8 @@ class Lane:
         for observer in self.interpreter.observers:
             observer.retried(self.spec.name, about, attempt + 1, pause_s)
 
-    def _close(self, batch: Batch) -> on.Event | None:
-        """Make the event that commits an open batch."""
+    def _close(self, task: Task, batch: Batch) -> on.Event | None:
+        """Make the event that commits an open batch. The commit that it was called ahead of is known by now (P7)."""
         halt, sink = batch.halt, self._context.sink
         if self._context.hands is not None:
             assert self._worked_on
@@ -877,23 +940,23 @@ class Lane:
                 halt = batch.halt
             if batch.deliveries:
                 sink.before_commit(batch.sequence, batch.records)
-        if (target := self._context.target) is not None and not self._committed(target, batch):
+        if (target := self._context.target) is not None and not self._committed(task, target, batch):
             return None
         if halt and halt.kind == "retry" and not batch.deliveries:
             return None if self.task.state is Doing.READY else on.Called((), batch.totals, halt)
         return on.Called(batch.ends, batch.totals, halt, tails=batch.tails, replays=batch.behind)
 
-    def _committed(self, target: TransactionalSink, batch: Batch) -> bool:
+    def _committed(self, task: Task, target: TransactionalSink, batch: Batch) -> bool:
         """E1: commit what the steps wrote, with their outcomes. Kafka's transaction comes behind; False: it is void."""
         if not batch.deliveries:
             target.discard()
             return True
         if self.buffer is not self._worked_on or self.interpreter.gate.closed:
             return False
-        assert self._begun  # a recovery may be under way by now, and the task have no record
+        assert batch.sequence == task.next_sequence, "it was called behind another attempt"
         self.interpreter.point("before", COMMIT_TARGET)
-        row = row_of(self._begun, batch.ends, batch.totals, batch.behind)
-        row = behind(self._begun, row, batch.tails, put_off=batch.halt is not None)
+        row = row_of(task, batch.ends, batch.totals, batch.behind)
+        row = behind(task, row, batch.tails, put_off=batch.halt is not None)
         target.commit(held_of(row), batch.records)
         self.interpreter.point("after", COMMIT_TARGET)
         return True
@@ -904,7 +967,7 @@ class Lane:
             batch = self._open(task, call.starts)
             self._fire(batch, call.steps, buffer)
             batch.ends = call.ends
-            return self._close(batch)
+            return self._close(task, batch)
         if call.replay:
             return self._replay(task, buffer, call)
         cut = self._take_cut(buffer)
@@ -919,7 +982,7 @@ class Lane:
             if batch.size >= self._policy.max_bytes or self._clock.monotonic() >= deadline:
                 break  # what was called is committed; the rest comes with the next batch
         batch.ends = cut.ends if done == len(steps) else buffer.ends_before(steps[done:])
-        return self._close(batch)
+        return self._close(task, batch)
 
     def _replay(self, task: Task, buffer: Buffer, effect: do.Call | do.Quarantine) -> on.Event | None:
         """Y1, Y2: deliver what was announced, with the record that settles its error message."""
@@ -942,7 +1005,7 @@ class Lane:
             self._replaying.settle(present, batch)
             batch.ends = effect.ends
             batch.behind = (task.record.replays[0]._replace(offset=present.behind),)
-        return self._close(batch)
+        return self._close(task, batch)
 
     def _deliver_replay(
         self, replayed: Replayed, batch: Batch, buffer: Buffer, effect: do.Call | do.Quarantine
@@ -973,7 +1036,7 @@ class Lane:
             self._caller.quarantine_timer(batch)
             self.interpreter.point("after", "Quarantine")
             batch.ends = quarantine.ends
-            return self._close(batch)
+            return self._close(task, batch)
         if quarantine.replay:
             return self._replay(task, buffer, quarantine)
         cut = self._take_cut(buffer)
@@ -985,7 +1048,7 @@ class Lane:
             self._caller.quarantine(cut.steps[0], batch)
             self.interpreter.point("after", "Quarantine")
             batch.ends = cut.ends
-        return self._close(batch)
+        return self._close(task, batch)
 
 
 _COMMITTING = IN_TRANSACTION | {Doing.BEGINNING}

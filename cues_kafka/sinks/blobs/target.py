@@ -172,6 +172,11 @@ class BlobTarget(TaskTarget):
             raise RuntimeError("what effects= gives is valid only during the call of the function")
         return self._try
 
+    @property
+    def ahead(self) -> bool:
+        """See `ports.TransactionalSink`. Objects are put while the function is called."""
+        return False
+
     # Recovery
 
     def ask(self, owner: int, step: int) -> HeldAttempt | None:

@@ -13,6 +13,7 @@ from cues_kafka.core.records import Snapshot, TargetRow
 from cues_kafka.core.task import Doing, Task
 from cues_kafka.core.writing import attempt_in, attempt_of, owner_of
 from tests.proof.model import cluster
+from tests.proof.model.ahead import AheadWorld
 from tests.proof.model.mutant import (
     CRASH,
     MOVE,
@@ -26,7 +27,7 @@ from tests.proof.model.mutant import (
     handler,
     handlers,
 )
-from tests.proof.model.outbox import ACTS, Contents, OutboxWorld, Published
+from tests.proof.model.outbox import ACTS, Batch, Contents, OutboxWorld, Published
 from tests.proof.model.states import Delivered, Lane, State, Step, Turn
 
 
@@ -255,6 +256,41 @@ def _choice_forgotten() -> Patch:
     return core, "attempt_in", lambda task, row: attempt_of(task, row.ends, row.batch)
 
 
+# Calls ahead of Kafka's commit.
+
+
+def _commit_not_awaited() -> Patch:
+    """The database commits what was called ahead as soon as it is called."""
+    return around_world("_commits", lambda *_: True, AheadWorld)
+
+
+def _row_made_early() -> Patch:
+    """The row of what was called ahead begins where the record stood when it was called."""
+
+    def written(old: Any, world: AheadWorld, *place: Any) -> Contents:
+        s, p, _, batch = place
+        after: Contents = old(world, *place)
+        before = world.database(s, p).now.row
+        if not batch.ahead or before is None or after.row is None:
+            return after
+        return after._replace(row=replace(after.row, base=before.base, step=before.base + len(batch.done)))
+
+    return around_world("_written", written, AheadWorld)
+
+
+def _ahead_not_locked() -> Patch:
+    """What is called ahead neither locks the row nor holds it."""
+
+    def holder(old: Any, world: AheadWorld, s: State, p: int, w: int) -> str:
+        name = str(old(world, s, p, w))
+        lanes = [worker.lanes[p] for worker in world.workers(s)]
+        return (
+            "" if any(lane is not None and isinstance(lane.own, Batch) and lane.own.ahead for lane in lanes) else name
+        )
+
+    return around_world("_holder", holder, AheadWorld)
+
+
 OUTBOX: Final[tuple[Mutant, ...]] = (
     Mutant(
         "E1 as first written, with step number and owner alone: what the target has is skipped, its outcome is lost",
@@ -345,6 +381,21 @@ OUTBOX: Final[tuple[Mutant, ...]] = (
     ),
     Mutant("a target that lost commits is accepted", "outbox-restored", MOVE, (_behind_accepted(),)),
     Mutant("what a failed step wrote into the target is kept", "outbox-restored", NOTHING, (_failed_acts(),)),
+    Mutant(
+        "a target commits what is called ahead before Kafka's commit is known",
+        "outbox-ahead-kill",
+        NET,
+        (_commit_not_awaited(),),
+    ),
+    Mutant(
+        "the row of what is called ahead begins at the record before the commit",
+        "outbox-ahead-kill",
+        CRASH,
+        (_row_made_early(),),
+    ),
+    Mutant(
+        "what is called ahead does not hold the row", "outbox-ahead", ZOMBIE, (_ahead_not_locked(),), progress=False
+    ),
 )
 
 COVERED_OUTBOX: Final[tuple[tuple[Mutant, str], ...]] = (

@@ -18,7 +18,8 @@ reduction):
 - `Produce` fills a buffer in memory, and facts of the inputs never change: both are answered at once (`Machine.tell`).
 - Epochs are compared with the coordinator's newest only. So a session is "current" or not (`Part.holder`), and requests
   on their way that bear an older epoch, or come from a member that was expelled, are taken away: they are refused.
-- What user code does ahead of a commit (P7) is void or becomes the next batch; it is called after the commit here.
+- What user code does ahead of a commit (P7) is void or becomes the next batch; it is called after the commit here. A
+  target holds a lock meanwhile; so it is called before the commit in `ahead`.
 - An incarnation is compared for equality only; it is the worker's number and how often it died.
 
 What the brokers do here: transaction protocol V1, where an EndTxn that comes late ends whatever transaction of its

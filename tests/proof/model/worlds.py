@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cues_kafka.core.strategies import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE
+from tests.proof.model.ahead import AheadWorld
 from tests.proof.model.feeds import FeedWorld
 from tests.proof.model.handlers import HandlerWorld
 from tests.proof.model.loose import ChangedWorld, LooseWorld
@@ -356,6 +357,21 @@ _WORLDS = [
         target=True,
     ),
     Setting(
+        name="outbox-ahead",
+        about="a target, and batches that are called ahead of Kafka's commit",
+        inputs=("o?f",),
+        batch=1,
+        target=True,
+    ),
+    Setting(
+        name="outbox-ahead-kill",
+        about="the same in one worker, and a message that kills",
+        inputs=("oook",),
+        workers=("native",),
+        batch=1,
+        target=True,
+    ),
+    Setting(
         name="outbox-slots",
         about="a target, and two Spark slots for one range",
         inputs=("?o",),
@@ -477,6 +493,9 @@ _WORLDS = [
     ),
 ]
 
+CALLED_AHEAD = {"outbox-ahead", "outbox-ahead-kill"}
+"""Worlds in which user code is called ahead of a commit."""
+
 WORLDS = {setting.name: setting for setting in _WORLDS}
 
 
@@ -501,6 +520,8 @@ def world_of(setting: Setting) -> World:
         return TailWorld(setting)
     if setting.feed:
         return FeedWorld(setting)
+    if setting.name in CALLED_AHEAD:
+        return AheadWorld(setting)
     if setting.target:
         return TimedOutboxWorld(setting) if setting.timers else OutboxWorld(setting)
     if "driver" in setting.workers:

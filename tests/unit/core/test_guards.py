@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
@@ -41,6 +44,30 @@ def test_no_effect_is_called_ahead() -> None:
 
     assert not task.snapshot_due
     assert not task.pipelined
+
+
+@pytest.mark.parametrize(
+    ("beside", "ahead"),
+    [
+        ({}, True),
+        ({"stores": (("s", "g.p.s.changelog"),)}, False),
+        ({"tailers": SPEC.inputs}, False),
+        ({"timers": True}, False),
+        ({"strategy": "at-most-once"}, False),
+    ],
+    ids=["target", "store", "tailer", "timers", "at-most-once"],
+)
+def test_effects_of_a_target_alone_are_called_ahead(beside: dict[str, Any], ahead: bool) -> None:
+    """P7, E1: it rolls them back. A batch ahead begins behind the attempt that is being committed."""
+    world = World(make_spec(effects=True), log=[attempt(SPEC, 5)])
+    task, _ = world.begin()
+    task, _ = deliver(world, task, at(9), 4)
+    task = replace(task, spec=make_spec(effects=True, target=True, **beside))
+
+    assert task.pipelined is ahead
+    step = task.record.step if task.record else 0
+    assert task.next_base == step
+    assert replace(task, pending=attempt(SPEC, 12, step=step + 3)).next_base == step + 3
 
 
 # Q1: deaths, and leaving in order
