@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -43,7 +45,41 @@ def many(numbers: list[int], db: Any) -> list[int | None]:
     return [None if n % 10 == NIL else n for n in numbers]
 
 
-def graph(prefix: str, url: str) -> Graph:
+class Ahead(Killing):
+    """
+    Kills also at the moment `ahead`: behind a `Call`, or at a `Commit`, while the two are under way at once (P7).
+
+    Each commit waits for a call then, for there may be one, so that it does not matter which thread is quicker.
+    """
+
+    def __init__(self, point: Point | None) -> None:
+        super().__init__(point)
+        self._waits = point is not None and point[0] == "ahead"
+        self._committing: set[str] = set()
+        self._called: dict[str, threading.Event] = defaultdict(threading.Event)
+
+    def __call__(self, moment: str, effect: str) -> None:
+        """What the interpreter and the lane call, on the threads of the processor."""
+        super().__call__(moment, effect)
+        processor = threading.current_thread().name.partition("-")[0]
+        match moment, effect:
+            case "before", "Begin":
+                self._called[processor].clear()
+                self._committing.add(processor)
+            case "after", "Call" if processor in self._committing:
+                self._called[processor].set()
+                self._die_at(effect)
+            case "before", "Commit" if self._waits and self._called[processor].wait(0.5):
+                self._die_at(effect)
+            case "after", "Commit":
+                self._committing.discard(processor)
+
+    def _die_at(self, effect: str) -> None:
+        if self.at("ahead", effect):
+            die()
+
+
+def graph(prefix: str, url: str, partitions: int = PARTITIONS) -> Graph:
     """
     Two processors with one database.
 
@@ -59,13 +95,13 @@ def graph(prefix: str, url: str) -> Graph:
         Source(f"{prefix}.numbers"),
         Processor(one, outputs=f"{prefix}.one", errors=f"{prefix}.failed-one", **shared),
         Processor(many, outputs=f"{prefix}.many", errors=f"{prefix}.failed-many", batch=True, **shared),
-        defaults=Topic(value=Json(), partitions=PARTITIONS),
+        defaults=Topic(value=Json(), partitions=partitions),
     )
 
 
-def run(bootstrap: str, prefix: str, url: str, point: Point | None) -> None:
+def run(bootstrap: str, prefix: str, url: str, point: Point | None, partitions: int = PARTITIONS) -> None:
     """Run until idle, or be killed at the nth time at a point; `inside` is while the commit is under way."""
-    hook = Killing(point)
+    hook = Ahead(point)
     finish = Postgres.finish
 
     def finish_and_die(
@@ -85,7 +121,8 @@ def run(bootstrap: str, prefix: str, url: str, point: Point | None) -> None:
 
     Postgres.finish = finish_and_die  # type: ignore[method-assign]
     policy = CommitPolicy(max_messages=4)
-    with start(graph(prefix, url), Kafka(bootstrap), instance=f"{prefix}.1", policy=policy, hook=hook) as running:
+    shop = graph(prefix, url, partitions)
+    with start(shop, Kafka(bootstrap), instance=f"{prefix}.1", policy=policy, hook=hook) as running:
         running.wait_idle(timeout_s=60)
 
 

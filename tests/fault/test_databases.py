@@ -29,6 +29,14 @@ FEW: list[Point] = [
     ("after", "CommitTarget", 2),
     ("inside", "Commit", 4),
 ]
+AHEAD: list[Point] = [
+    ("ahead", "Call", 1),
+    ("ahead", "Commit", 1),
+    ("ahead", "Call", 3),
+    ("ahead", "Commit", 2),
+]
+"""With one partition, so that batches are called ahead (P7)."""
+
 ALL: list[Point] = [
     *((moment, "CommitTarget", nth) for moment in ("before", "inside", "after") for nth in (1, 2, 5)),
     *((moment, "Commit", nth) for moment in ("before", "inside", "after") for nth in (2, 5, 6)),
@@ -42,23 +50,30 @@ ALL: list[Point] = [
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("points", [pytest.param(FEW, id="few"), pytest.param(ALL, id="all", marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    ("points", "partitions"),
+    [
+        pytest.param(FEW, PARTITIONS, id="few"),
+        pytest.param(AHEAD, 1, id="ahead", marks=pytest.mark.full),
+        pytest.param(ALL, PARTITIONS, id="all", marks=pytest.mark.full),
+    ],
+)
 def test_kills_around_the_commits_of_both_systems_leave_one_outcome(
-    kafka: KafkaFixture, postgres: PostgresDatabase, points: list[Point]
+    kafka: KafkaFixture, postgres: PostgresDatabase, points: list[Point], partitions: int
 ) -> None:
     """One process after the other dies at its point, with new messages before each. All that is there is exact."""
     context = forked()
     prefix, url = re.sub(r"[^A-Za-z0-9-]", "-", kafka.unique("db")), postgres.url
     with psycopg.connect(url) as connection:
         connection.execute(database_world.TABLES)
-    graph = database_world.graph(prefix, url)
+    graph = database_world.graph(prefix, url, partitions)
     broker = open_broker(Kafka(kafka.bootstrap))
     client = Client(broker, graph)
     prepare(graph, broker)
     numbers: dict[int, int] = {}
 
     def run(point: Point | None) -> int | None:
-        process = context.Process(target=database_world.run, args=(kafka.bootstrap, prefix, url, point))
+        process = context.Process(target=database_world.run, args=(kafka.bootstrap, prefix, url, point, partitions))
         process.start()
         process.join(120)
         assert process.exitcode is not None, f"the process of {point} hangs"
@@ -67,7 +82,7 @@ def test_kills_around_the_commits_of_both_systems_leave_one_outcome(
     unkilled = []
     for point in points:
         for n in range(len(numbers), len(numbers) + 20):
-            numbers[n] = n // 2 % PARTITIONS
+            numbers[n] = n // 2 % partitions
             client.send(f"{prefix}.numbers", Message(n, partition=numbers[n]))
         if run(point) != -9:
             unkilled.append(point)
@@ -78,7 +93,7 @@ def test_kills_around_the_commits_of_both_systems_leave_one_outcome(
     for name in ("one", "many"):
         assert database_world.rows(url, name) == [(n, 2 * n) for n in kept]
         messages, failed = (committed(kafka.bootstrap, f"{prefix}.{topic}") for topic in (name, f"failed-{name}"))
-        for partition in range(PARTITIONS):
+        for partition in range(partitions):
             given = [json.loads(m.value() or b"") for m in messages if m.partition() == partition]
             assert given == [n for n in kept if numbers[n] == partition and n % 10 != NIL]
         errors = sorted((_avro(m.value() or b"", "error")["exception"], m.key()) for m in failed)
