@@ -72,8 +72,8 @@ class _Look:
     marks: Mapping[TopicPartition, Watermarks] = field(default_factory=dict)
     records: Mapping[TopicPartition, NewestRecord] = field(default_factory=dict)
     open_since: Mapping[TopicPartition, float] = field(default_factory=dict)
-    oldest: Mapping[TopicPartition, float | None] = field(default_factory=dict)
-    """Timestamps of the oldest messages that wait; None: only markers do."""
+    oldest: Mapping[tuple[TopicPartition, int], float | None] = field(default_factory=dict)
+    """Timestamps of the first messages at or behind an offset; None: only markers come. Readers stand at several."""
     running: dict[str, SeenState] = field(default_factory=dict)
     unseen: dict[str, None] = field(default_factory=dict)
 
@@ -187,36 +187,43 @@ class StatusView:
             return {}
         return self._may(look, "open transactions", lambda: self._broker.open_since(places, group=self._group), {})
 
-    def _oldest(self, look: _Look, reports: Iterable[SeenTask]) -> Mapping[TopicPartition, float | None]:
-        starts = {
-            TopicPartition(one.topic, one.partition): one.position
-            for report in reports
-            for one in report.inputs
-            if one.position is not None and one.lag is not None  # without an end the topic is not there
-        }
-        starts = {
-            place: max(at, look.marks[place].low)
-            for place, at in starts.items()
-            if at < look.marks[place].stable and look.marks[place].low < look.marks[place].stable
-        }
+    def _oldest(self, look: _Look, reports: Iterable[SeenTask]) -> Mapping[tuple[TopicPartition, int], float | None]:
+        starts: dict[TopicPartition, set[int]] = {}
+        for one in (one for report in reports for one in report.inputs):
+            if one.position is None or one.lag is None:  # without an end the topic is not there
+                continue
+            place = TopicPartition(one.topic, one.partition)
+            marks, at = look.marks[place], _start(one, look)
+            if at < marks.stable:
+                starts.setdefault(place, set()).add(at)
         if not starts:
             return {}
         return self._may(look, "the age of messages that wait", lambda: self._first_messages(starts), {})
 
-    def _first_messages(self, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, float | None]:
-        """The timestamps of the first committed messages at or behind these offsets; None: only markers come."""
-        found: dict[TopicPartition, float | None] = {}
+    def _first_messages(
+        self, starts: Mapping[TopicPartition, Iterable[int]]
+    ) -> dict[tuple[TopicPartition, int], float | None]:
+        """The timestamps of the first committed messages at or behind each offset; None: only markers come."""
+        found: dict[tuple[TopicPartition, int], float | None] = {}
         reader = self._reader = self._reader or self._broker.reader(self._group, prompt=True)
-        left = set(starts)
+        left = {place: sorted(offsets) for place, offsets in starts.items()}
         try:
-            reader.assign(starts)
+            reader.assign({place: offsets[0] for place, offsets in left.items()})
             deadline = self._clock.monotonic() + WAITING_S
             while left and self._clock.monotonic() < deadline:
+                further: dict[TopicPartition, list[int]] = {}
                 for place, messages, eof in reader.poll(0.1):
-                    if place in left and (messages or eof is not None):
-                        found[place] = messages[0].timestamp()[1] / 1000 if messages else None
-                        left.discard(place)
-                        reader.unassign([place])
+                    if place not in left or not (messages or eof is not None):
+                        continue
+                    reader.unassign([place])
+                    for at in left.pop(place):
+                        first = next((one for one in messages if one.offset() >= at), None)
+                        if first is None and eof is None:
+                            further.setdefault(place, []).append(at)
+                        else:
+                            found[place, at] = first.timestamp()[1] / 1000 if first is not None else None
+                reader.assign({place: offsets[0] for place, offsets in further.items()})
+                left |= further
             reader.unassign(left)
         except BrokerError:
             self._drop_reader()
@@ -362,12 +369,18 @@ def _input(look: _Look, place: TopicPartition, position: int | None) -> InputLag
 def _with_age(one: InputLag, look: _Look) -> InputLag:
     place = TopicPartition(one.topic, one.partition)
     one = replace(one, open_s=_age(look, look.open_since.get(place)))
-    if place not in look.oldest:
+    if one.position is None or (place, _start(one, look)) not in look.oldest:
         return one
-    if (oldest_s := look.oldest[place]) is not None:
+    if (oldest_s := look.oldest[place, _start(one, look)]) is not None:
         return replace(one, waiting_s=_age(look, oldest_s))
     marks = look.marks[place]
     return replace(one, lag=marks.high - marks.stable)  # below the last stable offset there are only markers
+
+
+def _start(one: InputLag, look: _Look) -> int:
+    """The first offset that a task with a position has not delivered, and that the log still has."""
+    place = TopicPartition(one.topic, one.partition)
+    return max(one.position or 0, look.marks[place].low) if place in look.marks else 0
 
 
 def _age(look: _Look, since_s: float | None) -> float | None:

@@ -235,6 +235,34 @@ def test_lag_of_markers_alone_is_none(cluster: Memory) -> None:
     assert (of_input.lag, seen["count/0"].lag) == (0, 0)
 
 
+def test_each_reader_of_a_topic_has_the_lag_and_the_age_of_its_own_place() -> None:
+    """Of two processors that read it, one has delivered all, and its place is followed by messages or markers alone."""
+    quiet, graph, clock = Memory(), graph_of(same, Processor(lambda _: None, inputs="orders", name="count")), Now()
+    start(graph, quiet).stop()
+    with start(graph, quiet, only=["count"]) as running:
+        running.send_many("orders", [{"n": 1}, {"n": 2}])
+        running.wait_idle()
+    broker = open_broker(quiet)
+    clock.later_s = 100.0
+    with StatusView(graph, broker, sides=SIDES, clock=clock) as view:
+        seen = view.look()
+        assert (seen["check/0"].lag, seen["count/0"].lag) == (3, 0)  # with the marker behind them
+        assert seen["check/0"].waiting_s == pytest.approx(100.0, abs=10.0)
+        assert seen["count/0"].waiting_s is None
+
+        aborted = broker.session("other")
+        aborted.init(timeout_s=1.0)
+        aborted.begin()
+        aborted.produce([Outgoing("orders", 0, None, b"{}")])
+        aborted.flush()
+        broker.session("other").init(timeout_s=1.0)
+        seen = view.look()
+
+    assert (seen["check/0"].lag, seen["count/0"].lag) == (5, 0)
+    assert seen["check/0"].waiting_s == pytest.approx(100.0, abs=10.0)
+    assert seen["count/0"].waiting_s is None
+
+
 def test_open_transactions_are_shown_at_the_tasks_that_wait_for_them(cluster: Memory) -> None:
     """A program that hangs in a transaction on an input; and the task's own."""
     quiet, graph, clock = Memory(), graph_of(same), Now()
