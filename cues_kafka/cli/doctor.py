@@ -85,11 +85,11 @@ def doctor(
 
 def _lines(ailments: Sequence[Ailment]) -> list[str]:
     """The findings below the name of their check; a check without a finding is fine."""
-    from cues_kafka.operate.doctor import CHECKS, REACH
+    from cues_kafka.operate.doctor import CHECKS, REACH, RIGHTS
 
     shown = []
-    unreached = [one.check for one in ailments if one.check == REACH]
-    for name in unreached or CHECKS:
+    unreached = [one for one in ailments if one.check == REACH]
+    for name in [REACH, *([] if unreached[0].wrong else [RIGHTS])] if unreached else CHECKS:
         own = [one for one in ailments if one.check == name]
         shown += [f"{name}: ok"] if not own else [f"{name}:"]
         for one in own:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from cues_kafka.brokers.examination import Examination
+from cues_kafka.brokers.examination import Examination, TopicHealth
 from cues_kafka.core.records import KEY
 from cues_kafka.errors import BrokerError, CuesError, UnstableOffsets
 from cues_kafka.graph.definition import Graph
@@ -51,6 +51,11 @@ NEEDED: Final = {
 
 REACH: Final = "reach"
 """The check that all others need: the cluster answers, and this user may see the topics."""
+
+RIGHTS: Final = "permissions"
+"""The check that can be made for a user who may not see all topics."""
+
+AS_WORKER: Final = "run `cues-kafka doctor MODULE:GRAPH` as the user of a worker, who may see them all"
 
 
 class Ailment(NamedTuple):
@@ -122,6 +127,8 @@ def examine(
     """
     Make all checks; if the cluster or its topics cannot be reached, that is the only finding.
 
+    Most roles may not see all topics of the graph. Their rights are checked all the same.
+
     Args:
         graph: the graph.
         broker: the cluster, which is `Examinable`.
@@ -141,7 +148,11 @@ def examine(
         found = broker.examine([topic for topic in topics if topic in facts.topics], groups)
         first = _look(broker, facts, clock)
     except CuesError as error:
-        yield Ailment(REACH, True, str(error))
+        forbidden = isinstance(error, BrokerError) and error.forbidden
+        if forbidden and role != "worker":
+            yield from _rights_alone(graph, broker, role, cluster)
+        else:
+            yield Ailment(REACH, True, str(error), AS_WORKER if forbidden else "")
         return
     patient = Patient(graph, broker, facts, found, planned, clock, role, address, cluster, first, first)
     try:
@@ -158,6 +169,33 @@ def examine(
         except BrokerError as error:
             # What the role needs and lacks, `permissions` says; some checks need more than some roles.
             yield Ailment(name, not error.forbidden, f"Not checked: {error}")
+
+
+def _rights_alone(graph: Graph, broker: Any, role: Role, cluster: Any) -> Iterator[Ailment]:
+    """What a user who may not see all topics lacks of a role that needs not see them all."""
+    text = f"This user may not see all topics of the graph, so only the rights of the role {role} were checked."
+    yield Ailment(REACH, False, text, f"for the other checks {AS_WORKER}")
+    hidden = TopicHealth((), (), (), frozenset())
+    try:
+        topics = (*topics_to_ask(graph), *Sides.of(cluster).topics(graph))
+        visible = [topic for topic in topics if _visible(broker, topic)]
+        found = broker.examine(visible, [group_id(graph.name, name) for name in graph.all_processors])
+        found = found._replace(topics={**dict.fromkeys(topics, hidden), **dict.fromkeys(visible), **found.topics})
+        for wrong, what, remedy in _lacking(graph, cluster, role, broker.facts(()).user, found):
+            yield Ailment(RIGHTS, wrong, what, remedy)
+    except BrokerError as error:
+        yield Ailment(RIGHTS, True, f"Not checked: {error}")
+
+
+def _visible(broker: Broker, topic: str) -> bool:
+    """Whether this user may see a topic, or could if it existed."""
+    try:
+        broker.partitions([topic])
+    except BrokerError as error:
+        if not error.forbidden:
+            raise
+        return False
+    return True
 
 
 def _look(broker: Broker, facts: ClusterFacts, clock: Clock) -> Look:
@@ -360,21 +398,25 @@ def _config(patient: Patient, topic: str) -> Mapping[str, str]:
 
 
 def _rights(patient: Patient) -> Found:
-    """What this user lacks of the rights of a role, by asking; the cluster does not tell about transactional ids."""
+    """What this user lacks of the rights of a role."""
+    return _lacking(patient.graph, patient.cluster, patient.role, patient.facts.user, patient.found)
+
+
+def _lacking(graph: Graph, cluster: Any, role: Role, user: str | None, found: Examination) -> Found:
+    """What a user lacks of the rights of a role, by asking; the cluster does not tell about transactional ids."""
     lacking: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for acl in acls_of(patient.graph, sides=Sides.of(patient.cluster)):
-        known: Any = patient.found.topics if acl.resource == "topic" else patient.found.groups
-        health = known.get(acl.name) if acl.resource in ("topic", "group") and acl.role == patient.role else None
+    for acl in acls_of(graph, sides=Sides.of(cluster)):
+        known: Any = found.topics if acl.resource == "topic" else found.groups
+        health = known.get(acl.name) if acl.resource in ("topic", "group") and acl.role == role else None
         if health is None or health.allowed is None or acl.operation == "Create":
             continue
         if not health.allowed & {acl.operation, "All", *IMPLIED.get(acl.operation, ())}:
             lacking.setdefault((acl.resource, (acl.operation,)), []).append(acl.name)
-    user = patient.facts.user
     principal = f"User:{user or 'NAME'}"
     for (resource, operations), names in lacking.items():
         who = f"User `{user}`" if user else "The user of this client"
         yield _wrong(
-            f"{who} lacks {operations[0]} on {resource} {', '.join(names)}, which the role {patient.role} needs.",
+            f"{who} lacks {operations[0]} on {resource} {', '.join(names)}, which the role {role} needs.",
             f"`{grant(principal, operations, resource, names)}`",
         )
 
@@ -466,7 +508,7 @@ CHECKS: Final[Mapping[str, Callable[[Patient], Found]]] = {
     "settings": _settings,
     "topics": _topics,
     "clock": _clocks,
-    "permissions": _rights,
+    RIGHTS: _rights,
     "transactions": _transactions,
     "groups": _groups,
     "tasks": _tasks,

@@ -96,6 +96,47 @@ def test_a_cluster_that_does_not_answer_is_all_that_is_said() -> None:
     assert ailment == Ailment("reach", True, "Kafka did not answer within 10 s")
 
 
+def test_rights_of_a_user_who_may_not_see_all_topics_are_checked() -> None:
+    """Only a worker, a deployer and a verifier see all of them; what the role needs and the user lacks is wrong."""
+    tester = delivered()
+
+    def none_of(*hidden: str) -> dict[str, Callable[..., Any]]:
+        def hide(ask: Callable[..., Any]) -> Callable[..., Any]:
+            def asked(topics: Any) -> Any:
+                if set(hidden) & set(topics):
+                    raise FatalError("user `ann` may not describe topics", code="TOPIC_AUTHORIZATION_FAILED")
+                return ask(topics)
+
+            return asked
+
+        return {"facts": hide(tester.broker.facts), "partitions": hide(tester.broker.partitions)}
+
+    only = "This user may not see all topics of the graph, so only the rights of the role sender were checked."
+    [note] = examine(GRAPH, Seen(tester.broker, **none_of("out")), role="sender")
+    assert (note.check, note.wrong, note.what) == ("reach", False, only)
+    assert note.remedy.endswith("as the user of a worker, who may see them all")
+
+    _, lacking = examine(GRAPH, Seen(tester.broker, **none_of("a", "out")), role="sender")
+    assert lacking == Ailment(
+        "permissions",
+        True,
+        "The user of this client lacks Write on topic a, which the role sender needs.",
+        "`kafka-acls --add --allow-principal User:NAME --operation Write --topic a`",
+    )
+
+    [wrong] = examine(GRAPH, Seen(tester.broker, **none_of("out")))
+    assert (wrong.check, wrong.wrong) == ("reach", True)
+    assert "as the user of a worker" in wrong.remedy
+
+    away = none_of("out")["facts"]
+
+    def gone(_: Any) -> Any:
+        raise RetriableError("Kafka did not answer within 10 s")
+
+    _, unchecked = examine(GRAPH, Seen(tester.broker, facts=away, partitions=gone), role="sender")
+    assert unchecked == Ailment("permissions", True, "Not checked: Kafka did not answer within 10 s")
+
+
 def test_a_check_that_cannot_be_made_is_an_ailment() -> None:
     """The others are made."""
 
@@ -419,3 +460,14 @@ def test_the_command_ends_with_1_if_something_is_wrong(tmp_path: Path, monkeypat
     assert unreached.exit_code == 1
     assert "reach:\n  WRONG Kafka did not answer within 10 s\n\nNothing else could be checked." in unreached.stdout
     assert "ok" not in unreached.stdout
+
+    def hidden(topics: Any) -> Any:
+        if topics:
+            raise FatalError("user `ann` may not describe topics", code="TOPIC_AUTHORIZATION_FAILED")
+        return tester.broker.facts(topics)
+
+    monkeypatch.setattr("cues_kafka.brokers.open.open_broker", lambda _: Seen(tester.broker, facts=hidden))
+    alone = CliRunner().invoke(app, [*command, "--role", "sender"])
+    assert alone.exit_code == 0
+    assert "reach:\n  note  This user may not see all topics" in alone.stdout
+    assert "permissions: ok\n\nNothing else could be checked." in alone.stdout
