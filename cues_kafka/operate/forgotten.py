@@ -31,6 +31,7 @@ def forgotten_tailers(graph: Graph, broker: Broker, clock: Clock | None = None) 
         if backing_topic(graph.name, name) in sizes
     }
     marks = broker.watermarks(list(places.values())) if places else {}
+    unread = list[str]()
     for name, place in places.items():
         low, stable, _ = marks[place]
         if low == stable:
@@ -40,9 +41,17 @@ def forgotten_tailers(graph: Graph, broker: Broker, clock: Clock | None = None) 
             group = group_id(graph.name, name)
             record = record_below(broker, place, low, stable, clock or SystemClock(), group=group)
         except (BrokerError, CodecError) as error:
+            if isinstance(error, BrokerError) and error.forbidden:
+                unread.append(name)
+                continue
             yield f"Not checked: whether {name} had other tailers before: {error}"
             continue
         yield from _gone(processor, record)
+    if unread:
+        yield (
+            f"Not checked: whether {', '.join(unread)} had other tailers before, for this user may not read the "
+            "records of tasks. The user of a worker may: run `cues-kafka plan MODULE:GRAPH` as that one."
+        )
 
 
 def _gone(processor: Processor, record: Record | None) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cues_kafka import Graph, Json, Message, Processor, Source, Store, Tailer, TaskStopped, Topic
+from cues_kafka.errors import FatalError
 from cues_kafka.operate.forgotten import forgotten_tailers
 from cues_kafka.operate.lineage import lineage
 from cues_kafka.operate.moving import Maintenance
@@ -131,6 +132,19 @@ def test_a_plan_shows_tailers_and_warns_of_those_that_are_forgotten() -> None:
     assert "work has no tailer 'old' any more" in gone
     assert "has read 'old' so far, and now reads 'orders'" in other
     assert list(forgotten_tailers(GRAPH, Tester(GRAPH).broker)) == []
+
+
+def test_a_user_who_may_not_read_records_is_told_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deployer is such a user, and needs no right for it: the user of a worker sees the warning."""
+    tester = delivered()
+
+    def forbidden(*_: Any, **__: Any) -> Any:
+        raise FatalError("user `ann` may not read group `shop.work`", code="GROUP_AUTHORIZATION_FAILED")
+
+    monkeypatch.setattr(tester.broker, "reader", forbidden)
+    [warning] = forgotten_tailers(GRAPH, tester.broker, tester.clock)
+
+    assert "whether work had other tailers before, for this user may not read the records of tasks" in warning
 
 
 def test_a_removed_tailer_is_forgotten_and_begins_again_when_it_is_back() -> None:
