@@ -21,9 +21,12 @@ Examples:
   cues-kafka lineage shop.bills/0@17
   cues-kafka lineage shop.errors/2@4711 --json | jq .inputs
   cues-kafka lineage shop.totals/0@9 --most 20 --bootstrap localhost:9092
+  # on a secured cluster, as the user of a verifier
+  cues-kafka lineage shop.bills/0@17 --graph shop:graph --profile verifier
 
 The ancestors are found by the provenance headers of the messages, so no graph
-is needed. Exits with 2 if there is no such message, and with 1 if the cluster
+is needed. --graph names one whose verifier may read: the right to its group of
+tools is enough then. Exits with 2 if there is no such message, and with 1 if the cluster
 cannot be read.
 """
 
@@ -50,6 +53,9 @@ def lineage(
     most: Annotated[
         int, typer.Option("--most", metavar="N", callback=at_least(1), help="Look at this many messages at most.")
     ] = 1_000,
+    graph: Annotated[
+        str, typer.Option(metavar="MODULE:GRAPH", help="Read with the rights of this graph's verifier.")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the tree as JSON.")] = False,
     bootstrap: Bootstrap = None,
     profile: Profile = None,
@@ -62,13 +68,15 @@ def lineage(
     An ancestor that was deleted since is shown with its place.
     """
     from cues_kafka.brokers.open import open_broker
+    from cues_kafka.cli.loading import load_graph
     from cues_kafka.operate.lineage import lineage as walk
     from cues_kafka.operate.lineage import parse_place
 
     topic, offset = parse_place(place)
+    name = load_graph(graph).name if graph else ""
     broker = open_broker(load({"bootstrap": bootstrap}, profile=profile, file=file).kafka())
     try:
-        root = walk(broker, topic, offset, most=most)
+        root = walk(broker, topic, offset, most=most, graph=name)
     finally:
         broker.close()
     if as_json:

@@ -140,7 +140,7 @@ def parse_place(text: str) -> tuple[TopicPartition, int]:
     return TopicPartition(topic, int(partition)), int(offset)
 
 
-def lineage(broker: Broker, place: TopicPartition, offset: int, *, most: int = MOST) -> Ancestor:
+def lineage(broker: Broker, place: TopicPartition, offset: int, *, most: int = MOST, graph: str = "") -> Ancestor:
     """
     The tree of a message's ancestors.
 
@@ -149,12 +149,13 @@ def lineage(broker: Broker, place: TopicPartition, offset: int, *, most: int = M
         place: topic and partition of the message.
         offset: its offset.
         most: how many messages are looked at; those behind have the state `not followed`.
+        graph: the name of a graph whose tools may read; empty: the reader names a group after the topic.
 
     Raises:
         ConfigError: there is no committed message.
         BrokerError: the cluster cannot be read.
     """
-    reader = broker.reader(tools_group(place.topic), prompt=True)
+    reader = broker.reader(tools_group(graph or place.topic), prompt=True)
     try:
         return _Ancestry(broker, reader, place.topic).walk(place, offset, most)
     finally:

@@ -429,6 +429,28 @@ def test_rows_of_a_staged_batch_name_what_the_batch_took() -> None:
 # ---------------------------------------------------------------------------------------------------- the command
 
 
+def test_the_command_reads_as_the_tools_of_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The verifier of the graph has the right to that group; without a graph it is one of the topic's name."""
+    tester = shop(5)
+    groups: list[str] = []
+
+    class Watched:
+        """The broker, which notes the groups of readers."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(tester.broker, name)
+
+        def reader(self, group: str, **options: Any) -> Any:
+            groups.append(group)
+            return tester.broker.reader(group, **options)
+
+    monkeypatch.setattr("cues_kafka.brokers.open.open_broker", lambda _: Watched())
+    for more in ([], ["--graph", "examples/shop.py:graph"]):
+        assert CliRunner().invoke(app, ["lineage", "bills/0@0", *more]).exit_code == 0
+
+    assert groups == ["bills.tools", "shop.tools"]
+
+
 def test_the_command_prints_the_tree_or_json(monkeypatch: pytest.MonkeyPatch) -> None:
     """And ends with 2 where there is no such message."""
     tester = shop(5)
