@@ -134,7 +134,8 @@ def env(
 
     record = detached.status(name)
     if record is None:
-        raise ConfigError(f"broker {name!r} is not running. Start it: cues-kafka broker up --name {name}")
+        choose = "Name one of them with --name, or start it" if detached.names() else "Start it"
+        raise ConfigError(f"{_not_running(name)}. {choose}: cues-kafka broker up --name {name}")
     users = record.identities
     if users is None:
         if user:
@@ -183,10 +184,7 @@ def status(name: Name = "default", as_json: AsJson = False) -> None:
 
     record = detached.status(name)
     if record is None:
-        others = ", ".join(detached.names())
-        typer.echo(
-            "{}" if as_json else f"broker {name!r} is not running" + (f"; these are: {others}" if others else "")
-        )
+        typer.echo("{}" if as_json else _not_running(name))
         raise typer.Exit(1)
     serving = record.serving()
     if as_json:
@@ -197,6 +195,14 @@ def status(name: Name = "default", as_json: AsJson = False) -> None:
         state = "answers" if node.id in serving else "does not answer"
         typer.echo(f"  node {node.id}  port {node.port}  pid {node.pid}  {state}")
     typer.echo(f"logs: {record.directory}")
+
+
+def _not_running(name: str) -> str:
+    """That a broker of this name does not run, and which ones do: often the name was forgotten."""
+    from cues_kafka.brokers.local import detached
+
+    others = ", ".join(detached.names())
+    return f"broker {name!r} is not running" + (f"; these are: {others}" if others else "")
 
 
 def _settings(given: list[str]) -> dict[str, str]:

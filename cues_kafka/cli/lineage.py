@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile, load
-from cues_kafka.cli.options import at_least
+from cues_kafka.cli.options import as_tools_of, at_least
 
 if TYPE_CHECKING:
     from cues_kafka.operate.lineage import Ancestor
@@ -76,7 +76,8 @@ def lineage(
     name = load_graph(graph).name if graph else ""
     broker = open_broker(load({"bootstrap": bootstrap}, profile=profile, file=file).kafka())
     try:
-        root = walk(broker, topic, offset, most=most, graph=name)
+        with as_tools_of(graph):
+            root = walk(broker, topic, offset, most=most, graph=name)
     finally:
         broker.close()
     if as_json:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from cues_kafka.errors import ConfigError, CuesError, GraphError
+from cues_kafka.errors import BrokerError, ConfigError, CuesError, GraphError
 
 if TYPE_CHECKING:
     from typer._click.formatting import HelpFormatter
@@ -70,6 +70,25 @@ class Program(TyperGroup):
 def print_error(error: CuesError) -> None:
     """Print an error to stderr, as the program's."""
     typer.secho(f"cues-kafka: {error}", fg="red", err=True)
+
+
+@contextmanager
+def as_tools_of(graph: str) -> Iterator[None]:
+    """
+    Add to a missing right that --graph would do without it.
+
+    Without a graph, a reader names a group after the topic, to which no role has a right.
+
+    Raises:
+        BrokerError: the one of the block.
+    """
+    try:
+        yield
+    except BrokerError as error:
+        if graph or error.code != "GROUP_AUTHORIZATION_FAILED":
+            raise
+        text = f"{str(error).rstrip('.')}. Or add --graph MODULE:GRAPH, and log in as a user with its role verifier"
+        raise BrokerError(text, code=error.code) from None
 
 
 def at_least(least: int) -> Callable[[int | None], int | None]:

@@ -186,6 +186,9 @@ class _Sending:
                     raise CodecError('its headers are no JSON object. Write {"headers": {"unit": "celsius"}}')
                 line = json.dumps(own["value"])
             value = None if self._form == "message" and own["value"] is None else self._read(line)
+        except json.JSONDecodeError as error:
+            text = "--format text sends lines as they are"
+            raise ConfigError(f"message {self.number}, {line[:100]!r}: it is no JSON: {error}. {text}") from None
         except (ValueError, CodecError) as error:
             raise ConfigError(f"message {self.number}, {line[:100]!r}: {error}") from None
         made: Message[Any] = Message(

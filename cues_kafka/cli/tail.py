@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile
-from cues_kafka.cli.options import at_least, interrupts
+from cues_kafka.cli.options import as_tools_of, at_least, interrupts
 from cues_kafka.errors import CodecError, ConfigError
 from cues_kafka.words import count
 
@@ -73,7 +73,8 @@ def tail(
 
     settings = load({"bootstrap": bootstrap}, profile=profile, file=file).kafka()
     place = start_of(start or ("latest" if follow else "earliest"))
-    with connect(settings, load_graph(graph) if graph else None) as client, interrupts() as over:
+    declared = load_graph(graph) if graph else None
+    with as_tools_of(graph), connect(settings, declared) as client, interrupts() as over:
         source = client.topic(topic, None if graph else Topic(value=Raw()))
         if isinstance(place, int) and partition is None and source.partitions > 1:
             raise ConfigError(f"--from {place}: {topic!r} has {source.partitions} partitions. Add --partition.")

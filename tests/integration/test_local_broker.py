@@ -255,6 +255,8 @@ def test_a_detached_broker_is_started_once_found_and_removed(tmp_path: Path) -> 
         assert "node 1" in run_cli("status", "--name", name, state=tmp_path / "s").stdout
         other = run_cli("status", state=tmp_path / "s")
         assert (other.returncode, "these are: of-the-test" in other.stdout) == (1, True)
+        unnamed = run_cli("env", state=tmp_path / "s")
+        assert "these are: of-the-test. Name one of them with --name, or start it:" in unnamed.stderr
     finally:
         down = run_cli("down", "--name", name, state=tmp_path / "s")
 

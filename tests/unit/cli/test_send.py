@@ -58,3 +58,12 @@ def test_headers_that_are_no_object_are_refused_with_the_line() -> None:
         with pytest.raises(ConfigError, match=r"message 2, .*its headers are no JSON object"):
             to.chunk(['{"value": 2}', '{"value": 3, "headers": [["unit", "celsius"]]}'])
         assert values(client) == [1]
+
+
+def test_line_that_is_no_json_is_refused_with_the_format_that_takes_it() -> None:
+    """Such as a line of CSV for a topic of bytes."""
+    with connect(Memory(), name="loader") as client:
+        client.topic("orders", Topic(partitions=1), create=True)
+        to = _Sending(client, "orders", "json", key=None, headers=None, named=False)
+        with pytest.raises(ConfigError, match=r"message 1, '7,a': it is no JSON: .* --format text sends lines as"):
+            to.chunk(["7,a"])
