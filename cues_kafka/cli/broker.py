@@ -59,7 +59,8 @@ def up(
     """
     Start a broker and leave it running.
 
-    Its data lives until `cues-kafka broker down`.
+    Its data lives until `cues-kafka broker down`. If it runs already, nodes
+    that have ended are started again.
     """
     from cues_kafka.brokers.local import detached
 
@@ -84,6 +85,8 @@ def up(
         raise ConfigError(f"It is not secured. End it first: cues-kafka broker down --name {name}")
     if version not in (None, record.version):
         raise ConfigError(f"It is not Kafka {version}. End it first: cues-kafka broker down --name {name}")
+    for node in detached.start_again(name):
+        typer.echo(f"node {node.id} had ended and is started again, with its data: pid {node.pid}")
 
 
 def _tell_users(record: RunningBroker) -> None:
@@ -194,6 +197,9 @@ def status(name: Name = "default", as_json: AsJson = False) -> None:
     for node in record.nodes:
         state = "answers" if node.id in serving else "does not answer"
         typer.echo(f"  node {node.id}  port {node.port}  pid {node.pid}  {state}")
+    if len(serving) < len(record.nodes):
+        named = "" if name == "default" else f" --name {name}"
+        typer.echo(f"start nodes again that have ended: cues-kafka broker up{named}")
     typer.echo(f"logs: {record.directory}")
 
 

@@ -15,11 +15,14 @@ from typing import Any
 
 import psutil
 import pytest
+from typer.testing import CliRunner
 
+from cues_kafka import Kafka, Topic, connect
 from cues_kafka.brokers.local import LocalBroker, probe
 from cues_kafka.brokers.local.jars import VERSION, find_jars, lock_of, read_lock
 from cues_kafka.brokers.local.java import FROM_PACKAGE, NO_PERF_DATA, find_java
 from cues_kafka.brokers.local.ports import free_ports
+from cues_kafka.cli.main import app
 from cues_kafka.errors import BrokerError
 from cues_kafka.testing.fixtures import FaultClusters, KafkaFixture
 from tests.fault.support import until
@@ -266,6 +269,41 @@ def test_a_detached_broker_is_started_once_found_and_removed(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
     assert "is not running" in run_cli("down", "--name", name, state=tmp_path / "s").stdout
     assert run_cli("status", "--name", name, state=tmp_path / "s").returncode == 1
+
+
+@pytest.mark.full
+def test_up_starts_a_node_again_that_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its data; `status` names the command and, afterwards, the new process."""
+    monkeypatch.setenv("CUES_KAFKA_STATE", str(tmp_path / "s"))
+    named = ["--name", "of-the-test"]
+
+    def said(command: str, *more: str) -> str:
+        done = CliRunner().invoke(app, ["broker", command, *named, *more])
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    try:
+        said("up", "--port", "0")
+        before = json.loads(said("status", "--json"))
+        with connect(Kafka(before["bootstrap"])) as client:
+            client.topic("kept", Topic(partitions=1), create=True)
+            client.send("kept", "a")
+        pid = before["nodes"][0]["pid"]
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: is_gone(pid), "the node has ended")
+        assert "start nodes again that have ended: cues-kafka broker up --name of-the-test" in said("status")
+
+        again = said("up")
+        after = json.loads(said("status", "--json"))
+        new = after["nodes"][0]["pid"]
+        assert f"node 1 had ended and is started again, with its data: pid {new}" in again
+        assert (after["serving"], new != pid) == ([1], True)
+        with connect(Kafka(after["bootstrap"])) as client:
+            assert [message.value for message in client.messages("kept")] == ["a"]
+    finally:
+        said("down")
+
+    assert is_gone(new)
 
 
 def test_a_taken_port_is_named(tmp_path: Path, kafka: KafkaFixture) -> None:

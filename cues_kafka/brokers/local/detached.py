@@ -14,13 +14,14 @@ import signal
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import platformdirs
 
 from cues_kafka.brokers.local import probe
 from cues_kafka.brokers.local.broker import IDENTITIES, LocalBroker
+from cues_kafka.brokers.local.guard import PIDS
 from cues_kafka.brokers.local.identities import Identities
 from cues_kafka.brokers.local.jars import VERSION, Say, cache_dir, exclusive
 from cues_kafka.brokers.local.ports import is_free
@@ -29,6 +30,11 @@ from cues_kafka.brokers.temporary import has_owner
 from cues_kafka.errors import BrokerError, ConfigError
 
 DOWN_TIMEOUT_S = 20.0
+
+ANSWER_TIMEOUT_S = 5.0
+
+AGAIN_TIMEOUT_S = 60.0
+"""How long a node may take that is started again: it reads its log first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +132,53 @@ def up(
         return record, True
 
 
+def start_again(name: str) -> tuple[RecordedNode, ...]:
+    """
+    Start the nodes of a running broker again that have ended, with their data; returns these, once they serve.
+
+    Raises:
+        BrokerError: one does not serve in time.
+    """
+    with _one_at_a_time():
+        before = status(name)
+        if before is None or len(before.serving()) == len(before.nodes):
+            return ()
+        directory = Path(before.directory)
+        looks = _pids(directory)[0]
+        os.kill(before.guard, signal.SIGHUP)
+        end = time.monotonic() + ANSWER_TIMEOUT_S
+        while _pids(directory)[0] == looks:
+            if time.monotonic() > end:
+                raise BrokerError(f"The guard of {name!r} (pid {before.guard}) does not answer. Stop the broker.")
+            time.sleep(0.02)  # the guard is not a child of this process, and answers by the file
+        end = time.monotonic() + AGAIN_TIMEOUT_S
+        after = _with_pids(before)
+        again = tuple(new for old, new in zip(before.nodes, after.nodes, strict=True) if new.pid != old.pid)
+        while left := {node.id for node in again} - set(after.serving()):
+            if time.monotonic() > end:
+                raise BrokerError(
+                    f"Node {min(left)} was started again and does not serve after {AGAIN_TIMEOUT_S:.0f} s. "
+                    f"See {directory}/node-{min(left)}/broker.log"
+                )
+            time.sleep(0.1)
+        return again
+
+
+def _with_pids(record: RunningBroker) -> RunningBroker:
+    """The record with the pids of nodes that were started again."""
+    _, pids = _pids(Path(record.directory))
+    return replace(record, nodes=tuple(replace(node, pid=pids.get(str(node.id), node.pid)) for node in record.nodes))
+
+
+def _pids(directory: Path) -> tuple[int, dict[str, int]]:
+    """How often the guard has looked for nodes that ended, and the pids then."""
+    try:
+        found = json.loads((directory / PIDS).read_text("utf-8"))
+    except FileNotFoundError:
+        return 0, {}
+    return found["looks"], found["pids"]
+
+
 def status(name: str) -> RunningBroker | None:
     """The broker of this name, if it runs."""
     try:
@@ -133,7 +186,7 @@ def status(name: str) -> RunningBroker | None:
     except FileNotFoundError:
         return None
     record = RunningBroker(**{**data, "nodes": tuple(RecordedNode(**node) for node in data["nodes"])})
-    return record if has_owner(Path(record.directory)) else None
+    return _with_pids(record) if has_owner(Path(record.directory)) else None
 
 
 def names() -> list[str]:

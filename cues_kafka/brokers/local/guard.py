@@ -9,7 +9,8 @@ process cannot clean up, so another process does it.
 3. If the guard itself is killed, the kernel kills the JVMs (PR_SET_PDEATHSIG), and the next start removes the
    directory: the guard inherits the lock on it, and holds it as long as it lives. PR_SET_PDEATHSIG fires when the
    *thread* that started the child ends. So this program has one thread, and the user's program starts no JVM.
-4. After the command `detach`, for ``cues-kafka broker up``, only a signal ends it.
+4. After the command `detach`, for ``cues-kafka broker up``, only a signal ends it. On SIGHUP it then starts the JVMs
+   again that have ended, and writes their pids into a file, because nothing reads its answers any more.
 
 It imports the standard library alone, and Python runs it by path and isolated, so it starts in a few hundredths of a
 second.
@@ -31,6 +32,9 @@ from typing import Any
 
 PR_SET_PDEATHSIG = 1
 
+PIDS = "pids.json"
+"""The file in the broker's directory: how often ended JVMs were looked for, and the pids by name."""
+
 
 class Guard:
     """The children by name, and the loop that serves commands."""
@@ -38,6 +42,8 @@ class Guard:
     def __init__(self, directory: Path, parent: int) -> None:
         self._directory = directory
         self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._starts: dict[str, dict[str, Any]] = {}
+        self._looks = 0
         self._detached = False
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._libc = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -48,9 +54,8 @@ class Guard:
     def run(self) -> None:
         """Serve commands, and clean up at the end."""
         signal.set_wakeup_fd(self._wake_write)  # first, so that no signal with a handler is missed
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda _number, _frame: None)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         try:
             if os.getppid() == self._parent:  # else the parent died before it could be watched
                 self._serve()
@@ -64,7 +69,15 @@ class Guard:
         for fd in (self._wake_read, *of_parent):
             waiting.register(fd, select.POLLIN)
         pending = b""
-        while {fd for fd, _ in waiting.poll()} == {0}:
+        while ready := {fd for fd, _ in waiting.poll()}:
+            if self._wake_read in ready:
+                if set(os.read(self._wake_read, 64)) != {signal.SIGHUP}:
+                    return
+                if self._detached:
+                    self._start_again()
+                continue
+            if ready != {0}:
+                return
             data = os.read(0, 65536)
             if not data:
                 return
@@ -85,6 +98,7 @@ class Guard:
 
     def do_start(self, name: str, argv: list[str], log: str, cwd: str) -> dict[str, Any]:
         """Start a child of this name, and append its output to `log`."""
+        self._starts[name] = {"argv": argv, "log": log, "cwd": cwd}
         with Path(log).open("ab") as out:
             self._children[name] = subprocess.Popen(
                 argv,
@@ -114,6 +128,17 @@ class Guard:
         """Outlive the parent."""
         self._detached = True
         return {}
+
+    def _start_again(self) -> None:
+        """Start the children that have ended, as they were started before."""
+        self._looks += 1
+        for name, child in [*self._children.items()]:
+            if child.poll() is not None:
+                self.do_start(name, **self._starts[name])
+        new = self._directory / f"{PIDS}.new"
+        pids = {name: child.pid for name, child in self._children.items()}
+        new.write_text(json.dumps({"looks": self._looks, "pids": pids}), "utf-8")
+        new.replace(self._directory / PIDS)
 
     def _die_with_me(self) -> None:
         """Run in the child before the JVM: restore the signals, and let the child die with the guard."""
