@@ -302,7 +302,13 @@ def _unsafe_settings(topic: TopicFacts) -> Iterator[str]:
 
 def warnings_of(graph: Graph, processors: Iterable[ProcessorPlan], facts: ClusterFacts | None) -> Iterator[str]:
     """What is allowed but weakens something, a sentence each."""
-    if facts is not None and facts.brokers < REPLICATION:
+    copies = max((one.replication for one in facts.topics.values()), default=0) if facts is not None else 0
+    if facts is not None and facts.brokers < copies:
+        yield (
+            f"Topics of this graph have {copies} replicas, and {count(facts.brokers, 'broker')} answered: one is down. "
+            f"Start it before you create topics: those that are created now get {facts.brokers}, and keep that number."
+        )
+    elif facts is not None and facts.brokers < REPLICATION:
         yield (
             f"The cluster has {count(facts.brokers, 'broker')}, but the guarantee needs {REPLICATION}: a lost disk can "
             "lose data. Use it for development."

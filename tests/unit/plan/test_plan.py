@@ -138,6 +138,19 @@ def test_one_broker_is_for_development() -> None:
     assert {"1"} == {topic.config["min.insync.replicas"] for topic in planned.create}
 
 
+def test_broker_that_is_down_is_said_before_topics_are_created_on_the_others() -> None:
+    """Topics that exist have more copies than brokers answer; that is no cluster for development."""
+    planned = plan(PIPE, facts(2, replication=3, orders=4))
+
+    assert planned.refusals == ()
+    assert planned.warnings[0] == (
+        "Topics of this graph have 3 replicas, and 2 brokers answered: one is down. Start it before you create topics: "
+        "those that are created now get 2, and keep that number."
+    )
+    assert {2} == {topic.replication for topic in planned.create}
+    assert not any("development" in warning for warning in planned.warnings)
+
+
 def test_offline_all_that_is_declared_is_planned() -> None:
     """Tasks of a topic that is not declared are not known."""
     assert len(plan(PIPE).tasks) == 4
