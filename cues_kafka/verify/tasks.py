@@ -84,14 +84,12 @@ class TaskBooks(Books):
         super().open()
         known = self.record.sequence if self.record else -1
         self.drains, self.fires, self.replays = Drains(known), Fires(known), Fires(known, replays=True)
-        begin = {position.binding: position.offset for position in self.chain.begin or ()}
-        end = {position.binding: position.offset for position in self.record.positions} if self.record else {}
         bindings = [binding for binding, _ in self.names.inputs]
         for binding in bindings[:1] if self.join else bindings:
-            self.marks[binding] = Marks(begin.get(binding, 0), end.get(binding, 0))
+            self.marks[binding] = Marks(self.begin(binding) or 0, self.end(binding))
         if self.join:
             self.columns = {binding: array("q") for binding in bindings}
-        self._ends = tuple(end.get(binding, 0) for binding in bindings)
+        self._ends = tuple(self.end(binding) for binding in bindings)
 
     def exist(self, binding: str, offsets: list[int]) -> None:
         """The input holds these."""
@@ -104,11 +102,22 @@ class TaskBooks(Books):
 
     def begin(self, binding: str) -> int | None:
         """Where it began; None: not known any more."""
-        return next((p.offset for p in self.chain.begin or () if p.binding == binding), None)
+        return next((p.offset for p in self.chain.begin or () if self._is(p.binding, p.topic_id, binding)), None)
 
     def end(self, binding: str) -> int:
         """Where it stood when the look began."""
-        return next((p.offset for p in self.record.positions if p.binding == binding), 0) if self.record else 0
+        known = self.record.positions if self.record else ()
+        return next((p.offset for p in known if self._is(p.binding, p.topic_id, binding)), 0)
+
+    def _is(self, named: str, topic_id: bytes, binding: str) -> bool:
+        """
+        Whether records and outcomes with this name are about an input.
+
+        An input without a partner may have had another name (`migrate --add NEW=OLD`): then its topic tells.
+        """
+        if named == binding or self.join:
+            return named == binding
+        return [b for b, own in self.ids.items() if own == topic_id] == [binding] and named not in self.bindings
 
     def stands(self, binding: str, marks: Watermarks) -> int:
         """Where it stands on an input by now; before its first record, where it would begin."""
@@ -116,14 +125,16 @@ class TaskBooks(Books):
             if self.start == "latest":
                 return marks.stable
             return max(marks.low, self.start if isinstance(self.start, int) else 0)
-        known = (
-            p.offset for p in self.chain.newest.positions if p.binding == binding and p.topic_id == self.ids[binding]
-        )
-        return next(known, marks.low)
+        here = (p for p in self.chain.newest.positions if p.topic_id == self.ids[binding])
+        return next((p.offset for p in here if self._is(p.binding, p.topic_id, binding)), marks.low)
 
     def track(self, places: str, topic: str) -> tuple[Marks, Track]:
         """Where to note outcomes in a topic that name these `binding:topic id`."""
         named = [place.partition(":")[::2] for place in places.split(",")]
+        if len(named) == 1:
+            [(name, topic_id)] = named
+            now = (b for b, own in self.ids.items() if show_topic_id(own) == topic_id and self._is(name, own, b))
+            named = [(next(now, name), topic_id)]
         known = [(binding, show_topic_id(self.ids.get(binding, b""))) for binding, _ in self.names.inputs]
         alts = self.processor.input_shape == "alts"
         right = len(named) == 1 and named[0] in known if alts else named == known

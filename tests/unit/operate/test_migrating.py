@@ -21,6 +21,7 @@ from cues_kafka.operate.repairing import Repairs
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import TopicPartition
+from cues_kafka.records.scanning import read_all
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
 from tests.unit.operate.test_settling import Shop, book
@@ -180,6 +181,25 @@ def test_input_that_has_another_name_keeps_its_place() -> None:
         "from there, the join pairs the k-th messages behind a 1, b 1; until now the inputs stood at input 1",
     )
     assert going_on(tester, JOIN, y=[20], wrong="an operator moved") == [[1], [2, 20]]
+
+
+def test_outcomes_under_the_former_name_of_an_input_are_verified() -> None:
+    """Where each message is a step of its own: the topic tells which input it was, and nothing is lost or unfounded."""
+    tester = delivered(graph_of(lambda n: [n], inputs="x"), x=[1, 2], y=[10])
+    alts = graph_of(any_of, alts={"a": "x", "b": "y"})
+    migrated(tester, alts, {"a": "input", "b": "earliest"}, "input")
+    assert sorted(going_on(tester, alts, x=[3])) == [[1], [2], [3], [10]]
+
+    seen = verify(alts, tester.broker)["work"]
+    assert (seen.steps, seen.outputs, seen.lost, seen.unfounded) == (4, 4, 0, 0)
+
+    first = next(read_all(tester.broker, "out", 1))
+    tester.broker.sender("vandal").send([("out", 0, None, first.value(), first.headers(), 0)])
+    assert "work/0: duplicated: x/0 at 0" in verify(alts, tester.broker).lines
+
+    alone = delivered(graph_of(lambda n: [n], inputs="x"), x=[1])
+    migrated(alone, PIPE, {"a": "input"}, "input")
+    assert going_on(alone, PIPE, x=[2]) == [[1], [2]]
 
 
 def test_alts_lose_an_input() -> None:
