@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from cues_kafka.brokers.examination import GroupHealth
-from cues_kafka.errors import ConfigError, RecoveryError
+from cues_kafka.errors import BrokerError, ConfigError, RecoveryError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import (
     backing_topic,
@@ -136,7 +136,17 @@ class Deleting:
         made = {*self._graph.topics_written(), *self._graph.topics}
         going = tuple(topic for topic in users if data and topic in made)
         kept = tuple(topic for topic in users if topic not in going)
-        return replace(found, topics=(*self._shared(), *going), kept=kept)
+        unseen = self._unseen({*self._graph.internal_topics(), *(made if data else ())})
+        return replace(found, topics=(*self._shared(), *going), kept=kept, warnings=(*found.warnings, *unseen))
+
+    def _unseen(self, wanted: Collection[str]) -> Iterator[str]:
+        """The cluster does not list topics that this user may not describe, so they would stay without a word."""
+        try:
+            self._broker.partitions(sorted({*wanted} - {*self._sizes}))
+        except BrokerError as error:
+            if not error.forbidden:
+                raise
+            yield f"topics that this user cannot see are not deleted: {error}"
 
     def _shared(self) -> Iterator[str]:
         """

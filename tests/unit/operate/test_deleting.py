@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from cues_kafka import ConfigError, Graph, Json, Processor, RecoveryError, Source, State, Store, TaskStopped, Topic
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.cli.main import app
-from cues_kafka.errors import RetriableError
+from cues_kafka.errors import FatalError, RetriableError
 from cues_kafka.graph.names import processor_of
 from cues_kafka.operate.deleting import Deleting, Deletion
 from cues_kafka.ports import NewTopic
@@ -99,6 +99,31 @@ def test_a_graph_goes_with_its_own_topics_and_groups_and_leaves_those_of_others(
     assert everything.topics == ("a", "b", "c", "g.errors")
     carried_out(tester, everything)
     assert {*tester.broker.partitions()} == {*FOREIGN}
+
+
+def test_topics_that_the_user_may_not_see_are_named() -> None:
+    """The cluster lists the others, and nothing says otherwise that something stays."""
+    tester = delivered()
+
+    class Hiding:
+        """A broker that hides a topic of data, and a changelog."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(tester.broker, name)
+
+        def partitions(self, topics: Any = None) -> Any:
+            hidden = {"c", CLEAN[1]}
+            if topics is not None and hidden & {*topics}:
+                names = ", ".join(sorted(hidden & {*topics}))
+                raise FatalError(f"user `ann` may not describe topics {names}", code="TOPIC_AUTHORIZATION_FAILED")
+            return {topic: n for topic, n in tester.broker.partitions(topics).items() if topic not in hidden}
+
+    own, everything = Deleting(GRAPH, Hiding()).whole(), Deleting(GRAPH, Hiding()).whole(data=True)
+
+    said = "topics that this user cannot see are not deleted: user `ann` may not describe topics"
+    assert own.warnings == (f"{said} {CLEAN[1]}",)
+    assert everything.warnings == (f"{said} c, {CLEAN[1]}",)
+    assert Deleting(GRAPH, tester.broker).whole(data=True).warnings == ()
 
 
 def test_topics_of_status_and_control_go_with_the_graph_unless_another_program_has_them() -> None:
