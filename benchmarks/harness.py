@@ -32,6 +32,8 @@ ROOT = Path(__file__).parents[1]
 GRAPH = "benchmarks/graphs.py:graph"
 SCRAPED_PORT = free_ports(1)[0]
 """Where the side `metrics` serves them."""
+SPANS = "spans "
+"""Begins the names of sides with spans; the share follows."""
 
 _numbers = itertools.count(1)
 
@@ -176,6 +178,8 @@ def side(name: str, cluster: Cluster, pipe: Pipe, *, take: str = "full") -> Iter
     command = hand_command(cluster, pipe, take) if name == "hand" else cues_command(cluster)
     if name == "metrics":
         command += ["--http", str(SCRAPED_PORT)]
+    if name.startswith(SPANS):
+        command += ["--spans", name.removeprefix(SPANS)]
     with (
         tempfile.TemporaryDirectory() as files,
         child(command, {**environment(pipe), "CUES_KAFKA_STATE_DIR": files}) as process,

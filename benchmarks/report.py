@@ -108,6 +108,7 @@ def save(sections: Sequence[Section]) -> None:
 TITLES = (
     "Throughput",
     "Metrics",
+    "Spans",
     "Status",
     "Strategies",
     "State",

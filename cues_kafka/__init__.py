@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from cues_kafka.brokers.security import OAuthBearer, Oidc, Plain, Scram, Secret, Tls
     from cues_kafka.codecs.payloads import payload_of
     from cues_kafka.observe.openlineage import OpenLineage
+    from cues_kafka.observe.spans import Spans
     from cues_kafka.operate.repairing import Repairs, Selection, repairs
     from cues_kafka.operate.seen import GraphStatus, InputLag, SeenTask
     from cues_kafka.operate.status import status
@@ -114,6 +115,7 @@ _LAZY = {
     "SeenTask": "cues_kafka.operate.seen",
     "Selection": "cues_kafka.operate.repairing",
     "Sent": "cues_kafka.ports",
+    "Spans": "cues_kafka.observe.spans",
     "SqlOutbox": "cues_kafka.bridges.outbox.declare",
     "State": "cues_kafka.state.mapping",
     "Status": "cues_kafka.runtime.status",
@@ -215,6 +217,7 @@ __all__ = [
     "Sent",
     "Sink",
     "Source",
+    "Spans",
     "Sql",
     "SqlOutbox",
     "State",

@@ -17,6 +17,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from itertools import islice
 from types import TracebackType
@@ -103,7 +104,8 @@ class CallThreads:
             to_the_end: if this is cancelled, wait for the call to end before.
         """
         made = _ThreadCall(call, undo)
-        submitted: Future[_Result] = self._pool.submit(made)
+        here = copy_context()  # with the span that the program has open
+        submitted: Future[_Result] = self._pool.submit(here.run, made)
         future = asyncio.wrap_future(submitted)
         try:
             return await asyncio.shield(future)

@@ -45,6 +45,7 @@ DRIVERS = {
     "jsonschema": ("cues_kafka.codecs.json_validation",),
     "google": ("cues_kafka.codecs",),
     "openlineage": ("cues_kafka.observe.openlineage",),
+    "opentelemetry": ("cues_kafka.observe.spans", "cues_kafka.observe.tracing"),
     "structlog": ("cues_kafka.observe",),
     "typer": ("cues_kafka.cli",),
     "rich": ("cues_kafka.cli",),
@@ -206,8 +207,19 @@ def test_a_right_import_is_left_alone(module: str, source: str) -> None:
 
 def test_importing_the_package_loads_no_driver() -> None:
     """In a process of its own: no client, no codec library, no Spark, no database."""
-    drivers = ["confluent_kafka", "pyspark", "fastavro", "pandas", "pyarrow", "sqlite3", "rich", "typer", "pytest"]
-    drivers += ["psycopg", "pymysql", "fsspec", "s3fs"]
+    drivers = [
+        "confluent_kafka",
+        "pyspark",
+        "fastavro",
+        "opentelemetry",
+        "pandas",
+        "pyarrow",
+        "sqlite3",
+        "rich",
+        "typer",
+        "pytest",
+    ]
+    drivers += ["psycopg", "pymysql", "fsspec", "s3fs", "opentelemetry"]
     code = f"import sys, cues_kafka; print(*sorted(set({drivers}) & set(sys.modules)))"
     loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
 

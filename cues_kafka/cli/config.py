@@ -72,6 +72,7 @@ RUN: Final = {
     "stall_timeout": (float, None),
     "stop_timeout": (float, None),
     "openlineage": (str, None),
+    "spans": (float, None),
     "http": (str, None),
     "fail_fast": (bool, False),
 }

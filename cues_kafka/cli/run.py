@@ -52,6 +52,8 @@ Examples:
   cues-kafka run shop:graph --log-format json
   # tell a catalog of data which topics are read and written
   cues-kafka run shop:graph --openlineage http://marquez:5000
+  # spans for one message in a hundred, to $OTEL_EXPORTER_OTLP_ENDPOINT
+  cues-kafka run shop:graph --spans 0.01
   # on Spark, with two threads on this machine
   cues-kafka run shop:graph --engine spark --master 'local[2]' --checkpoint /var/lib/shop
   # on Spark, until all messages of now are delivered
@@ -130,6 +132,10 @@ def run(  # noqa: PLR0917 - each is an option of the command line
     openlineage: Annotated[
         str | None, typer.Option(metavar="TO", help="File or URL for lineage events in the form of OpenLineage.")
     ] = None,
+    spans: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", help="Make spans of OpenTelemetry for this share of messages, 0 to 1."),
+    ] = None,
     http: Annotated[
         str | None,
         typer.Option(metavar="HOST:PORT", help="Serve /healthz, /readyz and /metrics there; PORT: on loopback."),
@@ -157,7 +163,7 @@ def run(  # noqa: PLR0917 - each is an option of the command line
         options: dict[str, Any] = {
             "workers": workers, "instance": instance, "engine": engine, "master": master, "checkpoint": checkpoint,
             "trigger": trigger, "max_memory": max_memory, "stall_timeout": stall_timeout, "stop_timeout": stop_timeout,
-            "openlineage": openlineage, "http": http, "fail_fast": fail_fast or None,
+            "openlineage": openlineage, "spans": spans, "http": http, "fail_fast": fail_fast or None,
         }  # fmt: skip
         explicit = {
             "bootstrap": bootstrap,
@@ -175,36 +181,39 @@ def run(  # noqa: PLR0917 - each is an option of the command line
         if parent is None:  # else a supervisor has chosen, and gives its worker what is for it
             options |= settings.given("run")
         workers, instance, http, stop_timeout = map(options.get, ("workers", "instance", "http", "stop_timeout"))
-        openlineage, fail_fast = options["openlineage"], bool(options["fail_fast"])
+        openlineage, spans, fail_fast = options["openlineage"], options["spans"], bool(options["fail_fast"])
         refuse = partial(_none_given, settings)
         spark = _spark_options(options, refuse)
         care = _care(options, refuse, spark=spark is not None)
         if spark is not None:
-            refuse("native workers", {"workers": workers, "instance": instance, "call-timeout": call_timeout})
+            own = {"workers": workers, "instance": instance, "call-timeout": call_timeout, "spans": spans}
+            refuse("native workers", own)
         if spark is not None and parent is not None:
             from cues_kafka.cli.on_spark import run_on_spark
 
             _write_stacks()
             code = run_on_spark(
                 graph, settings, spark, names=names, chosen=bool(only), new=new or (), fail_fast=fail_fast, began=began,
-                observers=_observers(openlineage), http=http, warn=not unwarned and not as_json, tells=not as_json,
+                observers=_observers(openlineage, None), http=http, warn=not unwarned and not as_json,
+                tells=not as_json,
             )  # fmt: skip
         elif workers is None and spark is None:
             code = _work(
                 graph, settings, names=names, instance=instance, new=new or (), fail_fast=fail_fast,
                 may_reload=None if parent is not None else partial(_may_reload, explicit, profile, file),
                 warn=not unwarned and not as_json, tells=not as_json, began=began,
-                observers=_observers(openlineage), http=http, stop_timeout_s=stop_timeout,
+                observers=_observers(openlineage, spans), http=http, stop_timeout_s=stop_timeout,
             )  # fmt: skip
             if code == RELOAD:
                 sys.stdout.flush()
                 os.execv(sys.executable, [sys.executable, "-m", "cues_kafka.cli.main", *sys.argv[1:]])  # noqa: S606
         else:
             settings.kafka()  # refused here once, and not by each worker
-            _observers(openlineage)  # the same
+            _observers(openlineage, spans)  # the same
             given = {
                 "bootstrap": bootstrap, "profile": profile, "file": file and file.resolve(), "openlineage": openlineage,
-                "log-level": log_level, "log-format": log_format, "state-dir": state_dir, "call-timeout": call_timeout,
+                "spans": spans, "log-level": log_level, "log-format": log_format, "state-dir": state_dir,
+                "call-timeout": call_timeout,
             }  # fmt: skip
             several = {"only": only, "except": without, "new": new}
             passed = [f"--{option}={name}" for option, names_of in several.items() for name in names_of or ()]
@@ -319,13 +328,18 @@ def _may_reload(explicit: Mapping[str, Any], profile: str | None, file: Path | N
     return True
 
 
-def _observers(openlineage: str | None) -> list[Observer]:
-    """What --openlineage asks for."""
-    if openlineage is None:
-        return []
-    from cues_kafka.observe.openlineage import OpenLineage
+def _observers(openlineage: str | None, spans: float | None) -> list[Observer]:
+    """What --openlineage and --spans ask for."""
+    found: list[Observer] = []
+    if openlineage is not None:
+        from cues_kafka.observe.openlineage import OpenLineage
 
-    return [OpenLineage(openlineage)]
+        found.append(OpenLineage(openlineage))
+    if spans is not None:
+        from cues_kafka.observe.spans import Spans
+
+        found.append(Spans(spans))
+    return found
 
 
 def _spark_options(options: Mapping[str, Any], refuse: Refuse) -> SparkOptions | None:

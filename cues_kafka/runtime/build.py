@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import platformdirs
 
@@ -49,6 +50,9 @@ from cues_kafka.state.scheduled import key_of, timer_of
 from cues_kafka.state.stores import Stores
 from cues_kafka.state.tables import TableSpec
 
+if TYPE_CHECKING:
+    from cues_kafka.observe.spans import Spans
+
 FOREVER_MS = 10**15
 """30,000 years. Brokers report 2^63 - 1 for a topic that takes any timestamp."""
 
@@ -63,6 +67,7 @@ def caller_of(
     cluster: Any = None,
     state_dir: Path | None = None,
     threads: bool = True,
+    spans: Spans | None = None,
 ) -> Caller:
     """
     Make the caller of one processor.
@@ -76,6 +81,7 @@ def caller_of(
         cluster: see `MadeFor`.
         state_dir: where stores with `on_disk=True` are; None: in memory.
         threads: whether calls of coroutines wait in threads (E4).
+        spans: which steps have spans; None: none.
 
     Raises:
         ConfigError: a package is missing.
@@ -142,7 +148,7 @@ def caller_of(
             if one is not None:
                 one.close()
 
-    return Caller(
+    return _maker(graph, processor, spans)(
         processor,
         decoders=[
             decoder(graph.topic(topic), MadeFor(topic, cluster), nulls=is_sink(processor))
@@ -156,6 +162,17 @@ def caller_of(
         release=release,
         carried=carried_by(graph, processor),
     )
+
+
+def _maker(graph: Graph, processor: Processor, spans: Spans | None) -> Callable[..., Caller]:
+    """What makes the caller: where no spans are asked for, nothing of them is in it."""
+    if spans is None:
+        return Caller
+    from cues_kafka.runtime.calling.traced import TracedCaller  # noqa: PLC0415 - needs an extra
+
+    written = {*graph.error_topics(), *(topic for one in graph.processors.values() for topic in one.output_topics)}
+    entering = [topic in graph.sources or topic not in written for _, topic in processor.inputs]
+    return partial(TracedCaller, spans=spans, graph=graph.name, entering=entering)
 
 
 def state_dir_of(options: Any, facts: ClusterFacts) -> Path | None:

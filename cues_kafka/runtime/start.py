@@ -13,6 +13,7 @@ from cues_kafka.graph.names import control_topic, group_id, status_topic
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.observe.http import Endpoint, listen
 from cues_kafka.observe.log import get_logger
+from cues_kafka.observe.spans import Spans
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.plan.topics import Sides
 from cues_kafka.ports import Broker, Observer, RunObserver
@@ -67,8 +68,9 @@ def start(
         new: names of processors that are new, not renamed, although the graph has lost others. Needed until they have
             a record of their own.
         create_topics: create missing topics; else they are refused.
-        observers: told what the tasks of this process do, such as `OpenLineage(...)`; see `ports.Observer`. An engine's
-            tasks live elsewhere, so with an engine only the start and the end of the run are told.
+        observers: told what the tasks of this process do, such as `OpenLineage(...)` and `Spans(...)`; see
+            `ports.Observer`. An engine's tasks live elsewhere, so with an engine only the start and the end of the run
+            are told.
         http: where to serve `/healthz`, `/readyz` and `/metrics`: `HOST:PORT`, `PORT` for this machine only, or
             `unix:PATH`; None: nowhere.
         hook: called before and after each effect of a task; for tests that kill.
@@ -149,6 +151,7 @@ def start(
                         *(graph, processor, facts, system.values, broker.max_bytes),
                         cluster=options,
                         state_dir=state_dir_of(options, facts),
+                        spans=next((one for one in observers if isinstance(one, Spans)), None),
                     ),
                     spec_of=spec_of(graph, planned, processor, width, identity),
                     options=WorkerOptions(

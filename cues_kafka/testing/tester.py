@@ -28,6 +28,7 @@ from cues_kafka.graph.effects import Effect as Declared
 from cues_kafka.graph.error_message import ErrorMessage
 from cues_kafka.graph.names import hint, quoted
 from cues_kafka.graph.processor import Processor
+from cues_kafka.observe.spans import Spans
 from cues_kafka.ports import Clock, Sent
 from cues_kafka.records.reading import records_of
 from cues_kafka.runtime.build import caller_of
@@ -181,6 +182,7 @@ class Tester:
         system: Mapping[str, Any] | None = None,
         effects: Mapping[str, Any] | None = None,
         state_dir: Path | None = None,
+        spans: Spans | None = None,
     ) -> None:
         """
         Args:
@@ -194,6 +196,7 @@ class Tester:
             policy: when batches are committed at the latest.
             broker: a broker to continue with; None: a new one.
             state_dir: where stores with `on_disk=True` are; None: in memory.
+            spans: makes spans of the steps; None: there are none.
         """
         self.graph = graph
         self._fakes = dict(system or {})
@@ -213,6 +216,7 @@ class Tester:
         self.broker = broker or MemoryBroker(clock=self.clock)
         self._only = only
         self._state_dir = state_dir
+        self._spans = spans
         self._policy = policy or CommitPolicy()
         self.client = Client(self.broker, graph, name=_INSTANCE, stable=True, clock=self.clock)
         self._planned, self._facts = prepare(graph, self.broker, only=only)
@@ -343,6 +347,7 @@ class Tester:
                     self.broker.max_bytes,
                     state_dir=self._state_dir,
                     threads=False,
+                    spans=self._spans,
                 ),
                 spec_of=spec_of(self.graph, self._planned, processor, width, identity),
                 options=WorkerOptions(

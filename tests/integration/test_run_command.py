@@ -403,6 +403,7 @@ def test_a_task_that_stops_ends_the_worker_where_that_was_asked_for(
         (["TARGET", "--only", "double", "--except", "double"], "leave no processor to run"),
         (["TARGET", "--workers", "2", "--profile", "prod"], "needs a file"),
         (["TARGET", "--workers", "2", "--openlineage", "/nowhere/x"], "the file cannot be written"),
+        (["TARGET", "--workers", "2", "--spans", "0.1"], "Set OTEL_EXPORTER_OTLP_ENDPOINT"),
         (["TARGET", "--workers", "2", "--http", "nine"], "write HOST:PORT, such as 127.0.0.1:9100"),
         (["no_such_module:graph", "--workers", "1"], "there is no module"),
     ],

@@ -18,6 +18,13 @@ PRINTED = {
         "us.billed {'id': 'b1', 'gross': 107}",
         "bill-eu, bill-us, audit",
     ],
+    "traces": [
+        "take the order <- nothing",
+        "process traces.orders <- take the order",
+        "process traces.priced <- process traces.orders",
+        "2 for 5.00",
+        "3 for 7.50",
+    ],
 }
 """By example, the lines that it prints."""
 

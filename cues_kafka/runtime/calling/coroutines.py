@@ -58,7 +58,7 @@ class Coroutines:
 
         async def one(call: Callable[[], Any]) -> Any:
             async with gate:
-                return await _value(call())
+                return await value_of(call())
 
         tasks = [asyncio.ensure_future(one(call)) for call in calls]
         try:
@@ -109,7 +109,8 @@ def _close(runner: asyncio.Runner) -> None:
         loop.close()
 
 
-async def _value(made: Any) -> Any:
+async def value_of(made: Any) -> Any:
+    """The value of a coroutine, or everything that an asynchronous generator yields."""
     if isinstance(made, Awaitable):
         return await made
     return [one async for one in made]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
@@ -12,9 +12,10 @@ from cues_kafka.brokers.murmur2 import partition_for
 from cues_kafka.codecs.lookup import MadeFor
 from cues_kafka.errors import CodecError, ConfigError
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.message import HeaderValue, Message
+from cues_kafka.graph.message import HeaderValue, Message, header_list, with_travelling
 from cues_kafka.graph.names import check_written_topic, tools_group
 from cues_kafka.graph.topic import Topic
+from cues_kafka.observe.spans import current_trace
 from cues_kafka.ports import Broker, Clock, NewTopic, Outgoing, TopicFacts, TopicPartition, WireMessage
 from cues_kafka.records.scanning import Ranges, ranges_of
 from cues_kafka.runtime.build import decoder, target_of
@@ -139,7 +140,7 @@ class TopicAccess:
         self, message: Any, *, key: Any = None, headers: HeadersLike = None, id: str | None = None, placed: bool = False
     ) -> Outgoing:
         """
-        Encode a message.
+        Encode a message. It belongs to the trace of the program's current span, unless it has headers of its own.
 
         Args:
             message: a value for the codec, or a `Message`.
@@ -155,9 +156,10 @@ class TopicAccess:
         own = made.headers if headers is None else headers
         if id is not None:
             _check_id(id)
-            pairs = own.items() if isinstance(own, Mapping) else own
-            own = [*((name, value) for name, value in pairs if name != ID_HEADER), (ID_HEADER, id)]
-        if key is not None or headers is not None or id is not None:
+            own = [*((name, value) for name, value in _pairs(own) if name != ID_HEADER), (ID_HEADER, id)]
+        if trace := current_trace():
+            own = with_travelling(header_list(own), trace)
+        if key is not None or headers is not None or id is not None or trace:
             made = Message(
                 made.value,
                 key=made.key if key is None else key,
@@ -211,6 +213,10 @@ class TopicAccess:
     def group(self) -> str:
         """The group that readers of the topic name."""
         return self._access.group(self.name)
+
+
+def _pairs(headers: Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]]) -> Iterable[tuple[str, HeaderValue]]:
+    return headers.items() if isinstance(headers, Mapping) else headers
 
 
 def _check_id(id: str) -> None:
