@@ -64,8 +64,10 @@ def applied(*patches: Patch) -> Iterator[None]:
     """Put the changes in their places, and back what stood there."""
     with ExitStack() as stack:
         for owner, name, new in patches:
-            old = getattr(owner, name)
-            stack.callback(setattr, owner, name, old)
+            if name in vars(owner):
+                stack.callback(setattr, owner, name, getattr(owner, name))
+            else:  # inherited
+                stack.callback(delattr, owner, name)
             setattr(owner, name, new)
         yield
 

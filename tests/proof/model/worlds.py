@@ -506,31 +506,25 @@ def with_faults(name: str, faults: Faults) -> Setting:
 
 def world_of(setting: Setting) -> World:
     """What a setting speaks of."""
-    if "renamed" in setting.workers:
-        return RenamedWorld(setting)
     if setting.changes:
         return ChangedWorld(setting)
     if setting.strategy != EXACTLY_ONCE:
         return TakingWorld(setting) if setting.strategy == AT_MOST_ONCE else LooseWorld(setting)
-    if setting.handlers:
-        return HandlerWorld(setting)
-    if setting.tables:
-        return TableWorld(setting)
-    if setting.tailed:
-        return TailWorld(setting)
-    if setting.feed:
-        return FeedWorld(setting)
-    if setting.name in CALLED_AHEAD:
-        return AheadWorld(setting)
-    if setting.target:
-        return TimedOutboxWorld(setting) if setting.timers else OutboxWorld(setting)
-    if "driver" in setting.workers:
-        return StagedWorld(setting)
-    if setting.forgets:
-        return MarkerWorld(setting)
-    if setting.replays:
-        return ReplayWorld(setting)
-    return TimerWorld(setting) if setting.timers else World(setting)
+    if setting.target and not setting.timers:
+        return AheadWorld(setting) if setting.name in CALLED_AHEAD else OutboxWorld(setting)
+    kinds: tuple[tuple[object, type[World]], ...] = (
+        ("renamed" in setting.workers, RenamedWorld),
+        (setting.handlers, HandlerWorld),
+        (setting.tables, TableWorld),
+        (setting.tailed, TailWorld),
+        (setting.feed, FeedWorld),
+        (setting.target, TimedOutboxWorld),
+        ("driver" in setting.workers, StagedWorld),
+        (setting.forgets, MarkerWorld),
+        (setting.replays, ReplayWorld),
+        (setting.timers, TimerWorld),
+    )
+    return next((kind for speaks, kind in kinds if speaks), World)(setting)
 
 
 LEVELS = {1: ONE, 2: TWO, 3: THREE}
