@@ -12,7 +12,7 @@ from cues_kafka.core.target import compare
 from cues_kafka.errors import RecoveryError
 from cues_kafka.graph.processor import Processor
 from cues_kafka.operate.settling import stands_at
-from cues_kafka.ports import TransactionalSink
+from cues_kafka.ports import HeldAttempt, TransactionalSink
 from cues_kafka.records.held import row_of
 from cues_kafka.sinks.lookup import open_target
 from cues_kafka.words import count
@@ -31,6 +31,7 @@ class RenamedRows:
 
     def __init__(self, declared: Processor, graph: str, old: str, new: str) -> None:
         self._declared, self._graph, self._old, self._new = declared, graph, old, new
+        self._seen: dict[int, HeldAttempt | None] = {}  # rows under the new name
 
     def leaving(self, partition: int) -> TransactionalSink:
         """The target of a task under its old name."""
@@ -63,17 +64,23 @@ class RenamedRows:
                 )
 
     def owner(self, partition: int) -> int:
-        """The greatest owner that the database knows of a task, under either name; -1: none."""
-        owners = [-1]
-        for opened in (self.leaving, self._arriving):
-            with closing(opened(partition)) as target:
-                held = target.newest()
-            owners.append(-1 if held is None else held.owner)
-        return max(owners)
+        """
+        The greatest owner that the database knows of a task, under either name; -1: none.
+
+        `settle` replaces only the row that was seen here, so ask before you read that the task has yet to arrive.
+        """
+        with closing(self.leaving(partition)) as target:
+            left = target.newest()
+        with closing(self._arriving(partition)) as target:
+            self._seen[partition] = target.newest()
+        return max(-1 if held is None else held.owner for held in (left, self._seen[partition]))
 
     def settle(self, partition: int, last: Record, owner: int) -> None:
         """
         Have the new name stand in the database where the old one does. It has no record yet, so no worker runs it.
+
+        Another run may have brought the task there while this one was held up, and a worker may have moved the row on
+        since: it is replaced only if it is the one that `owner` saw.
 
         Args:
             partition: of the task.
@@ -85,6 +92,6 @@ class RenamedRows:
         """
         wanted = stands_at(replace(last, sequence=max(owner, 0)))
         with closing(self._arriving(partition)) as target:
-            was = target.newest()
+            was = self._seen[partition]
             if was != wanted and not target.settle(wanted, was):
                 raise RecoveryError(f"{self._new}/{partition}: its target has changed since. Run the command again")

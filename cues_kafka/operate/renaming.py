@@ -154,9 +154,7 @@ class Renaming:
         """
         self._refuse_members()
         old, new = self._records()
-        for spec, record in zip(self._leaving, old, strict=True):
-            if not record.moved_to:
-                self._refuse_unready(spec, record)
+        self._refuse_all_unready(old)
         if next_stage(old, new, self._old, self._new) is None:
             return PlannedRename((), (), done=True)
         own = {t.name: t for t in self._plan.create if processor_of(self._graph.name, t.name) == self._new}
@@ -219,6 +217,11 @@ class Renaming:
         except UnstableOffsets:
             return False
         return any(offset is not None for offset in held.values())
+
+    def _refuse_all_unready(self, old: list[Record]) -> None:
+        for spec, record in zip(self._leaving, old, strict=True):
+            if not record.moved_to:
+                self._refuse_unready(spec, record)
 
     def _refuse_unready(self, spec: Spec, record: Record) -> None:
         """Refuse a task that its old declaration must bring to rest first."""
@@ -311,6 +314,7 @@ class Renaming:
                 )
                 for specs in (self._leaving, self._arriving)
             )
+            self._refuse_all_unready(self._records()[0])  # a worker may have run since the plan was made
             for _ in range(STAGES):
                 above = [self._rows.owner(p) for p in range(self._width)] if self._rows is not None else []
                 stage = next_stage(*self._records(), self._old, self._new, above)

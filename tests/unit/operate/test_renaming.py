@@ -379,6 +379,44 @@ def test_database_stands_under_the_new_name_wherever_the_tool_dies(
     assert (effects["commit"], effects["settle"]) == (3, 1)
 
 
+def test_tool_that_was_held_up_leaves_the_row_of_a_task_that_has_arrived(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run has ended the move, and a worker has delivered: at its former step it would call for those again."""
+    ledger = Ledger(tmp_path / "rows.db")
+    settle = renamed_rows.RenamedRows.settle
+
+    def late(*given: Any) -> None:
+        monkeypatch.setattr(renamed_rows.RenamedRows, "settle", settle)
+        for group in ("g.old", "g.new"):
+            ledger.broker.expire(group)
+        ledger.rename()
+        ledger.send(7)
+        ledger.run(ledger.version("new"))
+        settle(*given)
+
+    monkeypatch.setattr(renamed_rows.RenamedRows, "settle", late)
+    with pytest.raises(RecoveryError, match="its target has changed since"):
+        ledger.rename()
+
+    ledger.send(8)
+    ledger.run(ledger.version("new"))
+    assert ledger.rows() == ledger.values() == [*range(1, 9)]
+
+
+def test_task_that_has_worked_since_the_plan_is_looked_at_again() -> None:
+    """A request to replay an error has come since, which only the old name takes."""
+    names = Names()
+    tool = names.tool()
+    planned = tool.plan()
+    with Repairs(graph_of("old"), names.broker, clock=names.tester.clock) as repairs:
+        repairs.ask("replay")
+
+    with pytest.raises(RecoveryError, match="old/0 has 1 request to replay errors before it"):
+        tool.carry_out(planned)
+    assert names.try_version("old") == ""
+
+
 def test_database_that_is_ahead_is_refused(tmp_path: Path) -> None:
     """The old version completes the attempt."""
     ledger = Ledger(tmp_path / "rows.db")
