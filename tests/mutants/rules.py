@@ -370,8 +370,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _lane(
         "P7: a target does not hold what is called ahead of a commit that takes long",
-        "self._clock.monotonic() - batch.began_s < HELD_S:",
-        "self._clock.monotonic() >= batch.began_s:",
+        "self._clock.monotonic() - batch.began_s >= HELD_S:",
+        "self._clock.monotonic() < batch.began_s:",
         AHEAD,
     ),
     _lane(
@@ -382,8 +382,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _lane(
         "Q2a: what a target holds ahead is committed while another task is alone",
-        "event = self._close_ahead(task, buffer, effect)",
-        "pass",
+        "return self._heard(self._close_ahead, task, buffer, effect)",
+        "return None",
         AHEAD,
     ),
     _lane(

@@ -345,6 +345,8 @@ class Lane:
 
     def finish(self) -> on.Event | None:
         """Like `work`, for a task that is held back: what was called is committed, and nothing more is called."""
+        if self.busy:
+            self._hold_briefly()
         if self.at_rest or self.busy:
             return None
         self._finishing = True
@@ -376,6 +378,7 @@ class Lane:
         if self.interpreter.gate.closed:
             return None
         if self.busy:
+            self._hold_briefly()
             if self._alone.enter(self, self._clock.monotonic()):
                 try:
                     self._call_ahead()
@@ -411,21 +414,23 @@ class Lane:
         if takes and self.interpreter.gate.closed:  # it may have been released already, for the last time
             self._alone.release(self)
             return None
+        if (takes and not alone) or not self._alone.enter(self, now):
+            self._ask_at_s = now + ASK_AGAIN_S
+            return self._heard(self._close_ahead, task, buffer, effect)  # and goes on to wish to be alone
         event = None
         try:
-            if (takes and not alone) or not self._alone.enter(self, now):
-                self._ask_at_s = now + ASK_AGAIN_S
-                event = self._close_ahead(task, buffer, effect)
-            else:
-                event = self._do(task, buffer, effect)
-            return event
-        except RetriableError as error:  # of a sink or of a codec's registry
-            event = self.fail(str(error), error.remedy)
+            event = self._heard(self._do, task, buffer, effect)
             return event
         finally:
             self._alone.leave(self)
             if takes and event is None and task.settled:
                 self._alone.release(self)
+
+    def _heard(self, work: Callable[..., on.Event | None], *given: Any) -> on.Event | None:
+        try:
+            return work(*given)
+        except RetriableError as error:  # of a sink or of a codec's registry
+            return self.fail(str(error), error.remedy)
 
     def _do(self, task: Task, buffer: Buffer, effect: do.Await | do.Call | do.Quarantine) -> on.Event | None:
         match effect:
@@ -740,8 +745,8 @@ class Lane:
             return  # a handler holds one batch at a time: it would checkpoint what may not come
         buffer = self.buffer
         task = self.task
-        if buffer and self._held_for_long(buffer):
-            return
+        if task.halt is not None:
+            return  # it stops at the step that comes next
         if buffer and self._replay_comes_next(task, buffer):
             return  # what is called ahead would be committed first
         if buffer and task.state in _WAITING and task.pipelined and self._retrying is None and self._holds_ahead:
@@ -758,13 +763,13 @@ class Lane:
         target = self._context.target
         return target is None or (target.ahead and self.sole and self._context.calls is None)
 
-    def _held_for_long(self, buffer: Buffer) -> bool:
-        """Whether a target has held what was called ahead for too long; then it is taken back, and called again."""
-        batch = self._batch
-        if self._context.target is None or batch is None or self._clock.monotonic() - batch.began_s < HELD_S:
-            return False
-        self._fail_ahead(buffer, self.fail(f"Kafka's commit took longer than {HELD_S:g} s"))
-        return True
+    def _hold_briefly(self) -> None:
+        """Take back what a target has held too long, also where the task may not call now; it is called again."""
+        buffer, batch = self.buffer, self._batch
+        if buffer is None or batch is None or self._context.target is None:
+            return
+        if self._clock.monotonic() - batch.began_s >= HELD_S:
+            self._fail_ahead(buffer, self.fail(f"Kafka's commit took longer than {HELD_S:g} s"))
 
     def _fail_ahead(self, buffer: Buffer, failed: on.Event) -> None:
         """Drop what was called ahead; the task recovers when the commit under way is through."""

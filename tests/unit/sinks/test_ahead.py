@@ -31,7 +31,15 @@ class Ahead:
         fails: the numbers of the commits that fail.
     """
 
-    def __init__(self, path: Path, *, partitions: int = 1, fails: tuple[int, ...] = (), **options: Any) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        partitions: int = 1,
+        fails: tuple[int, ...] = (),
+        errors: str | None = "failed",
+        **options: Any,
+    ) -> None:
         with sqlite3.connect(path) as made:
             made.execute("CREATE TABLE rows (id INTEGER PRIMARY KEY)")
         self.path = path
@@ -43,7 +51,7 @@ class Ahead:
         processor = Processor(
             self.work, name="f", inputs="in", outputs="out", effects={"db": Sql(f"sqlite:///{path}")}, **options
         )
-        graph = Graph("g", Source("in"), processor, errors="failed", defaults=Topic(partitions=partitions))
+        graph = Graph("g", Source("in"), processor, errors=errors, defaults=Topic(partitions=partitions))
         self.faults = Disturbed("commit", self.at_commit)
         broker = MemoryBroker(clock=VirtualClock(), faults=self.faults)
         self.tester = Tester(graph, broker=broker, policy=CommitPolicy(max_messages=2))
@@ -188,6 +196,46 @@ def test_commit_that_takes_long_lets_go_of_what_calls_ahead_have_locked(path: Pa
     assert locked == [True, False]
     assert world.called == [0, 1, 2, 3, 4, 5, 4, 5, 6, 7]
     assert world.rows() == world.tester.values("out") == [*range(MESSAGES)]
+
+
+@pytest.mark.usefixtures("locks_rows")
+def test_commit_that_takes_long_lets_go_while_another_task_of_the_process_is_alone(path: Path) -> None:
+    """That task may wait for these rows, and this one may not call meanwhile."""
+    world, other = Ahead(path), object()
+    world.run(0)
+    alone, at_commit = world.worker._options.alone, world.faults.disturb
+    locked: list[bool] = []
+
+    def slow(nth: int) -> None:
+        at_commit(nth)
+        if nth == 4:
+            assert alone.take(other, world.tester.clock.monotonic())
+            world.tester.clock.advance(HELD_S)
+            world.worker.call_once()
+            locked.append(world.is_locked())
+            alone.release(other)
+
+    world.faults.disturb = slow
+    world.run()
+
+    assert (world.seen[3][0], locked) == (2, [False])
+    assert world.rows() == world.tester.values("out") == [*range(MESSAGES)]
+
+
+@pytest.mark.usefixtures("locks_rows")
+def test_nothing_is_called_ahead_of_a_step_that_stops_the_task(path: Path) -> None:
+    """It would be called again, and its locks be held until the task is tried again, up to a minute later."""
+    world = Ahead(path, errors=None)
+
+    def before(n: int, _: Any) -> None:
+        if n == 3:
+            raise ValueError("three")
+
+    world.before = before
+    with pytest.raises(ValueError, match="three"):
+        world.run()
+
+    assert world.seen[-1] == (0, [0, 1, 2])
 
 
 @pytest.mark.usefixtures("locks_rows")

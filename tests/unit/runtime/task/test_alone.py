@@ -92,6 +92,36 @@ def test_a_task_that_is_given_up_while_it_asks_keeps_no_other_out(monkeypatch: p
     assert alone.enter("a task of another worker", now_s)
 
 
+def test_a_task_that_must_be_alone_keeps_its_wish_while_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else tasks that always have messages would keep it waiting without end."""
+    dead: list[str] = []
+
+    def deadly(value: str) -> str:
+        if not dead:
+            dead.append(value)
+            tester.kill()
+        return value
+
+    tester = Tester(Graph("wishes", Source("in"), Processor(deadly, inputs="in", outputs="out")))
+    tester.send("in", "once")
+    assert tester.run_to_death()
+    take, entered = Alone.take, list[bool]()
+
+    def take_beside(alone: Alone, lane: Any, now_s: float) -> bool:
+        if len(entered) < 3:
+            entered.append(alone.enter(len(entered), now_s))
+            if len(entered) == 3:
+                for other in range(3):
+                    alone.leave(other)
+        return take(alone, lane, now_s)
+
+    monkeypatch.setattr(Alone, "take", take_beside)
+    tester.run()
+
+    assert entered == [True, False, False]
+    assert tester.values("out") == ["once"]
+
+
 def test_a_task_stays_alone_while_its_announced_message_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a suspect commit of the snapshot the task recovers, and waits for its reader with that snapshot newest."""
     calls: list[str] = []
