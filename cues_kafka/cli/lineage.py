@@ -25,8 +25,8 @@ Examples:
   cues-kafka lineage shop.bills/0@17 --graph shop:graph --profile verifier
 
 The ancestors are found by the provenance headers of the messages, so no graph
-is needed. --graph names one whose verifier may read: the right to its group of
-tools is enough then. Exits with 2 if there is no such message, and with 1 if the cluster
+is needed. On a secured cluster, --graph names a graph whose verifier you log
+in as. Exits with 2 if there is no such message, and with 1 if the cluster
 cannot be read.
 """
 

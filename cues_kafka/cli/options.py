@@ -75,7 +75,7 @@ def print_error(error: CuesError) -> None:
 @contextmanager
 def as_tools_of(graph: str) -> Iterator[None]:
     """
-    Add to a missing right that --graph would do without it.
+    Where a right to a group is missing, add to the error that --graph makes do without it.
 
     Without a graph, a reader names a group after the topic, to which no role has a right.
 

@@ -17,9 +17,9 @@ Examples:
   cues-kafka rename shop:graph check verdict
   cues-kafka rename shop:graph check verdict --yes
 
-Stop the workers of the processor in order, and declare it under its new name
-first: Processor(fn, name="verdict", ...). If the command is cut short, run it
-again. Exits with 1 if nothing was done, and with 2 if the graph is wrong.
+First stop the workers of the processor in order, and declare its new name:
+Processor(fn, name="verdict", renamed_from="check", ...). If the command is cut
+short, run it again. Exits with 1 if nothing was done, and with 2 if the graph is wrong.
 """
 
 
@@ -36,8 +36,8 @@ def rename(
     """
     Let a processor go on under another name.
 
-    Its tasks keep their places and counts, and nothing is delivered again. Meanwhile neither the old nor the new
-    version runs: their tasks stop, and name this command.
+    Its tasks keep their places and counts, and nothing is delivered again. Until the command is through, tasks of
+    the old and of the new version stop if they are started, and their error names this command.
     """
     from cues_kafka.cli.loading import opened
     from cues_kafka.operate.renaming import Renaming

@@ -137,7 +137,7 @@ def start_again(name: str) -> tuple[RecordedNode, ...]:
     Start the nodes of a running broker again that have ended, with their data; returns these, once they serve.
 
     Raises:
-        BrokerError: one does not serve in time.
+        BrokerError: the guard does not answer, or a node does not serve in time.
     """
     with _one_at_a_time():
         before = status(name)
@@ -149,7 +149,10 @@ def start_again(name: str) -> tuple[RecordedNode, ...]:
         end = time.monotonic() + ANSWER_TIMEOUT_S
         while _pids(directory)[0] == looks:
             if time.monotonic() > end:
-                raise BrokerError(f"The guard of {name!r} (pid {before.guard}) does not answer. Stop the broker.")
+                raise BrokerError(
+                    f"The guard of broker {name!r} (pid {before.guard}) does not answer. Run `cues-kafka broker down "
+                    f"--name {name}`, which deletes its data, then start it again."
+                )
             time.sleep(0.02)  # the guard is not a child of this process, and answers by the file
         end = time.monotonic() + AGAIN_TIMEOUT_S
         after = _with_pids(before)
