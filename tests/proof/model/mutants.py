@@ -683,7 +683,7 @@ NO_SUBJECT: Final[tuple[tuple[str, str], ...]] = (
     ),
     ("`latest` resolved beside a sibling's record", "the worlds have no added partitions"),
     ("position past the log's end accepted", "the worlds' brokers lose nothing"),
-    ("SQL effects fenced by sequence alone under pipelining", "nothing is called ahead in the worlds"),
+    ("SQL effects fenced by sequence alone under pipelining", "targets go by step numbers"),
     (
         "P6a counts the journal's records as another writer's; a journaled response given to another call",
         "not built yet",

@@ -92,8 +92,8 @@ def _alone_forgotten() -> Patch:
     """Q2 for timers: careful mode ends with its first timer."""
     old = writing.attempt_of
 
-    def attempt(task: Task, positions: Any, batch: Any) -> Any:
-        return replace(old(task, positions, batch), careful_timers=0)
+    def attempt(task: Task, positions: Any, batch: Any, place: str = "") -> Any:
+        return replace(old(task, positions, batch, place), careful_timers=0)
 
     return core, "attempt_of", attempt
 
