@@ -127,7 +127,8 @@ class KafkaSession:
             ) from None
         if isinstance(problem, CLIENT_ERRORS):
             needs = [Right("Read", "group", group.group), *(Right("Read", "topic", topic) for topic, _ in offsets)]
-            raise self._failed(problem, doing, needs=needs) from problem
+            failed = self._failed(problem, doing, needs=needs)
+            raise (self._unwritten() or failed) from problem  # records are under way: what they met is the cause
         if problem is not None:
             raise problem
 
@@ -180,10 +181,8 @@ class KafkaSession:
     def flush(self) -> FlushReport:
         producer, reports = self._client(), self._reports
         left = self._call("writing", producer.flush, self._timeout_s)
-        if reports.error is not None:
-            error, topic, partition = reports.error
-            at = TopicPartition(topic, partition)
-            raise self._failed(error, f"writing to {topic}/{partition}", at=at, needs=[Right("Write", "topic", topic)])
+        if unwritten := self._unwritten():
+            raise unwritten
         delivered = reports.delivered()
         if left or delivered != reports.produced:
             raise AbortableError(
@@ -192,6 +191,14 @@ class KafkaSession:
                 code="_MSG_TIMED_OUT",
             )
         return FlushReport(delivered, reports.first_offset)
+
+    def _unwritten(self) -> BrokerError | None:
+        """Why a record could not be written, by the first report that says so."""
+        if self._reports.error is None:
+            return None
+        error, topic, partition = self._reports.error
+        at = TopicPartition(topic, partition)
+        return self._failed(error, f"writing to {topic}/{partition}", at=at, needs=[Right("Write", "topic", topic)])
 
     def commit(self) -> str | None:
         producer, watch = self._client(), self._watch
@@ -253,13 +260,17 @@ class KafkaSession:
         watch, error = self._watch, error_of(problem)
         if self._producer is not None:
             watch.await_reason(self._producer, error)
-        if watch.unwritable and name(error) in (*HOLLOW, "_INCONSISTENT"):
+        if watch.unwritable and name(error) in (*HOLLOW, *_OF_OTHERS):
             # The records of other topics are thrown away with the transaction that this one could not join.
             error, at = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), None
             doing, needs = "writing", [Right("Write", "topic", topic) for topic in watch.unwritable]
         if self._transactional:
             needs = [*needs, Right("Write", "transactional-id", self._id)]
         return watch.error(error, f"{self._id}: {doing}", at=at, needs=needs)
+
+
+_OF_OTHERS = ("_INCONSISTENT", "_STATE", "TOPIC_AUTHORIZATION_FAILED")
+"""What a call says whose transaction a topic could not join, also of offsets that are sent meanwhile."""
 
 
 class _Reports:
