@@ -167,7 +167,7 @@ class Draw:
 
 def is_sampled(headers: Headers) -> bool | None:
     """
-    The flag of a `traceparent` header; None: there is none.
+    Return the flag of the `traceparent` header; None if no header has one.
 
     https://www.w3.org/TR/trace-context/#traceparent-header has the form: ``00-<trace>-<span>-<flags>``.
     """

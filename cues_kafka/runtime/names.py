@@ -31,7 +31,7 @@ class FoundPlace(NamedTuple):
 
     Attributes:
         there: it has one.
-        record: a committed one, of its first task that has any; None: there is none, or this user may not read it.
+        record: a committed one, of its first task that has any; None if no task has one, or this user may not read it.
     """
 
     there: bool = False

@@ -196,7 +196,7 @@ class Tester:
             policy: when batches are committed at the latest.
             broker: a broker to continue with; None: a new one.
             state_dir: where stores with `on_disk=True` are; None: in memory.
-            spans: makes spans of the steps; None: there are none.
+            spans: makes spans of the steps; None makes no spans.
         """
         self.graph = graph
         self._fakes = dict(system or {})

@@ -148,7 +148,7 @@ class TracedCaller(Caller):
         return self._firing if batch.fired is not None else self._hops.get(id(taken[0][1]))
 
     def _begin(self, hop: Hop, retrying: Retrying | None = None) -> StepSpan | None:
-        """The span of the present call; one is begun where there is none. None: it cannot be made."""
+        """Return the span of the present call, and begin it if need be; None if it cannot be made."""
         if hop.span is None:
             hop.span = harmless(lambda: self._span(hop, retrying))
             if hop.span is None:

@@ -387,7 +387,7 @@ class Interpreter:
                 "marker missing",
                 task=self.task.spec.name,
                 record=self.task.record.sequence,
-                why="a broker came back without the commit marker of this record; the next commit, now, commits it too",
+                why="a broker lost the commit marker of this record; the commit that follows commits it too",
                 remedy="`kafka-transactions.sh ... find-hanging` finds other partitions that lack it; "
                 "`cues-kafka verify` compares what is committed",
             )
