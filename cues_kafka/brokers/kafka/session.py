@@ -128,7 +128,9 @@ class KafkaSession:
         if isinstance(problem, CLIENT_ERRORS):
             needs = [Right("Read", "group", group.group), *(Right("Read", "topic", topic) for topic, _ in offsets)]
             failed = self._failed(problem, doing, needs=needs)
-            raise (self._unwritten() or failed) from problem  # records are under way: what they met is the cause
+            # Records are under way: what they met is the cause, unless they were thrown away because of this failure.
+            unwritten = self._unwritten()
+            raise (failed if unwritten is None or unwritten.code in HOLLOW else unwritten) from problem
         if problem is not None:
             raise problem
 

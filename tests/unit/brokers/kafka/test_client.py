@@ -20,7 +20,7 @@ from cues_kafka.brokers.kafka.session import KafkaSession, _Reports, generation_
 from cues_kafka.brokers.kafka.watch import Watch, likely_cause
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import AbortableError, BrokerError, ConfigError, FatalError, RetriableError, UnstableOffsets
-from cues_kafka.ports import GroupMetadata, TopicPartition
+from cues_kafka.ports import OUTSIDE, GroupMetadata, TopicPartition
 
 NOWHERE = Kafka("127.0.0.1:1", socket_timeout_s=1, transaction_timeout_s=3, start_timeout_s=1)
 
@@ -133,6 +133,36 @@ def test_a_negative_generation_is_refused_before_the_cluster_is_asked() -> None:
         session.send_offsets({TopicPartition("t", 0): 1}, GroupMetadata("g", -1, b""))
     assert refused.value.code == "ILLEGAL_GENERATION"
     session.abandon()
+
+
+@pytest.mark.parametrize(
+    ("report", "first_word"),
+    [
+        (None, "sending offsets"),
+        ("_PURGE_QUEUE", "sending offsets"),
+        ("_PURGE_INFLIGHT", "sending offsets"),
+        ("MSG_SIZE_TOO_LARGE", "writing to out/1"),
+    ],
+)
+def test_refused_offsets_name_the_cause_and_not_what_was_thrown_away_with_it(
+    report: str | None, first_word: str
+) -> None:
+    """Records are under way while offsets are sent. One that failed by itself is the cause of both failures."""
+
+    class Refusing:
+        def poll(self, _: float) -> int:
+            return 0
+
+        def send_offsets_to_transaction(self, *_: Any) -> None:
+            raise KafkaException(KafkaError(codes()["GROUP_AUTHORIZATION_FAILED"]))
+
+    session = KafkaSession(NOWHERE, "id")
+    session.abandon()
+    session._producer = Refusing()  # type: ignore[assignment]
+    session._reports.error = None if report is None else (KafkaError(codes()[report]), "out", 1)
+
+    with pytest.raises(BrokerError, match=f"^id: {first_word}"):
+        session.send_offsets({TopicPartition("t", 0): 1}, GroupMetadata("g", OUTSIDE, b""))
 
 
 def test_a_session_that_was_thrown_away_refuses_everything() -> None:
