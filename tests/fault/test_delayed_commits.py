@@ -21,7 +21,7 @@ from cues_kafka import Graph
 from cues_kafka.brokers.kafka.session import KafkaSession
 from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.brokers.local.ports import free_ports
-from tests.fault.proxy import API_VERSIONS, END_TXN, TXN_OFFSET_COMMIT, Fault, Proxy
+from tests.fault.proxy import API_VERSIONS, END_TXN, PRODUCE, TXN_OFFSET_COMMIT, Fault, Proxy
 from tests.fault.support import Child, Setup, committed, create, produce, until
 
 pytestmark = [pytest.mark.fault, pytest.mark.full]
@@ -184,7 +184,7 @@ def kill_under_late_commit(proxy: Proxy, name: str, kind: str) -> tuple[Setup, F
     """
     The first commit of a worker is late; it comes behind the offsets of the next transaction, and the worker dies.
 
-    Then nothing of this transaction but the offsets can be committed.
+    No record of that transaction reaches the broker, so nothing of it but the offsets can be committed.
     """
     setup = Setup(address(proxy), name)
     setup.start(graph(setup.bootstrap, name), options=OPTIONS).stop()
@@ -194,13 +194,14 @@ def kill_under_late_commit(proxy: Proxy, name: str, kind: str) -> tuple[Setup, F
         setup.send(b"0")
         until(lambda: len(committed(setup.bootstrap, setup.sink, to_stable=True)) == 1, "the repeated commit is done")
         assert late.bites == 1
+        proxy.inject(PRODUCE, "request", "drop", times=float("inf"), client=setup.transactional_id)
         offsets = proxy.inject(TXN_OFFSET_COMMIT, "response", "hold", client=setup.transactional_id)
         setup.send(b"1")
         assert offsets.bit.wait(WAIT_S)
         late.release()
         assert late.answered.wait(WAIT_S)
         child.kill()
-        offsets.release()
+    proxy.heal()
     return setup, late
 
 
