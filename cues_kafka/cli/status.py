@@ -14,6 +14,7 @@ import typer
 from cues_kafka.cli.config import Bootstrap, File, Profile
 from cues_kafka.cli.options import Target, interrupts
 from cues_kafka.cli.tables import WIDTH, aligned, fits, paragraph
+from cues_kafka.observe.throttling import REMEDY
 from cues_kafka.words import count
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def status(
                 else:
                     if watch and sys.stdout.isatty():
                         typer.echo(CLEAR, nl=False)
-                    show(seen, address=settings.address)
+                    show(seen, address=settings.address, bootstrap=settings["bootstrap"])
                 if not watch or ended.wait(EVERY_S):
                     break
     finally:
@@ -97,12 +98,19 @@ def status(
     raise typer.Exit(UNREACHABLE if seen.unreachable else 0 if seen.ok else NOT_WELL)
 
 
-def show(seen: GraphStatus, *, address: str) -> None:
-    """Print a status for people: a table, a line for each thing that is worth reading, and a sentence on the whole."""
+def show(seen: GraphStatus, *, address: str, bootstrap: str) -> None:
+    """
+    Print a status for people: a table, a line for each thing that is worth reading, and a sentence on the whole.
+
+    Args:
+        seen: the status.
+        address: of the cluster, with where it came from.
+        bootstrap: of the cluster, for commands.
+    """
     if seen.tasks:
         for line in table(seen, width=shutil.get_terminal_size((WIDTH, 24)).columns):
             typer.echo(line)
-    for line in lines(seen):
+    for line in lines(seen, bootstrap=bootstrap):
         typer.echo(line)
     colour = "green" if seen.ok else "red"
     typer.secho(f"{seen.graph} on {address}, {_clock(seen.at_s)}: {words(seen)}", fg=colour)
@@ -114,6 +122,8 @@ def words(seen: GraphStatus) -> str:
         return f"cannot reach the cluster: {seen.unreachable}"
     bad = [one for one in seen.tasks if not one.ok]
     waiting = f"{count(seen.lag, 'offset')} behind" if seen.lag else "nothing waits"
+    if throttled := len({one.owner for one in seen.tasks if one.throttled_s}):
+        waiting += f", {count(throttled, 'process', 'processes')} throttled by a quota"
     if not bad:
         paused = sum(one.state in ("paused", "pausing") for one in seen.tasks)
         well = f"{count(paused, 'task')} of {len(seen.tasks)} paused" if paused else "all is well"
@@ -179,8 +189,14 @@ def _some(tasks: Sequence[str]) -> str:
     return ", ".join(tasks[:SHOWN]) + more
 
 
-def lines(seen: GraphStatus) -> Iterator[str]:
-    """What is worth reading: why tasks stand still and what to do, and what could not be seen."""
+def lines(seen: GraphStatus, *, bootstrap: str = "BOOTSTRAP") -> Iterator[str]:
+    """
+    What is worth reading: why tasks stand still or are slow, what to do, and what could not be seen.
+
+    Args:
+        seen: the status.
+        bootstrap: of the cluster, for commands.
+    """
     held: dict[str, list[str]] = {}
     for one in seen.tasks:
         told = f", not heard of since {_clock(one.told_s)}" if one.state == "not heard of" else ""
@@ -195,14 +211,28 @@ def lines(seen: GraphStatus) -> Iterator[str]:
             held.setdefault(one.held, []).append(one.task)
         for note in one.notes:
             yield f"{one.task}: {note}"
-        yield from _open_transactions(one)
+        yield from _open_transactions(one, bootstrap)
         if one.error and seen.at_s - one.error_s < RECENT_S:
             yield f"{one.task}: the newest error, {_clock(one.error_s)}: {one.error}"
     yield from (f"{why}: {_some(tasks)}" for why, tasks in held.items())
+    yield from _throttled(seen, bootstrap)
     yield from seen.unseen
 
 
-def _open_transactions(one: SeenTask) -> Iterator[str]:
+def _throttled(seen: GraphStatus, bootstrap: str) -> Iterator[str]:
+    """A line for each process that brokers hold back."""
+    tasks: dict[str, list[SeenTask]] = {}
+    for one in (one for one in seen.tasks if one.throttled_s):
+        tasks.setdefault(one.owner, []).append(one)
+    for owner, of_owner in tasks.items():
+        for_s = max(one.throttled_s for one in of_owner)
+        yield (
+            f"throttled by a quota: in the last minute brokers held back answers to {owner} for {_span(for_s)} in all "
+            f"({_some([one.task for one in of_owner])}); remedy: {REMEDY.replace('BOOTSTRAP', bootstrap)}"
+        )
+
+
+def _open_transactions(one: SeenTask, bootstrap: str) -> Iterator[str]:
     if one.open_s is not None and one.open_s >= LONG_OPEN_S:
         yield f"{one.task}: its own transaction has been open for {_span(one.open_s)}"
     for at in one.inputs:
@@ -210,7 +240,7 @@ def _open_transactions(one: SeenTask) -> Iterator[str]:
             place = f"{at.topic}/{at.partition}"
             yield (
                 f"{one.task}: {place} has had an open transaction for {_span(at.open_s)}, and no reader gets past it. "
-                "The client cannot show who holds it; `kafka-transactions.sh --bootstrap-server ... find-hanging "
+                f"The client cannot show who holds it; `kafka-transactions --bootstrap-server {bootstrap} find-hanging "
                 f"--topic {at.topic} --partition {at.partition}` does"
             )
 

@@ -67,6 +67,8 @@ class SeenTask:
         at, hash: the message that it stopped at, and its delivery hash.
         held: why nothing is called, such as an operator's pause.
         notes: other things that its process told: a call that takes long, a source or a cluster that does not answer.
+        throttled_s: for how long brokers held back answers to its process in the last minute, because a quota is used
+            up; over all clients of the process, so it may be more than 60. 0: not, or it is not told.
         told_s: when its process told its state last.
         open_s: for how long its own transaction has been open; None: it is not.
     """
@@ -98,6 +100,7 @@ class SeenTask:
     hash: str = ""
     held: str = ""
     notes: tuple[str, ...] = ()
+    throttled_s: float = 0.0
     told_s: float = 0.0
     open_s: float | None = None
 

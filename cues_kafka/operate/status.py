@@ -310,8 +310,9 @@ class StatusView:
         )
         if said is None:
             return report
+        now = (said.held, said.throttled_s) if heard else ("", 0.0)
         names = ("retries", "failures", "error", "error_s", "stopped", "remedy", "stopped_s", "at", "hash", "told_s")
-        return replace(report, **{one: getattr(said, one) for one in names}, held=said.held if heard else "")
+        return replace(report, **{one: getattr(said, one) for one in names}, held=now[0], throttled_s=now[1])
 
     def _state(self, name: str, look: _Look, said: StatusRecord | None) -> SeenState:
         """The state of a task, by what its process told last or else by what the cluster shows."""

@@ -75,6 +75,7 @@ class StatusRecord:
         calling: a call of the function that takes long.
         silent: why the source of a feed does not answer.
         unreachable_s: for how long the cluster has not answered the process.
+        throttled_s: for how long brokers held back answers to the process in the last minute, because of a quota.
         told_s: when the broker got the record; it is not part of the value.
     """
 
@@ -104,6 +105,7 @@ class StatusRecord:
     calling: str = ""
     silent: str = ""
     unreachable_s: float = 0.0
+    throttled_s: float = 0.0
     told_s: float = 0.0
 
 

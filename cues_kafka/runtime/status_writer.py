@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 
 from cues_kafka.errors import BrokerError, RetriableError
 from cues_kafka.observe.log import get_logger
+from cues_kafka.observe.throttling import THROTTLING, Throttling
 from cues_kafka.ports import Broker, Clock, Sender
 from cues_kafka.records.status import StatusRecord, TaskOwner, TaskState, encode_status
 from cues_kafka.runtime.collector import TaskFacts
@@ -69,8 +70,19 @@ def owner_of_process(identity: Identity) -> TaskOwner:
     )
 
 
-def record_of(facts: TaskFacts, owner: TaskOwner, every_s: float, pause: str = "") -> StatusRecord:
-    """What is told of a task; `pause`: the token of the pause that it follows."""
+def record_of(
+    facts: TaskFacts, owner: TaskOwner, every_s: float, pause: str = "", throttled_s: float = 0.0
+) -> StatusRecord:
+    """
+    What is told of a task.
+
+    Args:
+        facts: what its process knows of it.
+        owner: the process.
+        every_s: how often it tells.
+        pause: the token of the pause that the task follows.
+        throttled_s: what brokers held back of the process.
+    """
     status, tally = facts.status, facts.tally
     totals = status.totals
     return StatusRecord(
@@ -92,6 +104,7 @@ def record_of(facts: TaskFacts, owner: TaskOwner, every_s: float, pause: str = "
         pause=pause,
         **{name: getattr(status, name) for name in ("calling", "silent")},
         unreachable_s=round(status.unreachable_s, 1),
+        throttled_s=round(throttled_s, 1),
     )
 
 
@@ -107,6 +120,7 @@ class StatusWriter:
         clock: time.
         collect: the facts of the tasks.
         pause: the token of the pause of a processor; empty: none.
+        throttling: counts what brokers hold back of the process.
     """
 
     def __init__(
@@ -119,9 +133,10 @@ class StatusWriter:
         clock: Clock,
         collect: Collect,
         pause: Callable[[str], str] = lambda _: "",
+        throttling: Throttling = THROTTLING,
     ) -> None:
         self._broker, self._topic, self._owner, self._every_s = broker, topic, owner, every_s
-        self._clock, self._collect, self._pause = clock, collect, pause
+        self._clock, self._collect, self._pause, self._throttling = clock, collect, pause, throttling
         self._sender: Sender | None = None
         self._told: dict[str, tuple[StatusRecord, float]] = {}  # by task: the record, and when
         self._not_before_s = float("-inf")  # after an error
@@ -169,7 +184,8 @@ class StatusWriter:
         pauses = {name: self._pause(name) for name in self._processors}
         found = self._collect()
         self._processors = {one.processor for one in found}
-        return [record_of(one, self._owner, self._every_s, pauses.get(one.processor, "")) for one in found]
+        throttled_s = self._throttling.recent_s
+        return [record_of(one, self._owner, self._every_s, pauses.get(one.processor, ""), throttled_s) for one in found]
 
     _processors: Iterable[str] = ()
 

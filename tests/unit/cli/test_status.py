@@ -109,6 +109,22 @@ def test_transactions_that_are_open_for_long_are_named() -> None:
     assert "find-hanging --topic orders --partition 0" in of_input
 
 
+def test_throttled_processes_are_named_with_their_tasks_and_the_remedy() -> None:
+    """A line for each process, with a command that can be pasted; the task is slow, not ill."""
+    slow = [report(partition=p, throttled_s=12.3) for p in range(2)]
+    found = seen(*slow, report(partition=2, owner="blue.2", throttled_s=0.5), report(partition=3, owner="blue.3"))
+    first, second = command.lines(found, bootstrap="k:9092")
+    assert first.startswith(
+        "throttled by a quota: in the last minute brokers held back answers to blue.1 (node-7, pid 47) for 12 s in all "
+        "(check/0, check/1); remedy: raise the quota"
+    )
+    assert "`kafka-configs --bootstrap-server k:9092 --describe" in first
+    assert "to blue.2 for 0.5 s in all (check/2)" in second
+    assert command.words(found) == "all is well, nothing waits, 2 processes throttled by a quota"
+    assert found.ok
+    assert found.to_dict()["tasks"][0]["throttled_s"] == 12.3
+
+
 @pytest.mark.parametrize(
     ("status", "words"),
     [

@@ -27,3 +27,20 @@ def test_what_is_held_back_is_added_up_and_said_once_a_minute_for_each_broker(
     said = re.findall(r"throttled by a quota client='session shop.check.(.)' broker='(..)' for_s=([\d.]+)", caplog.text)
     assert said == [("0", "b1", "0.5"), ("0", "b2", "1.0"), ("1", "b1", "0.5")]
     assert caplog.text.count("remedy=") == 3
+
+
+def test_last_minute_is_known() -> None:
+    """What is older does not count, also where no answer is held back any more."""
+    now_s = 100.2
+    throttling = Throttling(lambda: now_s)
+    assert throttling.recent_s == 0.0
+    throttling.held_back("a", "b1", 0.5)
+    now_s = 100.9
+    throttling.held_back("b", "b2", 0.25)
+    now_s = 130.0
+    throttling.held_back("a", "b1", 2.0)
+    assert (throttling.recent_s, len(throttling._recent)) == (2.75, 2)
+    now_s = 170.0
+    assert throttling.recent_s == 2.0
+    now_s = 200.0
+    assert (throttling.recent_s, throttling.total_s) == (0.0, 2.75)

@@ -413,6 +413,30 @@ def test_record_of_another_program_or_release_counts_as_not_told(told: Callable[
     assert told((b"check/0", json.dumps({**known, "mood": "good"}).encode()))["check/0"].state == "idle"
 
 
+def test_throttling_is_shown_while_its_process_is_heard_of(told: Callable[..., GraphStatus]) -> None:
+    """Nothing is known of a record of a release before that did not tell it, nor of a process that is not heard of."""
+    assert told(record("check/0", throttled_s=12.5))["check/0"].throttled_s == 12.5
+    assert told(record("check/0", throttled_s=12.5, every_s=-5.0))["check/0"].throttled_s == 0.0
+    assert told((b"check/0", FORMER))["check/0"].throttled_s == 0.0
+
+
+def test_record_of_the_release_before_is_read(told: Callable[..., GraphStatus]) -> None:
+    """Old and new processes run side by side while a graph is redeployed."""
+    task = told((b"check/0", FORMER))["check/0"]
+    assert (task.owner, task.retries, task.error, task.throttled_s) == ("blue.1 (node-7, pid 12)", 2, "e", 0.0)
+
+
+FORMER = (
+    b'{"version":1,"task":"check/0","state":"idle","owner":{"instance":"blue.1","host":"node-7","pid":12,"runtime":'
+    b'"native","incarnation":"ab"},"every_s":5.0,"positions":[{"binding":"orders","topic":"orders","topic_id":'
+    b'"69696969696969696969696969696969","offset":7}],"place":"","totals":{"deliveries":9,"outputs":5,"errors":1,'
+    b'"nils":3,"messages":6,"dropped":0},"rate":1.2,"committed_s":6.0,"errors":1,"retries":2,"failures":3,"stops":4,'
+    b'"error":"e","error_s":5.0,"stopped":"","remedy":"","stopped_s":0.0,"at":"","hash":"","pause":"","held":"",'
+    b'"unpausable":"","calling":"","silent":"","unreachable_s":0.0}'
+)
+"""A record as it was written before processes told of throttling."""
+
+
 def test_processor_on_spark_that_stopped_as_a_whole_shows_at_each_task(told: Callable[..., GraphStatus]) -> None:
     """No slot of it has told anything yet, or all did so before."""
     whole = record("check", state="stopped", stopped="the query ended", remedy="fix the cause")

@@ -18,6 +18,7 @@ from cues_kafka.core.records import Totals
 from cues_kafka.core.task import Doing
 from cues_kafka.errors import FatalError
 from cues_kafka.observe.tally import TaskTally
+from cues_kafka.observe.throttling import Throttling
 from cues_kafka.operate.status import StatusView
 from cues_kafka.plan.topics import Sides
 from cues_kafka.ports import NewTopic, Position
@@ -51,9 +52,10 @@ class Bench:
         self.clock = StandingClock()
         self.now: Sequence[TaskFacts] = [facts()]
         self.pauses = {"check": ""}
+        self.throttling = Throttling(self.clock.monotonic)
         self.writer = StatusWriter(
             self.broker, TOPIC, OWNER, every_s=5.0, clock=self.clock, collect=lambda: self.now,
-            pause=lambda name: self.pauses.get(name, ""),
+            pause=lambda name: self.pauses.get(name, ""), throttling=self.throttling,
         )  # fmt: skip
 
     def told(self) -> list[StatusRecord]:
@@ -84,6 +86,16 @@ def test_task_is_told_at_once_when_it_changes_and_else_every_period() -> None:
     assert (bench.told()[-1].pause, bench.told()[-1].state) == ("token", "pausing")
     assert bench.look_at(facts(held="paused", resting=True), later_s=0.5) == ["check/0"]
     assert bench.told()[-1].state == "paused"
+
+
+def test_every_task_tells_what_brokers_hold_back_of_its_process() -> None:
+    """It waits for the period: it changes with each look."""
+    bench = Bench()
+    bench.look_at()
+    bench.throttling.held_back("session g.check.0", "b1", 1.5)
+    assert bench.look_at(facts(), facts("check/1"), later_s=0.5) == ["check/1"]
+    assert bench.look_at(later_s=5.0) == ["check/0", "check/1"]
+    assert [one.throttled_s for one in bench.told()] == [0.0, 1.5, 1.5, 1.5]
 
 
 def test_task_that_moved_away_is_left_to_its_new_process() -> None:
@@ -132,12 +144,12 @@ def test_record_survives_its_bytes() -> None:
               unreachable_s=12.34, held="paused", unpausable="no", place="line 3", totals=Totals(9, 5, 1, 3, 6)),
         tally=tally, rate=1.25,
     )  # fmt: skip
-    record = record_of(full, OWNER, 5.0, "token")
+    record = record_of(full, OWNER, 5.0, "token", 12.34)
     bench.broker.sender("x").send([(TOPIC, 0, b"check/0", encode_status(record), None, 0)])
     [read] = bench.told()
 
     assert replace(read, told_s=0.0) == record
-    assert read.told_s > 0
+    assert (read.told_s > 0, read.throttled_s) == (True, 12.3)
     assert read.totals == {"deliveries": 9, "outputs": 5, "errors": 1, "nils": 3, "messages": 6, "dropped": 0}
     assert str(read.owner) == "blue.1 (node-7, pid 12)"
     assert str(TaskOwner(instance="node-7-12", host="node-7", pid=12)) == "node-7-12"
