@@ -2,12 +2,13 @@
 
 A task compares its newest record with its declaration when it recovers (R5), and stops where going on would lose or
 repeat messages. This asks the same functions of the core with the same facts, and writes nothing. Where workers run,
-positions move between two questions, so there the group's offsets are not compared.
+positions move between two questions, so there the group's offsets are not compared. Inputs that the plan would create
+count as if they were there, without messages: `plan --apply` comes before all else, and a remedy names it first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
@@ -45,6 +46,9 @@ AT_ONCE: Final = 8
 LAST: Final = 256
 """Offsets at the end of a changelog that are read. A batch ends with a mark there, so one batch is enough; if this has
 none, all of it is read."""
+
+NOT_YET: Final = bytes(16)
+"""Stands for the id of a topic that does not exist yet."""
 
 STALE: Final = "STALE_END"
 """The code of a changelog that does not end where the record says."""
@@ -120,20 +124,30 @@ def _whole(spec: Spec, remedy: str) -> str:
     return whole.replace("MODULE:GRAPH PROCESSOR", f"MODULE:GRAPH {spec.processor}")
 
 
-def _migrating(spec: Spec, record: Record | None, halt: Halt) -> Halt:
-    """The refusal; where inputs were added or dropped, with the command that moves the task to them."""
+def _migrating(spec: Spec, record: Record | None, halt: Halt, made: Collection[str]) -> Halt:
+    """
+    The refusal; where inputs were added or dropped, with the command that moves the task to them.
+
+    Args:
+        spec: the task.
+        record: its newest one.
+        halt: the refusal.
+        made: inputs that do not exist yet; the command refuses until they do.
+    """
     if record is None or not halt.text.startswith("bindings changed"):
         return halt
     options = difference(spec, record).command
     later = ", or with latest in place of earliest to skip what an added input holds" if "=earliest" in options else ""
     command = f"`cues-kafka migrate MODULE:GRAPH {spec.processor}{options}`"
+    topics = " and ".join(map(repr, sorted(made)))
+    create = f"run `cues-kafka plan MODULE:GRAPH --apply`, which creates {topics}, then run" if made else ""
     try:
         refuse_busy(spec, record)
     except RecoveryError as error:
-        return replace(halt, remedy=f"{error} The command is then {command}{later}. Or {halt.remedy}")
-    return replace(
-        halt, remedy=f"stop the workers, and run {command}{later}. It first says what is lost. Or {halt.remedy}"
-    )
+        then = f"Before it, {create}" if made else "The command is then"
+        return replace(halt, remedy=f"{error} {then} {command}{later}. Or {halt.remedy}")
+    steps = f"stop the workers, {create or 'and run'} {command}{later}"
+    return replace(halt, remedy=f"{steps}. It first says what is lost. Or {halt.remedy}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +192,13 @@ class _Looking:
         if isinstance(part.declared, DataFrameProcessor) and (record is None or self._is_staged(spec, record)):
             return spec, None if record is None else self._staged(spec, record)
         inputs, tails = self._inputs(spec, spec.inputs), self._inputs(spec, spec.tailers)
+        made = self._made(spec, record, inputs)
+        inputs |= dict.fromkeys(made, InputFacts(NOT_YET, 0, 0, 0))
         decision = placed(spec, recover(spec, record, self._offsets(part, spec), inputs), tails)
         if isinstance(decision, Refuse):
             halt = self._feasible(spec, record, decision.halt, inputs)
-            return spec, _migrating(spec, record, halt) if isinstance(part.declared, Processor) else halt
+            topics = {*made.values()}
+            return spec, _migrating(spec, record, halt, topics) if isinstance(part.declared, Processor) else halt
         if record is None or not isinstance(part.declared, Processor):
             return spec, None
         return spec, self._stores(part, spec, record)
@@ -217,6 +234,12 @@ class _Looking:
         }
         marks = self.broker.watermarks(list(dict.fromkeys(places.values()))) if places else {}
         return {name: InputFacts(topics[place.topic].topic_id, *marks[place]) for name, place in places.items()}
+
+    def _made(self, spec: Spec, record: Record | None, inputs: Collection[str]) -> dict[str, str]:
+        """The topics of added inputs that the plan would create, by binding. Others that are missing are refused."""
+        added = spec.inputs if record is None else difference(spec, record).gained
+        made = {one.name for one in self.planned.create if one.partitions > spec.partition}
+        return {one.binding: one.topic for one in added if one.binding not in inputs and one.topic in made}
 
     def _offsets(self, part: _Compared, spec: Spec) -> dict[str, int | None]:
         """The group's offsets by binding, where nothing moves them: workers commit them with their records."""

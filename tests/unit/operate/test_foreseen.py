@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -116,6 +117,72 @@ def test_an_input_that_is_taken_out_is_foreseen() -> None:
 
     assert "the record, written by" in stop.why
     assert "has 'left' from 'a', 'right' from 'b'; the graph has 'left' from 'a'" in stop.why
+
+
+def summed(**numbers: int) -> int:
+    """Of any inputs."""
+    return sum(numbers.values())
+
+
+def sums(*topics: str) -> Graph:
+    """One processor that takes messages of these topics one by one; each binding is called as its topic."""
+    work = Processor(summed, name="work", alts={one: one for one in topics}, outputs="out")
+    return Graph("g", *map(Source, topics), work, defaults=Topic(value=Json(), partitions=2))
+
+
+def test_an_added_input_that_does_not_exist_yet_is_foreseen_with_both_commands_in_their_order() -> None:
+    """`migrate` refuses while its topic is missing. What the plan does not create is said by the task alone."""
+    tester, wider = delivered(sums("a", "b")), sums("a", "c")
+
+    [stop] = foreseen(wider, tester).stops
+
+    assert stop.tasks == ("work/0", "work/1")
+    assert "bindings changed" in stop.why
+    assert stop.remedy.startswith(
+        "stop the workers, run `cues-kafka plan MODULE:GRAPH --apply`, which creates 'c', then run `cues-kafka migrate "
+        "MODULE:GRAPH work --add c=earliest --drop b`, or with latest in place of earliest to skip what an added input "
+        "holds."
+    )
+    planned = plan(wider, tester.broker.facts(topics_to_ask(wider)))
+    bare = foresee(wider, tester.broker, replace(planned, create=()), ["work"], clock=tester.clock)
+    assert [one.why for one in bare.stops] == [f"input topic 'c' has no partition {p}" for p in (0, 1)]
+
+    apply_plan(planned, tester.broker)
+    [stop] = foreseen(wider, tester).stops
+    assert stop.remedy.startswith("stop the workers, and run `cues-kafka migrate MODULE:GRAPH work --add c=earliest")
+
+
+def test_an_added_input_that_does_not_exist_waits_for_the_former_version_too() -> None:
+    """A batch is announced, so three things come before the task goes on."""
+    tester = Tester(sums("a", "b"))
+    tester.send("a", 1, key="1")
+    tester.run(crash=Crash("before", "Call"))
+    tester.restart()
+    tester.broker.expire("g.work")
+
+    [stop] = (one for one in foreseen(sums("a", "b", "c"), tester).stops if "announced" in one.remedy)
+
+    assert "Start the former version, with the inputs as they were" in stop.remedy
+    assert (
+        "Before it, run `cues-kafka plan MODULE:GRAPH --apply`, which creates 'c', then run `cues-kafka mig"
+        in stop.remedy
+    )
+
+
+def test_a_task_that_never_started_begins_in_an_input_that_the_plan_creates() -> None:
+    """It has no record, so nothing of it changes."""
+    broker, narrow, wider = MemoryBroker(), sums("a"), sums("a", "c")
+    apply_plan(plan(narrow, broker.facts(topics_to_ask(narrow))), broker)
+    assert foresee(wider, broker, plan(wider, broker.facts(topics_to_ask(wider))), ["work"]) == Foreseen((), ())
+
+
+def test_an_input_that_was_deleted_is_no_added_one() -> None:
+    """Its messages are gone, and the topic that would take its place is another one."""
+    tester = delivered(sums("a", "b"))
+    tester.broker.delete(["b"])
+    assert {one.why for one in foreseen(sums("a", "b"), tester).stops} == {
+        f"input topic 'b' has no partition {p}" for p in (0, 1)
+    }
 
 
 def test_a_strategy_is_not_changed_over_a_batch_that_is_announced() -> None:
