@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="A real Apache Kafka on this machine, without Docker.", no_args_is_help=True)
 
+NOT_RUNNING, NODE_DOWN = 1, 3
+"""Exit codes of `broker status`."""
+
 Name = Annotated[str, typer.Option(metavar="NAME", help="Name of the broker, to have several.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -170,13 +173,14 @@ def down(name: Name = "default") -> None:
 
 
 @app.command(
-    epilog="""
+    epilog=f"""
 \b
 Examples:
   cues-kafka broker status
   cues-kafka broker status --json | jq -r .bootstrap
 
-Exits with 1 if the broker is not running.
+Exits with 0 if all nodes answer, with {NOT_RUNNING} if the broker is not running, and with {NODE_DOWN} if
+one of its nodes does not answer.
 """
 )
 def status(name: Name = "default", as_json: AsJson = False) -> None:
@@ -188,11 +192,11 @@ def status(name: Name = "default", as_json: AsJson = False) -> None:
     record = detached.status(name)
     if record is None:
         typer.echo("{}" if as_json else _not_running(name))
-        raise typer.Exit(1)
+        raise typer.Exit(NOT_RUNNING)
     serving = record.serving()
     if as_json:
         typer.echo(json.dumps({**asdict(record), "serving": serving}))
-        return
+        raise typer.Exit(NODE_DOWN if len(serving) < len(record.nodes) else 0)
     typer.echo(f"broker {name!r} serves at {record.bootstrap}")
     for node in record.nodes:
         state = "answers" if node.id in serving else "does not answer"
@@ -201,6 +205,7 @@ def status(name: Name = "default", as_json: AsJson = False) -> None:
         named = "" if name == "default" else f" --name {name}"
         typer.echo(f"start nodes again that have ended: cues-kafka broker up{named}")
     typer.echo(f"logs: {record.directory}")
+    raise typer.Exit(NODE_DOWN if len(serving) < len(record.nodes) else 0)
 
 
 def _not_running(name: str) -> str:

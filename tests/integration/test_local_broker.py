@@ -277,9 +277,9 @@ def test_up_starts_a_node_again_that_was_killed(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("CUES_KAFKA_STATE", str(tmp_path / "s"))
     named = ["--name", "of-the-test"]
 
-    def said(command: str, *more: str) -> str:
+    def said(command: str, *more: str, code: int = 0) -> str:
         done = CliRunner().invoke(app, ["broker", command, *named, *more])
-        assert done.exit_code == 0, done.output
+        assert done.exit_code == code, done.output
         return done.stdout
 
     try:
@@ -291,7 +291,7 @@ def test_up_starts_a_node_again_that_was_killed(tmp_path: Path, monkeypatch: pyt
         pid = before["nodes"][0]["pid"]
         os.kill(pid, signal.SIGKILL)
         until(lambda: is_gone(pid), "the node has ended")
-        assert "start nodes again that have ended: cues-kafka broker up --name of-the-test" in said("status")
+        assert "start nodes again that have ended: cues-kafka broker up --name of-the-test" in said("status", code=3)
 
         again = said("up")
         after = json.loads(said("status", "--json"))
