@@ -167,8 +167,24 @@ def examine(
             for wrong, what, remedy in check(patient):
                 yield Ailment(name, wrong, what, remedy)
         except BrokerError as error:
-            # What the role needs and lacks, `permissions` says; some checks need more than some roles.
-            yield Ailment(name, not error.forbidden, f"Not checked: {error}")
+            if (
+                error.forbidden
+            ):  # what the role needs and lacks, `permissions` says; some checks need more than some roles
+                yield Ailment(name, False, _unseen(str(error).partition(". Grant it with ")[0]), _more(role))
+            else:
+                yield Ailment(name, True, f"Not checked: {error}")
+
+
+def _unseen(why: str) -> str:
+    return (
+        f"Not looked at, for this user has no right to it: {why.rstrip('.')}. This check needs the rights of a worker."
+    )
+
+
+def _more(role: Role) -> str:
+    """What helps where a right is missing: a role other than the worker's lacks it on purpose."""
+    as_worker = "run `cues-kafka doctor MODULE:GRAPH` as the user of a worker"
+    return f"see `permissions`, or {as_worker}" if role == "worker" else as_worker
 
 
 def _rights_alone(graph: Graph, broker: Any, role: Role, cluster: Any) -> Iterator[Ailment]:
@@ -438,6 +454,9 @@ def _transactions(patient: Patient) -> Found:
 
 def _groups(patient: Patient) -> Found:
     """Processors that nothing runs, and members that do not get on."""
+    if hidden := [group for group, health in patient.found.groups.items() if health.allowed == frozenset()]:
+        who = f"user `{patient.facts.user}`" if patient.facts.user else "the user of this client"
+        yield _note(_unseen(f"{who} may not describe groups {', '.join(hidden)}"), _more(patient.role))
     for name, lags in patient.lags.items():
         group = group_id(patient.graph.name, name)
         health = patient.found.groups[group]

@@ -151,7 +151,29 @@ def test_a_check_that_cannot_be_made_is_an_ailment() -> None:
         raise FatalError("user `till` may not list topics", code="CLUSTER_AUTHORIZATION_FAILED")
 
     [ailment] = ailments(delivered(), partitions=forbidden)
-    assert ailment == Ailment("leftovers", False, "Not checked: user `till` may not list topics")
+    seldom = "Not looked at, for this user has no right to it: user `till` may not list topics. This check needs the"
+    assert (ailment.check, ailment.wrong, ailment.what) == ("leftovers", False, f"{seldom} rights of a worker.")
+    assert ailment.remedy == "see `permissions`, or run `cues-kafka doctor MODULE:GRAPH` as the user of a worker"
+
+
+@pytest.mark.parametrize("role", ["deployer", "verifier"])
+def test_what_a_role_may_not_look_at_is_not_called_ok(role: Any) -> None:
+    """No group may be described, so no command is printed that would give the role more than it needs."""
+
+    def hidden(_: Any) -> Any:
+        what = "describing group g.work: user `ann` may not describe group `g.work` [GROUP_AUTHORIZATION_FAILED]"
+        grant = "Grant it with `kafka-acls --add --allow-principal User:ann --operation Describe --group g.work`"
+        raise FatalError(f"{what}. {grant}", code="GROUP_AUTHORIZATION_FAILED")
+
+    closed = examination(groups=lambda known: dict.fromkeys(known, GroupHealth("", (), frozenset())))
+    found = list(examine(GRAPH, Seen(delivered().broker, examine=closed, members=hidden), role=role))
+
+    assert [(one.check, one.wrong) for one in found] == [("groups", False), ("tasks", False)]
+    of_groups, of_tasks = (one.what for one in found)
+    assert "the user of this client may not describe groups g.work. This check needs the rights of a wor" in of_groups
+    assert of_tasks.startswith("Not looked at, for this user has no right to it: describing group g.work: user `ann`")
+    assert {one.remedy for one in found} == {"run `cues-kafka doctor MODULE:GRAPH` as the user of a worker"}
+    assert "kafka-acls" not in of_tasks
 
 
 def examination(**given: Any) -> Callable[..., Examination]:
