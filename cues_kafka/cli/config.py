@@ -200,7 +200,8 @@ def load(
     for name, (kind, default) in _known().items():
         variable = PREFIX + name.replace(".", "_").upper()
         if name in given:
-            option = f"--{name.removeprefix('run.').replace('_', '-')}"
+            no = "no-" if given[name] is False else ""
+            option = f"--{no}{name.removeprefix('run.').replace('_', '-')}"
             setting = Setting(name, _check(kind, given[name], option), option)
         elif env.get(variable):
             setting = Setting(name, _parse(kind, env[variable], variable), variable)

@@ -140,7 +140,9 @@ def run(  # noqa: PLR0917 - each is an option of the command line
         str | None,
         typer.Option(metavar="HOST:PORT", help="Serve /healthz, /readyz and /metrics there; PORT: on loopback."),
     ] = None,
-    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="End the worker when a task stops.")] = False,
+    fail_fast: Annotated[
+        bool | None, typer.Option("--fail-fast/--no-fail-fast", help="End the worker when a task stops, or retry it.")
+    ] = None,
     profile: Profile = None,
     file: File = None,
     log_level: Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = None,
@@ -163,7 +165,7 @@ def run(  # noqa: PLR0917 - each is an option of the command line
         options: dict[str, Any] = {
             "workers": workers, "instance": instance, "engine": engine, "master": master, "checkpoint": checkpoint,
             "trigger": trigger, "max_memory": max_memory, "stall_timeout": stall_timeout, "stop_timeout": stop_timeout,
-            "openlineage": openlineage, "spans": spans, "http": http, "fail_fast": fail_fast or None,
+            "openlineage": openlineage, "spans": spans, "http": http, "fail_fast": fail_fast,
         }  # fmt: skip
         explicit = {
             "bootstrap": bootstrap,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from cues_kafka.cli.config import FILE
+from cues_kafka.cli import run as command
+from cues_kafka.cli.config import FILE, RUN, load
 from cues_kafka.cli.main import app
 
 
@@ -53,3 +55,42 @@ def test_options_in_the_file_are_taken_and_checked_as_those_of_the_command(
 
     assert found.exit_code == 2
     assert words in " ".join(found.output.replace(f"{tmp_path}/", "").split())
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "fails_fast"),
+    [
+        ("", [], False),
+        ("fail_fast = true", [], True),
+        ("fail_fast = true", ["--no-fail-fast"], False),
+        ("fail_fast = false", ["--fail-fast"], True),
+    ],
+)
+def test_option_undoes_the_switch_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, options: list[str], fails_fast: bool
+) -> None:
+    """As an option with a value does."""
+    seen: list[Any] = []
+    (tmp_path / FILE).write_text(f"[run]\n{text}\n")
+    monkeypatch.chdir(tmp_path)
+
+    def work(*_: Any, fail_fast: bool, **__: Any) -> int:
+        seen.append(fail_fast)
+        return 0
+
+    monkeypatch.setattr(command, "_work", work)
+    found = CliRunner().invoke(app, ["run", "examples.shop:graph", *options])
+
+    assert (found.exit_code, seen) == (0, [fails_fast])
+
+
+def test_each_switch_among_the_options_of_run_has_its_opposite(tmp_path: Path) -> None:
+    """`config` names the option that was given."""
+    switches = [name for name, (kind, _) in RUN.items() if kind is bool]
+    text = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "200"}).stdout
+    for name in switches:
+        option = name.replace("_", "-")
+        assert f"--no-{option}" in text
+        found = load({f"run.{name}": False}, env={}, cwd=tmp_path).settings[f"run.{name}"]
+        assert (found.value, found.origin) == (False, f"--no-{option}")
+    assert switches
