@@ -4,6 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
+from typing import Final
+
+SERVER: Final = "--bootstrap-server BOOTSTRAP"
+"""The option that each command of Kafka needs, in texts that do not know the address of the cluster."""
+
+
+def at_address(text: str, address: str) -> str:
+    """A text whose commands of Kafka name the cluster, so that they can be pasted."""
+    return text.replace(SERVER, f"--bootstrap-server {address}")
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:

@@ -501,7 +501,7 @@ def _check_group(options: Kafka) -> None:
                 raise ConfigError(
                     f"{f.name}={getattr(options, f.name)!r} has no effect with group_protocol='consumer': the brokers "
                     f"decide. Leave it out, and set {_DECIDED_BY_BROKERS[f.name]} for the group, with "
-                    "kafka-configs --entity-type groups"
+                    "kafka-configs --bootstrap-server BOOTSTRAP --alter --entity-type groups"
                 )
 
 

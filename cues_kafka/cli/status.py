@@ -15,7 +15,7 @@ from cues_kafka.cli.config import Bootstrap, File, Profile
 from cues_kafka.cli.options import Target, interrupts
 from cues_kafka.cli.tables import WIDTH, aligned, fits, paragraph
 from cues_kafka.observe.throttling import REMEDY
-from cues_kafka.words import count
+from cues_kafka.words import at_address, count
 
 if TYPE_CHECKING:
     from cues_kafka.operate.seen import GraphStatus, SeenTask
@@ -228,7 +228,7 @@ def _throttled(seen: GraphStatus, bootstrap: str) -> Iterator[str]:
         for_s = max(one.throttled_s for one in of_owner)
         yield (
             f"throttled by a quota: in the last minute brokers held back answers to {owner} for {_span(for_s)} in all "
-            f"({_some([one.task for one in of_owner])}); remedy: {REMEDY.replace('BOOTSTRAP', bootstrap)}"
+            f"({_some([one.task for one in of_owner])}); remedy: {at_address(REMEDY, bootstrap)}"
         )
 
 

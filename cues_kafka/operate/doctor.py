@@ -142,7 +142,7 @@ def examine(
     try:
         sides = Sides.of(cluster)
         facts = facts_of(graph, broker, sides)
-        planned = plan(graph, facts, accept_unchecked=True, sides=sides)
+        planned = plan(graph, facts, accept_unchecked=True, sides=sides).at(address)
         groups = [group_id(graph.name, name) for name in graph.all_processors]
         topics = (*topics_to_ask(graph), *sides.topics(graph))
         found = broker.examine([topic for topic in topics if topic in facts.topics], groups)
@@ -150,7 +150,7 @@ def examine(
     except CuesError as error:
         forbidden = isinstance(error, BrokerError) and error.forbidden
         if forbidden and role != "worker":
-            yield from _rights_alone(graph, broker, role, cluster)
+            yield from _rights_alone(graph, broker, role, address, cluster)
         else:
             yield Ailment(REACH, True, str(error), AS_WORKER if forbidden else "")
         return
@@ -187,7 +187,7 @@ def _more(role: Role) -> str:
     return f"see `permissions`, or {as_worker}" if role == "worker" else as_worker
 
 
-def _rights_alone(graph: Graph, broker: Any, role: Role, cluster: Any) -> Iterator[Ailment]:
+def _rights_alone(graph: Graph, broker: Any, role: Role, address: str, cluster: Any) -> Iterator[Ailment]:
     """What a user who may not see all topics lacks of a role that needs not see them all."""
     text = f"This user may not see all topics of the graph, so only the rights of the role {role} were checked."
     yield Ailment(REACH, False, text, f"for the other checks {AS_WORKER}")
@@ -197,8 +197,8 @@ def _rights_alone(graph: Graph, broker: Any, role: Role, cluster: Any) -> Iterat
         visible = [topic for topic in topics if _visible(broker, topic)]
         found = broker.examine(visible, [group_id(graph.name, name) for name in graph.all_processors])
         found = found._replace(topics={**dict.fromkeys(topics, hidden), **dict.fromkeys(visible), **found.topics})
-        for wrong, what, remedy in _lacking(graph, cluster, role, broker.facts(()).user, found):
-            yield Ailment(RIGHTS, wrong, what, remedy)
+        for wrong, what, command in _lacking(graph, cluster, role, broker.facts(()).user, found):
+            yield Ailment(RIGHTS, wrong, what, _at(address, command))
     except BrokerError as error:
         yield Ailment(RIGHTS, True, f"Not checked: {error}")
 
@@ -312,7 +312,8 @@ def _settings(patient: Patient) -> Found:
     if settings is None:
         if patient.found.nodes:
             command = grant(f"User:{patient.facts.user or 'NAME'}", ["DescribeConfigs"], "cluster", [])
-            yield _note("Not checked: this user may not read the settings of the brokers.", f"`{command}`")
+            remedy = _at(patient.address, command)
+            yield _note("Not checked: this user may not read the settings of the brokers.", remedy)
         return
     days = {
         "transactional.id.expiration.ms": (1000, "a task that is idle for longer begins with a new id of its producer"),
@@ -415,7 +416,15 @@ def _config(patient: Patient, topic: str) -> Mapping[str, str]:
 
 def _rights(patient: Patient) -> Found:
     """What this user lacks of the rights of a role."""
-    return _lacking(patient.graph, patient.cluster, patient.role, patient.facts.user, patient.found)
+    for wrong, what, command in _lacking(
+        patient.graph, patient.cluster, patient.role, patient.facts.user, patient.found
+    ):
+        yield wrong, what, _at(patient.address, command)
+
+
+def _at(address: str, command: str) -> str:
+    """A command of `grant`, with the address of the cluster."""
+    return f"`kafka-acls --bootstrap-server {address}{command.removeprefix('kafka-acls')}`"
 
 
 def _lacking(graph: Graph, cluster: Any, role: Role, user: str | None, found: Examination) -> Found:
@@ -433,7 +442,7 @@ def _lacking(graph: Graph, cluster: Any, role: Role, user: str | None, found: Ex
         who = f"User `{user}`" if user else "The user of this client"
         yield _wrong(
             f"{who} lacks {operations[0]} on {resource} {', '.join(names)}, which the role {role} needs.",
-            f"`{grant(principal, operations, resource, names)}`",
+            grant(principal, operations, resource, names),
         )
 
 

@@ -88,7 +88,7 @@ def _lacking(group: str, asked: Collection[TopicPartition], found: Mapping[Topic
     if not found:
         return (
             f"group {group!r} has no committed offset of {missing}: there is no such group, or it never read these "
-            "topics. Check its name: `kafka-consumer-groups --list` prints all groups."
+            "topics. Check its name: `kafka-consumer-groups --bootstrap-server BOOTSTRAP --list` prints all groups."
         )
     offsets: dict[str, dict[str, int]] = {}
     for place, offset in found.items():

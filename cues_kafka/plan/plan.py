@@ -58,6 +58,7 @@ from cues_kafka.plan.topics import (
     status_config,
 )
 from cues_kafka.ports import ClusterFacts, NewTopic, TopicFacts, TopicPartition, Watermarks
+from cues_kafka.words import at_address
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,11 @@ class Plan:
             changes=(*self.changes, *(text for one in found for text in one.changes)),
             begins={name: begins for one in found for name, begins in one.begins.items()},
         )
+
+    def at(self, address: str) -> Plan:
+        """This plan with the address of the cluster in the commands of its texts."""
+        warnings, refusals = ([at_address(text, address) for text in texts] for texts in (self.warnings, self.refusals))
+        return replace(self, warnings=tuple(warnings), refusals=tuple(refusals))
 
     def start_of(self, processor: Processor, partition: int) -> int | str:
         """Where the task begins if it has no record; a partition that `start=` did not know begins at its first one."""

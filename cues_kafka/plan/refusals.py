@@ -21,7 +21,7 @@ from cues_kafka.plan.topics import (
     topics_to_ask,
 )
 from cues_kafka.ports import ClusterFacts, TopicFacts
-from cues_kafka.words import count
+from cues_kafka.words import SERVER, count
 
 LEAST_BYTES = 65_536
 """The least `max.message.bytes` of a topic that is written. It bounds a batch of records, so each batch of a task keeps
@@ -76,7 +76,7 @@ def _too_many_copies(graph: Graph, facts: ClusterFacts) -> Iterator[str]:
 
 
 def _alter(topic: str, setting: str) -> str:
-    return f"Set it: kafka-configs --alter --topic {topic} --add-config {setting}"
+    return f"Set it: kafka-configs {SERVER} --alter --topic {topic} --add-config {setting}"
 
 
 def unread_settings(graph: Graph, facts: ClusterFacts | None) -> Iterator[str]:
@@ -201,7 +201,7 @@ def _wrong_cleanup_policy(topics: Iterable[str], facts: ClusterFacts) -> Iterato
         if policy != "compact":
             yield (
                 f"Topic {topic!r} has cleanup.policy={policy}, so Kafka would delete what tasks recover from. Set it "
-                f"to compact alone: kafka-configs --alter --topic {topic} --add-config cleanup.policy=compact."
+                f"to compact alone: kafka-configs {SERVER} --alter --topic {topic} --add-config cleanup.policy=compact."
             )
 
 
@@ -256,7 +256,8 @@ def _split_rows(processor: Processor, planned: ProcessorPlan, facts: ClusterFact
         f"{planned.inputs[0][1]!r} has {count(wanted, 'partition')}, {planned.backing!r} has {backing.partitions}. "
         f"Messages of a key may now come to another task of {planned.name} than the one that wrote its row, and their "
         "offsets do not say which is newer. Once all messages from before are delivered (`cues-kafka verify "
-        f"MODULE:GRAPH --complete`), accept it: kafka-topics --alter --topic {planned.backing} --partitions {wanted}. "
+        f"MODULE:GRAPH --complete`), accept it: kafka-topics {SERVER} --alter --topic {planned.backing} --partitions "
+        f"{wanted}. "
         "From then on a message of the other partition always takes the place of the row, so never reset "
         f"{planned.name} to a place before."
     )

@@ -82,7 +82,7 @@ def _last_in(
         reader.unassign([partition])
     raise RetriableError(
         f"nothing new below {high} of {partition.topic}/{partition.partition} for {PATIENCE_S:g} s: an open "
-        "transaction hides it. Find it with `kafka-transactions.sh --bootstrap-server ... find-hanging --topic "
+        "transaction hides it. Find it with `kafka-transactions --bootstrap-server BOOTSTRAP find-hanging --topic "
         f"{partition.topic} --partition {partition.partition}`, end it with its `abort`",
         code="OPEN_TRANSACTION",
     )

@@ -6,7 +6,9 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
+from cues_kafka.brokers.options import Kafka
 from cues_kafka.brokers.patience import FIRST_S, ask_again
+from cues_kafka.brokers.secrets import without_user
 from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.core.strategies import AT_MOST_ONCE, EXACTLY_ONCE
 from cues_kafka.errors import BrokerError, ConfigError, RetriableError, TopicsMissing
@@ -167,7 +169,8 @@ def plan_start(graph: Graph, broker: Broker, terms: Terms) -> Plan:
     found = [inspect(graph, broker, terms) for inspect in INSPECTORS]
     [facts] = [one.facts for one in found if one.facts is not None]
     sides = Sides.of(terms.cluster)
-    return plan(graph, facts, accept_unchecked=terms.accept_unchecked, sides=sides).with_findings(found)
+    planned = plan(graph, facts, accept_unchecked=terms.accept_unchecked, sides=sides).with_findings(found)
+    return planned.at(without_user(terms.cluster.bootstrap)) if isinstance(terms.cluster, Kafka) else planned
 
 
 def prepare(

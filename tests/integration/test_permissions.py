@@ -118,7 +118,8 @@ class Cluster:
     def carry_out(self, command: str) -> list[tuple[str, str, str]]:
         """Do what a printed command says, see `grant_by`: each operation on each resource."""
         words = shlex.split(command)
-        if words[1:3] == ["--bootstrap-server", self.secured]:
+        if words[1] == "--bootstrap-server":
+            assert words[2] in (self.secured, "BOOTSTRAP")
             del words[1:3]
         assert words[:3] == ["kafka-acls", "--add", "--allow-principal"]
         prefixed = words[-2:] == ["--resource-pattern-type", "prefixed"]

@@ -54,8 +54,8 @@ _TABLES: Final[dict[type[BrokerError], dict[str, str]]] = {
     },
     UnstableOffsets: {
         "UNSTABLE_OFFSET_COMMIT": "an open transaction holds offsets of this group; if it lasts, find it "
-        "with `kafka-transactions.sh --bootstrap-server ... find-hanging --topic __consumer_offsets`, end it with its "
-        "`abort`",
+        "with `kafka-transactions --bootstrap-server BOOTSTRAP find-hanging --topic __consumer_offsets`, end it with "
+        "its `abort`",
     },
     AbortableError: {
         # the group has moved

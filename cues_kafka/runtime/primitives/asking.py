@@ -78,7 +78,7 @@ def _hidden(left: Mapping[TopicPartition, int], timeout_s: float) -> Unknown:
     place, end = next(iter(left.items()))
     return Unknown(
         f"a transaction of another program has been open for {timeout_s:g} s in {place.topic}/{place.partition}, below "
-        f"offset {end}, and hides what is behind it. Find it with `kafka-transactions.sh --bootstrap-server ... "
+        f"offset {end}, and hides what is behind it. Find it with `kafka-transactions --bootstrap-server BOOTSTRAP "
         f"find-hanging --topic {place.topic} --partition {place.partition}`, end it with its `abort`, and ask again"
     )
 

@@ -388,8 +388,8 @@ class Interpreter:
                 task=self.task.spec.name,
                 record=self.task.record.sequence,
                 why="a broker lost the commit marker of this record; the commit that follows commits it too",
-                remedy="`kafka-transactions.sh ... find-hanging` finds other partitions that lack it; "
-                "`cues-kafka verify` compares what is committed",
+                remedy="`kafka-transactions --bootstrap-server BOOTSTRAP find-hanging --broker-id ID` finds other "
+                "partitions that lack it; `cues-kafka verify` compares what is committed",
             )
         return on.Committed(self._open.commit())
 

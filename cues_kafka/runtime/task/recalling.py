@@ -10,6 +10,7 @@ from cues_kafka.ports import Positions, TopicPartition
 from cues_kafka.records.reading import PATIENCE_S
 from cues_kafka.sinks.calls import Calls, Surroundings
 from cues_kafka.sinks.journal import Journal
+from cues_kafka.words import SERVER
 
 log = get_logger("cues_kafka.task")
 
@@ -81,7 +82,8 @@ class Recalling:
                 if clock.monotonic() - heard_s >= PATIENCE_S:
                     raise RetriableError(
                         f"nothing new below {end} of {place.topic}/{place.partition} for {PATIENCE_S:g} s: an open "
-                        "transaction hides it. `kafka-transactions.sh ... find-hanging` finds it, its `abort` ends it",
+                        f"transaction hides it. `kafka-transactions {SERVER} find-hanging --topic {place.topic} "
+                        f"--partition {place.partition}` finds it, its `abort` ends it",
                         code="OPEN_TRANSACTION",
                     )
         finally:

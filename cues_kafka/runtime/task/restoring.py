@@ -16,6 +16,7 @@ from cues_kafka.state.expiring import Expiring
 from cues_kafka.state.layers import MARK, TOPIC
 from cues_kafka.state.marks import UNFINISHED
 from cues_kafka.state.stores import Cache, Stores
+from cues_kafka.words import SERVER
 
 log = get_logger("cues_kafka.state")
 
@@ -190,8 +191,8 @@ class Restoring:
                 if now - heard_s >= PATIENCE_S:
                     raise RetriableError(
                         f"nothing new below {high} of {one.spec.changelog}/{self.partition} for {PATIENCE_S:g} s: an "
-                        "open transaction hides it. `kafka-transactions.sh ... find-hanging` finds it, its `abort` "
-                        "ends it",
+                        f"open transaction hides it. `kafka-transactions {SERVER} find-hanging --topic "
+                        f"{one.spec.changelog} --partition {self.partition}` finds it, its `abort` ends it",
                         code="OPEN_TRANSACTION",
                     )
         finally:

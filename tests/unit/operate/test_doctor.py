@@ -121,7 +121,7 @@ def test_rights_of_a_user_who_may_not_see_all_topics_are_checked() -> None:
         "permissions",
         True,
         "The user of this client lacks Write on topic a, which the role sender needs.",
-        "`kafka-acls --add --allow-principal User:NAME --operation Write --topic a`",
+        "`kafka-acls --bootstrap-server BOOTSTRAP --add --allow-principal User:NAME --operation Write --topic a`",
     )
 
     [wrong] = examine(GRAPH, Seen(tester.broker, **none_of("out")))
@@ -275,7 +275,7 @@ CLUSTERS: Mapping[str, tuple[Any, str, bool, str]] = {
         ),
         "The user of this client lacks Write on topic out, which the role worker needs",
         True,
-        "`kafka-acls --add --allow-principal User:NAME --operation Write --topic out`",
+        "`kafka-acls --bootstrap-server here:9092 --add --allow-principal User:NAME --operation Write --topic out`",
     ),
 }
 
@@ -298,7 +298,10 @@ def test_settings_of_topics_are_judged_as_by_a_plan() -> None:
     [ailment] = ailments(tester)
 
     assert (ailment.check, ailment.wrong) == ("topics", True)
-    assert "kafka-configs --alter --topic g.work.backing --add-config cleanup.policy=compact" in ailment.what
+    assert (
+        "kafka-configs --bootstrap-server here:9092 --alter --topic g.work.backing --add-config cleanup.policy=compact"
+        in ailment.what
+    )
 
 
 def test_an_open_transaction_is_named_with_the_command_that_ends_it() -> None:

@@ -188,7 +188,7 @@ def test_offline_all_that_is_declared_is_planned() -> None:
         (
             PIPE,
             facts(orders=4, shop__check__backing=4, config={"cleanup.policy": "compact,delete"}),
-            ["cleanup.policy=compact,delete", "kafka-configs --alter"],
+            ["cleanup.policy=compact,delete", "kafka-configs --bootstrap-server BOOTSTRAP --alter"],
         ),
         (
             PIPE,
@@ -345,7 +345,10 @@ def test_a_topic_that_exists_with_other_settings_is_warned_of() -> None:
 
     [policy, retention] = plan(graph, facts(a=1, b=1, config=has)).warnings
     assert "has cleanup.policy=delete, and the graph declares compact,delete" in policy
-    assert "kafka-configs --alter --topic a --add-config cleanup.policy=[compact,delete]" in policy
+    assert (
+        "kafka-configs --bootstrap-server BOOTSTRAP --alter --topic a --add-config cleanup.policy=[compact,delete]"
+        in policy
+    )
     assert "--add-config retention.ms=86400000; or declare what it has" in retention
     assert plan(graph, facts(a=1, b=1, config=same)).warnings == plan(graph, facts(b=1)).warnings == ()
 
@@ -888,7 +891,10 @@ def test_topic_of_another_program_with_the_name_of_ours_is_warned_of() -> None:
     foreign = facts(orders=2, config={"cleanup.policy": "delete"}, shop__status=1, shop__control=1)
     texts = [text for text in plan(PIPE, foreign, sides=BOTH).warnings if "exists with cleanup.policy" in text]
     assert [text.split(" exists")[0] for text in texts] == ["'shop.status'", "'shop.control'"]
-    assert "kafka-configs --alter --topic shop.status --add-config cleanup.policy=compact" in texts[0]
+    assert (
+        "kafka-configs --bootstrap-server BOOTSTRAP --alter --topic shop.status --add-config cleanup.policy=compact"
+        in texts[0]
+    )
 
 
 def test_side_topics_that_may_not_be_looked_at_count_as_missing() -> None:
@@ -903,3 +909,14 @@ def test_side_topics_that_may_not_be_looked_at_count_as_missing() -> None:
     assert facts_of(PIPE, Refusing(), BOTH).brokers == 1
     with pytest.raises(FatalError, match="may not describe"):
         Refusing().facts(["shop.status"])
+
+
+def test_commands_of_a_plan_name_the_cluster() -> None:
+    """`plan_start` knows its address, so that they can be pasted; without one there is a placeholder."""
+    planned = plan(PIPE, facts(orders=4, config={"min.insync.replicas": "1"}))
+    before = "".join((*planned.warnings, *planned.refusals))
+    assert "kafka-configs --bootstrap-server BOOTSTRAP --alter" in before
+    named = planned.at("k-1:9092,k-2:9092")
+    text = "".join((*named.warnings, *named.refusals))
+    assert "kafka-configs --bootstrap-server k-1:9092,k-2:9092 --alter" in text
+    assert "BOOTSTRAP" not in text
