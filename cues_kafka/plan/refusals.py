@@ -306,8 +306,11 @@ def warnings_of(graph: Graph, processors: Iterable[ProcessorPlan], facts: Cluste
     copies = max((one.replication for one in facts.topics.values()), default=0) if facts is not None else 0
     if facts is not None and facts.brokers < copies:
         yield (
-            f"Topics of this graph have {copies} replicas, and {count(facts.brokers, 'broker')} answered: one is down. "
-            f"Start it before you create topics: those that are created now get {facts.brokers}, and keep that number."
+            f"Topics of this graph have {copies} replicas, and {count(facts.brokers, 'broker')} answered, so at least "
+            f"{copies - facts.brokers} {'is' if copies - facts.brokers == 1 else 'are'} down. Start all brokers before "
+            f"you create topics: those that are created now get {count(facts.brokers, 'replica')}, and keep that "
+            f"number. If the cluster shall have no more brokers, declare replication={facts.brokers}, and change the "
+            "topics that exist with kafka-reassign-partitions."
         )
     elif facts is not None and facts.brokers < REPLICATION:
         yield (

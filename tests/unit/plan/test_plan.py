@@ -144,8 +144,14 @@ def test_broker_that_is_down_is_said_before_topics_are_created_on_the_others() -
 
     assert planned.refusals == ()
     assert planned.warnings[0] == (
-        "Topics of this graph have 3 replicas, and 2 brokers answered: one is down. Start it before you create topics: "
-        "those that are created now get 2, and keep that number."
+        "Topics of this graph have 3 replicas, and 2 brokers answered, so at least 1 is down. Start all brokers before "
+        "you create topics: those that are created now get 2 replicas, and keep that number. If the cluster shall have "
+        "no more brokers, declare replication=2, and change the topics that exist with kafka-reassign-partitions."
+    )
+    alone = plan(PIPE, facts(1, replication=3, orders=4)).warnings[0]
+    assert "3 replicas, and 1 broker answered, so at least 2 are down." in alone
+    assert (
+        "get 1 replica, and keep that number. If the cluster shall have no more brokers, declare replication=1" in alone
     )
     assert {2} == {topic.replication for topic in planned.create}
     assert not any("development" in warning for warning in planned.warnings)
