@@ -28,6 +28,8 @@ from cues_kafka.graph.names import (
 )
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.operate.newest import NewestRecords
+from cues_kafka.operate.status import PERIODS, StatusView
+from cues_kafka.plan.topics import Sides
 from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.words import count
@@ -233,10 +235,10 @@ class Deleting:
             tell: told of each group and topic that is gone.
 
         Raises:
-            RecoveryError: a group has members, or a transaction is open; nothing was deleted.
+            RecoveryError: a group has members, a driver of Spark runs, or a transaction is open; nothing was deleted.
             BrokerError: the cluster refuses.
         """
-        self._refuse_used(planned)
+        self._refuse_used(planned, tell)
         for part in planned.parts:
             if part.group:
                 gone = self._broker.forget(part.group, self._broker.partitions())
@@ -253,8 +255,8 @@ class Deleting:
         self._broker.delete([topic])
         tell(f"topic {topic} is deleted")
 
-    def _refuse_used(self, planned: Deletion) -> None:
-        """Refuse while anything runs; a query on Spark is no member of a group, but has a transaction now and then."""
+    def _refuse_used(self, planned: Deletion, tell: Callable[[str], Any]) -> None:
+        """Refuse while anything runs; a query on Spark is no member of a group, but its driver tells its status."""
         topics = set(planned.topics)
         users = [
             one.name
@@ -265,6 +267,7 @@ class Deleting:
         if planned.topics and not topics & {*self._graph.topics_used()}:
             names |= {*self._graph.all_processors}  # the control topic, to which all workers listen
         self._refuse_members(sorted(names))
+        self._refuse_drivers(names, tell)
         self._refuse_moving({part.name for part in planned.parts})
         backing = [topic for part in planned.parts for topic in part.topics[-1:]]
         places = [TopicPartition(topic, p) for topic in backing for p in range(self._sizes[topic])]
@@ -289,6 +292,25 @@ class Deleting:
                 raise RecoveryError(
                     f"{topics[place.topic]!r} has not arrived from the name {old!r} yet, and would lose its place. End "
                     f"the move first: `cues-kafka rename MODULE:GRAPH {old} {topics[place.topic]} --yes`."
+                )
+
+    def _refuse_drivers(self, names: set[str], tell: Callable[[str], Any]) -> None:
+        """Refuse while a driver of Spark has told of a processor within three periods, as `status` has it."""
+        try:
+            with StatusView(self._graph, self._broker, sides=Sides(status=True)) as view:
+                told = view.told()
+        except BrokerError as error:
+            if not error.forbidden:
+                raise
+            tell(f"whether a driver of Spark runs was not looked at: {error}")
+            return
+        for task, said in told.items():
+            name, for_s = task.partition("/")[0], SystemClock().time() - said.told_s
+            over = said.state == "left" or for_s > PERIODS * said.every_s
+            if name in names and said.owner.runtime == "spark" and not over:
+                raise RecoveryError(
+                    f"{said.owner} runs {name} on Spark, and told so {max(0.0, for_s):.0f} s ago. Stop it first; one "
+                    f"that was killed counts until it has told nothing for {PERIODS * said.every_s:.0f} s."
                 )
 
     def _refuse_members(self, names: Collection[str]) -> None:

@@ -14,7 +14,9 @@ from cues_kafka.cli.main import app
 from cues_kafka.errors import FatalError, RetriableError
 from cues_kafka.graph.names import processor_of
 from cues_kafka.operate.deleting import Deleting, Deletion
+from cues_kafka.operate.status import StatusView
 from cues_kafka.ports import NewTopic
+from cues_kafka.records.status import StatusRecord, TaskOwner, encode_status
 from cues_kafka.testing.tester import Tester
 
 
@@ -362,3 +364,57 @@ def test_the_command_deletes_when_the_name_is_typed(tmp_path: Path, monkeypatch:
     assert CliRunner().invoke(app, command, input="no\n").exit_code == 1
     assert CliRunner().invoke(app, command, input="g\n").exit_code == 0
     assert not {*ROUTE} & {*tester.broker.partitions()}
+
+
+def told(tester: Tester, state: Any = "idle", runtime: str = "spark", every_s: float = 5.0) -> None:
+    """A driver tells that it runs `clean`, on the graph's status topic."""
+    if "g.status" not in tester.broker.partitions():
+        tester.broker.create([NewTopic("g.status", 1, config={"cleanup.policy": "compact"})])
+    owner = TaskOwner(instance="spark-1", host="node-7", pid=12, runtime=runtime)
+    value = encode_status(StatusRecord(task="clean/0", state=state, owner=owner, every_s=every_s))
+    tester.broker.sender("driver").send([("g.status", 0, b"clean/0", value, None, 0)])
+
+
+@pytest.mark.parametrize("name", ["clean", ""])
+def test_what_an_idle_driver_of_spark_runs_is_not_deleted(name: str) -> None:
+    """It is no member of a group and has no transaction; `--unused` names a processor that is not declared any more."""
+    tester, graph = delivered(), graph_of("clean")
+    told(tester)
+    tool = Deleting(graph, tester.broker)
+    planned = tool.processor(name) if name else tool.unused()
+
+    with pytest.raises(
+        RecoveryError, match=r"spark-1 \(node-7, pid 12\) runs clean on Spark, and told so 0 s ago"
+    ) as refused:
+        tool.carry_out(planned)
+    assert "told nothing for 15 s" in str(refused.value)
+    assert {*CLEAN} <= {*tester.broker.partitions()}
+
+    told(tester, state="left")
+    tool.carry_out(planned)
+    assert not {*CLEAN} & {*tester.broker.partitions()}
+
+
+@pytest.mark.parametrize("last", [{"every_s": -1.0}, {"runtime": "native"}])
+def test_a_driver_that_has_told_nothing_for_three_periods_is_gone(last: dict[str, Any]) -> None:
+    """Native workers are members of their group, which tells sooner. Other processors are not asked for."""
+    tester = delivered()
+    told(tester)
+    carried_out(tester, Deleting(GRAPH, tester.broker).processor("route"))
+    told(tester, **last)
+    carried_out(tester, Deleting(GRAPH, tester.broker).processor("clean"))
+    assert not {*CLEAN} & {*tester.broker.partitions()}
+
+
+def test_status_that_may_not_be_read_is_said_and_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rights that a deletion needs stay as they were."""
+    tester = delivered()
+    told(tester)
+    monkeypatch.setattr(StatusView, "told", _forbidden)
+    said = carried_out(tester, Deleting(GRAPH, tester.broker).processor("clean"))
+    assert said[0] == "whether a driver of Spark runs was not looked at: user `ann` may not read topic `g.status`"
+    assert "topic g.clean.backing is deleted" in said
+
+
+def _forbidden(_: Any) -> Any:
+    raise FatalError("user `ann` may not read topic `g.status`", code="TOPIC_AUTHORIZATION_FAILED")
