@@ -10,6 +10,7 @@ from cues_kafka.core.taking import in_flight
 from cues_kafka.errors import CodecError
 from cues_kafka.ports import Position, WireMessage
 from cues_kafka.records.reading import read_record
+from cues_kafka.verify.migrated import Migration, migration
 
 PROBLEMS = 10
 """Number of texts that are kept for one task."""
@@ -24,6 +25,7 @@ class Chain:
         begin: positions of the `Start`, if compaction has left it.
         next_offset: offset at which to look for the next record.
         hidden: an open transaction hides what follows.
+        migrations: those that gave the task other inputs, as far as compaction has left them.
         moved: sequence of the last record with which an operator moved the task; None: none is there.
         whole: no record was compacted away, so an operator's would be there.
         problems: what is wrong.
@@ -37,6 +39,7 @@ class Chain:
         self.begin: tuple[Position, ...] | None = None
         self.next_offset = 0
         self.hidden = False
+        self.migrations: list[Migration] = []
         self.moved: int | None = None
         self.whole = True
         self.problems: list[str] = []
@@ -66,6 +69,8 @@ class Chain:
                     self.whole = record.sequence == 0
                 elif record.writer.runtime == "tool" and record.strategy == self.newest.strategy:  # else in place (W7)
                     self.moved = record.sequence
+                    if (made := migration(self.newest, record)) is not None:
+                        self.migrations.append(made)
                 elif record.sequence > self.newest.sequence + 1:
                     self.whole = False
                 self.loose = self.loose or record.strategy == AT_LEAST_ONCE

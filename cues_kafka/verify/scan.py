@@ -286,6 +286,8 @@ class _Scan:
             if task is None:  # there is no such partition, so what it names cannot exist
                 marks, track = next(iter(tasks.values())).track("", place.topic)
             else:
+                if isinstance(task, TaskBooks) and task.is_former(int(sequence)):
+                    return task.former
                 task.sequence = max(task.sequence, int(sequence))
                 if places in (TIMER, REPLAYED) and isinstance(task, TaskBooks):
                     own = task.fires if places == TIMER else task.replays

@@ -242,6 +242,8 @@ class StoreScan:
 
     def _start(self, task: TaskBooks, binding: str) -> int:
         """The first offset of an input that the task has delivered, which must still be there."""
+        if task.part:
+            raise NotRecomputed(f"{task.part.limit}, and its entries have messages of these inputs in them")
         place = task.place(binding)
         began = task.begin(binding)
         if began is None:

@@ -19,6 +19,7 @@ from cues_kafka.verify.books import Books, unmarked_limit
 from cues_kafka.verify.drains import Drains
 from cues_kafka.verify.fires import Fires
 from cues_kafka.verify.ledger import EXISTS, UNFOUNDED, Balance, Marks, Track, mismatched
+from cues_kafka.verify.migrated import Former, Migration, newest_part, without
 from cues_kafka.verify.report import TaskReport
 from cues_kafka.words import count
 
@@ -34,6 +35,8 @@ class TaskBooks(Books):
         drains: messages that its state handlers held back.
         fires: outcomes of its timers.
         replays: outcomes of its replays.
+        part: the migration at which the books begin; None: they begin with the task.
+        former: takes outcomes from before it.
         behind: offsets that are not delivered yet.
     """
 
@@ -50,6 +53,8 @@ class TaskBooks(Books):
         self.drains = Drains(-1)
         self.fires = Fires(-1)
         self.replays = Fires(-1, replays=True)
+        self.part: Migration | None = None
+        self.former = Former()
 
     @property
     def join(self) -> bool:
@@ -82,6 +87,7 @@ class TaskBooks(Books):
     def open(self) -> None:
         """Begin the books at what the newest record says."""
         super().open()
+        self.part = newest_part(self.chain.migrations, join=self.join)
         known = self.record.sequence if self.record else -1
         self.drains, self.fires, self.replays = Drains(known), Fires(known), Fires(known, replays=True)
         bindings = [binding for binding, _ in self.names.inputs]
@@ -102,7 +108,12 @@ class TaskBooks(Books):
 
     def begin(self, binding: str) -> int | None:
         """Where it began; None: not known any more."""
-        return next((p.offset for p in self.chain.begin or () if self._is(p.binding, p.topic_id, binding)), None)
+        known = self.part.positions if self.part else self.chain.begin or ()
+        return next((p.offset for p in known if self._is(p.binding, p.topic_id, binding)), None)
+
+    def is_former(self, sequence: int) -> bool:
+        """Whether an outcome of this batch is from before the migration."""
+        return self.part is not None and sequence < self.part.sequence
 
     def end(self, binding: str) -> int:
         """Where it stood when the look began."""
@@ -160,7 +171,7 @@ class TaskBalance:
         unmarked: Sequence[str],
     ) -> None:
         self._task = task
-        self._totals = task.record.totals if task.record else Totals()
+        self._totals = without(task.record.totals, task.part) if task.record else Totals()
         self._strategy = task.record.strategy if task.record else task.names.strategy
         self._watermarks = watermarks
         self._compacted = compacted
@@ -219,8 +230,10 @@ class TaskBalance:
         self._tell("duplicated", "duplicated")
         self._tell("out of order", "out of order")
         wrong = lost or torn or duplicated or out_of_order or unfounded or ahead or self._problems
-        if wrong and (explained := task.chain.explained):
+        if wrong and (explained := task.chain.explained) and not (task.part and task.part.sequence == task.chain.moved):
             self._details.append(explained)
+        if task.part:
+            self._limits.append(task.part.limit)  # not before: what came since is compared all the same
         return TaskReport(
             task=task.task,
             steps=steps,
@@ -280,7 +293,13 @@ class TaskBalance:
         if task.join and not trimmed and len({len(column) for column in task.columns.values()}) > 1:
             counts = ", ".join(f"{len(column)} of {binding!r}" for binding, column in task.columns.items())
             self._problems.append(f"its inputs are not in step below its positions: {counts}")
-        if task.chain.begin is None and task.record and task.processor.start == "latest" and found > said:
+        if (
+            task.part is None
+            and task.chain.begin is None
+            and task.record
+            and task.processor.start == "latest"
+            and found > said
+        ):
             self._limits.append(
                 "where it began (start='latest') is compacted away; what it delivered is taken from its totals"
             )
