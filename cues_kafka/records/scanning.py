@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from typing import TypeAlias
 
+from cues_kafka.errors import RetriableError
 from cues_kafka.graph.names import tools_group
 from cues_kafka.ports import Broker, Reader, TopicPartition, Watermarks, WireMessage
 
@@ -15,7 +16,12 @@ ROOM = 5_000
 """Messages of a partition that may wait for those of others before it is paused."""
 
 SILENCE_S = 10.0
-"""After this time without a message the cluster is asked whether it is there: readers are silent when it is gone."""
+"""After this time without a message the cluster is asked for the ends: readers are silent when it is gone, and when a
+log now ends before the place that is waited for."""
+
+STILL_S = 300.0
+"""After this time without a message a read fails, although the ends are there. Aborted messages are silent, too: of
+those a reader passes tens of gigabytes meanwhile."""
 
 
 def unstable(marks: Mapping[TopicPartition, Watermarks]) -> set[TopicPartition]:
@@ -104,6 +110,50 @@ def read_newest(
     return [message for place, found in ends.items() for message in found[len(found) - kept[place] :]]
 
 
+class _Silence:
+    """Watches a reader from which nothing comes, so that no read waits without end."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._since_s: float | None = None  # the first poll of those in a row that brought nothing
+        self._asked_s = 0.0
+
+    def look(self, ends: Mapping[TopicPartition, int], *, heard: bool) -> None:
+        """
+        Take the outcome of a poll.
+
+        Args:
+            ends: up to where the partitions are read.
+            heard: whether anything came.
+
+        Raises:
+            BrokerError: the cluster does not answer; a log ends before the place that is waited for, because it was
+                truncated, or the topic recreated; or nothing came for `STILL_S`.
+        """
+        if heard:  # what the caller does with it takes as long as it takes, and is no silence
+            self._since_s = None
+            return
+        now_s = time.monotonic()
+        if self._since_s is None:
+            self._since_s = self._asked_s = now_s
+        if now_s - self._asked_s < SILENCE_S:
+            return
+        for place, marks in self._broker.watermarks([*ends]).items():
+            if marks.stable < ends[place]:
+                raise RetriableError(
+                    f"reading {place.topic}/{place.partition}: the log ends at offset {marks.stable} now, before "
+                    f"{ends[place]}: it was truncated, or the topic was recreated. Read it again from its ends of now"
+                )
+        silent_s = now_s - self._since_s
+        if silent_s >= STILL_S:
+            names = ", ".join(f"{topic}/{partition}" for topic, partition in ends)
+            raise RetriableError(
+                f"reading {names}: nothing came for {silent_s:.0f} s, although the log goes on. Look at the brokers' "
+                "logs, and read it again"
+            )
+        self._asked_s = now_s
+
+
 def read_range(
     broker: Broker, place: TopicPartition, start: int, end: int, *, group: str | None = None
 ) -> Iterator[WireMessage]:
@@ -119,19 +169,16 @@ def read_range(
             topic's tools.
 
     Raises:
-        BrokerError: nothing comes, and the cluster does not answer either. Aborted messages are silent, too.
+        BrokerError: nothing comes, and the cluster does not answer either, or the log ends before `end` by now. Aborted
+            messages are silent, too.
     """
     reader = broker.reader(group or tools_group(place.topic), prompt=True)
     try:
         reader.assign({place: start})
-        heard_s = time.monotonic()
+        silence = _Silence(broker)
         while True:
             found = reader.poll(1.0)
-            silent = not found and time.monotonic() - heard_s >= SILENCE_S
-            if silent:
-                broker.watermarks([place])
-            if found or silent:
-                heard_s = time.monotonic()
+            silence.look({place: end}, heard=bool(found))
             for fetched in found:
                 for message in fetched.messages:
                     if message.offset() >= end:
@@ -158,17 +205,16 @@ def first_from(broker: Broker, reader: Reader, place: TopicPartition, start: int
         BrokerError: see `read_range`.
     """
     reader.assign({place: start})
-    heard_s = time.monotonic()
+    silence = _Silence(broker)
     try:
         while True:
-            for fetched in reader.poll(1.0):
+            found = reader.poll(1.0)
+            for fetched in found:
                 if fetched.messages:
                     return fetched.messages[0]
                 if fetched.eof is not None:
                     return None
-            if time.monotonic() - heard_s >= SILENCE_S:
-                broker.watermarks([place])
-                heard_s = time.monotonic()
+            silence.look({place: start}, heard=bool(found))
     finally:
         reader.unassign([place])
 
@@ -231,11 +277,9 @@ def _fetch(
     waiting: Mapping[TopicPartition, deque[WireMessage]],
 ) -> None:
     """Wait until something comes; a partition that is read to its end leaves `at`."""
-    heard_s = time.monotonic()
+    silence, ends = _Silence(broker), {place: ranges[place][1] for place in at}
     while not (found := reader.poll(1.0)):
-        if time.monotonic() - heard_s >= SILENCE_S:
-            broker.watermarks([*at])
-            heard_s = time.monotonic()
+        silence.look(ends, heard=False)
     for place, messages, eof in found:
         if place not in at:
             continue

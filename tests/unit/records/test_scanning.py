@@ -53,3 +53,31 @@ def test_a_silent_range_is_read_to_its_end(broker: MemoryBroker, monkeypatch: py
     silent(broker, monkeypatch, polls=50)
 
     assert [message.value() for message in scanning.read_range(broker, PLACE, 0, 4)] == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_log_that_was_truncated_ends_the_read(broker: MemoryBroker) -> None:
+    """The reader stands at an end that is before the place it waits for, and is silent for good."""
+    came = scanning.read_range(broker, PLACE, 0, 6)
+
+    assert [next(came).value() for _ in range(4)] == [b"0", b"1", b"2", b"3"]
+    with pytest.raises(RetriableError, match=r"reading in/0: the log ends at offset 4 now, before 6: it was truncated"):
+        next(came)
+
+
+def test_several_ranges_are_not_waited_for_without_end_either(broker: MemoryBroker) -> None:
+    """The partition that was truncated is named."""
+    broker.add_partitions("in", 2)
+    other = TopicPartition("in", 1)
+    broker.sender("test").send([("in", 1, None, b"other", None, 0)])
+
+    with pytest.raises(RetriableError, match=r"reading in/1: the log ends at offset 1 now, before 3"):
+        list(scanning.read_merged(broker, {PLACE: (0, 4), other: (0, 3)}, group="test"))
+
+
+def test_a_silence_that_lasts_ends_the_read(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although the cluster answers: a reader may be stuck."""
+    monkeypatch.setattr(scanning, "STILL_S", 0.0)
+    silent(broker, monkeypatch, polls=1)
+
+    with pytest.raises(RetriableError, match=r"reading in/0: nothing came for 0 s, although the log goes on"):
+        list(scanning.read_range(broker, PLACE, 0, 4))
