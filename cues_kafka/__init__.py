@@ -70,16 +70,17 @@ if TYPE_CHECKING:
     from cues_kafka.operate.seen import GraphStatus, InputLag, SeenTask
     from cues_kafka.operate.status import status
     from cues_kafka.ports import Sent
-    from cues_kafka.runtime import connect, start
     from cues_kafka.runtime.calling.imperative import Appender, Tailer
     from cues_kafka.runtime.calling.step import Received, Step
     from cues_kafka.runtime.client import Client
+    from cues_kafka.runtime.connect import connect
     from cues_kafka.runtime.primitives.messages import Messages
     from cues_kafka.runtime.primitives.tailer import ClientTailer, alts
     from cues_kafka.runtime.primitives.topic import ClientTopic
     from cues_kafka.runtime.primitives.transaction import ClientTransaction
     from cues_kafka.runtime.queries import Answer
     from cues_kafka.runtime.running import Running
+    from cues_kafka.runtime.start import start
     from cues_kafka.runtime.status import Status
     from cues_kafka.runtime.store_view import StoreView
     from cues_kafka.sinks.blobs.reading import DataFile, files

@@ -1,9 +1,11 @@
-"""English for texts that are put together: plurals, articles, and what a docstring says first."""
+"""English for texts that are put together: plurals, articles, lists of names, and what a docstring says first."""
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
+from collections.abc import Iterable
 from typing import Final
 
 SERVER: Final = "--bootstrap-server BOOTSTRAP"
@@ -30,6 +32,17 @@ def count(number: int, noun: str, plural: str | None = None) -> str:
 def article(noun: str) -> str:
     """A noun with its article, decided by the first letter: ``a Graph``, ``an int``."""
     return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+
+
+def quoted(names: Iterable[str]) -> str:
+    """Names as a list for an error message."""
+    return ", ".join(repr(name) for name in names) or "none"
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """`` (did you mean 'orders'?)``, or nothing if no known name is near."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def summary(thing: object) -> str:

@@ -25,7 +25,7 @@ PACKAGE = ROOT / "cues_kafka"
 
 RANKS = [
     {"errors", "words"},
-    {"ports"},
+    {"ports", "arguments"},
     {"core", "graph", "observe"},
     {"plan"},
     {"records", "codecs", "state", "sinks", "bridges", "brokers"},
@@ -61,7 +61,7 @@ DRIVERS = {
 }
 """Where a library may be imported: there and below, nowhere else."""
 
-PURE = {"errors", "words", "ports", "core", "graph"}
+PURE = {"errors", "words", "arguments", "ports", "core", "graph"}
 """Standard library only."""
 
 IMPURE = {"asyncio", "io", "logging", "os", "pathlib", "random", "secrets", "socket", "subprocess", "threading", "time"}

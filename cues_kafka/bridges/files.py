@@ -17,8 +17,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
+from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import GraphError, RecoveryError
-from cues_kafka.graph.arguments import known_arguments
 from cues_kafka.graph.feed import Encoded
 from cues_kafka.graph.message import Message
 

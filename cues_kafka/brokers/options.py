@@ -14,11 +14,11 @@ from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
+from cues_kafka.arguments import known_arguments
 from cues_kafka.brokers.java_names import equal_of
 from cues_kafka.brokers.secrets import masked, scrubbed, without_user
 from cues_kafka.brokers.security import Security, is_loopback, read_secrets
 from cues_kafka.errors import ConfigError
-from cues_kafka.graph.arguments import known_arguments
 
 if TYPE_CHECKING:
     from cues_kafka.ports import Broker, Clock

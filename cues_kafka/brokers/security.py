@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
 
+from cues_kafka.arguments import known_arguments
 from cues_kafka.brokers.secrets import MASK, without_user
 from cues_kafka.brokers.token_sources import ClientCredentials, TokenFile
 from cues_kafka.errors import ConfigError
-from cues_kafka.graph.arguments import known_arguments
 from cues_kafka.graph.names import hint, quoted
 
 _PEM: Final = "-----BEGIN"

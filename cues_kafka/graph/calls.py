@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
+from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import GraphError
-from cues_kafka.graph.arguments import known_arguments
 from cues_kafka.graph.effects import Effect
 from cues_kafka.graph.names import quoted
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeAlias, get_args
 
+from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import GraphError
-from cues_kafka.graph.arguments import known_arguments
 from cues_kafka.graph.binding import bind
 from cues_kafka.graph.dependencies import Topology
 from cues_kafka.graph.durations import milliseconds, written

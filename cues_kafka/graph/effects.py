@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, TypeAlias
 from urllib.parse import urlsplit
 
+from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import GraphError
-from cues_kafka.graph.arguments import known_arguments
 from cues_kafka.graph.names import quoted
 from cues_kafka.graph.topic import set_fields
 

@@ -5,10 +5,10 @@ The table of names on the cluster is in docs/plan.md. No other module composes t
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 
+from cues_kafka import words
 from cues_kafka.errors import GraphError
 
 RESERVED = ("send", "tailer", "backing", "replay", "changelog", "journal")
@@ -26,16 +26,7 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _TOOLS = ".tools"
 _OWNED_SUFFIXES = (".backing", ".replay", ".changelog", ".journal", ".tailers")
 
-
-def quoted(names: Iterable[str]) -> str:
-    """Names as a list for an error message."""
-    return ", ".join(repr(name) for name in names) or "none"
-
-
-def hint(name: str, known: Iterable[str]) -> str:
-    """`` (did you mean 'orders'?)``, or nothing if no known name is near."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
+quoted, hint = words.quoted, words.hint
 
 
 def no_such_processor(graph: str, unknown: Iterable[str], known: Iterable[str]) -> str:

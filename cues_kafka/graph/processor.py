@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Literal, Never, TypeAlias, TypeVar, get_args
 
+from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import GraphError
-from cues_kafka.graph.arguments import known_arguments
 from cues_kafka.graph.binding import CallShape, asked_for, bind
 from cues_kafka.graph.blobs import PARQUET, FileTable
 from cues_kafka.graph.calls import check_calls, journaled

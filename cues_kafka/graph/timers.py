@@ -7,8 +7,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
+from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import GraphError
-from cues_kafka.graph.arguments import known_arguments
 from cues_kafka.graph.declare import Raw, Store
 
 Times: TypeAlias = Literal["messages", "clock"]

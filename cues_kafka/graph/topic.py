@@ -11,8 +11,8 @@ from datetime import timedelta
 from types import EllipsisType
 from typing import Any, Final, Literal
 
+from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import GraphError
-from cues_kafka.graph.arguments import known_arguments
 from cues_kafka.graph.declare import CodecSpec, Json, Raw
 from cues_kafka.graph.durations import milliseconds, written
 from cues_kafka.graph.error_message import ErrorMessages

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import ConfigError
 from cues_kafka.observe.lineage_events import EventType, JobRun, event
 from cues_kafka.observe.log import Sparing, get_logger
@@ -48,6 +49,7 @@ class _Job:
     told_s: float | None = None
 
 
+@known_arguments(ConfigError)
 class OpenLineage:
     """
     Observes a graph and tells a catalog of data about it: ``start(graph, ..., observers=[OpenLineage(...)])``.
@@ -74,6 +76,8 @@ class OpenLineage:
     ) -> None:
         if isinstance(every_seconds, bool) or not isinstance(every_seconds, int | float) or not every_seconds > 0:
             raise ConfigError(f"OpenLineage(every_seconds={every_seconds!r}): takes a number of seconds above 0.")
+        if not isinstance(namespace, str) or not namespace:
+            raise ConfigError(f"OpenLineage(namespace={namespace!r}): takes a name, such as 'cues-kafka'.")
         self.to = to
         self.namespace = namespace
         self.every_seconds = float(every_seconds)

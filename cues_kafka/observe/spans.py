@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import ConfigError
 from cues_kafka.ports import BatchReport, Headers, RunFacts
 
@@ -29,6 +30,7 @@ NAME: Final = "cues_kafka"
 """The name of the tracer."""
 
 
+@known_arguments(ConfigError)
 class Spans:
     """
     Makes spans of OpenTelemetry: ``start(graph, ..., observers=[Spans(sample=0.01)])``.
@@ -50,6 +52,8 @@ class Spans:
             raise ConfigError(
                 f"Spans(sample={sample!r}): takes a number from 0 to 1. 0.01 is one message in a hundred."
             )
+        if provider is not None and not callable(getattr(provider, "get_tracer", None)):
+            raise ConfigError(f"Spans(provider={provider!r:.80}): takes a TracerProvider of OpenTelemetry.")
         self.sample = float(sample)
         self.provider = provider
         self._own: Any = None  # a provider that ends with the run

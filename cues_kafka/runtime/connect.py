@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from cues_kafka.arguments import known_call
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Kafka, Memory
+from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.runtime.client import Client
 from cues_kafka.runtime.primitives.handles import named
@@ -28,6 +30,7 @@ class Connection(Client):
         self._broker.close()
 
 
+@known_call(ConfigError)
 def connect(options: Kafka | Memory, graph: Graph | None = None, *, name: str | None = None) -> Connection:
     """
     Make a client for programs that run no graph. It uses the codecs of `graph`; without one, JSON.
@@ -41,9 +44,15 @@ def connect(options: Kafka | Memory, graph: Graph | None = None, *, name: str | 
             of a transaction.
 
     Raises:
-        ConfigError: the name has other characters than letters, digits, `_`, `-` and dots between them.
+        ConfigError: an argument is not what it takes, or the name has other characters than letters, digits, `_`, `-`
+            and dots between them.
         BrokerError: with a name: the cluster does not answer, or this user may not use the name.
     """
+    if graph is not None and not isinstance(graph, Graph):
+        raise ConfigError(
+            f"connect(..., {graph!r:.80}): the second argument is the graph, not {type(graph).__name__}. Write "
+            "connect(Kafka(...), Graph(...)), or leave it out to send and read JSON."
+        )
     if name is not None:
         named(name, "connect(name=)")
     return Connection(open_broker(options), graph, name=name, stable=name is not None, cluster=options).open()

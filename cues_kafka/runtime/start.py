@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cues_kafka.arguments import known_call
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Kafka, Memory, Options
 from cues_kafka.errors import ConfigError
@@ -20,6 +21,7 @@ from cues_kafka.ports import Broker, Observer, RunObserver
 from cues_kafka.runtime.build import caller_of, state_dir_of
 from cues_kafka.runtime.collector import Collector
 from cues_kafka.runtime.feeds.worker import FeedWorker, feed_spec_of, feeding_of
+from cues_kafka.runtime.given import check_start
 from cues_kafka.runtime.native.pauses import Pauses
 from cues_kafka.runtime.native.worker import CallPolicy, ProcessorWorker, WorkerOptions
 from cues_kafka.runtime.prepare import prepare, selected, selected_feeds
@@ -34,6 +36,7 @@ from cues_kafka.runtime.workers import Engine, Job, Worker
 log = get_logger("cues_kafka.start")
 
 
+@known_call(ConfigError)
 def start(
     graph: Graph,
     options: Kafka | Memory,
@@ -76,7 +79,8 @@ def start(
         hook: called before and after each effect of a task; for tests that kill.
 
     Raises:
-        ConfigError: the plan is refused, a processor cannot run here, or nothing can listen at `http`.
+        ConfigError: an argument is not what it takes, the plan is refused, a processor cannot run here, or nothing can
+            listen at `http`.
         BrokerError: the cluster does not answer.
         FactoryError: a factory of `system=` still raises after `start_timeout_s`; its exception is the cause.
         TaskStopped: a task refuses to start.
@@ -86,6 +90,10 @@ def start(
             f"start({graph!r:.80}, ...): the first argument is the graph, not {type(graph).__name__}. Write "
             "start(Graph(...), Kafka(...)); a name of the form MODULE:GRAPH is for the commands"
         )
+    check_start({
+        "engine": engine, "only": only, "instance": instance, "policy": policy, "calls": calls, "timeout_s": timeout_s,
+        "new": new, "observers": observers, "http": http, "hook": hook,
+    })  # fmt: skip
     if engine is not None:
         if graph.cuts is not None:
             raise ConfigError(

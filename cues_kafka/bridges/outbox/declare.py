@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import ConfigError, GraphError
-from cues_kafka.graph.arguments import known_arguments
 from cues_kafka.graph.effects import dialect_of
 from cues_kafka.graph.feed import LEVEL
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakValueDictionary
 
+from cues_kafka.arguments import known_arguments
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import ConfigError
-from cues_kafka.graph.arguments import known_arguments
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.processor import DataFrameProcessor, Processor

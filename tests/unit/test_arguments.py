@@ -12,8 +12,8 @@ import pytest
 
 import cues_kafka
 from cues_kafka import ConfigError, CuesError, GraphError, Json, Kafka, Memory, Processor, Source, Topic
+from cues_kafka.arguments import known_arguments
 from cues_kafka.brokers.security import Scram
-from cues_kafka.graph.arguments import known_arguments
 
 DECLARATIONS = [
     "Alias",
@@ -39,6 +39,7 @@ DECLARATIONS = [
     "OAuthBearer",
     "Oidc",
     "Once",
+    "OpenLineage",
     "Plain",
     "Processor",
     "Protobuf",
@@ -47,6 +48,7 @@ DECLARATIONS = [
     "Scram",
     "Secret",
     "Source",
+    "Spans",
     "Sql",
     "SqlOutbox",
     "Store",

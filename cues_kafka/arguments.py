@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from cues_kafka.errors import CuesError, GraphError
-from cues_kafka.graph.names import hint, quoted
+from cues_kafka.words import hint, quoted
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -35,6 +36,28 @@ def known_arguments(refused: type[CuesError] = GraphError) -> Callable[[type[T]]
 
         type.__setattr__(cls, "__init__", checked)
         return cls
+
+    return decorate
+
+
+def known_call(refused: type[CuesError]) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """
+    The same as `known_arguments`, for a function.
+
+    Args:
+        refused: the error that the function raises.
+    """
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        known = tuple(inspect.signature(function).parameters.values())
+
+        @wraps(function)
+        def checked(*args: P.args, **named: P.kwargs) -> T:
+            if wrong := _misfit(known, args, named):
+                raise refused(f"{function.__name__}{wrong}")
+            return function(*args, **named)
+
+        return checked
 
     return decorate
 

@@ -1,0 +1,62 @@
+"""Checks the arguments of `start` before anything is opened: the error names the argument, and what it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from cues_kafka.errors import ConfigError
+from cues_kafka.graph.declare import CommitPolicy
+from cues_kafka.runtime.native.worker import CallPolicy
+
+
+def check_start(given: Mapping[str, Any]) -> None:
+    """
+    Check the arguments by name.
+
+    Raises:
+        ConfigError: one is of another kind than what it takes.
+    """
+    for name, (fits, takes) in _TAKES.items():
+        value = given[name]
+        if not fits(value) and (value is not None or name in _NEVER_NONE):
+            raise ConfigError(f"start({name}={value!r:.80}): takes {takes}.")
+
+
+def _is_seconds(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _are_names(value: Any) -> bool:
+    return _are_several(value) and all(isinstance(one, str) for one in value)
+
+
+def _are_observers(value: Any) -> bool:
+    return _are_several(value) and all(
+        not isinstance(one, type) and callable(getattr(one, "committed", None)) for one in value
+    )
+
+
+def _are_several(value: Any) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes)
+
+
+def _is_engine(value: Any) -> bool:
+    return not isinstance(value, type) and callable(getattr(value, "refuses", None))
+
+
+_TAKES: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
+    "engine": (_is_engine, "an engine, such as Spark(session, checkpoint=...)"),
+    "only": (_are_names, "a list with names of processors, such as only=['check']"),
+    "instance": (lambda value: isinstance(value, str), "a name of this process, such as 'blue-1'"),
+    "policy": (lambda value: isinstance(value, CommitPolicy), "a CommitPolicy(...)"),
+    "calls": (lambda value: isinstance(value, CallPolicy), "a CallPolicy(...)"),
+    "timeout_s": (_is_seconds, "a number of seconds, or None to wait for nothing"),
+    "new": (_are_names, "a list with names of processors, such as new=['check']"),
+    "observers": (_are_observers, "a list of observers, such as observers=[OpenLineage(...)]"),
+    "http": (lambda value: isinstance(value, str), "'HOST:PORT', 'PORT' or 'unix:PATH'"),
+    "hook": (callable, "a function"),
+}
+
+_NEVER_NONE: Final = ("new", "observers")
+"""An empty list leaves them out; None leaves the others out."""
