@@ -241,7 +241,7 @@ class StatusView:
         part = self._graph.all_processors[name]
         backing = backing_topic(self._graph.name, name)
         newest = [look.records[TopicPartition(backing, p)] for p in range(look.widths.get(backing, 0))]
-        whole = told.get(name)  # a processor on Spark that stopped as a whole
+        whole = told.get(name)  # a processor that stopped as a whole
         if newest and newest[0].record and newest[0].record.staged:
             slots = [one for p in range(len(newest)) if (one := told.get(f"{name}/{p}"))]
             said = whole or next((one for one in slots if one.stopped), max(slots, key=_told_s, default=None))
@@ -256,8 +256,7 @@ class StatusView:
                 "`cues-kafka plan MODULE:GRAPH --apply` adds what the others need."
             ] = None
         for p, record in enumerate(newest or [NewestRecord()] * inputs):
-            said = told.get(f"{name}/{p}")
-            said = whole or said
+            said = _of_task(whole, told.get(f"{name}/{p}"))
             positions = record.record.positions if record.record else ()
             found = self._inputs(look, p, [at for at in positions if at.topic != backing], said)
             yield self._report(look, name, p, (record, said), found)
@@ -353,6 +352,14 @@ class StatusView:
             waiting_s=max((one.waiting_s for one in inputs if one.waiting_s is not None), default=None),
             open_s=_age(look, look.open_since.get(own)),
         )
+
+
+def _of_task(whole: StatusRecord | None, own: StatusRecord | None) -> StatusRecord | None:
+    """What was told of a task: its processor may have stopped as a whole, but only in the process that says so."""
+    if whole is None or own is None or own.owner.incarnation == whole.owner.incarnation:
+        return whole or own
+    works = own.state != "left" and own.told_s > whole.told_s - PERIODS * own.every_s
+    return own if works or own.told_s > whole.told_s else whole
 
 
 def _told_s(said: StatusRecord) -> float:

@@ -56,7 +56,8 @@ class StatusRecord:
     A task as its process told it. Times are seconds since the epoch, by that machine's clock.
 
     Attributes:
-        task: `processor/partition`; a processor on Spark that stopped as a whole has no partition.
+        task: `processor/partition`. Without a partition: a processor that stopped as a whole, on Spark or because its
+            group does not let this process in.
         state: see `TaskState`.
         owner: the process.
         every_s: how often it tells; after three times as long without news something is wrong.

@@ -31,7 +31,7 @@ class TaskFacts:
 
     Attributes:
         processor: its name.
-        partition: of the task; None: a processor on Spark that stopped as a whole.
+        partition: of the task; None: a processor that stopped as a whole, see `records.status`.
         status: where the task stands; `status.totals` count since the task began, in whatever process.
         tally: what the task told observers in this process. A task on Spark tells nothing here.
         rate: deliveries per second over the last `RATE_S`.

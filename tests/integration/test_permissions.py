@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -350,6 +351,34 @@ def test_a_right_that_is_revoked_stops_the_tasks_and_given_back_lets_them_go_on(
         clean = [message.value["n"] for message in sender.messages(f"{kind}.clean")]
         assert sorted(clean) == sorted(2 * [order["n"] for order in ORDERS if order["n"] > 0])
         assert len(list(sender.messages(f"{kind}.errors"))) == 4
+
+
+@pytest.mark.full
+def test_a_right_on_the_group_that_is_revoked_pauses_the_tasks_until_it_is_given_back(cluster: Cluster) -> None:
+    """The member is out when its session has ended. The worker says why, and joins again by itself."""
+    name = "ungrouped"
+    graph, login = shop(name), replace(cluster.login("worker"), session_timeout_s=6.0)  # brokers allow no shorter one
+    cluster.grant(*plan(graph).acls)
+    [right] = [acl for acl in permissions(graph, "worker") if (acl.resource, acl.operation) == ("group", "Read")]
+    with closing(KafkaBroker(cluster.super_user)) as admin:
+        admin.create(plan(graph, admin.facts(())).create)
+    with start(graph, login) as running, connect(cluster.super_user, graph) as sender:
+        sender.send_many(f"{name}.orders", ORDERS)
+        running.wait_idle()
+        cluster.revoke(right)
+        until(lambda: [one.task for one in running.status().tasks] == ["check"], "its tasks are gone, with the reason")
+        [stopped] = running.status().stopped
+        assert f"user `worker` may not read group `{name}.check`" in stopped.stopped
+        assert "by itself" in stopped.remedy
+        sender.send_many(f"{name}.orders", ORDERS)
+        assert running.failed is None
+        [command] = re.findall(r"`(kafka-acls [^`]*)`", stopped.stopped)
+        assert cluster.grant_by(command) == ("worker", "Read", f"{name}.check")
+        until(lambda: len(running.status().tasks) == 2 and not running.status().stopped, "the tasks go on")
+        running.wait_idle(timeout_s=60)
+        clean = [message.value["n"] for message in sender.messages(f"{name}.clean")]
+        assert sorted(clean) == sorted(2 * [order["n"] for order in ORDERS if order["n"] > 0])
+        assert len(list(sender.messages(f"{name}.errors"))) == 4
 
 
 @pytest.mark.full

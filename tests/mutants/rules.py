@@ -226,7 +226,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _member(
         "a member that closes gives up what it holds",
-        "            self._listener.on_revoke(sorted(self._assigned))\n",
+        "            self._listener.on_revoke(assigned)\n",
         "            pass\n",
         f"{SESSION}::test_a_static_member_that_restarts_has_its_partitions_at_once",
     ),

@@ -164,6 +164,8 @@ _FATAL_TEXTS: Final = {
     "same group.instance.id": "FENCED_INSTANCE_ID",
     "instance ID is still used by another member": "UNRELEASED_INSTANCE_ID",
     "group id does not exist": "GROUP_ID_NOT_FOUND",
+    "Group authorization failed": "GROUP_AUTHORIZATION_FAILED",
+    "Topic authorization failed": "TOPIC_AUTHORIZATION_FAILED",
 }
 
 
@@ -200,11 +202,12 @@ def translate(
     if fatal is not None and name(error) in HOLLOW:
         error = fatal
     meaning = classify(error)
-    if refused := refusal(name(error), needs, user):
+    code = code_of(error)
+    if refused := refusal(code, needs, user):
         what, remedy = refused
-        return meaning.error(f"{doing}: {what} [{name(error)}]. {remedy}", code=name(error), at=at)
+        return meaning.error(f"{doing}: {what} [{code}]. {remedy}", code=code, at=at)
     text = f"{doing}: {meaning.sentence} [{name(error)}: {error.str()}]{because(reasons)}"
-    return meaning.error(text, code=code_of(error), at=at)
+    return meaning.error(text, code=code, at=at)
 
 
 def because(reasons: Sequence[str]) -> str:

@@ -9,6 +9,8 @@ Non-obvious:
 - A group of the protocol `consumer` refuses a static member while its killed predecessor has a session, and the client
   of a refused member has failed for good (M26). So another client asks again until the place is free. Such a member
   cannot leave for good either: its place is kept until its session ends (M32).
+- A member that loses a right while it runs is refused when it joins again, and its client then asks again at once and
+  without end, or has failed for good. So that client is closed, and another one asks later (A4).
 - Returning from `on_revoke` acknowledges. So the listener is called first, and waits inside for what it must wait for.
 """
 
@@ -33,10 +35,13 @@ LEAVE_S: Final = 1.0
 """How long leaving for good may take: a static member's request is sent while it polls (M27)."""
 
 ASK_AGAIN_S: Final = 1.0
-"""How often a static member asks for a place that its predecessor still has."""
+"""How often a member asks again: for a place that its predecessor still has, or behind a right that was taken away."""
 
 _PASSING: Final = {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE", "_MAX_POLL_EXCEEDED", "_PARTITION_EOF"}
 """Errors that the client recovers from itself; the callbacks tell what they cost the group."""
+
+
+_OUT: Final = "the group does not let this member in"
 
 
 class KafkaMember:
@@ -57,8 +62,9 @@ class KafkaMember:
         self._commits: list[tuple[dict[TopicPartition, int], Callable[[str], None]]] = []
         if instance is not None:
             settings["group.instance.id"] = instance
-        self._refused_s: float | None = None  # since when the place is known to be another member's
-        self._waits = False  # the log says so
+        self._refused_s: float | None = None  # when it was refused; it has no client since then
+        self._waits = False  # the log says that its place is another member's
+        self._let_in = False  # the group has given it an assignment
         self._join()
 
     def _join(self) -> None:
@@ -70,10 +76,10 @@ class KafkaMember:
         if self._refused_s is not None:
             if time.monotonic() - self._refused_s < ASK_AGAIN_S:
                 return
-            self._refused_s = None
-            self._consumer.close()
             self._watch.fatal = None
+            self._watch.forget()
             self._join()
+            self._refused_s = None
         message = self._serve(0)
         error = message.error() if message is not None else None
         if error is None:
@@ -84,15 +90,34 @@ class KafkaMember:
             return
         failed = self._failed(error)
         if failed.code != "UNRELEASED_INSTANCE_ID":
+            if failed.forbidden and self._let_in:
+                self._step_back()
             raise failed
-        self._refused_s = time.monotonic()
+        self._step_back()
         if not self._waits:
             self._waits = True
             LOG.warning("%s: %s", self._watch.label, failed)
 
+    def _step_back(self) -> None:
+        """Give everything back and close the client; `poll` asks with another one later."""
+        self._refused_s = time.monotonic()
+        self._give_back()
+        commits, self._commits = self._commits, []
+        for _, done in commits:
+            done(_OUT)
+        self._close()
+
+    def _give_back(self) -> None:
+        assigned = sorted(self._assigned)
+        self._assigned.clear()
+        if assigned:
+            self._listener.on_revoke(assigned)
+
     def rejoin(self) -> None:
         # The group shares its partitions again when its leader joins, so each member that sees the reason does this.
         self._watch.same_process()
+        if self._refused_s is not None:
+            return
         try:
             self._consumer.unsubscribe()
             self._subscribe()
@@ -104,6 +129,9 @@ class KafkaMember:
 
     def commit(self, offsets: Mapping[TopicPartition, int], done: Callable[[str], None]) -> None:
         self._watch.same_process()
+        if self._refused_s is not None:
+            done(_OUT)
+            return
         places = [ClientPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
         try:
             self._consumer.commit(offsets=places, asynchronous=True)
@@ -123,6 +151,8 @@ class KafkaMember:
         found[1](str(self._failed(refused)) if refused else "")
 
     def metadata(self) -> GroupMetadata:
+        if self._refused_s is not None:
+            return GroupMetadata(self._group, -1)
         token: bytes = self._consumer.consumer_group_metadata()
         generation = generation_of(token)
         # An epoch of the protocol `consumer` begins with 1; with 0 a member asks to be let in.
@@ -133,11 +163,14 @@ class KafkaMember:
             return
         self._watch.same_process()
         self._closed = True
+        if self._refused_s is not None:
+            return
         if leave:
             self._leave()
-        if self._assigned:
-            self._listener.on_revoke(sorted(self._assigned))
-            self._assigned.clear()
+        self._give_back()
+        self._close()
+
+    def _close(self) -> None:
         try:
             self._consumer.close()
         except KafkaException as problem:
@@ -173,6 +206,7 @@ class KafkaMember:
         else:
             consumer.assign([])
         numbers = [p.partition for p in partitions]
+        self._let_in = True
         self._assigned.update(numbers)
         self._listener.on_assign(numbers)
 

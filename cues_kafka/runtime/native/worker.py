@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cues_kafka.core import events as on
+from cues_kafka.core.records import Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.errors import BrokerError, ConfigError, Fenced
 from cues_kafka.graph.declare import CommitPolicy
@@ -89,6 +90,9 @@ PLACED_S = 1.0
 
 LONG_S = 1.0
 """The status shows calls that take longer."""
+
+_WAITS = "give the right back: the worker then joins its group again by itself, and its tasks go on"
+"""What helps a worker that has lost a right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +228,7 @@ class ProcessorWorker(Worker):
         self._rejoin = threading.Event()
         self._placed = False  # it was given its first partitions, or there are none for it
         self._joined_s: float | None = None
+        self._barred: BrokerError | None = None  # why the group does not let it in again
         self._holding = False  # the caller calls nothing, but commits what was called
         self._threads = [
             threading.Thread(target=self._guarded, args=(self._poll_loop,), name=f"{name}-poller", daemon=True),
@@ -262,10 +267,13 @@ class ProcessorWorker(Worker):
         silent = self._silent_since_s
         silent_s = 0.0 if silent is None else self.clock.monotonic() - silent
         held, resting = self._options.held(self.name), self._holding
-        return [
+        found = [
             task_status(lane, **self._long_call(lane), unreachable_s=silent_s, held=held, resting=resting)
             for _, lane in sorted(self.lanes.copy().items())
         ]
+        if (barred := self._barred) is not None:  # its tasks went with its membership
+            found.append(TaskStatus(self.name, "stopped", (), Totals(), str(barred), _WAITS))
+        return found
 
     def _long_call(self, lane: Lane) -> dict[str, Any]:
         call, now = self._call, lane.calling
@@ -282,9 +290,12 @@ class ProcessorWorker(Worker):
         return self.clock.monotonic() - self._moved_s
 
     def stopped(self) -> list[Stopped]:
-        """The tasks that stopped."""
+        """The tasks that stopped; the processor itself, while its group does not let this worker in again."""
         lanes = self.lanes.copy().values()
-        return [Stopped(lane.spec.name, halt, lane.cause) for lane in lanes if (halt := lane.stopped)]
+        found = [Stopped(lane.spec.name, halt, lane.cause) for lane in lanes if (halt := lane.stopped)]
+        if (barred := self._barred) is not None:
+            found.append(Stopped(self.name, on.Halt("refused", str(barred), _WAITS), barred))
+        return found
 
     @property
     def generation(self) -> int:
@@ -381,17 +392,36 @@ class ProcessorWorker(Worker):
         if self._rejoin.is_set():
             self._rejoin.clear()
             member.rejoin()
-        member.poll()
+        try:
+            member.poll()
+        except BrokerError as error:
+            if not error.forbidden or (self._barred is None and not self._placed):
+                raise  # at the start it is a wrong setting
+            self._bar(error)
         self._published = member.metadata()
         if not self._placed and self._published.generation >= 0:
             # The partitions come a moment after the generation. Without them a start would look complete.
             now_s = self.clock.monotonic()
             self._joined_s = now_s if self._joined_s is None else self._joined_s
             self._placed = now_s - self._joined_s >= PLACED_S
+        if self._placed and self._barred is not None:
+            self._barred = None
+            log.warning("the group lets this worker in again", processor=self.name, group=self.first.group)
+            self._changed()
         self._offsets.send()
         while self._assigned:  # after the proof of this assignment was published: recovery may commit a `Start`
             lane = self._assigned.popleft()
             self._submit(lane, on.Assigned())
+
+    def _bar(self, error: BrokerError) -> None:
+        """Wait: a right of this user was taken away, and the member asks again until it is given back."""
+        told, self._barred = self._barred, error
+        self._placed, self._joined_s = False, None
+        if told is None or str(told) != str(error):
+            log.error(
+                "the group does not let this worker in any more", processor=self.name, why=str(error), remedy=_WAITS
+            )
+            self._changed()
 
     def _obey(self, reader: Reader) -> None:
         """Point the reader where a recovery said (R5). What was fetched before went with its buffer."""

@@ -16,7 +16,7 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.records import Totals
 from cues_kafka.errors import FatalError, RetriableError
 from cues_kafka.operate.seen import GraphStatus, SeenTask
-from cues_kafka.operate.status import StatusView, status
+from cues_kafka.operate.status import StatusView, _of_task, status
 from cues_kafka.plan.topics import Sides
 from cues_kafka.ports import NewTopic, Outgoing, TopicPartition
 from cues_kafka.records.status import StatusRecord, TaskOwner, encode_status
@@ -456,3 +456,29 @@ def test_status_as_json_has_all_that_is_documented(cluster: Memory) -> None:
         "topic", "partition", "position", "end", "lag", "waiting_s", "open_s",
     ]  # fmt: skip
     assert Totals._fields[:4] == ("deliveries", "outputs", "errors", "nils")
+
+
+@pytest.mark.parametrize(
+    ("whole_s", "own_s", "own_by", "own_state", "counts"),
+    [
+        (100.0, 99.0, "a", "idle", "whole"),
+        (100.0, 101.0, "a", "idle", "whole"),
+        (100.0, 99.0, "b", "idle", "own"),
+        (100.0, 90.0, "b", "idle", "whole"),
+        (100.0, 99.0, "b", "left", "whole"),
+        (100.0, 101.0, "b", "left", "own"),
+    ],
+)
+def test_a_processor_that_stopped_as_a_whole_did_so_in_its_process_only(
+    whole_s: float, own_s: float, own_by: str, own_state: Any, counts: str
+) -> None:
+    """Another process may have its tasks; what that one told long ago, or before it left, is over."""
+
+    def told(task: str, state: Any, by: str, at_s: float) -> StatusRecord:
+        owner = TaskOwner(instance=by, incarnation=by)
+        return StatusRecord(task=task, state=state, owner=owner, every_s=1.0, told_s=at_s)
+
+    whole, own = told("check", "stopped", "a", whole_s), told("check/0", own_state, own_by, own_s)
+
+    assert _of_task(whole, own) is (own if counts == "own" else whole)
+    assert (_of_task(None, own), _of_task(whole, None)) == (own, whole)

@@ -135,3 +135,47 @@ def test_a_member_of_a_group_that_is_not_converted_says_what_to_do(monkeypatch: 
         member.poll()
 
     assert refused.value.code == "GROUP_ID_NOT_FOUND"
+
+
+def test_a_member_that_lost_a_right_gives_everything_back_and_asks_again_with_another_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The client of a refused member asks again without end, or has failed for good. Until then it proves nothing."""
+    member, made = of_the_consumer_protocol(monkeypatch, "Group authorization failed")
+    heard = member._listener
+    assert isinstance(heard, Heard)
+    member._assign(heard, [ClientPartition("t", 0)])  # type: ignore[arg-type]
+    committed: list[str] = []
+    member._commits.append(({}, committed.append))
+
+    with pytest.raises(
+        FatalError, match=r"may not read group `g`.*kafka-acls --add .*--operation Read --group g"
+    ) as one:
+        member.poll()
+
+    assert one.value.forbidden
+    assert heard.calls[-1] == ("revoke", [0])
+    assert made[0].calls == [("close",)]
+    member.commit({}, committed.append)
+    assert committed == 2 * [kafka_member._OUT]
+    assert member.metadata().generation == -1
+    member.rejoin()
+    member.poll()
+    assert len(made) == 1
+    monkeypatch.setattr(kafka_member, "ASK_AGAIN_S", 0.0)
+    with pytest.raises(FatalError, match="may not read group"):
+        member.poll()
+    member.close(leave=True)
+    assert [one.calls for one in made] == 2 * [[("close",)]]
+
+
+def test_a_member_without_a_right_at_its_start_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its client stays open for the owner to close."""
+    member, made = of_the_consumer_protocol(monkeypatch, "Group authorization failed")
+
+    with pytest.raises(FatalError, match="may not read group `g`"):
+        member.poll()
+
+    assert made[0].calls == []
+    member.close(leave=True)
+    assert made[0].calls[-1] == ("close",)
