@@ -185,9 +185,13 @@ def is_sampled(headers: Headers) -> bool | None:
 
 
 def current_trace() -> Headers:
-    """Headers for the span that the program has open here, with its baggage; empty: it uses no OpenTelemetry."""
+    """
+    Headers for the span that the program has open here, with its baggage; empty: it uses no OpenTelemetry.
+
+    A propagator that raises stops no message: it goes without them, and the log says so.
+    """
     if "opentelemetry.trace" not in sys.modules:
         return []
-    from cues_kafka.observe.tracing import EVERYTHING, written  # noqa: PLC0415 - loaded already, or not at all
+    from cues_kafka.observe.tracing import EVERYTHING, harmless, written  # noqa: PLC0415 - loaded already, or not at all
 
-    return written(EVERYTHING, None)
+    return harmless(lambda: written(EVERYTHING, None)) or []

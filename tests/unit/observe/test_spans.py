@@ -40,6 +40,7 @@ from cues_kafka import (
     start,
 )
 from cues_kafka.core.delivery import HEADER
+from cues_kafka.observe import tracing
 from cues_kafka.observe.spans import Draw, is_sampled
 from cues_kafka.ports import RunFacts, RunObserver
 from cues_kafka.testing.tester import Crash, Tester
@@ -563,6 +564,26 @@ def test_client_sends_within_the_span_of_the_program(collected: Collected) -> No
         (2, {"traceparent": own, "baggage": b"who=me"}),
         (3, {"traceparent": mine, "baggage": b"who=me"}),
     ]
+
+
+def test_propagator_that_raises_stops_no_message(
+    collected: Collected, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It goes without the headers of the trace, and the log says why."""
+
+    def broken(*_: Any) -> None:
+        raise RuntimeError("no context")
+
+    monkeypatch.setattr(type(tracing.EVERYTHING), "inject", broken)
+    with connect(Memory()) as client, collected.provider.get_tracer("test").start_as_current_span("shop"):
+        client.topic("in", create=True)
+        client.send("in", 1, headers={"own": "x"})
+        with client.transaction() as transaction:
+            transaction.append("in", 2)
+        found = [(one.value, dict(one.headers)) for one in client.messages("in")]
+
+    assert sorted(found) == [(1, {"own": b"x"}), (2, {})]
+    assert "RuntimeError: no context" in caplog.text
 
 
 def test_asyncio_client_sends_within_the_span_of_the_program(collected: Collected) -> None:
