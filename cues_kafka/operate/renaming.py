@@ -16,7 +16,7 @@ from typing import Final
 from cues_kafka.core.events import InputFacts
 from cues_kafka.core.records import Record, Snapshot
 from cues_kafka.core.recover import Refuse, foreign, recover
-from cues_kafka.core.renaming import Stage, next_stage
+from cues_kafka.core.renaming import Stage, next_stage, refusal
 from cues_kafka.core.spec import Move, Spec
 from cues_kafka.core.strategies import AT_LEAST_ONCE
 from cues_kafka.core.taking import in_flight
@@ -204,11 +204,8 @@ class Renaming:
                 f"`cues-kafka rename MODULE:GRAPH {record.moving_from} {self._new} --yes`."
             )
         elif not record.moving_from and old.moved_to != self._new:
-            raise ConfigError(
-                f"{spec.name} has a record of its own, so {self._new!r} has a place already. Choose another name; or, "
-                f"if that place may be forgotten, run `cues-kafka delete MODULE:GRAPH {self._new}`, then run the "
-                "command again."
-            )
+            placeholder = Move(after=-1, positions=(), moving_from=self._old)
+            raise ConfigError(f"{refusal(spec, placeholder, record)}.")
 
     def _has_offsets(self, spec: Spec) -> bool:
         """Whether its group has committed; a transaction that a dead run left open has not."""
@@ -288,9 +285,9 @@ class Renaming:
         except CodecError as error:
             raise RecoveryError(f"{spec.name}: its newest record cannot be read: {error}") from error
         ours = Move(after=-1, positions=(), moved_to=self._new, moving_from=self._old)
-        refusal = foreign(replace(spec, move=ours), record) if record else None
-        if refusal and record and record.moving_from in ("", self._old):
-            raise RecoveryError(f"{spec.name}: {refusal.halt.text}. {refusal.halt.remedy}")
+        other = foreign(replace(spec, move=ours), record) if record else None
+        if other and record and record.moving_from in ("", self._old):
+            raise RecoveryError(f"{spec.name}: {other.halt.text}. {other.halt.remedy}")
         return record
 
     # The move

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from cues_kafka.core.records import Record
+from cues_kafka.core.recover import incomplete
 from cues_kafka.errors import BrokerError, CodecError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, group_id, quoted
@@ -22,6 +23,7 @@ from cues_kafka.plan.inspectors import Findings, Terms
 from cues_kafka.plan.topics import orphans
 from cues_kafka.ports import Broker, TopicPartition
 from cues_kafka.records.reading import record_below
+from cues_kafka.runtime.specs import Identity, task_spec
 from cues_kafka.runtime.task.clock import SystemClock
 
 
@@ -113,10 +115,8 @@ def _refusals(
             continue
         place = _place(graph, broker, name, listed)
         if place.moving_from:
-            yield (
-                f"the move of {name!r} from the name {place.moving_from!r} is not complete. End it: `cues-kafka "
-                f"rename MODULE:GRAPH {place.moving_from} {name} --yes`."
-            )
+            first = task_spec(graph.name, name, 0, 1, Identity.of_process("plan", None), inputs=())
+            yield str(incomplete(first, place.moving_from).halt)
         elif not place.there and lost and name not in terms.new:
             yield _renamed(graph, name, lost)
 

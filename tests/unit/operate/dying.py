@@ -83,6 +83,29 @@ class HasBroker(Protocol):
         ...
 
 
+class Numbers:
+    """
+    A world with a topic `numbers`.
+
+    Attributes:
+        tester: its workers.
+        width: how many partitions the topic has.
+    """
+
+    tester: Tester
+    width: int
+
+    @property
+    def broker(self) -> Any:
+        """The cluster."""
+        return self.tester.broker
+
+    def send(self, *numbers: int) -> None:
+        """Into each partition."""
+        records = [("numbers", p, None, b"%d" % n, None, 0) for p in range(self.width) for n in numbers]
+        self.broker.sender("test").send(records)
+
+
 W = TypeVar("W", bound=HasBroker)
 
 

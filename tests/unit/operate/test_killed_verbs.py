@@ -23,7 +23,7 @@ from cues_kafka.plan.topics import Sides, topics_to_ask
 from cues_kafka.ports import GroupMetadata, NewTopic, TopicPartition
 from cues_kafka.testing.tester import Tester
 from cues_kafka.verify.scan import verify
-from tests.unit.operate.dying import Mortal, Verb
+from tests.unit.operate.dying import Mortal, Numbers, Verb
 from tests.unit.operate.test_settling import Shop
 
 WIDTH = 2
@@ -74,21 +74,11 @@ GRAPH = graph_of()
 
 
 @dataclass
-class World:
+class World(Numbers):
     """What a verb is done to."""
 
     tester: Tester
     width: int = WIDTH
-
-    @property
-    def broker(self) -> Any:
-        """The cluster."""
-        return self.tester.broker
-
-    def send(self, *numbers: int) -> None:
-        """Into each partition."""
-        records = [("numbers", p, None, b"%d" % n, None, 0) for p in range(self.width) for n in numbers]
-        self.broker.sender("test").send(records)
 
     def deliver(self) -> World:
         """Run, and leave."""

@@ -36,7 +36,7 @@ from cues_kafka.runtime.task.interpreter import Hook
 from cues_kafka.sinks import lookup
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
-from tests.unit.operate.dying import Mortal, Verb
+from tests.unit.operate.dying import Mortal, Numbers, Verb
 
 WIDTH = 2
 
@@ -67,7 +67,7 @@ def graph_of(name: str, width: int = WIDTH, **settings: Any) -> Graph:
     return Graph("g", Source("numbers"), Source("others"), declared, errors="g.errors", defaults=defaults)
 
 
-class Names:
+class Names(Numbers):
     """A cluster on which the processor has run as `old`."""
 
     def __init__(self, width: int = WIDTH, **settings: Any) -> None:
@@ -75,16 +75,6 @@ class Names:
         self.tester = Tester(graph_of("old", width, **settings))
         self.send(*range(1, 7))
         self.run(self.tester)
-
-    @property
-    def broker(self) -> Any:
-        """The cluster."""
-        return self.tester.broker
-
-    def send(self, *numbers: int) -> None:
-        """Into each partition."""
-        records = [("numbers", p, None, b"%d" % n, None, 0) for p in range(self.width) for n in numbers]
-        self.broker.sender("test").send(records)
 
     def run(self, tester: Tester) -> Tester:
         """Run, and leave."""
@@ -205,7 +195,7 @@ def test_fresh_task_refuses_beside_a_placeholder() -> None:
 
     assert "the move of 'new' from the name 'old' is not complete" in names.try_version("new")
     assert names.version("new").records("new", 1) == []
-    assert "End it: `cues-kafka rename MODULE:GRAPH old new --yes`" in names.inspected()
+    assert "end it: `cues-kafka rename MODULE:GRAPH old new --yes`" in names.inspected()
 
 
 def test_what_is_left_of_the_old_name_is_not_deleted_half_way() -> None:
@@ -459,7 +449,10 @@ def test_name_with_a_place_of_its_own_is_refused() -> None:
     names = Names()
     names.run(names.version("new"))
 
-    with pytest.raises(ConfigError, match=r"new/0 has a record of its own.* delete MODULE:GRAPH new"):
+    with pytest.raises(
+        ConfigError,
+        match=r"new/0 has records of its own, which the move .* delete MODULE:GRAPH new",
+    ):
         names.tool().plan()
 
 
