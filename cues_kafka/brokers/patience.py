@@ -1,11 +1,15 @@
-"""Asks a cluster again while its answer may change within a moment."""
+"""Asks a cluster again while its answer may change within a moment.
+
+Tenacity would keep each error, and with it the frames that it went through, in a cycle with its own. One of those
+frames holds a client. Only Python's garbage collector would free it, and that may run on a thread of librdkafka, which
+must destroy no client.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Final, TypeVar
-
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential
 
 from cues_kafka.errors import RetriableError
 
@@ -36,10 +40,12 @@ def ask_again(
     Raises:
         RetriableError: the last one, when the time is over or the error does not pass.
     """
-    retrying = Retrying(
-        retry=retry_if_exception(lambda error: isinstance(error, RetriableError) and while_(error)),
-        stop=stop_after_delay(for_s),
-        wait=wait_exponential(FIRST_S, max=longest_s),
-        reraise=True,
-    )
-    return retrying(question)
+    deadline, pause_s = time.monotonic() + for_s, FIRST_S
+    while True:
+        try:
+            return question()
+        except RetriableError as error:
+            if not while_(error) or time.monotonic() >= deadline:
+                raise
+        time.sleep(min(pause_s, longest_s))
+        pause_s *= 2

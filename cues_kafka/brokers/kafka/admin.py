@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import struct
+import threading
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, Final
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection
@@ -44,6 +45,9 @@ VISIBLE_S: Final = 30.0
 
 MOVING_S: Final = 10.0
 """How long the coordinator of a group may move before a question about the group fails."""
+
+LATE_S: Final = 5.0
+"""How much longer than its own time-out an answer of the client may take before it counts as missing."""
 
 PROBED: Final = 2
 """How many addresses are looked at; the brokers of a cluster have the same listeners."""
@@ -197,6 +201,8 @@ class Admin:
         low = self._offsets(dict.fromkeys(partitions, _EARLIEST))
         stable = self._offsets(dict.fromkeys(partitions, _LATEST), IsolationLevel.READ_COMMITTED)
         high = self._offsets(dict.fromkeys(partitions, _LATEST))
+        # An error ends this client, and it must not be destroyed while other answers are on their way.
+        self._await([*low.values(), *stable.values(), *high.values()], "asking for the ends of partitions")
         found = {}
         for tp in partitions:
             doing = f"asking for the end of {tp.topic}/{tp.partition}"
@@ -303,19 +309,37 @@ class Admin:
         except KafkaException as problem:
             raise self._failed(problem, doing) from problem
 
+    def _await(self, asked: Collection[Future[Any]], doing: str) -> None:
+        """
+        Wait until all answers are there.
+
+        Raises:
+            RetriableError: one does not come, although the client's own time is over.
+        """
+        longest_s = self._options.start_timeout_s + LATE_S
+        late = wait(asked, longest_s).not_done
+        if not late:
+            return
+        self.spent = True
+        threading.Thread(target=_hold, args=([self._client], late), name="cues-kafka-late", daemon=True).start()
+        raise RetriableError(f"{doing}: the client gave no answer within {longest_s:g} s", code="_TIMED_OUT")
+
     def _result(self, future: Future[Any], doing: str, *needs: Right, ignore: Collection[str] = ()) -> Any:
         """The answer; None where the error is one of those to ignore."""
+        self._await([future], doing)
         try:
             return future.result()
         except KafkaException as problem:
+            _alone(problem)
             if name(error_of(problem)) in ignore:
                 return None
-            raise self._failed(problem, doing, needs) from _alone(problem)
+            raise self._failed(problem, doing, needs) from problem
 
     def _results(
         self, asked: Mapping[str, Future[Any]], doing: str, operation: str, *, ignore: Collection[str], remedy: str = ""
     ) -> dict[str, Any]:
         """The answers by topic, None for an ignored error; one error names all refused topics, with `remedy`."""
+        self._await(asked.values(), f"{doing} {len(asked)} topics")
         found: dict[str, Any] = {}
         refused: dict[str, KafkaException] = {}
         for topic, future in asked.items():
@@ -364,6 +388,12 @@ class Admin:
     def _probe(self) -> Finding | None:
         places = addresses(self._options.bootstrap)[:PROBED]
         return next((found for host, port in places if (found := find_reason(host, port, self._settings))), None)
+
+
+def _hold(client: list[AdminClient], late: Collection[Future[Any]]) -> None:
+    """Keep a client until its last answer is there: librdkafka frees a request twice if the client goes before."""
+    wait(late)
+    client.clear()
 
 
 def _alone(problem: KafkaException) -> KafkaException:

@@ -28,8 +28,7 @@ class Time:
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     found = Time()
-    monkeypatch.setattr("tenacity.time", found)
-    monkeypatch.setattr("tenacity.nap.time", found)
+    monkeypatch.setattr("cues_kafka.brokers.patience.time", found)
     return found
 
 

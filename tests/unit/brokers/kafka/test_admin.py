@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from cues_kafka.brokers.kafka import KafkaBroker
+from cues_kafka.brokers.kafka import admin as kafka_admin
 from cues_kafka.brokers.kafka.admin import Admin
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import RetriableError
@@ -49,6 +52,67 @@ def test_a_client_whose_question_failed_is_destroyed_with_its_last_reference(ask
     del admin
 
     assert seen() is None
+
+
+@pytest.mark.usefixtures("without_collector")
+@pytest.mark.parametrize("ask", [lambda b: b.watermarks([PLACE]), lambda b: b.members("g")], ids=["leaders", "group"])
+def test_a_question_that_is_asked_again_holds_its_client_no_longer_either(ask: Callable[[KafkaBroker], object]) -> None:
+    """What asks again keeps the last error, and the error the frames that it went through."""
+    broker = KafkaBroker(Kafka("localhost:1", start_timeout_s=0.3))
+    seen = weakref.ref(broker._admin)
+    with pytest.raises(RetriableError):
+        ask(broker)
+    broker.close()
+
+    assert seen() is None
+
+
+@pytest.mark.usefixtures("without_collector")
+def test_an_ignored_error_does_not_hold_the_client() -> None:
+    """The future keeps the error."""
+    admin, answer = Admin(Kafka("localhost:1")), Future[Any]()
+    seen = weakref.ref(admin)
+    answer.set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
+    assert admin._result(answer, "asking", ignore={"UNKNOWN_TOPIC_OR_PART"}) is None
+    del admin
+
+    assert seen() is None
+
+
+@pytest.mark.usefixtures("without_collector")
+def test_a_client_that_owes_an_answer_is_kept_until_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its question fails after a while, and another client asks the next one."""
+    monkeypatch.setattr(kafka_admin, "LATE_S", 0.0)
+    admin, answers = Admin(Kafka("localhost:1", start_timeout_s=0.05)), [Future[Any]() for _ in range(3)]
+    client = _Client(answers)
+    monkeypatch.setattr(admin, "_client", client)
+    held = weakref.ref(client)
+    del client
+
+    with pytest.raises(RetriableError, match=r"the client gave no answer within 0\.05 s"):
+        admin.watermarks([PLACE])
+
+    assert admin.spent
+    monkeypatch.undo()
+    del admin
+    assert held() is not None
+    for answer in answers:
+        answer.set_result(None)
+    holding = [one for one in threading.enumerate() if one.name == "cues-kafka-late"]
+    for one in holding:
+        one.join(10.0)
+    assert held() is None
+
+
+class _Client:
+    """An administrative client that answers when the test says so."""
+
+    def __init__(self, answers: Sequence[Future[Any]]) -> None:
+        self._answers = iter(answers)
+
+    def list_offsets(self, request: Mapping[Any, Any], **_: Any) -> dict[Any, Future[Any]]:
+        answer = next(self._answers)
+        return dict.fromkeys(request, answer)
 
 
 def test_a_coordinator_that_moves_or_reads_its_log_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
