@@ -95,6 +95,10 @@ def _lane(rule: str, old: str, new: str, *tests: str) -> Mutant:
     return Mutant(rule, "cues_kafka/runtime/task/lane.py", old, new, tests)
 
 
+def _called_ahead(rule: str, old: str, new: str, *tests: str) -> Mutant:
+    return Mutant(rule, "cues_kafka/runtime/task/ahead.py", old, new, tests)
+
+
 def _calling(rule: str, old: str, new: str, *tests: str) -> Mutant:
     return Mutant(rule, "cues_kafka/runtime/calling/caller.py", old, new, tests)
 
@@ -344,19 +348,19 @@ MUTANTS: tuple[Mutant, ...] = (
         "            if takes and event is None:",
         "tests/unit/runtime/task/test_alone.py",
     ),
-    _lane(
+    _called_ahead(
         "P7: where effects are declared nothing is called ahead",
-        "if buffer and task.state in _WAITING and task.pipelined and self._retrying is None and self._holds_ahead:",
-        "if buffer and task.state in _WAITING and self._retrying is None and self._holds_ahead:",
+        "if task.state not in _WAITING or not task.pipelined or not self.held_alone:",
+        "if task.state not in _WAITING or not self.held_alone:",
         GUARDS,
     ),
-    _lane(
+    _called_ahead(
         "P7: of several tasks in a process none is called ahead on a target",
         "(target.ahead and self.sole and self._context.calls is None)",
         "(target.ahead and self._context.calls is None)",
         AHEAD,
     ),
-    _lane(
+    _called_ahead(
         "P7: a target that locks more than rows is not called ahead on",
         "(target.ahead and self.sole and self._context.calls is None)",
         "(self.sole and self._context.calls is None)",
@@ -368,7 +372,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "self._context.target.begin_batch(owner_of(task), task.record.step)",
         AHEAD,
     ),
-    _lane(
+    _called_ahead(
         "P7: a target does not hold what is called ahead of a commit that takes long",
         "self._clock.monotonic() - batch.began_s >= HELD_S:",
         "self._clock.monotonic() < batch.began_s:",
@@ -788,9 +792,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "P7: nothing is called ahead on a handler",
-        "cues_kafka/runtime/task/lane.py",
-        "        if self._context.handlers is not None:\n            return  # a handler",
-        "        if False:\n            return  # a handler",
+        "cues_kafka/runtime/task/ahead.py",
+        "return self.failed is not None or self._context.handlers is not None",
+        "return self.failed is not None",
         (HANDLERS,),
     ),
     Mutant(

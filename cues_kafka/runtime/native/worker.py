@@ -605,7 +605,7 @@ class ProcessorWorker(Worker):
         worked = False
         lanes = list(self.lanes.values())
         for lane in lanes:
-            lane.sole = len(lanes) == 1
+            lane.calls_ahead.sole = len(lanes) == 1
             event = lane.finish() if holding else lane.work()
             if self._stopping.is_set():
                 return worked  # the gates are closing: the event would come too late, and the pool may be gone

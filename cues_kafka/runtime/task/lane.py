@@ -31,8 +31,9 @@ from cues_kafka.runtime.calling.outputs import Now
 from cues_kafka.runtime.calling.pairing import Buffer, Cut, OutOfOrder
 from cues_kafka.runtime.calling.replayed import Replayed
 from cues_kafka.runtime.task import handling
+from cues_kafka.runtime.task.ahead import COMMITTING, CallsAhead, OpenBatch
 from cues_kafka.runtime.task.alone import ASK_AGAIN_S, Alone
-from cues_kafka.runtime.task.interpreter import IN_TRANSACTION, CommitOffsets, Hook, Interpreter, Records, World
+from cues_kafka.runtime.task.interpreter import CommitOffsets, Hook, Interpreter, Records, World
 from cues_kafka.runtime.task.recalling import Recalling
 from cues_kafka.runtime.task.replaying import Present, Replaying
 from cues_kafka.runtime.task.restoring import Restoring
@@ -53,10 +54,6 @@ MAX_CHUNK = 2048
 
 COMMIT_TARGET = "CommitTarget"
 """The crash point before and after the commit of the target (E1)."""
-
-HELD_S = 5.0
-"""How long a target holds what was called ahead of Kafka's commit (P7). Others may wait for what it has locked, and a
-commit in an outage takes a minute."""
 
 RECOVERY_PATIENCE_S = 0.5
 """How long a revocation waits for a task in R1 to R5: one answer of a healthy cluster."""
@@ -87,8 +84,7 @@ class Lane:
         interpreter: does what the core decides.
         buffer: what was fetched and not yet taken; None before the first recovery.
         ahead: whether the last `work` called user code ahead of a commit under way. Then call it again soon.
-        sole: whether no other task is called on this thread. Only then may its target stay open between two calls of
-            `work`: another task's call could wait for what it has locked, and keep the thread from committing it.
+        calls_ahead: calls user code while a commit is under way.
         stopped: why the task stopped; None while it works.
         stopped_at: `at` and `hash` of the message that it stopped at, if there was one.
         cause: the user's exception behind the stop.
@@ -115,7 +111,7 @@ class Lane:
         self._alone = alone or Alone()
         self._ask_at_s: float | None = None
         self.buffer: Buffer | None = None
-        self.ahead = self.sole = False
+        self.ahead = False
         self._pending = 0
         self._worked_on: Buffer | None = None
         self.stopped: on.Halt | None = None
@@ -139,7 +135,6 @@ class Lane:
         self._cut: Cut | None = None
         self._replaying = Replaying(spec, broker, clock)
         self._present: Present | None = None  # the request that was announced
-        self._failed_ahead: on.Event | None = None  # heard when the commit under way is through
         self._retrying: Retrying | None = None
         self._retries_timer = False
         self._retry_at_s = 0.0
@@ -151,11 +146,22 @@ class Lane:
         self._calling: tuple[list[Any], Batch, int] | None = None
         self._finishing = False  # user code is not called
         self._committed_at_s = clock.monotonic()
+        self.calls_ahead = CallsAhead(
+            self._context,
+            clock,
+            self._lock,
+            OpenBatch(
+                lambda task, buffer: self._fill(task, buffer, once=True),
+                self._drop_batch,
+                lambda: self.task.state,
+                lambda buffer: self.buffer is buffer,
+            ),
+        )
         world = World(
             *(broker, clock, self.assign, membership, hook, caller.batch_bytes, inlet, observers),
             target=self._context.target,
             commit_offsets=commit_offsets,
-            waits=lambda: wake() if self._context.target is not None and self._holds_ahead else None,
+            waits=lambda: wake() if self._context.target is not None and self.calls_ahead.held_alone else None,
         )
         self.interpreter = Interpreter(spec, world)
         if (hands := self._context.hands) is not None:
@@ -213,7 +219,7 @@ class Lane:
             return False
         if self._fire_at_s is not None and self._fire_at_s <= self._clock.monotonic():
             return False
-        waits = self._batch is None and self._retrying is None and self._failed_ahead is None
+        waits = self._batch is None and self._retrying is None and self.calls_ahead.failed is None
         return waits and isinstance(self.interpreter.effect, do.Await)
 
     @property
@@ -275,7 +281,7 @@ class Lane:
             self.buffer = self._new_buffer(positions)
             if self._context.hands is not None:
                 self.buffer.standing = Stands(self.task.record.tails if self.task.record else ())
-            self._batch = self._cut = self._retrying = self._present = self._failed_ahead = None
+            self._batch = self._cut = self._retrying = self._present = self.calls_ahead.failed = None
             self._limit = min(FIRST_BATCH, self._policy.max_messages) if self.task.first else self._policy.max_messages
         self._discard_effects()
         self._replaying.void()
@@ -346,7 +352,7 @@ class Lane:
     def finish(self) -> on.Event | None:
         """Like `work`, for a task that is held back: what was called is committed, and nothing more is called."""
         if self.busy:
-            self._hold_briefly()
+            self.calls_ahead.hold_briefly(self.buffer, self._batch)
         if self.at_rest or self.busy:
             return None
         self._finishing = True
@@ -378,7 +384,7 @@ class Lane:
         if self.interpreter.gate.closed:
             return None
         if self.busy:
-            self._hold_briefly()
+            self.calls_ahead.hold_briefly(self.buffer, self._batch)
             if self._alone.enter(self, self._clock.monotonic()):
                 try:
                     self._call_ahead()
@@ -539,7 +545,7 @@ class Lane:
         interpreter.gate.close()
         interpreter.log.catch_up(at_once=True)
         task = self.task
-        recovering = task.state not in _COMMITTING | {Doing.READY, Doing.CALLING} and not task.left_due
+        recovering = task.state not in COMMITTING | {Doing.READY, Doing.CALLING} and not task.left_due
         if not interpreter.lock.acquire(
             timeout=max(0.0, min(timeout_s, RECOVERY_PATIENCE_S) if recovering else timeout_s)
         ):
@@ -593,7 +599,7 @@ class Lane:
     def _await(self, task: Task, buffer: Buffer) -> on.Event | None:
         now = self._clock.monotonic()
         with self._lock:
-            failed, self._failed_ahead = self._failed_ahead, None
+            failed, self.calls_ahead.failed = self.calls_ahead.failed, None
         if failed is not None:
             return failed
         if self._context.stores is not None and (why := self._context.stores.failed) is not None:
@@ -737,57 +743,24 @@ class Lane:
     # Calling
 
     def _call_ahead(self) -> None:
-        """Call user code while a commit is under way (P7). If that commit fails, `assign` drops the results."""
-        # In this order: what is taken from an old buffer is void. An old task with a new buffer would skip messages.
-        if self._finishing or self._failed_ahead is not None:
+        """Call user code while a commit is under way (P7), unless something else comes next."""
+        if self._finishing or self.calls_ahead.barred:
             return
-        if self._context.handlers is not None:
-            return  # a handler holds one batch at a time: it would checkpoint what may not come
+        # In this order: what is taken from an old buffer is void. An old task with a new buffer would skip messages.
         buffer = self.buffer
         task = self.task
         if task.halt is not None:
             return  # it stops at the step that comes next
         if buffer and self._replay_comes_next(task, buffer):
             return  # what is called ahead would be committed first
-        if buffer and task.state in _WAITING and task.pipelined and self._retrying is None and self._holds_ahead:
-            try:
-                self.ahead = self._fill(task, buffer, once=True) > 0
-            except RetriableError as error:  # of a codec's registry, or of the target
-                self._fail_ahead(buffer, self.fail(str(error), error.remedy))
-            if self._context.target is not None:
-                self._let_recovery_ask(self._context.target, buffer)
+        if buffer and self._retrying is None:
+            self.ahead = self.calls_ahead.call(task, buffer)
 
-    @property
-    def _holds_ahead(self) -> bool:
-        """Whether nothing outside of Kafka shows that a batch is called ahead, and no other task is held up by it."""
-        target = self._context.target
-        return target is None or (target.ahead and self.sole and self._context.calls is None)
-
-    def _hold_briefly(self) -> None:
-        """Take back what a target has held too long, also where the task may not call now; it is called again."""
-        buffer, batch = self.buffer, self._batch
-        if buffer is None or batch is None or self._context.target is None:
-            return
-        if self._clock.monotonic() - batch.began_s >= HELD_S:
-            self._fail_ahead(buffer, self.fail(f"Kafka's commit took longer than {HELD_S:g} s"))
-
-    def _fail_ahead(self, buffer: Buffer, failed: on.Event) -> None:
-        """Drop what was called ahead; the task recovers when the commit under way is through."""
-        with self._lock:
-            if self.buffer is buffer:
-                self._batch, self._failed_ahead = None, failed
-        if self._context.target is not None:
-            self._context.target.discard()
-
-    def _let_recovery_ask(self, target: TransactionalSink, buffer: Buffer) -> None:
-        """
-        Take back what was called ahead of a commit that has failed meanwhile: its lock is in the way of `ask`.
-
-        The state comes first. If it is that of a commit, a recovery begins later, and `ask` takes the batch back.
-        """
-        state = self.task.state
-        if self.buffer is not buffer or state not in _COMMITTING | {Doing.READY}:
-            target.discard()
+    def _drop_batch(self, buffer: Buffer) -> bool:
+        if self.buffer is not buffer:
+            return False
+        self._batch = None
+        return True
 
     def _close_ahead(self, task: Task, buffer: Buffer, effect: do.Effect) -> on.Event | None:
         """
@@ -1054,10 +1027,3 @@ class Lane:
             self.interpreter.point("after", "Quarantine")
             batch.ends = cut.ends
         return self._close(task, batch)
-
-
-_COMMITTING = IN_TRANSACTION | {Doing.BEGINNING}
-
-_WAITING = _COMMITTING - {Doing.PRODUCING}
-"""The task waits for the cluster in these states. Calling ahead pays while reports are awaited: JSON messages went from
-0.79 to 0.91 of a hand-written loop's rate. While records are enqueued, both would compete for Python's lock."""
