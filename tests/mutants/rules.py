@@ -605,6 +605,19 @@ MUTANTS: tuple[Mutant, ...] = (
         "bounds.get(topic, 0)",
         SLOT_INPUTS,
     ),
+    _slot(
+        "D2: a batch that was planned for other inputs delivers nothing of those that it misses",
+        "{one.topic: ends.get(one.topic, 0) for one in self._spec.inputs}",
+        "ends",
+        "tests/unit/runtime/spark/direct/test_changed_inputs.py",
+    ),
+    Mutant(
+        "D5: a range that a migration took away is not waited for",
+        "cues_kafka/runtime/spark/query/slots.py",
+        "if moved := _moved(task):",
+        "if (moved := _moved(task)) and not moved:",
+        ("tests/unit/runtime/spark/direct/test_changed_inputs.py",),
+    ),
     Mutant(
         "D3: a join is delivered when one input has nothing left",
         "cues_kafka/runtime/spark/query/slots.py",

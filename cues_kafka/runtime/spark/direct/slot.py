@@ -89,13 +89,15 @@ class Slot:
         Deliver all steps below `ends` that are not delivered yet.
 
         Args:
-            ends: by topic, at most the last stable offset of now; a retry's range may go beyond it.
+            ends: by topic, at most the last stable offset of now; a retry's range may go beyond it. A batch that was
+                planned before the inputs changed (`cues-kafka migrate`) has those of former inputs, and misses others:
+                nothing is delivered of these, and Spark's next batch has them.
             first: a predecessor may have died in user code: snapshot first (S1, D3).
             hint: where the positions probably are; fetching begins there while the task recovers.
         """
-        self._ends = ends
+        self._ends = {one.topic: ends.get(one.topic, 0) for one in self._spec.inputs}
         try:
-            if hint is not None:
+            if hint is not None and hint.keys() == self._ends.keys():
                 self._intake.begin(hint)
             if members := self._broker.members(self._spec.group):
                 return self._claimed(members)
@@ -105,7 +107,7 @@ class Slot:
                 self._turn()
             halt = self._lane.stopped
             if halt and halt.kind == "fenced":
-                return watch(self._spec, self._broker, self._clock, ends, halt)
+                return watch(self._spec, self._broker, self._clock, self._ends, halt)
             return self._outcome(before)
         finally:
             self._close()

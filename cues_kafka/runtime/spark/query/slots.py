@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from cues_kafka.core import events as on
 from cues_kafka.core.records import Totals
+from cues_kafka.core.recover import foreign
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import Task
 from cues_kafka.errors import ConfigError
@@ -55,10 +56,16 @@ def is_delivered(spec: Spec, positions: Positions, ends: Mapping[str, int]) -> b
 
 
 def watch(spec: Spec, broker: Broker, clock: Clock, ends: Mapping[str, int], halt: on.Halt) -> Outcome:
-    """D5: this slot is fenced. Succeed when the record shows that the other owner delivered the range up to `ends`."""
+    """
+    D5: this slot is fenced. Succeed when the record shows that the other owner delivered the range up to `ends`.
+
+    An operator's command may have taken the id. After `migrate` or `rename` no task of this declaration delivers it.
+    """
     deadline = clock.monotonic() + FENCED_S
     while True:
         task = Task(spec, record=newest_record(spec, broker, clock))
+        if moved := _moved(task):
+            return outcome_of(task, Totals(), moved)
         if is_delivered(spec, task.positions, ends):
             assert task.record
             return outcome_of(task, task.record.totals, None)
@@ -69,6 +76,20 @@ def watch(spec: Spec, broker: Broker, clock: Clock, ends: Mapping[str, int], hal
             text = f"fenced by {name}, which has not delivered up to {range_} within {FENCED_S:g} s: {halt.text}"
             return outcome_of(task, Totals(), on.Halt("claimed", text, "stop one of the two"))
         clock.sleep(WATCH_S)
+
+
+def _moved(task: Task) -> on.Halt | None:
+    """Why the range will not be delivered: the task has another name or other inputs by now; None: it may be."""
+    spec, record = task.spec, task.record
+    if record is None:
+        return None
+    if other := foreign(spec, record):
+        return other.halt
+    if {(p.binding, p.topic) for p in record.positions} == set(spec.inputs):
+        return None
+    inputs = ", ".join(f"{p.binding!r} from {p.topic!r}" for p in record.positions)
+    text = f"{spec.name} was fenced by {record.writer.name!r}, and its newest record has other inputs: {inputs}"
+    return on.Halt("refused", text, "stop this query, and start it with the declaration of now")
 
 
 def standing(spec: Spec, broker: Broker, clock: Clock) -> Outcome:

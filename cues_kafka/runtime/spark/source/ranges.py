@@ -165,7 +165,8 @@ class RangeReader(ConnectedStream):
             return to_json(behind)
         ends = self._until or self._stable()
         if isinstance(limit, ReadMaxRows):
-            ends = within(begun, ends, limit.max_rows)
+            known = {**offsets_of(self._given.first), **begun}  # an input that was added has no start yet
+            ends = within(known, ends, limit.max_rows)
         return to_json({place: max(end, begun.get(place, 0)) for place, end in ends.items()})
 
     def reportLatestOffset(self) -> dict[str, Any]:
