@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
@@ -66,8 +66,16 @@ remedy are printed, and it is retried; with --fail-fast the worker ends with
 exit code 3 instead. A wrong graph or setting ends it with exit code 2.
 """
 
-Refuse: TypeAlias = Callable[[str, Mapping[str, Any]], None]
-"""Refuses options that go with something else only: what that is, and the options by name."""
+Refuse: TypeAlias = Callable[..., None]
+"""Refuses options that go with something else only: what that is, the options by name, and what to do instead."""
+
+MEMORY_ON_SPARK: Final = (
+    "Spark limits its processes itself. In spark-defaults.conf, in the directory that SPARK_CONF_DIR names, set "
+    "spark.driver.memory for Java in the driver (with --master local[...] that is all of Java), and for each executor "
+    "spark.executor.memory (Java), spark.executor.pyspark.memory (the Python processes that call the functions) and "
+    "spark.executor.memoryOverhead (what else its container may take)."
+)
+"""What to set in place of --max-memory."""
 
 Names = Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help="Run only this processor; repeatable.")]
 Others = Annotated[
@@ -303,7 +311,9 @@ def _care(options: Mapping[str, Any], refuse: Refuse, *, spark: bool) -> dict[st
         value = options[name]
         if value is not None and not value > 0:
             raise ConfigError(f"--{name.replace('_', '-')} must be more than 0 seconds, not {value:g}.")
-    if options["workers"] is None:
+    if spark:
+        refuse("native workers", {"max-memory": options["max_memory"]}, MEMORY_ON_SPARK)
+    elif options["workers"] is None:
         refuse("--workers", {"max-memory": options["max_memory"]})
     if options["workers"] is None and not spark:
         refuse("--workers and --engine spark", {"stall-timeout": options["stall_timeout"]})
@@ -362,7 +372,9 @@ def _spark_options(options: Mapping[str, Any], refuse: Refuse) -> SparkOptions |
     return SparkOptions(**{name: value for name, value in given.items() if value})
 
 
-def _none_given(settings: Config, where: str, given: Mapping[str, Any]) -> None:
+def _none_given(
+    settings: Config, where: str, given: Mapping[str, Any], instead: str = "Leave out one or the other."
+) -> None:
     """Refuse options that the rest of the command has no use for, with the places of those that are settings."""
     said = []
     for name in (name for name, value in given.items() if value is not None):
@@ -370,7 +382,7 @@ def _none_given(settings: Config, where: str, given: Mapping[str, Any]) -> None:
         written = setting is not None and setting.origin not in ("default", f"--{name}")
         said.append(f"--{name} ({setting.origin})" if setting is not None and written else f"--{name}")
     if said:
-        raise ConfigError(f"{', '.join(said)}: with {where} only. Leave out one or the other.")
+        raise ConfigError(f"{', '.join(said)}: with {where} only. {instead}")
 
 
 def _collect_seldom() -> None:

@@ -22,7 +22,11 @@ from cues_kafka.cli.main import app
         (["--stop-timeout", "-1"], "--stop-timeout must be more than 0 seconds, not -1"),
         (["--stall-timeout", "60"], "--stall-timeout: with --workers and --engine spark only"),
         (["--engine", "spark", "--checkpoint", "c", "--stop-timeout", "0"], "--stop-timeout must be more than 0"),
-        (["--engine", "spark", "--checkpoint", "c", "--max-memory", "1GB"], "--max-memory: with --workers only"),
+        (
+            ["--engine", "spark", "--checkpoint", "c", "--max-memory", "1GB"],
+            "--max-memory: with native workers only. Spark limits its processes itself. In spark-defaults.conf, in the "
+            "directory that SPARK_CONF_DIR names, set spark.driver.memory for Java in the driver",
+        ),
     ],
 )
 def test_limits_that_cannot_hold_are_refused(options: list[str], words: str) -> None:
