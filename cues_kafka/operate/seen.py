@@ -66,7 +66,8 @@ class SeenTask:
         stopped, remedy, stopped_s: why it stands still, what to do, and since when.
         at, hash: the message that it stopped at, and its delivery hash.
         held: why nothing is called, such as an operator's pause.
-        notes: other things that its process told: a call that takes long, a source or a cluster that does not answer.
+        notes: other things that its process told: a call that takes long, a source or a cluster that does not answer,
+            another process that runs the task too.
         throttled_s: for how long brokers held back answers to its process in the last minute, because a quota is used
             up; over all clients of the process, so it may be more than 60. 0: not, or it is not told.
         told_s: when its process told its state last.

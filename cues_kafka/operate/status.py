@@ -400,7 +400,7 @@ def _notes(newest: NewestRecord, said: StatusRecord | None) -> Iterator[str]:
         yield f"its newest record cannot be read: {newest.why}"
     if said is None:
         return
-    yield from (text for text in (said.calling, said.silent) if text)
+    yield from (text for text in (said.calling, said.silent, said.rival) if text)
     if said.unreachable_s:
         yield f"its process has not reached the cluster for {said.unreachable_s:.0f} s"
     if said.unpausable and said.held:

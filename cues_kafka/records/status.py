@@ -75,6 +75,7 @@ class StatusRecord:
         unpausable: why this task cannot follow a pause; empty: it can.
         calling: a call of the function that takes long.
         silent: why the source of a feed does not answer.
+        rival: another process that runs the task too, and what to do.
         unreachable_s: for how long the cluster has not answered the process.
         throttled_s: for how long brokers held back answers to the process in the last minute, because of a quota.
         told_s: when the broker got the record; it is not part of the value.
@@ -105,6 +106,7 @@ class StatusRecord:
     unpausable: str = ""
     calling: str = ""
     silent: str = ""
+    rival: str = ""
     unreachable_s: float = 0.0
     throttled_s: float = 0.0
     told_s: float = 0.0

@@ -119,6 +119,8 @@ class HealthLook:
         }
         for name, value in _counts(tally) if self._told else _totals(status.totals):
             yield Sample(f"cues_kafka_{name}", labels, value)
+        if not self._told:
+            yield Sample("cues_kafka_fenced_total", labels, status.fenced)
         errors = tally.kinds if self._told else {UNNAMED: status.totals.errors}
         for kind in dict.fromkeys((*KINDS, *errors)):
             yield Sample("cues_kafka_errors_total", {**labels, "kind": kind}, errors.get(kind, 0))

@@ -34,6 +34,8 @@ class TaskStatus:
         resting: it is held back, and nothing that was called waits for its commit.
         unpausable: why it cannot be held back; empty: it can.
         calling_s: for how long the present call of the function has taken; 0: for less than a second, or there is none.
+        fenced: on Spark: how often a slot of the task told the driver that it was fenced.
+        rival: who runs the task too, as slots have found, and what to do; empty: no other process was met lately.
         oldest_s: the timestamp of the oldest message that was fetched and not yet called, in seconds since the epoch;
             None: there is none.
     """
@@ -57,6 +59,8 @@ class TaskStatus:
     unpausable: str = ""
     calling_s: float = 0.0
     oldest_s: float | None = None
+    fenced: int = 0
+    rival: str = ""
 
     def __str__(self) -> str:
         places = self.place or ", ".join(f"{p.topic}@{p.offset}" for p in self.positions)
@@ -72,6 +76,8 @@ class TaskStatus:
             line = f"{line}  {self.calling}"
         if self.silent:
             line = f"{line}  {self.silent}"
+        if self.rival:
+            line = f"{line}  {self.rival}"
         if self.held:
             line = f"{line}  HELD BACK: {self.held}"
         if self.unreachable_s:
@@ -116,6 +122,7 @@ def task_status(
         calling=calling,
         calling_s=calling_s,
         oldest_s=lane.oldest_s,
+        fenced=0,  # observers count it
         unreachable_s=unreachable_s,
         held=held,
         resting=resting and lane.at_rest,

@@ -102,7 +102,7 @@ def record_of(
         stopped_s=round(tally.stopped_s, 3),
         **{name: getattr(status, name) for name in ("stopped", "remedy", "at", "hash", "held", "unpausable")},
         pause=pause,
-        **{name: getattr(status, name) for name in ("calling", "silent")},
+        **{name: getattr(status, name) for name in ("calling", "silent", "rival")},
         unreachable_s=round(status.unreachable_s, 1),
         throttled_s=round(throttled_s, 1),
     )
@@ -250,7 +250,7 @@ def _changed(told: StatusRecord, now: StatusRecord) -> bool:
     return any(getattr(told, name) != getattr(now, name) for name in _AT_ONCE) or _busy(told) != _busy(now)
 
 
-_AT_ONCE: Final = ("stopped", "remedy", "held", "pause", "unpausable", "at")
+_AT_ONCE: Final = ("stopped", "remedy", "held", "pause", "unpausable", "at", "rival")
 
 
 def _busy(record: StatusRecord) -> str:

@@ -24,8 +24,7 @@ from cues_kafka.cli.main import app
         (["--engine", "spark", "--checkpoint", "c", "--stop-timeout", "0"], "--stop-timeout must be more than 0"),
         (
             ["--engine", "spark", "--checkpoint", "c", "--max-memory", "1GB"],
-            "--max-memory: with native workers only. Spark limits its processes itself. In spark-defaults.conf, in the "
-            "directory that SPARK_CONF_DIR names, set spark.driver.memory for Java in the driver",
+            "--max-memory: with native workers only. Spark limits its processes itself. In spark-defaults.conf,",
         ),
     ],
 )

@@ -219,9 +219,10 @@ class Silent:
 
 
 def test_tasks_on_spark_give_their_totals() -> None:
-    """They tell no observer, so durations, retries and kinds of errors are missing, not 0."""
-    found = look(facts(tally=TaskTally(deliveries=99)), told=False)()
+    """They tell no observer, so durations, retries and kinds of errors are missing, not 0. Slots tell of fences."""
+    found = look(facts(tally=TaskTally(deliveries=99), fenced=3), told=False)()
     assert values(found, "cues_kafka_deliveries_total") == [5]
+    assert values(found, "cues_kafka_fenced_total") == [3]
     errors = {one.labels["kind"]: one.value for one in found.rows if one.name == "cues_kafka_errors_total"}
     assert errors["unnamed"] == sum(cast(dict[str, float], errors).values()) == 1
     assert values(found, "cues_kafka_retries_total") == values(found, "cues_kafka_commit_seconds") == []

@@ -141,7 +141,8 @@ def test_record_survives_its_bytes() -> None:
     tally = TaskTally(errors=1, retries=2, failures=3, stops=4, error="e", error_s=5.0, committed_s=6.0, stopped_s=7.0)
     full = replace(
         facts(stopped="why", remedy="do", at="orders/0 at 7", hash="ab", calling="calls", silent="no answer",
-              unreachable_s=12.34, held="paused", unpausable="no", place="line 3", totals=Totals(9, 5, 1, 3, 6)),
+              rival="other", unreachable_s=12.34, held="paused", unpausable="no", place="line 3",
+              totals=Totals(9, 5, 1, 3, 6)),
         tally=tally, rate=1.25,
     )  # fmt: skip
     record = record_of(full, OWNER, 5.0, "token", 12.34)

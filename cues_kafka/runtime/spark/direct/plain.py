@@ -50,6 +50,7 @@ class PlainRun:
         self._settings = settings
         self._cut: set[int] = set()
         self._replaying: list[int] = []  # partitions; a replay may outlast its query
+        self._fenced: set[int] = set()  # partitions whose last replay was fenced, so it did not die
 
     def enter(self, partition: int) -> Outcome:
         """See `Run`. A replay that a predecessor has announced comes first: no slot of a batch can deliver it."""
@@ -91,7 +92,13 @@ class PlainRun:
         """See `Replays`. A message that kills its process is quarantined after some tries."""
         self._replaying.append(partition)
         try:
-            return self._replay(partition, until)
+            if partition in self._fenced and (left := self.leave(partition)).kind:
+                return left
+            outcome = self._replay(partition, until)
+            self._fenced.discard(partition)
+            if outcome.kind == "fenced":
+                self._fenced.add(partition)
+            return outcome
         finally:
             self._replaying.remove(partition)
 

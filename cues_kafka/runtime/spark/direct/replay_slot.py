@@ -20,11 +20,12 @@ from cues_kafka.core.task import Doing
 from cues_kafka.errors import BrokerError
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.ports import BatchReport, Broker, Clock, Positions, Reader, TopicPartition
+from cues_kafka.records.reading import newest_record
 from cues_kafka.runtime.calling.caller import Caller
 from cues_kafka.runtime.calling.pairing import Buffer, OutOfOrder
 from cues_kafka.runtime.spark.direct.intake import PATIENCE_S, POLL_S
 from cues_kafka.runtime.spark.direct.slot import Slot
-from cues_kafka.runtime.spark.query.outcome import Outcome
+from cues_kafka.runtime.spark.query.outcome import Outcome, fenced_outcome
 from cues_kafka.runtime.spark.query.slots import POLICY
 from cues_kafka.runtime.task.interpreter import Hook
 
@@ -86,7 +87,8 @@ class ReplaySlot(Slot):
             if self._fenced:
                 text = f"{self._spec.name} was fenced by another process: {self._fenced}"
                 remedy = "see the newest record of the task: its writer runs it"
-                return Outcome(self._spec.name, self._spec.partition, kind="fenced", text=text, remedy=remedy)
+                outcome = Outcome(self._spec.name, self._spec.partition, kind="fenced", text=text, remedy=remedy)
+                return fenced_outcome(outcome, newest_record(self._spec, self._broker, self._clock), self._spec)
             return replace(self._outcome(before), asked=self._stands)
         finally:
             self._close()

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from cues_kafka.core import events as on
-from cues_kafka.core.records import Totals
+from cues_kafka.core.records import Record, Totals
+from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import Task
 from cues_kafka.errors import AbortableError, BrokerError, CuesError, RetriableError
 
@@ -29,6 +30,8 @@ class Outcome:
         text: the cause.
         remedy: what to do next.
         asked: of a slot that delivers requests to replay errors: the next offset of the replay topic; else 0.
+        fenced: whether another slot or process took the id from it, whatever became of the range.
+        rival: the name of a process that took it, if it wrote a record and is no part of the slot's own query.
     """
 
     task: str
@@ -40,6 +43,15 @@ class Outcome:
     text: str = ""
     remedy: str = ""
     asked: int = 0
+    fenced: bool = False
+    rival: str = ""
+
+
+def fenced_outcome(outcome: Outcome, newest: Record | None, spec: Spec) -> Outcome:
+    """The same outcome of a slot that was fenced, with who did it, by the newest record."""
+    writer = newest.writer if newest else None
+    other = writer is not None and writer.runtime != "tool" and writer.name != spec.writer.name
+    return replace(outcome, fenced=True, rival=writer.name if writer and other else "")
 
 
 def outcome_of(task: Task, before: Totals, halt: on.Halt | None) -> Outcome:

@@ -12,6 +12,7 @@ from typing import Final, Self, TypeAlias
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from cues_kafka.core.records import Record, Snapshot
 from cues_kafka.core.spec import Spec
 from cues_kafka.errors import BrokerError, CuesError
 from cues_kafka.observe.log import get_logger
@@ -20,6 +21,7 @@ from cues_kafka.records.reading import newest_record
 from cues_kafka.runtime.spark.query.hold import BatchHold
 from cues_kafka.runtime.spark.query.jobs import AT_ONCE
 from cues_kafka.runtime.spark.query.outcome import Outcome, brief
+from cues_kafka.runtime.spark.query.slots import FENCED_S
 from cues_kafka.runtime.task.replaying import SHARE
 
 log = get_logger("cues_kafka.spark")
@@ -28,6 +30,9 @@ LOOK_S: Final = 1.0
 """How often the ends of the replay topic are read."""
 
 AFTER_FAILURE_S: Final = 5.0
+
+AFTER_FENCE_MAX_S: Final = 60.0
+"""The pause after a fence doubles up to this, so that of two drivers one gives way."""
 
 END_S: Final = 10.0
 """How long the end of a query waits for replays under way."""
@@ -47,6 +52,7 @@ class BetweenBatches:
         clock: time.
         hold: of the batches. While some come, requests get a tenth of the time (Y3).
         tell: gets the outcomes.
+        met: gets partition and name of another driver that delivers requests.
     """
 
     def __init__(
@@ -58,9 +64,12 @@ class BetweenBatches:
         *,
         hold: BatchHold,
         tell: Callable[[Outcome], None],
+        met: Callable[[int, str], None] = lambda _, __: None,
     ) -> None:
         self._deliver, self._first, self._broker, self._clock = deliver, first, broker, clock
-        self._hold, self._tell = hold, tell
+        self._hold, self._tell, self._met = hold, tell, met
+        self._fences = 0  # in a row
+        self._theirs: dict[int, tuple[Record, float]] = {}  # what another driver has announced, and since when it stays
         self._ended = threading.Event()
         self._turning = threading.Lock()  # a query that ends by itself takes turns beside the thread
         self._stands: Ends = {}
@@ -92,7 +101,7 @@ class BetweenBatches:
             return self._turn()
 
     def _turn(self) -> bool:
-        if not (due := self._due()):
+        if not (due := self._free(self._due())):
             return False
         with self._hold.between() as free:
             if not free or self._ended.is_set():
@@ -100,6 +109,7 @@ class BetweenBatches:
             with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="replays") as pool:
                 outcomes = list(pool.map(lambda one: self._deliver(*one), due.items()))
         before = dict(self._stands)
+        self._fences = self._fences + 1 if any(outcome.fenced for outcome in outcomes) else 0
         for outcome in outcomes:
             self._take(outcome)
         if stops := [outcome for outcome in outcomes if outcome.kind]:
@@ -111,7 +121,39 @@ class BetweenBatches:
             self._stands.pop(outcome.partition, None)
         else:
             self._stands[outcome.partition] = outcome.asked
+        if outcome.fenced or not outcome.kind:
             self._tell(outcome)
+
+    def _free(self, due: Ends) -> Ends:
+        """
+        Leave out partitions where another driver has announced a request just now.
+
+        To take the id would throw its work away, and count as a death of the message. A driver that has entered finds
+        no announcement of a dead predecessor, so what it finds is of a driver that lives, or has died since.
+        """
+        found = {}
+        for partition, end in due.items():
+            theirs = self._announced_by_others(partition)
+            if theirs is None:
+                self._theirs.pop(partition, None)
+                found[partition] = end
+                continue
+            now_s = self._clock.monotonic()
+            known, since_s = self._theirs.setdefault(partition, (theirs, now_s))
+            if known != theirs:
+                self._theirs[partition] = (theirs, now_s)
+            elif now_s - since_s >= FENCED_S:
+                found[partition] = end
+                continue
+            self._stands.pop(partition, None)
+            self._met(partition, theirs.writer.name)
+        return found
+
+    def _announced_by_others(self, partition: int) -> Snapshot | None:
+        record = newest_record(replace(self._first, partition=partition), self._broker, self._clock)
+        if not isinstance(record, Snapshot) or not record.replay or record.left:
+            return None
+        return record if record.writer.name != self._first.writer.name else None
 
     def _due(self) -> Ends:
         """The ends of the partitions that have requests which are not delivered."""
@@ -150,8 +192,13 @@ class BetweenBatches:
                 pause_s = 0.0 if self.turn() else LOOK_S
                 self._rest((SHARE - 1) * (self._clock.monotonic() - began_s), batches)
             except (CuesError, PySparkException, Py4JError, OSError) as error:  # the last three: Spark is gone
-                log.warning("replays put off", processor=self._first.processor, why=brief(str(error)))
-                pause_s = AFTER_FAILURE_S
+                pause_s = self._pause_s
+                log.warning("replays put off", processor=self._first.processor, why=brief(str(error)), for_s=pause_s)
+
+    @property
+    def _pause_s(self) -> float:
+        """How long to wait after a failure."""
+        return min(AFTER_FAILURE_S * 2.0 ** max(0, self._fences - 1), AFTER_FENCE_MAX_S)
 
     def _rest(self, seconds: float, batches: int) -> None:
         """Y3: leave the time to batches, as long as they come."""

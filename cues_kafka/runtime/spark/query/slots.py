@@ -15,7 +15,7 @@ from cues_kafka.ports import Broker, Clock, ClusterFacts, GroupMetadata, Positio
 from cues_kafka.records.reading import newest_record
 from cues_kafka.runtime.build import output_of
 from cues_kafka.runtime.calling.outputs import Output
-from cues_kafka.runtime.spark.query.outcome import Outcome, outcome_of
+from cues_kafka.runtime.spark.query.outcome import Outcome, fenced_outcome, outcome_of
 from cues_kafka.runtime.task.interpreter import Hook, Interpreter, World
 
 POLICY = CommitPolicy(max_messages=50_000)
@@ -65,16 +65,17 @@ def watch(spec: Spec, broker: Broker, clock: Clock, ends: Mapping[str, int], hal
     while True:
         task = Task(spec, record=newest_record(spec, broker, clock))
         if moved := _moved(task):
-            return outcome_of(task, Totals(), moved)
+            return fenced_outcome(outcome_of(task, Totals(), moved), task.record, spec)
         if is_delivered(spec, task.positions, ends):
             assert task.record
-            return outcome_of(task, task.record.totals, None)
+            return fenced_outcome(outcome_of(task, task.record.totals, None), task.record, spec)
         if clock.monotonic() > deadline:
             who = task.record.writer if task.record else None
             name = f"{who.name!r} ({who.runtime}, {who.incarnation})" if who else "another process"
             range_ = ", ".join(f"{topic} at {end}" for topic, end in ends.items())
             text = f"fenced by {name}, which has not delivered up to {range_} within {FENCED_S:g} s: {halt.text}"
-            return outcome_of(task, Totals(), on.Halt("claimed", text, "stop one of the two"))
+            claimed = outcome_of(task, Totals(), on.Halt("claimed", text, "stop one of the two"))
+            return fenced_outcome(claimed, task.record, spec)
         clock.sleep(WATCH_S)
 
 

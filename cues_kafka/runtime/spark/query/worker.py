@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -62,6 +63,9 @@ MAX_UNSTARTED: Final = 5
 LOOK_S: Final = 2.0
 """How often the records of tasks are read at most, where no slot tells the driver where it stands."""
 
+RIVAL_S: Final = 60.0
+"""For how long the status names another process that runs a task too, after it was met last."""
+
 CONNECT: Final = "behind Spark Connect a pause does not reach the batches; stop the program that started the query"
 """Why a processor cannot be paused there, and what to do instead."""
 
@@ -96,6 +100,8 @@ class SparkWorker:
         self._query: Any = None
         self._outcomes: dict[int, Outcome] = {}
         self._stops: list[Stopped] = []
+        self._fenced: Counter[int] = Counter()  # by partition, what slots have told
+        self._rivals: dict[int, tuple[str, float]] = {}  # by partition: another process, and when it was met
         self._entered = self._rehearsed = self._done = self._cut_off = False
         self._looked_s = float("-inf")
         self._unstarted = 0  # how often a Python process did not start in time, since something was delivered
@@ -151,7 +157,7 @@ class SparkWorker:
         state = "on spark" if self._query is not None else "starting"
         held = self._held()
         found = []
-        for _, outcome in sorted(self._outcomes.copy().items()):
+        for partition, outcome in sorted(self._outcomes.copy().items()):
             halt = stopped.get(outcome.task)
             found.append(
                 TaskStatus(
@@ -161,6 +167,8 @@ class SparkWorker:
                     outcome.totals,
                     halt.text if halt else "",
                     halt.remedy if halt else "",
+                    fenced=self._fenced[partition],
+                    rival=self._rival(partition),
                     **held,
                 )
             )
@@ -176,6 +184,24 @@ class SparkWorker:
             return {"unpausable": CONNECT}
         resting = hold.resting  # before the reason: what rests may go on meanwhile, but then it is not held
         return {"held": hold.why, "resting": resting}
+
+    def _rival(self, partition: int) -> str:
+        name, met_s = self._rivals.get(partition, ("", 0.0))
+        lately = name and self.clock.monotonic() - met_s < RIVAL_S
+        return f"{name!r} runs this task too: stop one of the two" if lately else ""
+
+    def _meet(self, partition: int, name: str) -> None:
+        """Note that another process works on a task."""
+        if not self._rival(partition):
+            log.warning("two processes", task=replace(self.first, partition=partition).name, other=name)
+        self._rivals[partition] = (name, self.clock.monotonic())
+        self._job.changed()
+
+    def _count_fences(self, outcomes: list[Outcome]) -> None:
+        for outcome in outcomes:
+            self._fenced[outcome.partition] += outcome.fenced or outcome.kind == "fenced"
+            if outcome.rival:
+                self._meet(outcome.partition, outcome.rival)
 
     def _look(self) -> None:
         """The status of tasks by their records, if no slot tells; not more often than `LOOK_S`, for it reads them."""
@@ -317,6 +343,7 @@ class SparkWorker:
             *(planned.replay, self.first, self._job.broker, self.clock),
             hold=hold,
             tell=self._take_replayed,
+            met=self._meet,
         )
         try:
             with replays:
@@ -328,7 +355,9 @@ class SparkWorker:
 
     def _take_replayed(self, outcome: Outcome) -> None:
         """A slot has delivered requests; which tasks are stopped, the batches tell."""
-        self._outcomes[outcome.partition] = outcome
+        self._count_fences([outcome])
+        if not outcome.kind:
+            self._outcomes[outcome.partition] = outcome
         self._job.changed()
 
     def _rehearse(self) -> None:
@@ -350,6 +379,7 @@ class SparkWorker:
         """D6: make sure that no other process runs and every slot has a record; return where each stands, or None."""
         self._wait_for_the_group()
         found = enter_all(self._planned.enter, self.first.width)
+        self._count_fences(found)
         self._take(found)
         if any(outcome.kind for outcome in found):
             return None
@@ -384,6 +414,7 @@ class SparkWorker:
     # Outcomes of slots.
 
     def _take_and_tell(self, outcomes: list[Outcome]) -> None:
+        self._count_fences(outcomes)
         self._take(outcomes)
         self._told.set()
         self._job.changed()
@@ -413,7 +444,10 @@ class SparkWorker:
         if self._stopping.is_set():
             return
         if found := re.search(re.escape(STOPPED_MARK) + r"(\[.*?\])" + re.escape(STOPPED_MARK), str(error), re.DOTALL):
-            self._take([outcome_of_row(row) for row in json.loads(found.group(1))])
+            stops = [outcome_of_row(row) for row in json.loads(found.group(1))]
+            if self._deaf:
+                self._count_fences(stops)
+            self._take(stops)
             self._job.changed()
             self._end_of_run()
             return

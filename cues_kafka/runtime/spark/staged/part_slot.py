@@ -22,7 +22,7 @@ from cues_kafka.ports import Broker, Clock, Headers
 from cues_kafka.records.reading import newest_record
 from cues_kafka.runtime.calling.outbox import Outbox
 from cues_kafka.runtime.calling.outputs import Output
-from cues_kafka.runtime.spark.query.outcome import Outcome
+from cues_kafka.runtime.spark.query.outcome import Outcome, fenced_outcome
 from cues_kafka.runtime.spark.query.slots import FENCED_S, WATCH_S, interpreter_of
 from cues_kafka.runtime.spark.staged.chunks import unpacked
 from cues_kafka.runtime.spark.staged.manifest import Chunk, altered, checksum
@@ -243,7 +243,7 @@ class PartSlot:
         while True:
             record = newest_record(spec, self._broker, self._clock)
             if is_published(role, record) and record:
-                return Outcome(spec.name, spec.partition, totals=record.totals)
+                return fenced_outcome(Outcome(spec.name, spec.partition, totals=record.totals), record, spec)
             newer = record is not None and record.staged is not None and record.staged.number > role.batch.number
             if newer or self._clock.monotonic() > deadline:
                 break
@@ -261,7 +261,10 @@ class PartSlot:
             who = record.writer if record else None
             name = f"{who.name!r} ({who.runtime}, {who.incarnation})" if who else "another process"
             text = f"fenced by {name}, which has not published batch {role.batch.batch}: {halt.text}"
-            remedy = "stop one of the two drivers"
+            claimed = Outcome(
+                spec.name, spec.partition, kind="claimed", text=text, remedy="stop one of the two drivers"
+            )
+            return fenced_outcome(claimed, record, spec)
         return Outcome(spec.name, spec.partition, kind="claimed", text=text, remedy=remedy)
 
     def _outcome(self, before: Totals) -> Outcome:

@@ -17,7 +17,7 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.records import Record, Snapshot
 from cues_kafka.errors import BrokerError
 from cues_kafka.operate.repairing import Repairs
-from cues_kafka.ports import NewTopic, TopicPartition
+from cues_kafka.ports import Clock, NewTopic, TopicPartition
 from cues_kafka.records.reading import records_of
 from cues_kafka.records.scanning import read_all
 from cues_kafka.runtime.client import Client
@@ -28,11 +28,13 @@ from cues_kafka.runtime.spark.query.hold import BatchHold
 from cues_kafka.runtime.spark.query.outcome import Outcome
 from cues_kafka.runtime.spark.query.replays import BetweenBatches
 from cues_kafka.runtime.spark.query.run import QuerySettings
-from cues_kafka.runtime.spark.query.worker import SparkWorker
+from cues_kafka.runtime.spark.query.slots import FENCED_S
+from cues_kafka.runtime.spark.query.worker import RIVAL_S, SparkWorker
 from cues_kafka.runtime.spark.source.ranges import InputRange, RangeRow
 from cues_kafka.runtime.specs import Identity
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.runtime.workers import Job
+from cues_kafka.testing.tester import VirtualClock
 from cues_kafka.verify.scan import verify
 
 IN, REQUESTS = TopicPartition("in", 0), TopicPartition("g.pipe.replay", 0)
@@ -72,9 +74,9 @@ class World:
         self.fixed = True
         self.calls.clear()
 
-    def work(self) -> Work:
-        """Of another query run."""
-        identity = Identity.of_process("spark", "query")
+    def work(self, driver: str = "query") -> Work:
+        """Of another query run, of the driver with this name."""
+        identity = Identity.of_process("spark", driver)
         return Work(self.graph, "pipe", self.memory, self.planned, self.facts, identity)
 
     def run(self, work: Work) -> PlainRun:
@@ -347,14 +349,18 @@ class Driver:
     world: World
     held: str = ""
     told: list[Outcome] = field(default_factory=list)
+    name: str = "query"
+    met: list[tuple[int, str]] = field(default_factory=list)
+    clock: Clock = field(default_factory=SystemClock)
 
     def __post_init__(self) -> None:
-        run = self.world.run(self.world.work())
+        run = self.world.run(self.world.work(self.name))
         self.hold = BatchHold(lambda: self.held)
         self.replays = BetweenBatches(
-            *(run.replay, run.first, self.world.broker, SystemClock()),
+            *(run.replay, run.first, self.world.broker, self.clock),
             hold=self.hold,
             tell=self.told.append,
+            met=lambda *other: self.met.append(other),
         )
 
 
@@ -439,6 +445,69 @@ def test_two_turns_at_once_are_one_after_the_other() -> None:
     assert world.out() == [2]
 
 
+def test_second_driver_leaves_a_request_to_the_one_that_has_announced_it() -> None:
+    """To take the id would throw the call away, and count as a death. The next request it may take."""
+    world = World()
+    world.ask()
+    first, second = Driver(world, name="first"), Driver(world, name="second")
+    turns: list[bool] = []
+    world.at_call = lambda: turns.append(second.replays.turn())
+
+    first.replays.turn()
+
+    assert turns == [False, False]
+    assert second.met == [(0, "first"), (0, "first")]
+    assert (first.met, second.told) == ([], [])
+    assert [outcome.counts.replays for outcome in first.told] == [2]
+    assert not any(outcome.fenced for outcome in first.told)
+    assert all(record.starts == 0 for record in world.records() if isinstance(record, Snapshot))
+    world.check()
+
+
+def test_request_that_a_dead_driver_has_announced_is_taken_after_a_while() -> None:
+    """Nothing else tells a dead one from one whose function takes long (D5)."""
+    world = World(values=(-2,))
+    world.ask()
+    clock = VirtualClock()
+    driver = Driver(world, name="second", clock=clock)
+    world.dies("before", "Call", world.work("first"))
+    driver.replays.turn()
+    clock.sleep(FENCED_S - 1)
+    driver.replays.turn()
+    assert (driver.told, driver.met) == ([], [(0, "first"), (0, "first")])
+
+    clock.sleep(1)
+    driver.replays.turn()
+
+    assert [outcome.counts.replays for outcome in driver.told] == [1]
+    assert world.out() == [2]
+
+
+def test_driver_that_is_fenced_gives_way_for_longer_each_time() -> None:
+    """The other one does not, so they do not fence each other in turn. A fence is no death of the message."""
+    world = World(values=(-2,))
+    world.ask()
+    driver = Driver(world, name="first")
+
+    def fence() -> None:  # a batch of another driver, which cannot deliver what is announced
+        world.at_call = lambda: None
+        given = RangeRow(0, (InputRange("in", 0, world.end(IN)),))
+        assert world.work("second").deliver(given, attempt="1", first=False).kind == "refused"
+
+    pauses = []
+    for _ in range(6):
+        world.at_call = fence
+        with pytest.raises(BrokerError, match="was fenced by another process"):
+            driver.replays.turn()
+        pauses.append(driver.replays._pause_s)
+    assert pauses == [5, 10, 20, 40, 60, 60]
+    assert [outcome.fenced for outcome in driver.told] == [True] * 6
+
+    driver.replays.turn()
+
+    assert (world.out(), driver.replays._pause_s) == ([2], 5)
+
+
 def test_paused_processor_takes_no_requests() -> None:
     """And none begins once its worker stops."""
     world = World()
@@ -494,3 +563,31 @@ def test_query_that_ends_by_itself_delivers_the_requests_that_are_there() -> Non
 
     assert (worker.over, worker.failed) == (True, None)
     world.check()
+
+
+def test_driver_counts_fences_and_names_the_other_one() -> None:
+    """Those that slots of batches told, and those of replays; the name is forgotten after a while."""
+    world = World(values=(1,))
+    work = world.work("first")
+    job = Job(world.graph, "pipe", world.memory, world.planned, world.facts, world.broker, lambda: None)
+    settings = QuerySettings(object(), "checkpoint", {}, hold=BatchHold(str))
+    worker = SparkWorker(job, Scripted(world.run(work)), settings)
+    clock = worker.clock = VirtualClock()
+    world.client.send("in", 5)
+
+    def fence() -> None:
+        world.at_call = lambda: None
+        given = RangeRow(0, (InputRange("in", 0, world.end(IN)),))
+        world.work("second").deliver(given, attempt="1", first=True)
+
+    world.at_call = fence
+    outcome = work.deliver(RangeRow(0, (InputRange("in", 0, world.end(IN)),)), attempt="0", first=False)
+    worker._take_and_tell([outcome])
+
+    assert (outcome.kind, outcome.fenced, outcome.rival) == ("", True, "second")
+    [status] = worker.status()
+    assert (status.fenced, status.rival) == (1, "'second' runs this task too: stop one of the two")
+    worker._take_replayed(replace(outcome, kind="fenced", rival=""))
+    clock.sleep(RIVAL_S)
+    [status] = worker.status()
+    assert (status.fenced, status.rival, status.stopped) == (2, "", "")
