@@ -34,6 +34,7 @@ from cues_kafka.ports import Broker, Clock, ClusterFacts, TopicPartition
 from cues_kafka.records.reading import newest_record
 from cues_kafka.runtime.build import store_spec
 from cues_kafka.runtime.feeds.worker import feed_spec_of
+from cues_kafka.runtime.other_inputs import other_sources
 from cues_kafka.runtime.specs import Identity, frame_spec, spec_of
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.runtime.task.restoring import Restoring
@@ -190,7 +191,7 @@ class _Looking:
             part.warn(f"Not checked: {spec.name}: {error}")
             return spec, None
         if isinstance(part.declared, DataFrameProcessor) and (record is None or self._is_staged(spec, record)):
-            return spec, None if record is None else self._staged(spec, record)
+            return spec, None if record is None else self._staged(spec, record, part.declared)
         inputs, tails = self._inputs(spec, spec.inputs), self._inputs(spec, spec.tailers)
         made = self._made(spec, record, inputs)
         inputs |= dict.fromkeys(made, InputFacts(NOT_YET, 0, 0, 0))
@@ -207,12 +208,14 @@ class _Looking:
         frames = {one.name: one.staged for one in self.planned.dataframes}
         return record.staged is not None or frames[spec.processor]
 
-    def _staged(self, spec: Spec, record: Record) -> Halt | None:
+    def _staged(self, spec: Spec, record: Record, declared: DataFrameProcessor) -> Halt | None:
         """Compare a staged slot as far as its record tells; the rest is in the checkpoint of the query."""
         if refusal := foreign(spec, record):
             return refusal.halt
         found = verdict(Enter(query="", stateless=True, part=spec.partition), record)
-        return found if isinstance(found, Halt) else None
+        if isinstance(found, Halt):
+            return found
+        return other_sources(declared, record.staged) if record.staged else None
 
     def _feasible(self, spec: Spec, record: Record | None, halt: Halt, inputs: Mapping[str, InputFacts]) -> Halt:
         """The refusal; where the command that changes a strategy would refuse too, with what to do before it."""

@@ -51,6 +51,7 @@ from cues_kafka.ports import (
 )
 from cues_kafka.records.reading import record_below
 from cues_kafka.records.scanning import read_range
+from cues_kafka.runtime.other_inputs import begin_again
 from cues_kafka.runtime.specs import Identity, frame_spec, spec_of
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.runtime.task.interpreter import Hook, Interpreter, World
@@ -425,7 +426,7 @@ class Maintenance:
         if not isinstance(self.declared, Processor):
             raise ConfigError(
                 f"{self.declared.name!r} is a processor of DataFrames: where it stands is also in the checkpoint of "
-                "its query, which knows its inputs. Give it a new name=, and a new checkpoint"
+                f"its query, which knows its inputs. You may {begin_again(self.declared.name)}"
             )
         refuse_undeclared(self.specs[0], add, drop)
         self._plan.refuse()

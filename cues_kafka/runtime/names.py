@@ -128,10 +128,17 @@ def _renamed(graph: Graph, name: str, lost: Mapping[str, str]) -> str:
     command = f"run `cues-kafka rename MODULE:GRAPH {old} {name}`"
     if said in lost.values():
         return f"{begin}, which it was renamed from. Stop the workers of {said!r}, and {command}."
+    another = f"If it is another processor, say so once: --new {name}, or new=[{name!r}] of start()."
+    if name not in graph.processors:
+        what = "a feed" if name in graph.feeds else "a processor of DataFrames"
+        return (
+            f"{begin}, which this graph does not have. If {name!r} is one of these under a new name, give it its old "
+            f"name back, name={old!r}; the function may have another one: {what} cannot be renamed, and would start "
+            f"again, so its outputs repeat. {another}"
+        )
     return (
         f"{begin}, which this graph does not have. A renamed processor starts again, so its outputs repeat. If "
-        f"{name!r} is one of these under a new name, {command}, or give it its old name back. If it is another "
-        f"processor, say so once: --new {name}, or new=[{name!r}] of start()."
+        f"{name!r} is one of these under a new name, {command}, or give it its old name back. {another}"
     )
 
 

@@ -7,19 +7,25 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import ConfigError, Graph, Processor, Raw, RecoveryError, Source, Topic
+from cues_kafka import ConfigError, DataFrameProcessor, Graph, Processor, Raw, RecoveryError, Source, Topic
 from cues_kafka.core.delivery import HEADER
-from cues_kafka.core.records import Attempt, Snapshot, Totals
-from cues_kafka.core.staged import RESET
+from cues_kafka.core.records import Attempt, Extent, Snapshot, Totals
+from cues_kafka.core.staged import RESET, Announce
+from cues_kafka.operate.foreseen import foresee
 from cues_kafka.operate.moving import Maintenance, PlannedMove
 from cues_kafka.operate.progress import Progress
+from cues_kafka.operate.renaming import Renaming
+from cues_kafka.plan.inspectors import Terms
+from cues_kafka.plan.plan import plan
+from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import TopicPartition
 from cues_kafka.records.bytes import encode_record
 from cues_kafka.runtime.calling.outputs import Output
+from cues_kafka.runtime.names import inspect_names
 from cues_kafka.testing.tester import Tester
 from cues_kafka.verify.parts import Publication
 from cues_kafka.verify.scan import ANOMALIES, Report, verify
-from tests.unit.runtime.spark.staged.world import GRAPH, PARTS, World, typical
+from tests.unit.runtime.spark.staged.world import GRAPH, PARTS, World, same, typical
 
 
 def tool(world: World) -> Maintenance:
@@ -191,7 +197,10 @@ def test_an_open_transaction_shows_a_query_at_work(monkeypatch: pytest.MonkeyPat
     [
         (lambda tool: tool.accept_loss(), "written staged: where it goes on is in the checkpoint"),
         (lambda tool: tool.reset(partition=1), "is reset as a whole"),
-        (lambda tool: tool.migrate({"a": "latest"}, ()), "Give it a new name=, and a new checkpoint"),
+        (
+            lambda tool: tool.migrate({"a": "latest"}, ()),
+            "You may give it a new name= and a new checkpoint. Or let it begin again",
+        ),
     ],
 )
 def test_what_means_nothing_for_a_staged_processor_is_refused_with_the_reason(act: Any, words: str) -> None:
@@ -201,6 +210,67 @@ def test_what_means_nothing_for_a_staged_processor_is_refused_with_the_reason(ac
 
     with pytest.raises(ConfigError, match=words):
         act(tool(world))
+
+
+def with_inputs(name: str = "frames", **inputs: str) -> Graph:
+    """The same graph, whose processor reads other inputs, or has another name."""
+    frames = DataFrameProcessor(same, name=name, inputs=inputs, outputs={"x": "out", "y": "other"})
+    topics = {name: GRAPH.topic(name) for name in ("a", "b", "out", "other", "g.errors")}
+    return Graph("g", Source("a"), Source("b"), frames, errors="g.errors", topics=topics)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        ({"a": "a", "b": "b"}, ""),
+        ({"a": "a"}, "the newest record has 'a' from 'a', 'b' from 'b'; the graph has 'a' from 'a'"),
+        ({"a": "a", "c": "b"}, "the graph has 'a' from 'a', 'c' from 'b'"),
+        ({"a": "b", "b": "a"}, "the graph has 'a' from 'b', 'b' from 'a'"),
+    ],
+)
+def test_plan_says_that_a_staged_processor_would_stop_at_other_inputs(inputs: dict[str, str], words: str) -> None:
+    """One of its slots is enough; a reset lets it begin again."""
+    world = World()
+    world.driver().deliver(0)
+    graph = with_inputs(**inputs)
+
+    stops = foresee(graph, world.broker, plan(graph, world.broker.facts(topics_to_ask(graph))), ["frames"]).stops
+
+    assert [stop.tasks for stop in stops] == ([("frames/0",)] if words else [])
+    assert all(words in stop.why for stop in stops)
+    assert all("`cues-kafka reset MODULE:GRAPH frames --to earliest`" in stop.remedy for stop in stops)
+
+
+@pytest.mark.parametrize("to", ["earliest", "latest"])
+def test_staged_processor_begins_again_with_other_inputs_after_a_reset(to: str) -> None:
+    """Under its name; its former query is refused."""
+    world = World()
+    old = world.driver()
+    old.deliver(0)
+    reset = Maintenance(with_inputs(a="a"), world.broker, "frames", who="reset on here")
+    reset.carry_out(reset.reset(to=to))
+
+    new = world.driver("second")
+    begin = world.offsets("a", "low" if to == "earliest" else "stable")
+    mine = replace(new.prepared(0), extents=(Extent("a", world.ids["a"], begin, world.offsets("a", "stable")),))
+
+    assert old.announce(1)[0].kind == "refused"
+    assert new.slot(0, Announce(mine, stateless=False)).recover().kind == ""
+
+
+def test_staged_processor_keeps_its_name() -> None:
+    """Its place is in its checkpoint too, so neither the command nor a start takes another name for the same one."""
+    world = World()
+    world.driver().deliver(0)
+    graph = with_inputs("frames_2", a="a", b="b")
+
+    with pytest.raises(ConfigError, match=r"which cannot be renamed\. Keep the name; .* name='frames'"):
+        Renaming(graph, world.broker, "frames", "frames_2", who="rename on here")
+    [said] = inspect_names(graph, world.broker, Terms(["frames_2"])).refusals
+    assert "give it its old name back, name='frames'" in said
+    assert "a processor of DataFrames cannot be renamed, and would start again, so its outputs repeat" in said
+    assert "--new frames_2" in said
+    assert inspect_names(graph, world.broker, Terms(["frames_2"], new=["frames_2"])).refusals == ()
 
 
 def test_a_processor_that_never_ran_has_nothing_to_reset() -> None:

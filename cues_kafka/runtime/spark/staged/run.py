@@ -16,6 +16,7 @@ from cues_kafka.graph.names import backing_topic
 from cues_kafka.graph.processor import INTO
 from cues_kafka.ports import Position, Positions, TopicPartition
 from cues_kafka.runtime.calling.carried import carried_by
+from cues_kafka.runtime.other_inputs import other_sources
 from cues_kafka.runtime.spark.columns import key_column, messages_of
 from cues_kafka.runtime.spark.file_columns import file_columns
 from cues_kafka.runtime.spark.query.files import names
@@ -106,6 +107,8 @@ class StagedRun:
         outcome, newest = enter(self._work, part)
         if part == 0:
             self._newest = newest
+            if newest and not outcome.kind and (halt := other_sources(self._processor, newest)):
+                return replace(outcome, kind=halt.kind, text=halt.text, remedy=halt.remedy)
         return outcome
 
     def leave(self, partition: int) -> Outcome:
