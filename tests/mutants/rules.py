@@ -619,6 +619,20 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/unit/runtime/spark/direct/test_changed_inputs.py",),
     ),
     Mutant(
+        "D5: a request that another driver has announced is left to it",
+        "cues_kafka/runtime/spark/query/replays.py",
+        "if theirs is None:",
+        "if theirs or theirs is None:",
+        ("tests/unit/runtime/spark/direct/test_replay_slot.py",),
+    ),
+    Mutant(
+        "Q1: a replay that was fenced did not die",
+        "cues_kafka/runtime/spark/direct/plain.py",
+        "if partition in self._fenced and (left := self.leave(partition)).kind:",
+        "if partition in self._fenced and partition < 0 and (left := self.leave(partition)).kind:",
+        ("tests/unit/runtime/spark/direct/test_replay_slot.py",),
+    ),
+    Mutant(
         "D3: a join is delivered when one input has nothing left",
         "cues_kafka/runtime/spark/query/slots.py",
         'any(through) if spec.pairing == "join" else',

@@ -451,8 +451,13 @@ def test_second_driver_leaves_a_request_to_the_one_that_has_announced_it() -> No
     world.ask()
     first, second = Driver(world, name="first"), Driver(world, name="second")
     turns: list[bool] = []
-    world.at_call = lambda: turns.append(second.replays.turn())
 
+    def look() -> None:
+        world.at_call = lambda: None  # should it call
+        turns.append(second.replays.turn())
+        world.at_call = look
+
+    world.at_call = look
     first.replays.turn()
 
     assert turns == [False, False]
