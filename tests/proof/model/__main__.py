@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.proof.digest import digest
 from tests.proof.model import trace
+from tests.proof.model.migrating import CHANGES
 from tests.proof.model.mutant import applied
 from tests.proof.model.mutants import COVERED, MUTANTS, NO_SUBJECT
 from tests.proof.model.search import Found, Search
@@ -29,6 +30,7 @@ def code() -> str:
 SHELL = (
     *("runtime/calling/batch.py", "runtime/calling/caller.py", "runtime/task/following.py"),
     *("runtime/task/handling.py", "state/handlers.py", "state/layers.py", "state/stores.py", "state/tables.py"),
+    "operate/migrating.py",
 )
 """What decides in the shell about the worlds that run its code."""
 
@@ -71,7 +73,7 @@ def _explore(setting: Setting, states: int | None, folder: Path | None) -> int:
     known = json.loads(file.read_text(encoding="utf-8")) if file and file.exists() else {}
     about = {
         "digest": code(),
-        "shell": shell() if setting.handlers or setting.tables else "",
+        "shell": shell() if setting.handlers or setting.tables or CHANGES & {*setting.workers} else "",
         **asdict(setting),
         "faults": setting.faults._asdict(),
     }

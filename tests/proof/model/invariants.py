@@ -19,6 +19,7 @@ from tests.proof.model import staging, stores
 from tests.proof.model.loose import LooseWorld
 from tests.proof.model.machine import offsets_of
 from tests.proof.model.marking import MarkerWorld
+from tests.proof.model.migrating import MigratedWorld
 from tests.proof.model.outbox import EMPTY, OutboxWorld
 from tests.proof.model.outbox import judged as at_target
 from tests.proof.model.renaming import RenamedWorld
@@ -74,6 +75,9 @@ def judge(world: World, part: Part) -> str:
         return _twice(part) or world.judged(part, record)
     if isinstance(world, TakingWorld) and record:
         return _twice(part) or _order(world, steps) or world.judged(part, record, steps)
+    if isinstance(world, MigratedWorld) and record:
+        wrong = _twice(part) or _order(world, steps) or world.judged(part, record, steps)
+        return wrong or (_effects(part, record, steps) if world.setting.effects else "")
     return _twice(part) or _order(world, steps) or (_counted(world, part, record, steps) if record else _empty(part))
 
 

@@ -33,6 +33,7 @@ from tests.proof.model.states import (
     Lane,
     Moves,
     Outcome,
+    Part,
     Setting,
     State,
     Step,
@@ -224,8 +225,13 @@ class Lanes(Cluster):
             after = self._failed(s, w, p, lane, "unstable")
             out.append(((self._name(w, p), "group offsets: not stable"), owner, after))
             return
-        after = self._tell(s, w, p, lane, "held", part.held)
-        out.append(((self._name(w, p), f"group offsets: {part.held or 'none'}"), owner, after))
+        held = self._held_by(part)
+        after = self._tell(s, w, p, lane, "held", held)
+        out.append(((self._name(w, p), f"group offsets: {held or 'none'}"), owner, after))
+
+    def _held_by(self, part: Part) -> tuple[int, ...]:
+        """The group's offsets of the inputs that are asked for; empty: it has none."""
+        return part.held
 
     def _require_stable(self) -> bool:
         return True

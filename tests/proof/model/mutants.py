@@ -25,6 +25,7 @@ from tests.proof.model import states
 from tests.proof.model.feed_mutants import FEEDS
 from tests.proof.model.machine import offsets_of
 from tests.proof.model.marker_mutants import MARKERS
+from tests.proof.model.migrating_mutants import DROPS, MIGRATIONS
 from tests.proof.model.mutant import (
     CRASH,
     CRASHES,
@@ -652,7 +653,12 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *TABLES,
     *TIMERS,
     *RENAMES,
+    *MIGRATIONS,
+    Mutant("a migration over a record that the operator was not shown", "migrated", NOTHING, (_planned_over_any(),)),
+    Mutant("a failed commit of a migration is believed", "migrated", NET, (_move_believed(),), progress=False),
+    Mutant("a migration leaves the group's offsets", "migrated", NOTHING, (_move_without_offsets(),)),
     *REPLAYS,
+    *DROPS,
     *FEEDS,
     *TAILS,
     *OUTBOX,

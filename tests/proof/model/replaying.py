@@ -208,16 +208,24 @@ class ReplayWorld(World):
             return f"Y2: {below} lies below the place, and {settled} is settled"
         nil = {offset for offset, kind in enumerate(self.setting.again) if kind in "n?"}
         outcomes = {settled_by(one.step) for one in part.outputs if one.step[0][0] > FIRST and one.kind != SETTLED}
-        silent = {error for error in settled - outcomes if error[1] not in nil}
+        dropped = self._dropped(part, record)
+        silent = {error for error in settled - outcomes - dropped if error[1] not in nil}
+        if outcomes & dropped:
+            return f"Y2: {outcomes & dropped} was dropped first, and has an outcome"
         if silent or outcomes - settled:
             return f"Y2: {settled} is settled, and {outcomes} has outcomes"
         return ""
 
+    def _dropped(self, part: Part, record: Record) -> set[Error]:
+        """The errors below the place that were dropped, see `dropping`."""
+        del part, record
+        return set()
+
     def kept(self, part: Part, record: Record) -> Record:
-        """The record as a judge of stores wants it: a step that found its error settled changed nothing."""
+        """The record as a judge of stores wants it: a step that called nothing changed nothing."""
         below = part.asked[: place_of(record)]
-        repeated = len(below) - len(set(below))
-        return replace(record, totals=record.totals._replace(nils=record.totals.nils - repeated))
+        silent = len(below) - len(set(below)) + len(self._dropped(part, record))
+        return replace(record, totals=record.totals._replace(nils=record.totals.nils - silent))
 
 
 def judged_store(world: ReplayWorld, part: Part, record: Record, delivered: dict[Step, str]) -> str:

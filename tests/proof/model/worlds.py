@@ -12,10 +12,12 @@ from dataclasses import replace
 
 from cues_kafka.core.strategies import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE
 from tests.proof.model.ahead import AheadWorld
+from tests.proof.model.dropping import DroppingWorld
 from tests.proof.model.feeds import FeedWorld
 from tests.proof.model.handlers import HandlerWorld
 from tests.proof.model.loose import ChangedWorld, LooseWorld
 from tests.proof.model.marking import MarkerWorld
+from tests.proof.model.migrating import CHANGES, MigratedWorld
 from tests.proof.model.outbox import OutboxWorld, TimedOutboxWorld
 from tests.proof.model.renaming import RenamedWorld
 from tests.proof.model.replaying import ReplayWorld
@@ -155,6 +157,49 @@ _WORLDS = [
         moves=9,
     ),
     Setting(
+        name="migrated",
+        about="an operator adds an input, beside workers of both declarations",
+        inputs=("oe", "o"),
+        pairing="alts",
+        workers=("native", "gained", "tool"),
+        moves=9,
+    ),
+    Setting(
+        name="migrated-drop",
+        about="an operator drops an input, which has messages left",
+        inputs=("on", "oo"),
+        pairing="alts",
+        workers=("native", "lost", "tool"),
+        moves=9,
+    ),
+    Setting(
+        name="migrated-two",
+        about="an input is added to two tasks, one after the other",
+        inputs=("o", "o"),
+        pairing="alts",
+        workers=("native", "gained", "tool"),
+        partitions=2,
+        batch=1,
+        moves=9,
+    ),
+    Setting(
+        name="migrated-kill",
+        about="an input is added to a task with a message that kills",
+        inputs=("ok", "o"),
+        pairing="alts",
+        workers=("native", "gained", "tool"),
+        moves=9,
+    ),
+    Setting(
+        name="migrated-effects",
+        about="an input is dropped, and effects keep the choice of messages that a retry puts off",
+        inputs=("oo", "r"),
+        pairing="alts",
+        workers=("native", "lost", "tool"),
+        effects=True,
+        moves=9,
+    ),
+    Setting(
         name="compacted",
         about="compaction takes messages that are announced, and the one that kills",
         inputs=("oko",),
@@ -279,6 +324,23 @@ _WORLDS = [
         effects=True,
         replays=1,
         again="oo",
+    ),
+    Setting(
+        name="drop",
+        about="errors that are replayed or dropped, or both, beside live traffic, and a store",
+        inputs=("eo",),
+        workers=("native", "native", "dropper"),
+        stores=True,
+        replays=2,
+        again="oo",
+    ),
+    Setting(
+        name="drop-kill",
+        about="the same, and a replay that kills its process",
+        inputs=("eo",),
+        workers=("native", "dropper"),
+        replays=3,
+        again="ko",
     ),
     Setting(
         name="outbox",
@@ -514,6 +576,7 @@ def world_of(setting: Setting) -> World:
         return AheadWorld(setting) if setting.name in CALLED_AHEAD else OutboxWorld(setting)
     kinds: tuple[tuple[object, type[World]], ...] = (
         ("renamed" in setting.workers, RenamedWorld),
+        (CHANGES & {*setting.workers}, MigratedWorld),
         (setting.handlers, HandlerWorld),
         (setting.tables, TableWorld),
         (setting.tailed, TailWorld),
@@ -521,6 +584,7 @@ def world_of(setting: Setting) -> World:
         (setting.target, TimedOutboxWorld),
         ("driver" in setting.workers, StagedWorld),
         (setting.forgets, MarkerWorld),
+        ("dropper" in setting.workers, DroppingWorld),
         (setting.replays, ReplayWorld),
         (setting.timers, TimerWorld),
     )
