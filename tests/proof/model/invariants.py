@@ -77,6 +77,8 @@ def judge(world: World, part: Part) -> str:
         return _twice(part) or _order(world, steps) or world.judged(part, record, steps)
     if isinstance(world, MigratedWorld) and record:
         wrong = _twice(part) or _order(world, steps) or world.judged(part, record, steps)
+        if not wrong and world.setting.target:
+            return _at_the_target(world, part, steps, (*part.held, *(0 for _ in world.places))[: len(world.places)])
         return wrong or (_effects(part, record, steps) if world.setting.effects else "")
     return _twice(part) or _order(world, steps) or (_counted(world, part, record, steps) if record else _empty(part))
 

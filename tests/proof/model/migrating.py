@@ -8,6 +8,9 @@ The operator stops workers, or believes so, and runs the tool until it is done; 
 either declaration is started too early, or again. A task that holds more than positions is delivered first, by the
 former declaration. The judge takes the outcomes of before and behind the migration together: an input that stays has
 no gap and no repeat, an added one is delivered from its beginning, and of a dropped one nothing comes any more.
+
+With a target (E1) the task is not moved while the target is ahead of Kafka. The command looks before it plans, and the
+tool asks the target, which ends former owners there.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from cues_kafka.core.spec import Move, Spec
 from cues_kafka.errors import RecoveryError
 from cues_kafka.operate import migrating
 from tests.proof.model.machine import Facts, offsets_of
+from tests.proof.model.outbox import Batch, Contents, OutboxWorld
 from tests.proof.model.states import (
     COMMITTING,
     IDLE,
@@ -251,3 +255,31 @@ class MigratedWorld(World):
                     self.machine.tell(lane.task, ("lost",))
                 after = self._put_worker(s, w, Worker(worker.deaths, (None,) * self.setting.partitions))
                 out.append(((f"w{w}", "hears that it lost its partitions, and ends"), True, after))
+
+
+class MigratedOutboxWorld(MigratedWorld, OutboxWorld):
+    """The same with a target."""
+
+    def _written(self, s: State, p: int, lane: Lane, batch: Batch) -> Contents:
+        with self._seen_with(len(self.task(lane).spec.inputs)):
+            return super()._written(s, p, lane, batch)
+
+    def _waits(self, turn: Turn) -> bool:
+        """A bound: a worker that was stopped ends what holds the row once, or it could do so until it hears of it."""
+        if turn.owner:
+            return super()._waits(turn)
+        s, w, p, lane, _, out = turn
+        holder = self._holder(s, p, w)
+        if holder and not lane.aborted:
+            after = self._put_lane(self._cut(s, p, w), w, p, lane._replace(aborted=True))
+            out.append(((self._name(w, p), f"ends {holder}, which holds the row"), False, after))
+        return bool(holder)
+
+    def planned(self, s: State) -> list[Move | None] | None:
+        """Also, the former declaration completes what the target is ahead with."""
+        moves = super().planned(s)
+        return BUSY if any(self._is_ahead(s, p, part) for p, part in enumerate(self.parts(s))) else moves
+
+    def _is_ahead(self, s: State, p: int, part: Part) -> bool:
+        record = self.newest(part)
+        return record is not None and self._former(record) and self._row(s, p).step > record.step

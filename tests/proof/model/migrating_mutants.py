@@ -14,8 +14,8 @@ from cues_kafka.core.spec import Spec
 from cues_kafka.operate import migrating
 from cues_kafka.ports import Positions
 from tests.proof.model.dropping import DroppingWorld
-from tests.proof.model.migrating import MigratedWorld
-from tests.proof.model.mutant import MOVE, NET, NOTHING, Mutant, Patch, around_world
+from tests.proof.model.migrating import TOOL, MigratedOutboxWorld, MigratedWorld
+from tests.proof.model.mutant import CRASH, MOVE, NET, NOTHING, Mutant, Patch, around_world
 from tests.proof.model.replaying import AGAIN
 
 _BUSY = migrating.refuse_busy
@@ -88,6 +88,16 @@ def _behind_the_messages() -> Patch:
     return migrating, "_begin", begin
 
 
+def _tool_without_target() -> Patch:
+    """E1, X2: the tool moves the task without asking the target, which would end former owners there."""
+
+    def spec(old: Any, world: MigratedOutboxWorld, w: int, *args: Any) -> Spec:
+        made: Spec = old(world, w, *args)
+        return replace(made, target=made.target and w != TOOL)
+
+    return around_world("_spec", spec, MigratedOutboxWorld)
+
+
 def _drops_called() -> Patch:
     """Y2: a drop is called as a replay is."""
     return around_world("_drops", lambda *_: False, DroppingWorld)
@@ -133,6 +143,13 @@ MIGRATIONS: Final[tuple[Mutant, ...]] = (
     Mutant("inputs that stay begin again", "migrated", NOTHING, (_all_again(),), progress=False),
     Mutant("an added input begins again in each run", "migrated", NOTHING, (_added_again(),)),
     Mutant("an added input begins behind its messages", "migrated", NOTHING, (_behind_the_messages(),)),
+    Mutant("a tool does not ask the target", "migrated-target", NOTHING, (_tool_without_target(),)),
+    Mutant(
+        "a migration does not wait for what a target is ahead with",
+        "migrated-target",
+        CRASH,
+        (around_world("_is_ahead", lambda *_: False, MigratedOutboxWorld),),
+    ),
 )
 
 DROPS: Final[tuple[Mutant, ...]] = (

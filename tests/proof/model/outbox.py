@@ -80,6 +80,7 @@ class Database(NamedTuple):
         open: see `Open`; None: there is none.
         restored: an old backup was put in the place of the newest state: see `Part.reset`.
         lost: what was there before.
+        seen: what `tailed_outbox` keeps of the first calls.
     """
 
     now: Contents = Contents()
@@ -87,6 +88,7 @@ class Database(NamedTuple):
     open: Open | None = None
     restored: int = 0
     lost: Contents | None = None
+    seen: Any = ()
 
 
 class Batch(NamedTuple):

@@ -10,11 +10,12 @@ from cues_kafka.core import machine as core
 from cues_kafka.core import tails
 from cues_kafka.core.task import Doing, Task
 from tests.proof.model import lanes as around
-from tests.proof.model import states
+from tests.proof.model import states, tailed_outbox
 from tests.proof.model.mutant import (
     CRASH,
     CRASHES,
     NET,
+    NET_AND_CRASH,
     NOTHING,
     Handler,
     Mutant,
@@ -22,6 +23,8 @@ from tests.proof.model.mutant import (
     around_world,
     handler,
 )
+from tests.proof.model.outbox import Contents
+from tests.proof.model.tailed_outbox import TailedOutboxWorld
 from tests.proof.model.tailing import Tailing, TailWorld
 
 
@@ -132,6 +135,28 @@ def _moves_kept(kinds: tuple[str, ...]) -> Patch:
 _APPENDS_KEPT: Final = (around, "MEANS", {**states.MEANS, "e": [("x", "")]})
 """L1: what a step had appended is sent besides its error message."""
 
+
+def _rows_without_places() -> Patch:
+    """E1, L2: the row of a target does not say where the tailers stand."""
+
+    def written(old: Any, world: TailedOutboxWorld, *args: Any) -> Contents:
+        made: Contents = old(world, *args)
+        assert made.row
+        return made._replace(row=replace(made.row, tails=(), tail_ends=()))
+
+    return around_world("_written", written, TailedOutboxWorld)
+
+
+def _put_off_in_no_row() -> Patch:
+    """E1, S5: the row does not hand down the ends that a step needs which was put off."""
+
+    def behind(task: Task, made: Any, at: Any, *, put_off: bool = False) -> Any:
+        del put_off
+        return tails.behind(task, made, at)
+
+    return tailed_outbox, "behind", behind
+
+
 TAILS: Final = [
     Mutant("a batch with fixed views has no snapshot", "imperative-alone", NOTHING, (_only_first(),)),
     Mutant("the first call sees what came behind its snapshot", "imperative-alone", NET, (_first_call_unbounded(),)),
@@ -145,6 +170,16 @@ TAILS: Final = [
     Mutant("a tailer begins at the beginning again", "imperative-free", CRASH, (_from_the_beginning(),)),
     Mutant("moves of a step that failed are kept", "imperative-free", NOTHING, (_moves_kept(("e",)),)),
     Mutant("moves of a step that was put off are kept", "imperative", NET, (_moves_kept(("",)),)),
+    Mutant("a target's row does not say where tailers stand", "outbox-tailed", CRASH, (_rows_without_places(),)),
+    Mutant(
+        "what a target is ahead with is committed without the places of tailers",
+        "outbox-tailed",
+        CRASH,
+        ((core, "in_row", lambda _task, made, _row: made),),
+    ),
+    Mutant(
+        "a target's row forgets a step that was put off", "outbox-tailed-retry", NET_AND_CRASH, (_put_off_in_no_row(),)
+    ),
     Mutant("appends of a step that failed are kept", "imperative-free", NOTHING, (_APPENDS_KEPT,)),
 ]
 """Rules of tailers and appenders."""

@@ -63,11 +63,35 @@ class TailWorld(World):
                 out.append(((f"tailed p{p}", f"has grown to {part.table + 1}"), False, after))
         return out
 
+    # Where a state has what the tailer showed.
+
+    def _tailing(self, lane: Lane) -> Tailing:
+        """What a lane knows of its tailer."""
+        own: Tailing = lane.own
+        return own
+
+    def _with_tailing(self, lane: Lane, tailing: Tailing) -> Lane:
+        return lane._replace(own=tailing)
+
+    def _views_of(self, lane: Lane) -> Seen:
+        """What the steps saw whose outcomes a lane commits next."""
+        return self._tailing(lane).views
+
+    def _seen_in(self, part: Part) -> Seen:
+        """What the first call of each step saw."""
+        return part.target or ()
+
+    def _with_seen(self, part: Part, seen: Seen) -> Part:
+        return part._replace(target=seen)
+
+    # The shell.
+
     def _begin_to_read(self, turn: Turn, assign: do.AssignReader) -> None:
         """L2: tailers stand where the newest record says."""
         record = self.task(turn.lane).record
         assert record
-        super()._begin_to_read(turn._replace(lane=turn.lane._replace(own=self._stood(turn.lane, record))), assign)
+        lane = self._with_tailing(turn.lane, self._stood(turn.lane, record))
+        super()._begin_to_read(turn._replace(lane=lane), assign)
 
     def _stood(self, _: Lane, record: Record) -> Tailing:
         [at] = offsets_of(record.tails)
@@ -78,7 +102,7 @@ class TailWorld(World):
         if key[0] == "polled" and self.setting.fixed_views:
             key = (*key, False, (self._end(s, p),))
         if key[0] == "called":
-            key = (*key, (lane.own.at,))
+            key = (*key, (self._tailing(lane).at,))
         return super()._tell(s, w, p, lane, *key)
 
     def _end(self, s: State, p: int) -> int:
@@ -94,11 +118,12 @@ class TailWorld(World):
 
     def _call(self, turn: Turn, call: do.Call) -> None:
         end = offsets_of(call.tail_ends)[0] if call.tail_ends else -1
-        super()._call(turn._replace(lane=turn.lane._replace(own=turn.lane.own._replace(end=end))), call)
+        lane = self._with_tailing(turn.lane, self._tailing(turn.lane)._replace(end=end))
+        super()._call(turn._replace(lane=lane), call)
 
     def _views(self, turn: Turn, steps: tuple[Step, ...], kinds: str) -> tuple[Seen, int]:
         """What these steps saw, of which the last one may not have ended; and where the tailer stands behind them."""
-        at, end = turn.lane.own.at, self._view_end(turn)
+        at, end = self._tailing(turn.lane).at, self._view_end(turn)
         seen: list[tuple[Step, View]] = []
         for i, step in enumerate(steps):
             kind = kinds[i : i + 1]
@@ -108,7 +133,7 @@ class TailWorld(World):
 
     def _view_end(self, turn: Turn) -> int:
         """Up to where a call sees."""
-        own: Tailing = turn.lane.own
+        own = self._tailing(turn.lane)
         return max(own.at, self._end(turn.s, turn.p) if own.end < 0 else own.end)
 
     def _keeps_moves(self, kind: str) -> bool:
@@ -121,24 +146,24 @@ class TailWorld(World):
         if not self.setting.fixed_views:
             return s
         part = self.part(s, p)
-        seen: dict[Step, View] = dict(part.target or ())
+        seen: dict[Step, View] = dict(self._seen_in(part))
         for step, view in self._views(turn, steps[: len(done) + bool(halt)], "".join(kind for _, kind in done))[0]:
             if seen.setdefault(step, view) != view:
                 part = part._replace(wrong=f"S5: a call of {step} saw {view}, the first one {seen[step]}")
-        return self._put_part(s, p, part._replace(target=tuple(sorted(seen.items()))))
+        return self._put_part(s, p, self._with_seen(part, tuple(sorted(seen.items()))))
 
     def _after_calls(self, turn: Turn, ends: tuple[int, ...], done: Delivered, halt: str) -> State:
         steps = tuple(step for step, _ in done)
         views, at = self._views(turn, steps, "".join(kind for _, kind in done))
         if halt and self._keeps_moves(""):
             at = self._view_end(turn)
-        own = Tailing(at, -1, views)
-        return super()._after_calls(turn._replace(lane=turn.lane._replace(own=own)), ends, done, halt)
+        lane = self._with_tailing(turn.lane, Tailing(at, -1, views))
+        return super()._after_calls(turn._replace(lane=lane), ends, done, halt)
 
     def _loose(self, lane: Lane) -> tuple[int, tuple[Outcome, ...]]:
         """What a step writes shows what it saw."""
         number, outcomes = super()._loose(lane)
-        views = dict(lane.own.views) if outcomes else {}
+        views = dict(self._views_of(lane)) if outcomes else {}
         return number, tuple(outcome._replace(view=views[outcome.step]) for outcome in outcomes)
 
     # What must hold.

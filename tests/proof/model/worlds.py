@@ -17,13 +17,14 @@ from tests.proof.model.feeds import FeedWorld
 from tests.proof.model.handlers import HandlerWorld
 from tests.proof.model.loose import ChangedWorld, LooseWorld
 from tests.proof.model.marking import MarkerWorld
-from tests.proof.model.migrating import CHANGES, MigratedWorld
+from tests.proof.model.migrating import CHANGES, MigratedOutboxWorld, MigratedWorld
 from tests.proof.model.outbox import OutboxWorld, TimedOutboxWorld
 from tests.proof.model.renaming import RenamedWorld
 from tests.proof.model.replaying import ReplayWorld
 from tests.proof.model.staged import StagedWorld
 from tests.proof.model.states import Faults, Setting
 from tests.proof.model.tables import TableWorld
+from tests.proof.model.tailed_outbox import TailedOutboxWorld
 from tests.proof.model.tailing import TailWorld
 from tests.proof.model.taking import TakingWorld
 from tests.proof.model.timers import TimerWorld
@@ -197,6 +198,16 @@ _WORLDS = [
         pairing="alts",
         workers=("native", "lost", "tool"),
         effects=True,
+        moves=9,
+    ),
+    Setting(
+        name="migrated-target",
+        about="an input is added beside a target that may be ahead",
+        inputs=("oo", "o"),
+        pairing="alts",
+        workers=("native", "gained", "tool"),
+        batch=1,
+        target=True,
         moves=9,
     ),
     Setting(
@@ -440,6 +451,24 @@ _WORLDS = [
         workers=("slot", "slot"),
         target=True,
     ),
+    Setting(
+        name="outbox-tailed",
+        about="a target, and a tailed topic that grows, which a step that is called again must see as before",
+        inputs=("oe",),
+        batch=1,
+        target=True,
+        tailed=2,
+        fixed_views=True,
+    ),
+    Setting(
+        name="outbox-tailed-retry",
+        about="the same in one worker, with a step that is put off",
+        inputs=("or",),
+        workers=("native",),
+        target=True,
+        tailed=2,
+        fixed_views=True,
+    ),
     Setting(name="feed", about="rows of a source, one of which fails", inputs=("oeo",), feed=True),
     Setting(name="feed-stop", about="a source that refuses behind its first rows", inputs=("?ors",), feed=True),
     Setting(
@@ -572,6 +601,10 @@ def world_of(setting: Setting) -> World:
         return ChangedWorld(setting)
     if setting.strategy != EXACTLY_ONCE:
         return TakingWorld(setting) if setting.strategy == AT_MOST_ONCE else LooseWorld(setting)
+    if setting.target and setting.tailed:
+        return TailedOutboxWorld(setting)
+    if setting.target and CHANGES & {*setting.workers}:
+        return MigratedOutboxWorld(setting)
     if setting.target and not setting.timers:
         return AheadWorld(setting) if setting.name in CALLED_AHEAD else OutboxWorld(setting)
     kinds: tuple[tuple[object, type[World]], ...] = (
