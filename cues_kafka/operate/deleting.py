@@ -27,9 +27,8 @@ from cues_kafka.graph.names import (
     transactional_prefix,
 )
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
+from cues_kafka.operate.drivers import refuse_drivers
 from cues_kafka.operate.newest import NewestRecords
-from cues_kafka.operate.status import PERIODS, StatusView
-from cues_kafka.plan.topics import Sides
 from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.words import count
@@ -267,7 +266,8 @@ class Deleting:
         if planned.topics and not topics & {*self._graph.topics_used()}:
             names |= {*self._graph.all_processors}  # the control topic, to which all workers listen
         self._refuse_members(sorted(names))
-        self._refuse_drivers(names, tell)
+        if unseen := refuse_drivers(self._graph, self._broker, names):
+            tell(unseen)
         self._refuse_moving({part.name for part in planned.parts})
         backing = [topic for part in planned.parts for topic in part.topics[-1:]]
         places = [TopicPartition(topic, p) for topic in backing for p in range(self._sizes[topic])]
@@ -292,25 +292,6 @@ class Deleting:
                 raise RecoveryError(
                     f"{topics[place.topic]!r} has not arrived from the name {old!r} yet, and would lose its place. End "
                     f"the move first: `cues-kafka rename MODULE:GRAPH {old} {topics[place.topic]} --yes`."
-                )
-
-    def _refuse_drivers(self, names: set[str], tell: Callable[[str], Any]) -> None:
-        """Refuse while a driver of Spark has told of a processor within three periods, as `status` has it."""
-        try:
-            with StatusView(self._graph, self._broker, sides=Sides(status=True)) as view:
-                told = view.told()
-        except BrokerError as error:
-            if not error.forbidden:
-                raise
-            tell(f"whether a driver of Spark runs was not looked at: {error}")
-            return
-        for task, said in told.items():
-            name, for_s = task.partition("/")[0], SystemClock().time() - said.told_s
-            over = said.state == "left" or for_s > PERIODS * said.every_s
-            if name in names and said.owner.runtime == "spark" and not over:
-                raise RecoveryError(
-                    f"{said.owner} runs {name} on Spark, and told so {max(0.0, for_s):.0f} s ago. Stop it first; one "
-                    f"that was killed counts until it has told nothing for {PERIODS * said.every_s:.0f} s."
                 )
 
     def _refuse_members(self, names: Collection[str]) -> None:

@@ -33,6 +33,7 @@ from cues_kafka.errors import CodecError, ConfigError, RecoveryError, UnstableOf
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, no_such_processor
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
+from cues_kafka.operate.drivers import refuse_drivers
 from cues_kafka.operate.migrating import notes, positions_of, refuse_undeclared
 from cues_kafka.operate.places import wanted
 from cues_kafka.operate.settling import DATABASE, HERE, Settling, settling, stands_at
@@ -149,7 +150,7 @@ class Maintenance:
         self._ids = {topic: found.topic_id for topic, found in facts.topics.items()}
         self._sizes = {topic: facts.topics[topic].partitions for topic in (*topics, backing)}
         self._inputs_of = tuple(Input(*pair) for pair in declared.inputs)
-        self._broker = broker
+        self._graph, self._broker = graph, broker
         self._clock = clock or SystemClock()
         self._hook = hook
         self._session_s = session_s
@@ -421,7 +422,8 @@ class Maintenance:
         Raises:
             ConfigError: the processor is one of DataFrames or never ran, the plan is refused, or the options are not
                 the difference between the records and the declaration.
-            RecoveryError: the group has members, or a record holds what the move would forget.
+            RecoveryError: the group has members, a driver of Spark runs the processor, or a record holds what the move
+                would forget.
         """
         if not isinstance(self.declared, Processor):
             raise ConfigError(
@@ -437,7 +439,10 @@ class Maintenance:
                 f"{self.declared.name!r} has no record, so there is nothing to migrate: start it, and it begins at "
                 "start="
             )
-        return [move for spec, record in records.items() if (move := self._migrated(spec, record, add, drop))]
+        moves = [move for spec, record in records.items() if (move := self._migrated(spec, record, add, drop))]
+        if moves and (unseen := refuse_drivers(self._graph, self._broker, [self.declared.name])):
+            moves[0] = replace(moves[0], notes=(unseen, *moves[0].notes))
+        return moves
 
     def _migrated(
         self, spec: Spec, record: Record, add: Mapping[str, str], drop: Collection[str]

@@ -35,6 +35,7 @@ from cues_kafka.graph.names import (
 )
 from cues_kafka.graph.processor import Processor
 from cues_kafka.operate.copied_stores import copied, refuse_other_stores
+from cues_kafka.operate.drivers import refuse_drivers
 from cues_kafka.operate.moving import HeldGroup, commit_move, no_reader
 from cues_kafka.operate.renamed_rows import RenamedRows
 from cues_kafka.plan.plan import plan
@@ -157,8 +158,9 @@ class Renaming:
         self._refuse_all_unready(old)
         if next_stage(old, new, self._old, self._new) is None:
             return PlannedRename((), (), done=True)
+        unseen = refuse_drivers(self._graph, self._broker, [self._old, self._new])
         own = {t.name: t for t in self._plan.create if processor_of(self._graph.name, t.name) == self._new}
-        return PlannedRename(tuple(own.values()), tuple(self._notes(old, own)))
+        return PlannedRename(tuple(own.values()), (*([unseen] if unseen else []), *self._notes(old, own)))
 
     def _notes(self, old: list[Record], create: Mapping[str, NewTopic]) -> Iterator[str]:
         for topic in create:

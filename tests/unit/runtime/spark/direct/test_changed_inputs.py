@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
-from cues_kafka import Graph, Json, Memory, Processor, Source, Topic
+from cues_kafka import Graph, Json, Memory, Processor, RecoveryError, Source, Topic
 from cues_kafka.brokers.open import open_broker
+from cues_kafka.errors import FatalError
 from cues_kafka.operate.moving import Maintenance, apply_plan
 from cues_kafka.operate.renaming import Renaming
+from cues_kafka.operate.status import StatusView
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
+from cues_kafka.ports import NewTopic
+from cues_kafka.records.status import StatusRecord, TaskOwner, encode_status
 from cues_kafka.runtime.client import Client
 from cues_kafka.runtime.prepare import prepare
 from cues_kafka.runtime.spark.direct.work import Work
@@ -120,6 +124,15 @@ class Query:
                 return number
             assert not any(one.kind for one in outcomes), outcomes
         raise AssertionError
+
+
+def told(cluster: Cluster, state: Any = "idle") -> None:
+    """What the driver of a query tells on the graph's status topic."""
+    if "m.status" not in cluster.broker.partitions():
+        cluster.broker.create([NewTopic("m.status", 1, config={"cleanup.policy": "compact"})])
+    owner = TaskOwner(instance="spark-1", host="node-7", pid=12, runtime="spark")
+    value = encode_status(StatusRecord(task="work/0", state=state, owner=owner, every_s=5.0))
+    cluster.broker.sender("driver").send([("m.status", 0, b"work/0", value, None, 0)])
 
 
 def migrate(cluster: Cluster, graph: Graph, add: Mapping[str, str], *drop: str) -> None:
@@ -271,3 +284,52 @@ def test_slot_that_is_fenced_by_a_rename_stops() -> None:
     cluster.planned, cluster.done = [], 0
     Query(cluster, new).run()
     assert cluster.out(new) == [[1], [2]]
+
+
+def rename(cluster: Cluster) -> tuple[str, ...]:
+    """What the command does; what it says."""
+    new = graph_of(all_of, "new", inputs={"a": "x"})
+    tool = Renaming(new, cluster.broker, "work", "new", who="rename on here")
+    planned = tool.plan()
+    tool.carry_out(planned)
+    return planned.notes
+
+
+def add_input(cluster: Cluster) -> tuple[str, ...]:
+    """What the command does; what it says."""
+    apply_plan(plan(JOIN, cluster.broker.facts(topics_to_ask(JOIN))), cluster.broker)
+    tool = Maintenance(JOIN, cluster.broker, "work", who="migrate on here")
+    moves = tool.migrate({"b": "earliest"}, ())
+    tool.carry_out(moves)
+    return moves[0].notes
+
+
+@pytest.mark.parametrize("command", [rename, add_input])
+def test_commands_refuse_while_a_driver_tells_that_it_runs_the_processor(
+    command: Callable[[Cluster], tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no member of the group. Where its status may not be read, the command says so and goes on."""
+    cluster = Cluster()
+    cluster.send(PIPE, x=[1])
+    Query(cluster, PIPE).run()
+    told(cluster)
+    with pytest.raises(RecoveryError, match=r"spark-1 \(node-7, pid 12\) runs work on Spark, and told so 0 s ago"):
+        command(cluster)
+
+    def forbidden(_: Any) -> Any:
+        raise FatalError("user `ann` may not read topic `m.status`", code="TOPIC_AUTHORIZATION_FAILED")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StatusView, "told", forbidden)
+        assert "whether a driver of Spark runs was not looked at: user `ann`" in command(cluster)[0]
+
+
+@pytest.mark.parametrize("command", [rename, add_input])
+def test_commands_work_once_the_driver_has_stopped(command: Callable[[Cluster], tuple[str, ...]]) -> None:
+    """In order, which it tells."""
+    cluster = Cluster()
+    cluster.send(PIPE, x=[1])
+    Query(cluster, PIPE).run()
+    told(cluster, "left")
+
+    assert command(cluster)
