@@ -66,6 +66,9 @@ DEEP = {
     "a migration forgets an announced batch",
     "a migration forgets a recorded choice",
     "an added input begins again in each run",
+    "a worker that has lost an input goes on without the command",
+    "a target's row does not say where tailers stand",
+    "what a target is ahead with is committed without the places of tailers",
     "a target's row forgets a step that was put off",
 }
 """Mutants whose counterexamples take a search of several seconds: `make test-full` looks for them."""
