@@ -42,7 +42,7 @@ def _are_several(value: Any) -> bool:
 
 
 def _is_engine(value: Any) -> bool:
-    return not isinstance(value, type) and callable(getattr(value, "refuses", None))
+    return isinstance(getattr(value, "runtime", None), str)
 
 
 _TAKES: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
