@@ -474,7 +474,7 @@ def test_partitions_that_were_added_are_refused_until_they_are_accepted(path: Pa
     shop.tester.stop()
     broker.add_partitions("flights", 2)
 
-    with pytest.raises(ConfigError, match=r"kafka-topics --alter --topic g\.latest\.backing --partitions 2"):
+    with pytest.raises(ConfigError, match=r"BOOTSTRAP --alter --topic g\.latest\.backing --partitions 2"):
         Tester(shop.graph, broker=broker)
 
     broker.add_partitions("g.latest.backing", 2)
