@@ -111,16 +111,11 @@ class TakingLane(Lane):
         ended = [batch.records[i] for i in range(mark.records)]
         return on.Revoked(self._report(cut, started, mark.totals, None)), (ended,)
 
-    def advance(self, event: on.Event) -> None:
-        """What fails during a call is heard behind it: its outcomes are not dropped for that."""
-        if isinstance(event, on.Failed) and self._taken is not None:
-            self._failed = event
-            with self._lock:
-                self._pending -= 1
-            return
-        super().advance(event)
-
     def _advance(self, event: on.Event) -> None:
+        if isinstance(event, on.Failed) and self.task.state is Doing.CALLING:
+            # It is heard behind the call, which may not have begun yet: nothing that is taken is dropped for it (I16).
+            self._failed = event
+            return
         super()._advance(event)
         if isinstance(event, on.Called):
             self._taken = None

@@ -27,9 +27,12 @@ from cues_kafka import (
     Topic,
     start,
 )
+from cues_kafka.brokers.memory import Faults, MemoryReader
 from cues_kafka.core.records import Attempt, Start
 from cues_kafka.core.taking import in_flight
+from cues_kafka.core.task import Doing
 from cues_kafka.errors import TaskStopped
+from cues_kafka.ports import Watermarks
 from cues_kafka.runtime import CommitPolicy
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import Report, verify
@@ -332,6 +335,69 @@ def test_at_most_once_a_failure_during_a_call_drops_nothing() -> None:
 
     assert list(range(COUNT)) == CALLED == told
     assert task.totals.dropped == 0
+
+
+def test_at_most_once_a_failure_before_the_first_call_of_a_batch_drops_nothing(monkeypatch: Any) -> None:
+    """I16: the batch is taken, and the reader fails before user code gets it. The simulation found it (1000107)."""
+    poll, failed = MemoryReader.poll, list[int]()
+
+    def poll_or_fail(self: MemoryReader, *given: Any) -> Any:
+        lanes = [lane for worker in tester._workers for lane in worker.lanes.values()]
+        if not failed and CALLED and lanes[0].task.state is Doing.CALLING:
+            failed.append(len(CALLED))
+            raise RetriableError("the connection is gone", code="_TRANSPORT")
+        return poll(self, *given)
+
+    monkeypatch.setattr(MemoryReader, "poll", poll_or_fail)
+    tester = world_of("at-most-once")
+    tester.run()
+
+    assert failed == [4]
+    assert list(range(COUNT)) == CALLED
+    assert (tester.totals("text").dropped, tester.totals("text").taken) == (0, COUNT)
+    assert looked(tester).ok
+
+
+class RefusedOnce(Faults):
+    """One request to produce is refused, once it is wanted."""
+
+    wanted = False
+
+    def before(self, operation: str, client: str) -> None:
+        """See `Faults`."""
+        if self.wanted and operation == "produce":
+            self.wanted = False
+            raise RetriableError("the broker is gone", code="_TRANSPORT")
+
+
+def test_at_least_once_nothing_is_called_ahead_of_a_second_start(monkeypatch: Any) -> None:
+    """A write fails, and an old answer hides all records: the task begins again. The simulation found it (1000574)."""
+    tester, refused, ahead = world_of("at-least-once"), RefusedOnce(), list[int]()
+    tester.broker._faults = refused
+    emitted = iter(range(2 * COUNT))
+
+    def hook(moment: str, effect: str) -> None:
+        [worker] = tester._workers
+        lane = worker.lanes[0]
+        if (moment, effect) == ("before", "Emit") and next(emitted) == 0:
+            refused.wanted = True
+            monkeypatch.setattr(tester.broker, "watermarks", no_records)
+        if (moment, effect) == ("before", "Flush") and lane.task.record is None and lane.buffer is not None:
+            called = len(CALLED)
+            worker.call_once()
+            ahead.append(len(CALLED) - called)
+
+    def no_records(partitions: Any) -> Any:
+        monkeypatch.undo()
+        return {place: Watermarks(0, 0, 0) for place in partitions}
+
+    tester._hook = lambda: hook  # type: ignore[method-assign]
+    tester.run()
+
+    assert ahead == [0]
+    assert set(CALLED) == set(range(COUNT))
+    assert [type(record) for record in tester.records("text", 0)][:2] == [Start, Start]
+    assert looked(tester).ok
 
 
 def test_at_most_once_observers_and_the_log_hear_of_drops(caplog: pytest.LogCaptureFixture) -> None:
