@@ -12,7 +12,7 @@ import pytest
 from cues_kafka.brokers.memory.clients import MemorySession
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
-from cues_kafka.core import machine, recover, task, turns
+from cues_kafka.core import machine, recover, taking, task, turns
 from cues_kafka.core.machine import TRANSITIONS
 from cues_kafka.core.records import Record
 from cues_kafka.core.spec import Spec
@@ -22,8 +22,11 @@ from cues_kafka.runtime.calling import pairing
 from cues_kafka.runtime.calling.batch import Batch
 from cues_kafka.runtime.calling.caller import Caller
 from cues_kafka.runtime.calling.failures import Failure
+from cues_kafka.runtime.calling.turnstile import Turnstile
 from cues_kafka.runtime.task.interpreter import Interpreter, record_message
 from cues_kafka.runtime.task.lane import Lane
+from cues_kafka.runtime.task.taking import TakingLane
+from tests.proof.simulation.options import MIXED
 
 Patch = pytest.MonkeyPatch
 Handler = Callable[[Task, Any], Any]
@@ -241,6 +244,97 @@ def order_of_what_was_put_back_kept(patch: Patch) -> None:
     patch.setattr(pairing, "drop", lambda choice, _: choice)
 
 
+def position_behind_what_has_ended(patch: Patch) -> None:
+    """W2: the step that is under way when its task leaves is given back, and started again."""
+    report = TakingLane._report
+
+    def behind_the_ended(self: Any, cut: Any, _: int, totals: Any, halt: Any) -> on.Called:
+        return report(self, cut, totals.deliveries, totals, halt)
+
+    patch.setattr(TakingLane, "_report", behind_the_ended)
+
+
+def gate_that_lets_steps_pass(patch: Patch) -> None:
+    """W2: steps start although their task was given up, and the position says that they did not."""
+
+    def enter(self: Any, steps: int = 1) -> bool:
+        self.started += steps
+        return True
+
+    patch.setattr(Turnstile, "enter", enter)
+
+
+def outcomes_lost_with_the_session(patch: Patch) -> None:
+    """W3: a task takes again after P8, and has thrown away the outcomes that its record counts."""
+    discard = Interpreter._discard
+
+    def forget(self: Any, effect: do.Discard) -> on.Event:
+        self._records = ()
+        return discard(self, effect)
+
+    patch.setattr(Interpreter, "_discard", forget)
+
+
+def failure_before_the_first_call_drops(patch: Patch) -> None:
+    """I16: what fails between the take and the first call drops the batch. The simulation found this one."""
+    advance = TakingLane._advance
+
+    def at_once(self: Any, event: on.Event) -> None:
+        if isinstance(event, on.Failed) and self._taken is None:
+            Lane._advance(self, event)
+        else:
+            advance(self, event)
+
+    patch.setattr(TakingLane, "_advance", at_once)
+
+
+def drops_not_counted(patch: Patch) -> None:
+    """W4: a successor goes on behind what was in flight, and no record says that it is lost."""
+    resumed = taking.resumed
+
+    def silent(spec: Spec, record: Record, carried: Any) -> Any:
+        return resumed(spec, record, carried) if carried else taking.nothing_carried(record)
+
+    patch.setattr("cues_kafka.core.machine.resumed", silent)
+
+
+def record_before_its_outputs(patch: Patch) -> None:
+    """W5: the record speaks of what is not there yet."""
+    emit, produce = Interpreter._emit, Interpreter._produce
+
+    def later(self: Any, effect: do.Produce) -> on.Event:
+        if self.task.spec.rules.fenced:
+            return produce(self, effect)
+        records, self._records = self._records, ()
+        done = produce(self, effect)
+        self._produced += sum(map(self._open.produce, records))
+        return done
+
+    patch.setattr(Interpreter, "_emit", lambda self, _: emit(self, _) if self.task.spec.rules.fenced else _nothing())
+    patch.setattr(Interpreter, "_produce", later)
+
+
+def _nothing() -> on.Event:
+    return on.Flushed(0, 0, None)
+
+
+def offsets_before_the_outputs(patch: Patch) -> None:
+    """I17: the group's offsets are committed before the outputs are written."""
+    emit = Interpreter._emit
+
+    def early(self: Any, effect: do.Emit) -> on.Event:
+        assert self.task.pending
+        self._send_offsets(do.SendOffsets(self.task.pending.positions))
+        return emit(self, effect)
+
+    patch.setattr(Interpreter, "_emit", early)
+
+
+def pause_that_is_not_looked_at(patch: Patch) -> None:
+    """A task that is held back is called all the same."""
+    patch.setattr(Lane, "finish", Lane.work)
+
+
 DEFECTS: dict[Callable[[Patch], None], int] = {
     positions_from_memory: 0,
     attempt_outside_the_transaction: 0,
@@ -259,6 +353,14 @@ DEFECTS: dict[Callable[[Patch], None], int] = {
     init_after_reading: 3,
     order_of_what_was_put_back_kept: 22,
     called_ahead_survives_a_failed_commit: 32,
+    position_behind_what_has_ended: MIXED,
+    gate_that_lets_steps_pass: MIXED + 70,
+    outcomes_lost_with_the_session: MIXED + 15,
+    failure_before_the_first_call_drops: MIXED + 80,
+    drops_not_counted: MIXED,
+    record_before_its_outputs: MIXED + 1,
+    offsets_before_the_outputs: MIXED,
+    pause_that_is_not_looked_at: MIXED + 5,
 }
 """
 With the seed that is tried first: it found the defect when this was last measured, in seconds. Where the code has

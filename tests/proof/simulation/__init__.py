@@ -5,8 +5,8 @@ who takes the next step (`run`). Then nothing goes wrong any more, and everythin
 is judged from the logs alone (`check`). A seed that fails is shrunk (`shrink`).
 
 Supported: native workers, and slots as Spark tasks use them; pipes, sinks, forks, joins and alts, with errors, retries,
-lists and effects; several processes, kills between any two effects, zombies, rebalances, lost and late requests, old
-answers, compaction.
+lists and effects; all strategies, and changes between them (`strategies`, `operator`); several processes, kills between
+any two effects, zombies, rebalances, lost and late requests, old answers, compaction, pauses by an operator.
 
 Not supported: what the reference broker does not simulate (its docstring lists it), `async def`, filters, two threads
 of one process in user code at the same time, native workers and slots in one run, Spark itself.

@@ -7,13 +7,15 @@ stays as it was: that is how a failure is shrunk.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cues_kafka.brokers.memory import Faults, MemoryBroker, MemoryReader, MemorySession
-from cues_kafka.brokers.memory.cluster import Cluster, TransactionalId
+from cues_kafka.brokers.memory.clients import MemoryLooseSession
+from cues_kafka.brokers.memory.cluster import Cluster, Transaction, TransactionalId
+from cues_kafka.brokers.memory.log import MemoryMessage
 from cues_kafka.errors import AbortableError, BrokerError, RetriableError
-from cues_kafka.ports import Fetched, TopicPartition, Watermarks
+from cues_kafka.ports import Fetched, GroupMetadata, TopicPartition, Watermarks
 from tests.proof.simulation.options import Options
 
 if TYPE_CHECKING:
@@ -130,11 +132,33 @@ class SimulatedSession(MemorySession):
             return
 
 
+class SimulatedLooseSession(MemoryLooseSession):
+    """A session without a transaction, whose produce requests may be late: nothing refuses them then (W5)."""
+
+    swarm: Swarm
+
+    def produce(self, records: Any) -> int:
+        """Append, perhaps later: the client gives up, and the broker takes them all the same."""
+        batch = list(records)
+        late = batch and not self._closed and self._undelivered is None
+        if late and self.swarm.happens("late", f"produce {self._name}", times=2):
+            self.swarm.late.append(lambda: self._append_late(batch))
+            self._undelivered = RetriableError("produce: no answer", code="_MSG_TIMED_OUT")
+            return len(batch)
+        return super().produce(batch)
+
+    def _append_late(self, batch: list[Any]) -> None:
+        self._cluster.send(batch)
+
+
 class SimulatedCluster(Cluster):
     """
     A cluster whose answers may be old.
 
     Attributes:
+        arrivals: the place of each record in the order in which all came, by topic, partition and offset; None: it is
+            not written down.
+        commits: how many records had come, group and offsets, of each commit by a member without a transaction.
         timeouts: whether the coordinator ends transactions by time. Healed, it does not: no task may need it (I5).
         marks: the last watermarks of each partition but the present ones.
         swarm: decides.
@@ -143,6 +167,26 @@ class SimulatedCluster(Cluster):
     swarm: Swarm
     timeouts = True
     stale_topics: Collection[str] = ()
+    arrivals: dict[tuple[str, int, int], int] | None = None
+    commits: list[tuple[int, str, Mapping[TopicPartition, int]]]
+
+    def _append(self, records: Iterable[tuple[Any, ...]], transaction: Transaction | None) -> list[MemoryMessage]:
+        appended = super()._append(records, transaction)
+        if self.arrivals is not None:
+            for m in appended:
+                self.arrivals[m.topic(), m.partition(), m.offset()] = len(self.arrivals)
+        return appended
+
+    def commit_offsets(self, offsets: Mapping[TopicPartition, int], metadata: GroupMetadata) -> str:
+        """Of a member, without a transaction; refused on the way, or answered with an error after all."""
+        if self.swarm.happens("refuse", f"member {metadata.group}"):
+            return "refused on the way"
+        why = super().commit_offsets(offsets, metadata)
+        if not why:
+            self.commits.append((len(self.arrivals or ()), metadata.group, dict(offsets)))
+        if self.swarm.happens("lose", f"member {metadata.group}"):
+            return "the reply is lost"
+        return why
 
     def _time_out(self, state: TransactionalId) -> None:
         if self.timeouts:
@@ -191,6 +235,12 @@ class SimulatedReader(MemoryReader):
 class SimulatedBroker(MemoryBroker, SimulatedCluster):
     """All of this; a subclass belongs to one run alone."""
 
+    loose_session_type: type[SimulatedLooseSession]
+
+    def loose_session(self, name: str, *, batch_bytes: int | None = None) -> SimulatedLooseSession:
+        """One whose requests may be late."""
+        return self.loose_session_type(self, name, self.swarm)
+
 
 def broker_for(simulation: Simulation, options: Options) -> SimulatedBroker:
     """A broker with all of this in it; its classes belong to this run alone."""
@@ -201,7 +251,10 @@ def broker_for(simulation: Simulation, options: Options) -> SimulatedBroker:
         (SimulatedBroker,),
         {
             **own,
+            "commits": [],
+            "arrivals": {} if options.mixed else None,
             "session_type": type("_Session", (SimulatedSession,), dict(own)),
+            "loose_session_type": type("_LooseSession", (SimulatedLooseSession,), dict(own)),
             "reader_type": type("_Reader", (SimulatedReader,), {"simulation": simulation}),
         },
     )

@@ -13,7 +13,7 @@ from cues_kafka.graph.handler import Handler, StateHandler
 from cues_kafka.graph.message import Message
 from cues_kafka.graph.processor import Processor, Source
 from cues_kafka.graph.topic import Topic
-from tests.proof.simulation.options import Options, Part
+from tests.proof.simulation.options import EXACTLY_ONCE, Options, Part
 
 GRAPH = "sim"
 ERRORS = "failed"
@@ -108,10 +108,12 @@ def _processor(part: Part, options: Options, trace: Trace) -> Processor:
         settings["retry"] = Retry(on=TryAgain, for_s=1e6, max_s=2.0, then="error" if options.errors else "stop")
     if part.outputs:
         settings["effects"] = part.effects
-    fn = _function(part, traces=part.effects or bool(options.poison), trace=trace)
+    traces = part.effects or bool(options.poison or options.change) or part.strategy != EXACTLY_ONCE
+    fn = _function(part, traces=traces, trace=trace)
     if part.store:
         settings["state"] = {"seen": Handler(Seen) if part.handler else Store(Json(int))}
     quarantine = options.quarantine_after
+    settings["strategy"] = part.strategy
     return Processor(fn, name=part.name, batch=part.batch, quarantine_after=quarantine, **settings)
 
 

@@ -7,9 +7,16 @@ import json
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 Kind: TypeAlias = Literal["pipe", "sink", "fork", "join", "alts"]
+Strategy: TypeAlias = Literal["exactly-once", "at-least-once", "at-most-once"]
+
+
+EXACTLY_ONCE: Final = "exactly-once"
+AT_LEAST_ONCE: Final = "at-least-once"
+AT_MOST_ONCE: Final = "at-most-once"
+STRATEGIES: tuple[Strategy, ...] = (EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +37,7 @@ class Part:
         rekeys: outputs get a key of their own, so they change partitions.
         store: the function counts its calls in a store, before it fails or gives something.
         handler: the store is in an object that cannot undo one step.
+        strategy: of its delivery.
     """
 
     name: str
@@ -44,6 +52,7 @@ class Part:
     rekeys: bool = False
     store: bool = False
     handler: bool = False
+    strategy: Strategy = EXACTLY_ONCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +88,9 @@ class Options:
         move: a worker joins, leaves, restarts or is expelled.
         compact: a backing topic is compacted.
         forget: a group without members loses its offsets.
+        inside: kills and pauses come in the middle of user code, too, where it is not exactly-once.
+        change: an operator stops the workers, changes the strategy of a processor, and starts them again.
+        hold: an operator pauses a processor, or lets it go on.
         most: the most faults; later ones do not happen.
         skipped: numbers of faults that do not happen.
     """
@@ -110,13 +122,21 @@ class Options:
     move: int = 0
     compact: int = 0
     forget: int = 0
+    inside: bool = False
+    change: int = 0
+    hold: int = 0
     most: int | None = None
     skipped: tuple[int, ...] = ()
 
     @property
     def blames_poison(self) -> bool:
         """Whether a message that is quarantined must be one that kills: nothing else ends a process or a membership."""
-        return not (self.kill or self.pause or self.move or self.slots)
+        return not (self.kill or self.pause or self.move or self.slots or self.mixed)
+
+    @property
+    def mixed(self) -> bool:
+        """Whether a processor may have another strategy than exactly-once at some time."""
+        return bool(self.change) or any(part.strategy != EXACTLY_ONCE for part in self.parts)
 
     @classmethod
     def of_seed(cls, seed: int, changes: Mapping[str, Any] | None = None) -> Options:
@@ -160,7 +180,10 @@ DELIVERIES = 220
 PAIRED = 0.7
 """Of the messages of a join's smaller input, those that find another one in their partition, about."""
 
-RATES = ("kill", "pause", "ahead", "refuse", "lose", "late", "suspect", "stale", "move", "compact", "forget")
+DEEDS = ("change", "hold")
+"""Fields of `Options` that are rates of what an operator does; zero in seeds below `MIXED`."""
+
+RATES = ("kill", "pause", "ahead", "refuse", "lose", "late", "suspect", "stale", "move", "compact", "forget", *DEEDS)
 """The swarm: fields of `Options` that are rates of faults."""
 
 _MOST: Mapping[str, tuple[int, ...]] = {
@@ -183,6 +206,9 @@ _AHEAD = (500, 1000, 1000, 1000)
 DEADLY = 0.1
 """Of the seeds, those in which processes die of one message and of nothing else, so that it alone may be blamed."""
 
+
+MIXED = 1_000_000
+"""Seeds from here on have processors of all strategies. Those below are older, and keep their meaning."""
 
 STORES = 0.4
 """Of the processors that can have a store, those that have one; drawn apart, as `ahead`."""
@@ -210,6 +236,32 @@ def _keeping(seed: int, part: Part) -> Part:
 
 
 def _drawn(seed: int) -> Options:
+    return _mixed(seed, _of_faults(seed)) if seed >= MIXED else _of_faults(seed)
+
+
+def _mixed(seed: int, drawn: Options) -> Options:
+    """The same with strategies, for at least one processor, and with an operator who changes things."""
+    draw = random.Random(f"strategies {seed}")  # a schedule, no secret
+    must = draw.randrange(len(drawn.parts))
+    parts = tuple(_with_strategy(draw, part, always=n == must) for n, part in enumerate(drawn.parts))
+    return drawn.replace(
+        parts=parts,
+        messages=drawn.messages * 5 // 4,  # what is dropped leads to nothing
+        inside=draw.random() < 0.7,
+        change=draw.choice((0, 0, 3, 10)),
+        hold=draw.choice((0, 0, 10, 30)),
+    )
+
+
+def _with_strategy(draw: random.Random, part: Part, *, always: bool) -> Part:
+    strategy: Strategy = draw.choice((AT_MOST_ONCE, AT_LEAST_ONCE) if always else STRATEGIES)
+    if strategy == EXACTLY_ONCE:
+        return part
+    retries = 0 if strategy == AT_MOST_ONCE else part.retries
+    return dataclasses.replace(part, strategy=strategy, retries=retries, store=False, handler=False)  # W8
+
+
+def _of_faults(seed: int) -> Options:
     draw = random.Random(f"options {seed}")  # a schedule, no secret
     errors = draw.random() < 0.8
     sources = tuple(f"s{n}" for n in range(draw.choice((1, 1, 2))))
@@ -221,6 +273,7 @@ def _drawn(seed: int) -> Options:
     steps = draw.choice((150, 300, 450))
     single = all(len(part.inputs) == 1 for part in parts)
     slots = draw.random() < 0.2 if single else _chance(f"slots {seed}", 0.2)  # as `ahead`
+    slots = slots and seed < MIXED  # they are exactly-once only (W8)
     drawn = Options(
         seed=seed,
         sources=sources,

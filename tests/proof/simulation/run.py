@@ -13,8 +13,8 @@ first).
 from __future__ import annotations
 
 import hashlib
-from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
@@ -33,7 +33,8 @@ from cues_kafka.runtime.task.lane import Lane
 from cues_kafka.testing.tester import VirtualClock, VirtualWorker
 from tests.proof.simulation.faults import Swarm, broker_for
 from tests.proof.simulation.graphs import ERRORS, build
-from tests.proof.simulation.options import Options, Part
+from tests.proof.simulation.operator import Operator
+from tests.proof.simulation.options import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, Options, Part
 from tests.proof.simulation.slots import Query
 from tests.proof.simulation.strands import Killed, Lock
 
@@ -64,9 +65,20 @@ class SteppedWorker(VirtualWorker):
 
     def on_assign(self, partitions: Sequence[int]) -> None:
         """The same, with locks of the simulation."""
+        self.simulation.note_lost(self.name, partitions)
         super().on_assign(partitions)
         for partition in partitions:
             self.lanes[partition].interpreter.lock = cast(Any, Lock(self.simulation))
+
+    def on_revoke(self, partitions: Sequence[int]) -> None:
+        """The same; the judge is told."""
+        self.simulation.note_lost(self.name, partitions)
+        super().on_revoke(partitions)
+
+    @property
+    def holding(self) -> bool:
+        """Whether no call may begin."""
+        return self._holding
 
     def call_once(self) -> bool:
         """The same, and count the tasks that were called ahead."""
@@ -160,6 +172,7 @@ class Process:
                 policy=CommitPolicy(max_messages=options.max_messages, idle_seconds=options.idle_s),
                 hook=lambda moment, effect: simulation.at(self, moment, effect, worker),
                 alone=self._alone,
+                held=lambda name: simulation.held.get(name, ""),
             ),
             changed=lambda: None,
             executor=strands,
@@ -188,6 +201,11 @@ class Process:
     def members(self) -> Sequence[MemoryMember]:
         """Its memberships, one for each worker."""
         return self.port.members
+
+    @property
+    def busy(self) -> Collection[Any]:
+        """Its strands that stand still below, or run."""
+        return self._busy
 
     @property
     def still(self) -> bool:
@@ -253,6 +271,11 @@ class Runner(Protocol):
         ...
 
     @property
+    def busy(self) -> Collection[Any]:
+        """What of it stands still below, or runs."""
+        ...
+
+    @property
     def still(self) -> bool:
         """Whether nothing of it stands still below."""
         ...
@@ -274,6 +297,7 @@ class Traced(NamedTuple):
         hash: of the delivery.
         task: `processor/partition`.
         incarnation: of its process.
+        strategy: of the processor at that time.
     """
 
     part: str
@@ -281,6 +305,7 @@ class Traced(NamedTuple):
     hash: str
     task: str
     incarnation: str
+    strategy: str
 
 
 class _Clock(VirtualClock):
@@ -312,22 +337,31 @@ class Simulation:
         called_ahead: looks of a caller in which a task was called while its last commit was under way (P7).
         at_healing: deliveries of the tasks that lived when faults ended.
         history: committed messages that compaction may have removed since, by topic.
+        strategies: by processor, those that it had until now.
+        lost: by processor and partition, how many records the cluster had when a worker got or gave back that task.
+        held: why processors are paused, by name.
+        called_while_held: processors whose function was called although their worker held them back.
         strand: what runs now.
         process: whose it is.
     """
 
     def __init__(self, options: Options) -> None:
         self.options = options
+        self._blames_poison = options.blames_poison
         self.clock = _Clock(self)
         self.swarm = Swarm(options)
         self.random = self.swarm.random
         self.broker = broker_for(self, options)
-        self.graph = build(options, self._traced)
+        self.graph = build(options, self.trace)
         self.planned, self.facts = prepare(self.graph, self.broker)
         self.sent: dict[str, list[str]] = {name: [] for name in options.sources}
         self.calls: list[Traced] = []
         self.called: Counter[tuple[str, tuple[str, ...]]] = Counter()
         self.history: dict[str, dict[tuple[int, int], WireMessage]] = {}
+        self.strategies = {part.name: {part.strategy} for part in options.parts}
+        self.lost: dict[tuple[str, int], list[int]] = defaultdict(list)
+        self.held: dict[str, str] = {}
+        self.called_while_held: list[str] = []
         self.called_ahead = self.at_healing = 0
         self.strand: object = None
         self.process: Runner | None = None
@@ -339,6 +373,27 @@ class Simulation:
         self._incarnations = 0
         self._depth = 0
         self.poison = self._poisoned()
+        self._operator = Operator(self)
+
+    @property
+    def blames_poison(self) -> bool:
+        """See `Options`; the strategies that the operator has changed are behind it."""
+        return self._blames_poison
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a delivery may have its outcomes more than once."""
+        return any(AT_LEAST_ONCE in found for found in self.strategies.values())
+
+    @property
+    def drops(self) -> bool:
+        """Whether a delivery may have no outcome."""
+        return any(AT_MOST_ONCE in found for found in self.strategies.values())
+
+    def note_lost(self, name: str, partitions: Sequence[int]) -> None:
+        """A worker gets tasks, or gives them back: what they had taken may be dropped (W2, W4)."""
+        for partition in partitions:
+            self.lost[name, partition].append(len(self.broker.arrivals or ()))
 
     def run(self) -> None:
         """
@@ -413,13 +468,34 @@ class Simulation:
         if self.swarm.late and self.random.random() < 0.1:
             self.swarm.arrive()
 
-    def _traced(self, part: Part, values: Sequence[str], step: Any) -> None:
+    def trace(self, part: Part, values: Sequence[str], step: Any) -> None:
         assert self.process
-        self.calls.append(Traced(part.name, tuple(values), step.hash, step.task, self.process.incarnation))
+        self._look_for_holds(self.process, part)
+        made = Traced(part.name, tuple(values), step.hash, step.task, self.process.incarnation, part.strategy)
+        self.calls.append(made)
         self.called[part.name, tuple(values)] += 1
-        if any(value in self.poison for value in values):
+        if any(value in self.poison for value in values) and part.strategy != AT_LEAST_ONCE:  # it would never end
             self.process.kill()
             raise Killed
+        if self.options.inside and part.strategy != EXACTLY_ONCE:
+            process = self.process
+            self._disturb(process)
+            self.at(process, "inside", "Call")
+
+    def _look_for_holds(self, process: Runner, part: Part) -> None:
+        """No call begins in a worker that holds its tasks back. An exception here would become an error message."""
+        if any(worker.name == part.name and getattr(worker, "holding", False) for worker in process.workers):
+            self.called_while_held.append(part.name)
+
+    def _disturb(self, process: Runner) -> None:
+        """In the middle of a call its process is asked to stop, or gets company, or is left alone."""
+        at_rest = process.alive and len(process.busy) == 1
+        if at_rest and self.swarm.happens("move", "inside a call", times=2):
+            if self.random.random() < 0.5:
+                process.stop(leave=self.random.random() < 0.5)
+            elif sum(other.alive for other in self.processes) < 4:
+                self._start(f"x{self._incarnations}")
+                self._meanwhile(self.random.choice((4, 12)))
 
     # What operators do.
 
@@ -435,6 +511,7 @@ class Simulation:
             self.clock.advance(self.random.choice((0.5, 3.0, 11.0, 70.0)))
         if not any(process.alive for process in self.processes) and swarm.happens("forget", "operator", times=20):
             self._forget()
+        self._operator.act()
 
     def _restart(self) -> None:
         """A dead process comes back."""
@@ -513,6 +590,7 @@ class Simulation:
     def _heal(self) -> None:
         self.at_healing = sum(record.step for _, state in self.state() for _, _, _, record, *_ in state if record)
         self.swarm.heal()
+        self.held.clear()
         self.broker.timeouts = False
         idle = 0
         for _ in range(HEALED_TURNS):

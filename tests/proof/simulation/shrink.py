@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.proof.digest import digest
 from tests.proof.simulation.check import check, totals
-from tests.proof.simulation.options import RATES, Options, Part
+from tests.proof.simulation.options import EXACTLY_ONCE, RATES, Options, Part
 from tests.proof.simulation.run import Simulation
 
 ROOT = Path(__file__).parents[3]
@@ -136,6 +136,7 @@ def _plainer(part: Part) -> Iterator[Part]:
         replace(part, batch=False),
         replace(part, rekeys=False),
         replace(part, effects=part.kind == "sink"),
+        replace(part, strategy=EXACTLY_ONCE),
     ]
     yield from (one for one in plainer if one != part)
 
@@ -152,8 +153,9 @@ def _smaller_numbers(options: Options) -> Iterator[Options]:
         for less in sorted({least, value // 4, value // 2, value * 3 // 4}):
             if least <= less < value:
                 yield options.replace(**{name: less})
-    if options.static:
-        yield options.replace(static=False)
+    for name in ("static", "inside"):
+        if getattr(options, name):
+            yield options.replace(**{name: False})
 
 
 def _fewer_faults(best: Result) -> Iterator[Options]:

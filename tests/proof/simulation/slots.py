@@ -6,7 +6,7 @@ while another query, which believes that it is dead, runs another one: then one 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -65,6 +65,11 @@ class Query:
     def stop(self, *, leave: bool) -> None:
         """End the query; attempts that stand still below end as killed ones."""
         self.alive = False
+
+    @property
+    def busy(self) -> Collection[Place]:
+        """Where an attempt stands still below, or runs."""
+        return self._running
 
     @property
     def still(self) -> bool:

@@ -371,7 +371,7 @@ class RefusedOnce(Faults):
 
 
 def test_at_least_once_nothing_is_called_ahead_of_a_second_start(monkeypatch: Any) -> None:
-    """A write fails, and an old answer hides all records: the task begins again. The simulation found it (1000574)."""
+    """A write fails, and an old answer hides all records: the task begins again. The simulation found it."""
     tester, refused, ahead = world_of("at-least-once"), RefusedOnce(), list[int]()
     tester.broker._faults = refused
     emitted = iter(range(2 * COUNT))
