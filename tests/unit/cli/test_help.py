@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ def commands() -> Iterator[tuple[str, Any]]:
 COMMANDS = dict(commands())
 
 
+@cache
 def text(path: str, option: str = "--help") -> str:
     """What the program prints, on a screen of 80 columns."""
     result = CliRunner().invoke(app, [*path.split(), option], env={"COLUMNS": str(WIDTH), "TERMINAL_WIDTH": str(WIDTH)})
