@@ -7,6 +7,7 @@ import faulthandler
 import logging
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from importlib.metadata import entry_points
@@ -34,6 +35,10 @@ def _own_temporary_directory() -> None:
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # the workers of a run use the directory that started them
     _own_temporary_directory()
+
+# Where a shell starts a run in the background, the run ignores Ctrl-C, and so would the programs that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-Djava.io.tmpdir={tempfile.gettempdir()} {jvm_options()}")
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:-UsePerfData")
