@@ -243,8 +243,7 @@ class StatusView:
         newest = [look.records[TopicPartition(backing, p)] for p in range(look.widths.get(backing, 0))]
         whole = told.get(name)  # a processor that stopped as a whole
         if newest and newest[0].record and newest[0].record.staged:
-            slots = [one for p in range(len(newest)) if (one := told.get(f"{name}/{p}"))]
-            said = whole or next((one for one in slots if one.stopped), max(slots, key=_told_s, default=None))
+            said = _of_slots(whole, [one for p in range(len(newest)) if (one := told.get(f"{name}/{p}"))])
             latest = max(newest, key=lambda one: one.committed_s)
             yield self._report(look, name, None, (latest, said), self._staged_inputs(look, part.read_topics, newest))
             return
@@ -360,6 +359,11 @@ def _of_task(whole: StatusRecord | None, own: StatusRecord | None) -> StatusReco
         return whole or own
     works = own.state != "left" and own.told_s > whole.told_s - PERIODS * own.every_s
     return own if works or own.told_s > whole.told_s else whole
+
+
+def _of_slots(whole: StatusRecord | None, slots: Sequence[StatusRecord]) -> StatusRecord | None:
+    """What was told of a staged processor: by a slot that has stopped, else by the one that was heard of last."""
+    return _of_task(whole, next((one for one in slots if one.stopped), max(slots, key=_told_s, default=None)))
 
 
 def _told_s(said: StatusRecord) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from cues_kafka.errors import ConfigError
@@ -38,7 +38,7 @@ def _are_observers(value: Any) -> bool:
 
 
 def _are_several(value: Any) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, str | bytes)
+    return isinstance(value, Collection) and not isinstance(value, str | bytes)
 
 
 def _is_engine(value: Any) -> bool:

@@ -56,8 +56,19 @@ class Migration(NamedTuple):
 
 
 def migration(before: Record, record: Record) -> Migration | None:
-    """What the record of a tool has changed; None: the inputs are the same."""
+    """
+    What the record of a tool has changed; None: the inputs are the same, or it is more than a migration.
+
+    In a migration the inputs that stay keep their places. Where they do not, as after a reset to other inputs, or where
+    compaction has taken the record before, messages may have been skipped, and the books must say so.
+    """
     if {(p.binding, p.topic) for p in before.positions} == {(p.binding, p.topic) for p in record.positions}:
+        return None
+    was = {(p.topic_id, p.offset) for p in before.positions}
+    stay = {p.topic_id for p in before.positions}
+    if record.sequence != before.sequence + 1 or any(
+        p.topic_id in stay and (p.topic_id, p.offset) not in was for p in record.positions
+    ):
         return None
     return Migration(record.sequence, before.positions, record.positions, record.totals)
 

@@ -215,6 +215,22 @@ def test_migration_that_compaction_has_removed_is_not_known_any_more() -> None:
     assert "an operator may have moved this task, by reset, accept-loss, migrate or rename" in "\n".join(report.lines)
 
 
+def test_reset_to_other_inputs_that_skips_messages_is_no_migration() -> None:
+    """Inputs that stay keep their places in a migration. This one is moved on, and what it skips is told as lost."""
+    alts = graph_of(any_of, alts={"a": "x", "b": "y"})
+    pipe = graph_of(any_of, inputs={"a": "x"})
+    tester = sent(delivered(alts, x=[1, 2], y=[10]), x=[3, 4, 5])
+    operator = tool(tester, pipe)
+    operator.carry_out(operator.reset(to="latest"))
+    again = sent(Tester(pipe, broker=tester.broker), x=[6]).run()
+    again.stop()
+
+    report = verify(pipe, tester.broker)
+    assert (report.verdict, report["work"].lost) == ("WRONG", 3)
+    assert "work/0: lost: x/0 at 2, 3, 4" in report.lines
+    assert "an operator moved this task at backing record" in "\n".join(report.lines)
+
+
 def test_input_that_has_another_name_keeps_its_place() -> None:
     """A pipe calls its only input `input`; two have names."""
     tester = sent(delivered(graph_of(lambda n: [n], inputs="x"), x=[1], y=[10]), x=[2])

@@ -16,7 +16,7 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.records import Totals
 from cues_kafka.errors import FatalError, RetriableError
 from cues_kafka.operate.seen import GraphStatus, SeenTask
-from cues_kafka.operate.status import StatusView, _of_task, status
+from cues_kafka.operate.status import StatusView, _of_slots, _of_task, status
 from cues_kafka.plan.topics import Sides
 from cues_kafka.ports import NewTopic, Outgoing, TopicPartition
 from cues_kafka.records.status import StatusRecord, TaskOwner, encode_status
@@ -484,3 +484,19 @@ def test_a_processor_that_stopped_as_a_whole_did_so_in_its_process_only(
 
     assert _of_task(whole, own) is (own if counts == "own" else whole)
     assert (_of_task(None, own), _of_task(whole, None)) == (own, whole)
+
+
+def test_a_staged_processor_is_not_shown_as_its_predecessor_that_ended() -> None:
+    """What a driver told of the whole processor stays in the topic. The driver that came after it tells of slots."""
+
+    def told(task: str, driver: str, **values: Any) -> StatusRecord:
+        owner = TaskOwner(instance="d", host="h", pid=1, runtime="spark", incarnation=driver)
+        return StatusRecord(task=task, owner=owner, every_s=5.0, **values)
+
+    ended = told("f", "old", state="left", stopped="the query ended", told_s=100.0)
+    works = told("f/0", "new", state="working", told_s=200.0)
+    stopped = told("f/1", "new", state="stopped", stopped="a reason", told_s=150.0)
+
+    assert _of_slots(ended, [works]) is works
+    assert _of_slots(None, [works, stopped]) is stopped
+    assert _of_slots(ended, []) is ended
