@@ -1,7 +1,7 @@
 """Worlds whose operator migrates a processor to a declaration with other inputs, beside workers of both declarations.
 
-The first worker has the former declaration, the second one the new one, which has one input more (`gained`) or one less
-(`lost`). Both are in one group, and own the same tasks. Where a task goes on is decided by the code of the operator's
+The first worker has the former declaration, the second one the new one, which has one input more (`wider`) or one less
+(`narrower`). Both are in one group, and own the same tasks. Where a task goes on is decided by the code of the operator's
 command, `operate.migrating`; the tool moves the task as any other move (X2).
 
 The operator stops workers, or believes so, and runs the tool until it is done; at the price of a fault a worker of
@@ -48,8 +48,8 @@ from tests.proof.model.world import World
 FORMER, LATTER, TOOL = range(3)
 """The workers: of the former declaration, of the new one, and the operator's."""
 
-GAINED, LOST = "gained", "lost"
-CHANGES: Final = frozenset({GAINED, LOST})
+WIDER, NARROWER = "wider", "narrower"
+CHANGES: Final = frozenset({WIDER, NARROWER})
 """Kinds of the second worker: the last input of the world is added, or dropped."""
 
 BUSY: Final = None
@@ -66,12 +66,12 @@ class Declared(NamedTuple):
 
 
 class MigratedWorld(World):
-    """A setting with a worker of the kind `gained` or `lost`."""
+    """A setting with a worker of the kind `wider` or `narrower`."""
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
         whole = len(setting.inputs)
-        before, behind = (whole - 1, whole) if setting.workers[LATTER] == GAINED else (whole, whole - 1)
+        before, behind = (whole - 1, whole) if setting.workers[LATTER] == WIDER else (whole, whole - 1)
         self.widths = (before, behind, behind)
         self._views = {count: self._declared(count) for count in (before, behind)}
 

@@ -229,7 +229,7 @@ class Setting:
         inputs: by binding, messages by offset: `o`utput, `f`ork, `e`rror, `n`il, `?` any of o, n and e, `r` may be
             retried, `k` kills, `s` stops on purpose, `.` a marker; with `handlers`, `c` asks for a commit.
         pairing: see `Spec`.
-        workers: `native`, `slot`, or `tool` with `moves`; `renamed`, `gained`, `lost` and `dropper` see the modules
+        workers: `native`, `slot`, or `tool` with `moves`; `renamed`, `wider`, `narrower` and `dropper` see the modules
             `renaming`, `migrating` and `dropping`; in staged worlds see `staging`.
         partitions: of each input; all have the same messages, except for `others`.
         others: in the place of `inputs`, from partition 1 on; markers are at the same places.
