@@ -628,8 +628,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "Q1: a replay that was fenced did not die",
         "cues_kafka/runtime/spark/direct/plain.py",
-        "if partition in self._fenced and (left := self.leave(partition)).kind:",
-        "if partition in self._fenced and partition < 0 and (left := self.leave(partition)).kind:",
+        "if self._shows_fenced(partition) and (left := self.leave(partition)).kind:",
+        "if self._shows_fenced(partition) and partition < 0 and (left := self.leave(partition)).kind:",
         ("tests/unit/runtime/spark/direct/test_replay_slot.py",),
     ),
     Mutant(

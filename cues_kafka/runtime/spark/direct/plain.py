@@ -50,7 +50,7 @@ class PlainRun:
         self._settings = settings
         self._cut: set[int] = set()
         self._replaying: list[int] = []  # partitions; a replay may outlast its query
-        self._fenced: set[int] = set()  # partitions whose last replay was fenced, so it did not die
+        self._fenced: dict[int, str] = {}  # by partition, the incarnation of a replay that was fenced: it did not die
 
     def enter(self, partition: int) -> Outcome:
         """See `Run`. A replay that a predecessor has announced comes first: no slot of a batch can deliver it."""
@@ -92,15 +92,25 @@ class PlainRun:
         """See `Replays`. A message that kills its process is quarantined after some tries."""
         self._replaying.append(partition)
         try:
-            if partition in self._fenced and (left := self.leave(partition)).kind:
+            if self._shows_fenced(partition) and (left := self.leave(partition)).kind:
                 return left
             outcome = self._replay(partition, until)
-            self._fenced.discard(partition)
-            if outcome.kind == "fenced":
-                self._fenced.add(partition)
+            self._fenced[partition] = outcome.incarnation
             return outcome
         finally:
             self._replaying.remove(partition)
+
+    def _shows_fenced(self, partition: int) -> bool:
+        """
+        Whether the newest record is the snapshot of the replay that was fenced, and not of one that died.
+
+        Spark runs a replay again whose process died. The second attempt may be fenced before it has committed a
+        snapshot. Then the newest one is of the first attempt, and its death counts (Q1).
+        """
+        if not (fenced := self._fenced.get(partition)):
+            return False
+        record = self._newest(partition)
+        return isinstance(record, Snapshot) and record.writer.incarnation == fenced
 
     def _replay(self, partition: int, until: int) -> Outcome:
         deliver, why, session = (

@@ -32,6 +32,7 @@ class Outcome:
         asked: of a slot that delivers requests to replay errors: the next offset of the replay topic; else 0.
         fenced: whether another slot or process took the id from it, whatever became of the range.
         rival: the name of a process that took it, if it wrote a record and is no part of the slot's own query.
+        incarnation: of a slot that was fenced: its own.
     """
 
     task: str
@@ -45,13 +46,15 @@ class Outcome:
     asked: int = 0
     fenced: bool = False
     rival: str = ""
+    incarnation: str = ""
 
 
 def fenced_outcome(outcome: Outcome, newest: Record | None, spec: Spec) -> Outcome:
     """The same outcome of a slot that was fenced, with who did it, by the newest record."""
     writer = newest.writer if newest else None
     other = writer is not None and writer.runtime != "tool" and writer.name != spec.writer.name
-    return replace(outcome, fenced=True, rival=writer.name if writer and other else "")
+    rival = writer.name if writer and other else ""
+    return replace(outcome, fenced=True, rival=rival, incarnation=spec.writer.incarnation)
 
 
 def outcome_of(task: Task, before: Totals, halt: on.Halt | None) -> Outcome:

@@ -243,6 +243,42 @@ def test_replay_that_its_driver_cuts_off_counts_no_death() -> None:
     assert world.replay().counts.outputs == 1
 
 
+def test_death_counts_although_the_second_attempt_of_its_replay_is_fenced() -> None:
+    """Spark runs it again; another driver takes the id before the snapshot of that attempt is committed."""
+    world = World(values=(-2,))
+    world.ask()
+    work = world.work("first")
+    run = world.run(work)
+
+    def deliver(partition: int, until: int) -> Outcome:
+        world.dies("after", "Call", work)
+        slot = work.replay_slot(partition, str(next(world.numbers)))
+        interpreter = slot._lane.interpreter
+        alone = interpreter._world
+
+        def fence(*point: str) -> None:
+            if point == ("before", "Produce"):
+                interpreter._world = alone
+                world.work("second").slot(0, "1").enter()
+
+        interpreter._world = replace(alone, hook=fence)
+        return slot.replay(until)
+
+    run._replay = deliver  # type: ignore[method-assign]
+    starts = []
+    for _ in range(3):
+        assert run.replay(0, world.end(REQUESTS)).kind == "fenced"
+        newest = world.records()[-1]
+        assert isinstance(newest, Snapshot)
+        starts.append((newest.starts, newest.left))
+    assert starts == [(0, False), (1, False), (2, False)]
+
+    assert world.replay().counts.errors == 1
+
+    with Repairs(world.graph, world.broker) as tool:
+        assert [cause.kind for cause in tool.causes()] == ["quarantine"]
+
+
 def test_replay_that_outlasts_its_query_counts_no_death() -> None:
     """The query is started again, time after time, while the function has not returned."""
     world = World(values=(-2,))
