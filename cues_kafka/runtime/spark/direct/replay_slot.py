@@ -11,13 +11,15 @@ It delivers messages only where they must come first: those of a range that is d
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
 from cues_kafka.core import events as on
+from cues_kafka.core.records import Record
 from cues_kafka.core.spec import REPLAY, Spec
 from cues_kafka.core.task import Doing
-from cues_kafka.errors import BrokerError
+from cues_kafka.errors import BrokerError, CodecError
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.ports import BatchReport, Broker, Clock, Positions, Reader, TopicPartition
 from cues_kafka.records.reading import newest_record
@@ -88,7 +90,7 @@ class ReplaySlot(Slot):
                 text = f"{self._spec.name} was fenced by another process: {self._fenced}"
                 remedy = "see the newest record of the task: its writer runs it"
                 outcome = Outcome(self._spec.name, self._spec.partition, kind="fenced", text=text, remedy=remedy)
-                return fenced_outcome(outcome, newest_record(self._spec, self._broker, self._clock), self._spec)
+                return fenced_outcome(outcome, self._newest(), self._spec)
             return replace(self._outcome(before), asked=self._stands)
         finally:
             self._close()
@@ -151,6 +153,16 @@ class ReplaySlot(Slot):
         if self._lane.task.fenced_at_s is not None:
             self._fenced = why
             self._lane.interpreter.gate.close(lost=True)
+
+    def _newest(self) -> Record | None:
+        """
+        The newest record, for the name of the other process alone; None if it cannot be read now.
+
+        To raise would have Spark run the replay again, which takes the id from the other process (D5).
+        """
+        with suppress(BrokerError, CodecError):
+            return newest_record(self._spec, self._broker, self._clock)
+        return None
 
     def _close(self) -> None:
         self._close_requests()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,7 +16,7 @@ from cues_kafka import Graph, Memory, Processor, Source, Step
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.records import Record, Snapshot
-from cues_kafka.errors import BrokerError
+from cues_kafka.errors import BrokerError, CodecError, RetriableError
 from cues_kafka.operate.repairing import Repairs
 from cues_kafka.ports import Clock, NewTopic, TopicPartition
 from cues_kafka.records.reading import records_of
@@ -318,6 +319,27 @@ def test_slot_that_is_fenced_never_takes_the_id_again() -> None:
     assert isinstance(world.broker, MemoryBroker)
     assert world.replay().counts.outputs == 1
     assert world.out() == [2]
+
+
+@pytest.mark.parametrize(
+    "error", [RetriableError("the leader moved"), CodecError("no record")], ids=lambda e: e.args[0]
+)
+def test_slot_that_is_fenced_tells_so_where_the_newest_record_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """D5: it reads it for a name alone. Spark would run a job that raises again, and take the id each time."""
+    world = World(values=(-2,))
+    world.ask()
+    monkeypatch.setattr("cues_kafka.runtime.spark.direct.replay_slot.newest_record", Mock(side_effect=error))
+
+    def fence() -> None:
+        world.at_call = lambda: None
+        world.work().replay_slot(0, "other").enter()
+
+    world.at_call = fence
+    outcome = world.replay()
+
+    assert (outcome.kind, outcome.fenced, outcome.rival) == ("fenced", True, "")
 
 
 def test_range_that_a_dead_batch_left_is_delivered_before_requests() -> None:
