@@ -98,16 +98,27 @@ class BetweenBatches:
             CuesError: the cluster does not answer.
         """
         with self._turning:
-            return self._turn()
+            try:
+                due, outcomes = self._delivered()
+            except Exception:
+                self._fences = 0  # another failure than a fence: the other driver is not why it waits
+                raise
+            return self._taken(due, outcomes)
 
-    def _turn(self) -> bool:
+    def _delivered(self) -> tuple[Ends, list[Outcome]]:
+        """What was due, and the outcomes; none if nothing is due, or no replay may begin now."""
         if not (due := self._free(self._due())):
-            return False
+            return due, []
         with self._hold.between() as free:
             if not free or self._ended.is_set():
-                return False
+                return due, []
             with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="replays") as pool:
-                outcomes = list(pool.map(lambda one: self._deliver(*one), due.items()))
+                return due, list(pool.map(lambda one: self._deliver(*one), due.items()))
+
+    def _taken(self, due: Ends, outcomes: list[Outcome]) -> bool:
+        """Tell outcomes; whether some requests were delivered, and more are there."""
+        if not outcomes:
+            return False
         before = dict(self._stands)
         self._fences = self._fences + 1 if any(outcome.fenced for outcome in outcomes) else 0
         for outcome in outcomes:

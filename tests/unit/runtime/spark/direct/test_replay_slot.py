@@ -571,6 +571,48 @@ def test_driver_that_is_fenced_gives_way_for_longer_each_time() -> None:
     assert (world.out(), driver.replays._pause_s) == ([2], 5)
 
 
+@pytest.mark.parametrize("where", ["broker", "deliver"])
+def test_driver_waits_five_seconds_after_another_failure_than_a_fence(where: str) -> None:
+    """However often it was fenced before: no other driver is in the way."""
+    world = World(values=(-2,))
+    world.ask()
+    driver = Driver(world)
+    fenced = Outcome("g.pipe/0", 0, kind="fenced", text="fenced", fenced=True)
+    driver.replays._deliver = Mock(return_value=fenced)
+    for _ in range(3):
+        with pytest.raises(BrokerError, match="fenced"):
+            driver.replays.turn()
+    assert driver.replays._pause_s == 20
+
+    away = Mock(**{"watermarks.side_effect": BrokerError("away")})
+    if where == "broker":
+        driver.replays._broker = away
+    else:
+        driver.replays._deliver = away.watermarks
+    with pytest.raises(BrokerError, match="away"):
+        driver.replays.turn()
+
+    assert driver.replays._pause_s == 5
+
+
+def test_driver_that_leaves_a_request_to_another_one_forgets_no_fence() -> None:
+    """They may fence each other again with the next request."""
+    world = World(values=(-2,))
+    world.ask()
+    driver = Driver(world, name="second", clock=VirtualClock())
+    deliver = driver.replays._deliver
+    driver.replays._deliver = Mock(return_value=Outcome("g.pipe/0", 0, kind="fenced", text="fenced", fenced=True))
+    for _ in range(2):
+        with pytest.raises(BrokerError, match="fenced"):
+            driver.replays.turn()
+    driver.replays._deliver = deliver
+    world.dies("before", "Call", world.work("first"))
+
+    driver.replays.turn()
+
+    assert (driver.met, driver.replays._pause_s) == ([(0, "first")], 10)
+
+
 def test_paused_processor_takes_no_requests() -> None:
     """And none begins once its worker stops."""
     world = World()
