@@ -141,6 +141,7 @@ class BetweenBatches:
 
         To take the id would throw its work away, and count as a death of the message. A driver that has entered finds
         no announcement of a dead predecessor, so what it finds is of a driver that lives, or has died since.
+        After `FENCED_S` it is taken for dead. A longer call of one that lives is then taken over, too.
         """
         found = {}
         for partition, end in due.items():

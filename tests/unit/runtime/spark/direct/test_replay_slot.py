@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import Mock
@@ -544,6 +545,30 @@ def test_request_that_a_dead_driver_has_announced_is_taken_after_a_while() -> No
 
     assert [outcome.counts.replays for outcome in driver.told] == [1]
     assert world.out() == [2]
+
+
+def test_request_whose_call_takes_long_is_taken_over_and_that_counts_as_a_death() -> None:
+    """The message is quarantined after three takeovers, although no process died: one driver is to be stopped."""
+    world = World(values=(-2,))
+    world.ask()
+    clock = VirtualClock()
+    drivers = iter([Driver(world, name=name, clock=clock) for name in "abcd"])
+
+    def look() -> None:
+        other = next(drivers)
+        other.replays.turn()
+        clock.sleep(FENCED_S)
+        with suppress(BrokerError):  # it is fenced itself
+            other.replays.turn()
+
+    world.at_call = look
+    with pytest.raises(BrokerError, match="was fenced by another process"):
+        next(drivers).replays.turn()
+
+    assert len(world.calls) == 3
+    assert [record.starts for record in world.records() if isinstance(record, Snapshot)][-3:] == [0, 1, 2]
+    with Repairs(world.graph, world.broker) as tool:
+        assert [cause.kind for cause in tool.causes()] == ["quarantine"]
 
 
 def test_driver_that_is_fenced_gives_way_for_longer_each_time() -> None:
