@@ -64,7 +64,7 @@ class KafkaMember:
             settings["group.instance.id"] = instance
         self._refused_s: float | None = None  # when it was refused; it has no client since then
         self._waits = False  # the log says that its place is another member's
-        self._let_in = False  # the group has given it an assignment
+        self._let_in = False  # the group has taken it in, with partitions or without
         self._join()
 
     def _join(self) -> None:
@@ -156,7 +156,10 @@ class KafkaMember:
         token: bytes = self._consumer.consumer_group_metadata()
         generation = generation_of(token)
         # An epoch of the protocol `consumer` begins with 1; with 0 a member asks to be let in.
-        return GroupMetadata(self._group, -1 if generation == 0 and self._epochs else generation, token)
+        generation = -1 if generation == 0 and self._epochs else generation
+        # A member that gets no partition, because others have them all, hears of no assignment there.
+        self._let_in |= generation >= 0
+        return GroupMetadata(self._group, generation, token)
 
     def close(self, *, leave: bool) -> None:
         if self._closed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -82,6 +83,9 @@ def test_partitions_are_given_back_even_if_a_task_does_not_end(assignor: Assigno
 class Refused(Heard):
     """A consumer of the client that failed because the brokers refused it."""
 
+    generation = 0
+    """As of a member that was not let in (M33)."""
+
     def __init__(self, text: str) -> None:
         super().__init__()
         self._text = text
@@ -95,8 +99,8 @@ class Refused(Heard):
         return SimpleNamespace(error=lambda: problem)
 
     def consumer_group_metadata(self) -> bytes:
-        """As of a member that was not let in (M33)."""
-        return b"CGMDv2:" + bytes(4) + b"g\x00m\x00\x00"
+        """The form of librdkafka (M8)."""
+        return b"CGMDv2:" + self.generation.to_bytes(4, sys.byteorder) + b"g\x00m\x00\x00"
 
 
 def of_the_consumer_protocol(monkeypatch: pytest.MonkeyPatch, text: str) -> tuple[KafkaMember, list[Refused]]:
@@ -179,3 +183,22 @@ def test_a_member_without_a_right_at_its_start_is_refused(monkeypatch: pytest.Mo
     assert made[0].calls == []
     member.close(leave=True)
     assert made[0].calls[-1] == ("close",)
+
+
+def test_a_member_without_partitions_that_lost_a_right_asks_again_with_another_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The protocol `consumer` tells a member of no assignment if other members have all partitions."""
+    monkeypatch.setattr(kafka_member, "ASK_AGAIN_S", 0.0)
+    member, made = of_the_consumer_protocol(monkeypatch, "Group authorization failed")
+    made[0].generation = 3
+    assert member.metadata().generation == 3
+
+    with pytest.raises(FatalError, match="may not read group `g`"):
+        member.poll()
+
+    assert made[0].calls == [("close",)]
+    assert member.metadata().generation == -1
+    with pytest.raises(FatalError, match="may not read group `g`"):
+        member.poll()
+    assert len(made) == 2
