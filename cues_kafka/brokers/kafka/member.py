@@ -16,6 +16,7 @@ Non-obvious:
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -28,7 +29,7 @@ from cues_kafka.brokers.kafka.rights import Right
 from cues_kafka.brokers.kafka.session import generation_of
 from cues_kafka.brokers.kafka.watch import LOG, Watch
 from cues_kafka.brokers.options import Kafka
-from cues_kafka.errors import BrokerError, RetriableError
+from cues_kafka.errors import BrokerError, CuesError, RetriableError
 from cues_kafka.ports import GroupMetadata, Listener, TopicPartition
 
 LEAVE_S: Final = 1.0
@@ -69,7 +70,24 @@ class KafkaMember:
 
     def _join(self) -> None:
         self._consumer = self._watch.open(Consumer, self._settings)
-        self._subscribe()
+        try:
+            self._subscribe()
+        except KafkaException:
+            self._close()
+            raise
+
+    def _join_again(self) -> bool:
+        """Ask with another client; whether there is one. An outage of what gives tokens must not end the worker."""
+        try:
+            self._join()
+        except (CuesError, KafkaException) as problem:
+            self._refused_s = time.monotonic()
+            self._watch.log(
+                logging.WARNING, "%s: no client to ask the group again: %s", self._watch.label, str(problem)
+            )
+            return False
+        self._refused_s = None
+        return True
 
     def poll(self) -> None:
         self._watch.same_process()
@@ -78,8 +96,8 @@ class KafkaMember:
                 return
             self._watch.fatal = None
             self._watch.forget()
-            self._join()
-            self._refused_s = None
+            if not self._join_again():
+                return
         message = self._serve(0)
         error = message.error() if message is not None else None
         if error is None:

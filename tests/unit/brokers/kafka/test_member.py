@@ -8,13 +8,14 @@ from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
 from cues_kafka import FatalError, Kafka
 from cues_kafka.brokers.kafka import member as kafka_member
 from cues_kafka.brokers.kafka.member import KafkaMember
 from cues_kafka.brokers.kafka.watch import Watch
+from cues_kafka.errors import LoginError, RetriableError
 
 Assignor = Literal["cooperative-sticky", "range"]
 
@@ -86,12 +87,17 @@ class Refused(Heard):
     generation = 0
     """As of a member that was not let in (M33)."""
 
+    unable = False
+    """It cannot ask."""
+
     def __init__(self, text: str) -> None:
         super().__init__()
         self._text = text
 
     def subscribe(self, topics: Sequence[str], **_: Any) -> None:
         """It asks to be let in."""
+        if self.unable:
+            raise KafkaException(KafkaError(KafkaError._FATAL, "no subscription"))
 
     def poll(self, _: float) -> Any:
         """The client's fatal error comes as a message."""
@@ -202,3 +208,71 @@ def test_a_member_without_partitions_that_lost_a_right_asks_again_with_another_c
     with pytest.raises(FatalError, match="may not read group `g`"):
         member.poll()
     assert len(made) == 2
+
+
+def test_a_member_that_cannot_open_another_client_tries_again_later(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What gives tokens may be away, or a file with a login. The worker must not end for it."""
+    member, made = of_the_consumer_protocol(monkeypatch, "Group authorization failed")
+    made[0].generation = 3
+    member.metadata()
+    with pytest.raises(FatalError, match="may not read group `g`"):
+        member.poll()
+    monkeypatch.setattr(kafka_member, "ASK_AGAIN_S", 0.0)
+    opens = Watch.open
+    problems = [
+        RetriableError("oauth: f gave no token"),
+        LoginError("oauth: f gave an expired token"),
+        KafkaException(KafkaError(KafkaError._FAIL, "no thread")),
+    ]
+
+    def fail(*_: object) -> None:
+        raise problems.pop()
+
+    monkeypatch.setattr(Watch, "open", fail)
+    for _ in range(3):
+        member.poll()
+
+    assert (problems, len(made)) == ([], 1)
+    assert member.metadata().generation == -1
+    assert "member of g: no client to ask the group again: oauth: f gave no token" in caplog.messages
+    monkeypatch.setattr(Watch, "open", opens)
+    monkeypatch.setattr(Refused, "unable", True)
+    member.poll()
+    assert made[1].calls == [("close",)]
+    assert member.metadata().generation == -1
+    monkeypatch.setattr(Refused, "unable", False)
+    with pytest.raises(FatalError, match="may not read group `g`"):
+        member.poll()
+    assert len(made) == 3
+    member.close(leave=True)
+
+
+def test_a_failed_attempt_to_open_another_client_is_repeated_a_second_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker polls 20 times a second, and what gives tokens would be asked as often."""
+    member, made = of_the_consumer_protocol(monkeypatch, "Group authorization failed")
+    made[0].generation = 3
+    member.metadata()
+    with pytest.raises(FatalError, match="may not read group `g`"):
+        member.poll()
+    monkeypatch.setattr(Refused, "unable", True)
+    assert member._refused_s is not None
+    member._refused_s -= kafka_member.ASK_AGAIN_S
+
+    member.poll()
+    member.poll()
+
+    assert len(made) == 2
+
+
+def test_a_member_that_cannot_subscribe_at_its_start_closes_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner does not get it, and could not close it."""
+    monkeypatch.setattr(Refused, "unable", True)
+    client = Refused("")
+    monkeypatch.setattr(Watch, "open", lambda *_: client)
+
+    with pytest.raises(KafkaException, match="no subscription"):
+        KafkaMember(Kafka("127.0.0.1:1"), "g", "t", Heard())
+
+    assert client.calls == [("close",)]
