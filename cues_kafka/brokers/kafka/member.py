@@ -119,11 +119,13 @@ class KafkaMember:
     def _step_back(self) -> None:
         """Give everything back and close the client; `poll` asks with another one later."""
         self._refused_s = time.monotonic()
-        self._give_back()
-        commits, self._commits = self._commits, []
-        for _, done in commits:
-            done(_OUT)
-        self._close()
+        try:
+            self._give_back()
+        finally:
+            commits, self._commits = self._commits, []
+            for _, done in commits:
+                done(_OUT)
+            self._close()
 
     def _give_back(self) -> None:
         assigned = sorted(self._assigned)

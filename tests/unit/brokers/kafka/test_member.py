@@ -276,3 +276,20 @@ def test_a_member_that_cannot_subscribe_at_its_start_closes_its_client(monkeypat
         KafkaMember(Kafka("127.0.0.1:1"), "g", "t", Heard())
 
     assert client.calls == [("close",)]
+
+
+def test_a_member_that_steps_back_closes_its_client_even_if_a_task_does_not_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing else would close it, and a start would wait for the answer to its commit for 30 s."""
+    member, made = of_the_consumer_protocol(monkeypatch, "Group authorization failed")
+    member._listener = heard = Heard(fails=True)
+    member._assign(heard, [ClientPartition("t", 0)])  # type: ignore[arg-type]
+    committed: list[str] = []
+    member._commits.append(({}, committed.append))
+
+    with pytest.raises(RuntimeError, match="did not end"):
+        member.poll()
+
+    assert committed == [kafka_member._OUT]
+    assert made[0].calls == [("close",)]
