@@ -565,8 +565,9 @@ class ProcessorWorker(Worker):
         # A cooperative rebalance revokes after the next generation has begun. A `left` (Q1) of the former is refused.
         self._published = self._member.metadata()
         deadline = self.clock.monotonic() + self._options.revoke_timeout_s
+        in_group = self._published.generation >= 0
         for lane in lanes:
-            lane.revoke(deadline - self.clock.monotonic())
+            lane.revoke(deadline - self.clock.monotonic(), in_group=in_group)
             self._drop(lane)
         self._offsets.send()
         self._changed()

@@ -47,6 +47,9 @@ FIRST_BATCH = 500
 """Steps of the first batch after a start. Each commit doubles the number, up to the policy's limit. The first batch is
 delivered under a snapshot, so after two deaths in it each step is a transaction of its own (Q2). 500 take seconds."""
 
+_AT_WORK = COMMITTING | {Doing.READY, Doing.CALLING}
+"""States of a task that has recovered."""
+
 CHUNK_S = 0.01
 """How long a chunk of calls takes, about. Between chunks the lane checks the clock and the gate; other tasks work."""
 
@@ -534,18 +537,23 @@ class Lane:
         self._restart_s = RESTART_FIRST_S
         self._restart_at_s = self._clock.monotonic()
 
-    def revoke(self, timeout_s: float) -> None:
+    def revoke(self, timeout_s: float, *, in_group: bool = True) -> None:
         """
         Leave in order (A3): wait for a transaction past P5, commit `left` where it is due, release.
 
         The task does not wait for user code, whose result is thrown away, and only briefly for a recovery, which has
         written nothing. With no time left, a task that would have to recover in order to commit `left` goes without.
+
+        Args:
+            timeout_s: how long it may wait.
+            in_group: whether the worker is still a member of its group. If not, the group refuses `left`, and a task
+                that recovered in order to commit it would only fence its successor. So it goes without.
         """
         interpreter = self.interpreter
         interpreter.gate.close()
         interpreter.log.catch_up(at_once=True)
         task = self.task
-        recovering = task.state not in COMMITTING | {Doing.READY, Doing.CALLING} and not task.left_due
+        recovering = task.state not in _AT_WORK and not (task.left_due and in_group)
         if not interpreter.lock.acquire(
             timeout=max(0.0, min(timeout_s, RECOVERY_PATIENCE_S) if recovering else timeout_s)
         ):
@@ -554,9 +562,11 @@ class Lane:
             self._let_go()
             return
         try:
-            if self.task.state is not Doing.RELEASED:
-                late = timeout_s < 0 and self.task.left_due
-                interpreter.advance(*((on.Lost(), ()) if late else self._revoked()))
+            task = self.task
+            if task.state is not Doing.RELEASED:
+                late = timeout_s < 0 and task.left_due
+                out = not in_group and task.state not in _AT_WORK
+                interpreter.advance(*((on.Lost(), ()) if late or out else self._revoked()))
         finally:
             self._let_go()
             interpreter.lock.release()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ from cues_kafka.core import events as on
 from cues_kafka.core import machine as core
 from cues_kafka.core.records import Attempt, Snapshot
 from cues_kafka.core.task import Doing, Task
-from cues_kafka.ports import Fetched, NewTopic, Position, TopicPartition
+from cues_kafka.ports import Fetched, GroupMetadata, NewTopic, Position, TopicPartition
 from cues_kafka.runtime import CommitPolicy
 from cues_kafka.runtime.calling.pairing import Buffer, OutOfOrder
 from cues_kafka.runtime.task import lane
@@ -435,6 +436,39 @@ def test_a_stopped_task_that_owes_left_is_waited_for(monkeypatch: pytest.MonkeyP
     newest = tester.records("f")[-1]
     assert isinstance(newest, Snapshot)
     assert newest.left
+
+
+@pytest.mark.parametrize("state", [Doing.STOPPED, Doing.DISCARDING])
+def test_a_task_that_owes_left_fences_no_successor_once_its_worker_is_out_of_the_group(
+    state: Doing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Q1, A4: the group refuses its `left`, and its partition may have another owner by now."""
+
+    def refuse(nth: int) -> None:
+        if nth == 3:
+            if state is Doing.DISCARDING:  # a task whose gate is closed recovers no further
+                task.interpreter.gate.close()
+            raise RetriableError("no broker answers")
+
+    monkeypatch.setattr(core, "MAX_ROUNDS", 0 if state is Doing.STOPPED else core.MAX_ROUNDS)
+    tester = disturbed_tester(pipe(), Disturbed("commit", refuse))
+    worker = tester.run()._workers[0]
+    task = worker.lanes[0]
+    tester.send("in", 1)
+    with pytest.raises(TaskStopped, match="no broker answers") if state is Doing.STOPPED else nullcontext():
+        tester.run()
+    assert (task.task.state, task.task.left_due) == (state, True)
+    successor = tester.broker.session("g.f.0")
+    successor.init(timeout_s=1)
+    monkeypatch.setattr(worker._member, "metadata", lambda: GroupMetadata("g.f", -1))
+
+    worker.on_revoke([0])
+
+    assert task.task.state is Doing.RELEASED
+    successor.begin()
+    successor.produce([("out", 0, None, b"1", None, 0)])
+    assert successor.commit() is None
+    successor.close()
 
 
 def test_a_task_that_stops_again_and_again_waits_longer_each_time() -> None:
