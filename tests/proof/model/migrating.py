@@ -1,8 +1,8 @@
 """Worlds whose operator migrates a processor to a declaration with other inputs, beside workers of both declarations.
 
 The first worker has the former declaration, the second one the new one, which has one input more (`wider`) or one less
-(`narrower`). Both are in one group, and own the same tasks. Where a task goes on is decided by the code of the operator's
-command, `operate.migrating`; the tool moves the task as any other move (X2).
+(`narrower`). Both are in one group, and own the same tasks. Where a task goes on is decided by the code of the
+operator's command, `operate.migrating`; the tool moves the task as any other move (X2).
 
 The operator stops workers, or believes so, and runs the tool until it is done; at the price of a fault a worker of
 either declaration is started too early, or again. A task that holds more than positions is delivered first, by the
