@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from cues_kafka.errors import RetriableError
 from cues_kafka.graph.names import tools_group
-from cues_kafka.ports import Broker, Reader, TopicPartition, Watermarks, WireMessage
+from cues_kafka.ports import Broker, Clock, Reader, TopicPartition, Watermarks, WireMessage
 
 ROOM = 5_000
 """Messages of a partition that may wait for those of others before it is paused."""
@@ -18,6 +18,9 @@ ROOM = 5_000
 SILENCE_S = 10.0
 """After this time without a message the cluster is asked for the ends: readers are silent when it is gone, and when a
 log now ends before the place that is waited for."""
+
+MARKERS_S = 1.0
+"""How long the markers of a commit may come behind its answer."""
 
 STILL_S = 300.0
 """After this time without a message a read fails, although the ends are there. Aborted messages are silent, too: of
@@ -65,11 +68,21 @@ def read_all(broker: Broker, topic: str, partitions: int, *, group: str | None =
     yield from read_since(broker, ranges_of(broker, topic, partitions), None, group=group)
 
 
-def ranges_of(broker: Broker, topic: str, partitions: int) -> Ranges:
-    """The offsets of each partition up to its last stable one of now, without empty partitions."""
+def ranges_of(broker: Broker, topic: str, partitions: int, clock: Clock | None = None) -> Ranges:
+    """
+    The offsets of each partition up to its last stable one of now, without empty partitions.
+
+    With a clock, what was committed before the call is there: a commit is answered before its markers are written, so
+    this waits for them, but `MARKERS_S` at most, because another transaction may be open for longer.
+    """
     places = [TopicPartition(topic, partition) for partition in range(partitions)]
-    found = broker.watermarks(places).items()
-    return {place: (marks.low, marks.stable) for place, marks in found if marks.stable > marks.low}
+    found = broker.watermarks(places)
+    if clock is not None and unstable(found):
+        ends, deadline = {place: marks.high for place, marks in found.items()}, clock.monotonic() + MARKERS_S
+        while any(found[place].stable < end for place, end in ends.items()) and clock.monotonic() < deadline:
+            clock.sleep(0.01)
+            found = broker.watermarks(places)
+    return {place: (marks.low, marks.stable) for place, marks in found.items() if marks.stable > marks.low}
 
 
 def read_since(

@@ -199,7 +199,7 @@ class TopicAccess:
     def ranges(self, since: Since | None = None) -> Ranges:
         """The offsets of each partition that may have messages committed by now, and not older than a time."""
         broker = self._access.broker
-        ranges = ranges_of(broker, self.name, self.facts.partitions)
+        ranges = ranges_of(broker, self.name, self.facts.partitions, self._access.clock)
         if since is None:
             return ranges
         firsts = broker.offsets_at(dict.fromkeys(ranges, self._access.milliseconds(since)))

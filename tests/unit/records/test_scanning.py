@@ -8,6 +8,7 @@ from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.errors import RetriableError
 from cues_kafka.ports import Fetched, NewTopic, Reader, TopicPartition, Watermarks
 from cues_kafka.records import scanning
+from cues_kafka.testing.tester import VirtualClock
 
 PLACE = TopicPartition("in", 0)
 
@@ -81,3 +82,21 @@ def test_a_silence_that_lasts_ends_the_read(broker: MemoryBroker, monkeypatch: p
 
     with pytest.raises(RetriableError, match=r"reading in/0: nothing came for 0 s, although the log goes on"):
         list(scanning.read_range(broker, PLACE, 0, 4))
+
+
+@pytest.mark.parametrize(("looks", "end", "took_s"), [(3, 4, 0.03), (1000, 2, scanning.MARKERS_S)])
+def test_what_was_committed_before_is_within_the_ranges(
+    broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch, looks: int, end: int, took_s: float
+) -> None:
+    """Kafka answers a commit before its markers are written; what another transaction hides for longer is not there."""
+    asked, clock = iter(range(looks)), VirtualClock()
+    monkeypatch.setattr(
+        broker,
+        "watermarks",
+        lambda places: dict.fromkeys(places, Watermarks(0, 4 if next(asked, None) is None else 2, 4)),
+    )
+    began_s = clock.monotonic()
+
+    assert scanning.ranges_of(broker, "in", 1, clock) == {PLACE: (0, end)}
+    assert clock.monotonic() - began_s == pytest.approx(took_s, abs=0.011)
+    assert scanning.ranges_of(broker, "in", 1) == {PLACE: (0, end)}
