@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from cues_kafka.brokers.temporary import locked_directory
 from tests.spark.archive import jvm_options
@@ -39,6 +40,10 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # the workers of a run use the dire
 # Where a shell starts a run in the background, the run ignores Ctrl-C, and so would the programs that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes says something about the machine only.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-Djava.io.tmpdir={tempfile.gettempdir()} {jvm_options()}")
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:-UsePerfData")
