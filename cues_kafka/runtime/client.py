@@ -163,7 +163,8 @@ class Client:
         """
         Read the committed messages of a topic, up to its end now. The values of error messages are `ErrorMessage`.
 
-        They are read while you iterate over the result, so a topic may be larger than the memory.
+        They are read while you iterate over the result, so a topic may be larger than the memory. What was committed
+        before the call is there: it waits up to 1 s for the markers of commits, or for transactions that are open.
 
         Args:
             topic: the topic; None: all topics of the graph, each by its name.

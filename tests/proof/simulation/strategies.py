@@ -36,8 +36,8 @@ class Piece:
         records: in order; the first one is a `Start`, or that of the operator's tool.
         numbers: of the transaction of each; 0: it had none.
         arrived: the place of each in the order of all records.
-        end: that of the record with which the next piece begins; infinite: there is none.
-        until: that record.
+        end: the place in that order of the record that begins the next piece; infinite for the last piece.
+        until: the record that begins the next piece; None for the last one.
     """
 
     records: Sequence[Record]

@@ -98,11 +98,9 @@ class BetweenBatches:
             CuesError: the cluster does not answer.
         """
         with self._turning:
-            try:
-                due, outcomes = self._delivered()
-            except Exception:
-                self._fences = 0  # another failure than a fence: the other driver is not why it waits
-                raise
+            fences, self._fences = self._fences, 0  # what raises here is no fence: no other driver is why it waits
+            due, outcomes = self._delivered()
+            self._fences = fences
             return self._taken(due, outcomes)
 
     def _delivered(self) -> tuple[Ends, list[Outcome]]:
