@@ -1,4 +1,4 @@
-"""`reset`, `accept-loss` and the like: the record with which an operator moves a task that no worker runs (X2).
+"""The record of `reset`, `accept-loss` and other repairs: with it an operator moves a task that no worker runs (X2).
 
 A tool owns the task as a worker does: it takes the transactional id, reads the newest record, and commits one record
 with the offsets (R1 to R5, P5 to P8). The operator was shown a plan that was made over one record, so the tool writes

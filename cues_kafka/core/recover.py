@@ -177,7 +177,7 @@ def foreign(spec: Spec, record: Record) -> Refuse | None:
     if record.moved_to and not (spec.move and spec.move.moved_to == record.moved_to):
         return _refuse(
             f"processor {spec.processor!r} has moved to the name {record.moved_to!r}",
-            f"run it as {record.moved_to!r}; give the function that is named {spec.processor!r} now another name",
+            f"run it as {record.moved_to!r}; a new function must not be named {spec.processor!r}",
         )
     if record.moving_from and not (spec.move and spec.move.moving_from == record.moving_from):
         return incomplete(spec, record.moving_from)

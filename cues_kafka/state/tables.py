@@ -91,7 +91,7 @@ class TableView(Mapping[Any, Value_co]):
         return self._find(key) is not None
 
     def __iter__(self) -> Iterator[Any]:
-        return (self._spec.decode_key(key) for one in self._held() for key in [*one.entries])
+        return (self._spec.decode_key(key) for one in self._held() for key in list(one.entries))
 
     def __len__(self) -> int:
         return sum(len(one.entries) for one in self._held())

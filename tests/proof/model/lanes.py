@@ -158,7 +158,7 @@ class Lanes(Cluster):
             return
         effect = self.machine.effects.items[lane.effect]
         if isinstance(effect, do.SendOffsets) and not self._is_member(s, w):
-            out.append(((f"w{w}", "gives up: somebody joined the group"), True, self._ended_tool(s, w)))
+            out.append(((f"w{w}", "gives up: a worker joined the group"), True, self._ended_tool(s, w)))
             return
         self._does[type(effect)](Turn(s, w, p, lane, owner=True, out=out), effect)
 

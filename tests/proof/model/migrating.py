@@ -31,7 +31,6 @@ from tests.proof.model.outbox import Batch, Contents, OutboxWorld
 from tests.proof.model.states import (
     COMMITTING,
     IDLE,
-    MOVE,
     Lane,
     Moves,
     Part,
@@ -40,13 +39,9 @@ from tests.proof.model.states import (
     Step,
     Turn,
     Worker,
-    put,
     shown,
 )
-from tests.proof.model.world import World
-
-FORMER, LATTER, TOOL = range(3)
-"""The workers: of the former declaration, of the new one, and the operator's."""
+from tests.proof.model.versions import FORMER, LATTER, TOOL, VersionsWorld
 
 WIDER, NARROWER = "wider", "narrower"
 CHANGES: Final = frozenset({WIDER, NARROWER})
@@ -65,7 +60,7 @@ class Declared(NamedTuple):
     facts: Facts
 
 
-class MigratedWorld(World):
+class MigratedWorld(VersionsWorld):
     """A setting with a worker of the kind `wider` or `narrower`."""
 
     def __init__(self, setting: Setting) -> None:
@@ -229,32 +224,11 @@ class MigratedWorld(World):
             s = self._expelled(s, w) if self.group(s).members[w] else s
         return s
 
-    def _start(self, s: State, w: int, out: Moves, *, calm: bool) -> None:
-        """A worker is started; it costs a fault where the operator did not do it."""
-        group = self.group(s)
-        if group.members[w] or any(self.worker(s, w).lanes):
-            return
-        after = s if calm else self._spend(s, MOVE)
-        if after is not None:
-            after = self._put_group(after, group._replace(members=put(group.members, w, True)))
-            out.append((("operator" if calm else "somebody", f"starts w{w}"), calm, after))
-
     def _stopped(self, turn: Turn, stop: do.Stop) -> None:
         """The healed world does not wait for a worker that refuses over the inputs: the operator stops it."""
         own = self.newest(self.part(turn.s, turn.p))
         refuses = turn.w != TOOL and own is not None and self.widths[turn.w] != len(own.positions)
         super()._stopped(turn._replace(owner=turn.owner and not refuses), stop)
-
-    def _noticing(self, s: State, out: Moves) -> None:
-        """A worker that was stopped, or expelled, hears of it and ends."""
-        group = self.group(s)
-        for w in (FORMER, LATTER):
-            worker = self.worker(s, w)
-            if not group.members[w] and any(worker.lanes):
-                for lane in filter(None, worker.lanes):
-                    self.machine.tell(lane.task, ("lost",))
-                after = self._put_worker(s, w, Worker(worker.deaths, (None,) * self.setting.partitions))
-                out.append(((f"w{w}", "hears that it lost its partitions, and ends"), True, after))
 
 
 class MigratedOutboxWorld(MigratedWorld, OutboxWorld):

@@ -14,9 +14,10 @@ from cues_kafka.core.spec import Spec
 from cues_kafka.operate import migrating
 from cues_kafka.ports import Positions
 from tests.proof.model.dropping import DroppingWorld
-from tests.proof.model.migrating import TOOL, MigratedOutboxWorld, MigratedWorld
+from tests.proof.model.migrating import MigratedOutboxWorld, MigratedWorld
 from tests.proof.model.mutant import CRASH, MOVE, NET, NOTHING, Mutant, Patch, around_world
 from tests.proof.model.replaying import AGAIN
+from tests.proof.model.versions import TOOL
 
 _BUSY = migrating.refuse_busy
 _POSITIONS = migrating.positions_of

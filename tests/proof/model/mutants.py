@@ -600,7 +600,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant("what a retry puts off is forgotten", "alts-retry", NET_AND_CRASH, (_FORGOTTEN,)),
     Mutant("start=latest not recorded", "latest", CRASH, (handler("_sibling_read", _unrecorded),)),
     Mutant("a second id in the backing partition, without P6a", "intruder", MOVES, (handler("_flushed", anywhere),)),
-    Mutant("group offsets of somebody else accepted", "reset", MOVES, (_OFFSETS_TRUSTED,)),
+    Mutant("group offsets of another program accepted", "reset", MOVES, (_OFFSETS_TRUSTED,)),
     Mutant("no snapshot before a choice of alts", "alts-effects", CRASH, (_NO_CHOICE_SNAPSHOT,)),
     Mutant("effects without step numbers", "effects", CRASH, (around_world("_applied", _effects_unguarded),)),
     Mutant("fresh transactional id", "pipe", CRASH, (_fresh_id(),)),

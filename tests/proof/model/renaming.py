@@ -26,7 +26,6 @@ from tests.proof.model.machine import offsets_of
 from tests.proof.model.states import (
     ABORTING,
     COMMITTING,
-    MOVE,
     Lane,
     Moves,
     Part,
@@ -38,21 +37,18 @@ from tests.proof.model.states import (
     put,
     shown,
 )
-from tests.proof.model.world import World
+from tests.proof.model.versions import FORMER, LATTER, TOOL, VersionsWorld
 
 OLD, NEW = "p", "q"
 """Names of the processor."""
 
 _LOCK: Final = f"g.{NEW}."
 
-FORMER, LATTER, TOOL = range(3)
-"""The workers: of the old declaration, of the new one, and the operator's."""
-
 KIND: Final = "renamed"
 """The kind of a worker with the new declaration."""
 
 
-class RenamedWorld(World):
+class RenamedWorld(VersionsWorld):
     """A setting with a worker of the kind `renamed`."""
 
     def __init__(self, setting: Setting) -> None:
@@ -208,16 +204,6 @@ class RenamedWorld(World):
         after = self._put_worker(s, TOOL, Worker(lives, tuple(lanes)))
         out.append(((f"w{TOOL}", f"plans {len(stage.moves)} records"), True, after))
 
-    def _start(self, s: State, w: int, out: Moves, *, calm: bool) -> None:
-        """A worker is started; it costs a fault where the operator did not do it."""
-        group = self.group(s)
-        if group.members[w] or any(self.worker(s, w).lanes):
-            return
-        after = s if calm else self._spend(s, MOVE)
-        if after is not None:
-            after = self._put_group(after, group._replace(members=put(group.members, w, True)))
-            out.append((("operator" if calm else "somebody", f"starts w{w}"), calm, after))
-
     def _ended_tool(self, s: State, w: int) -> State:
         group = self.group(s)
         return self._put_group(super()._ended_tool(s, w), group._replace(members=put(group.members, w, False)))
@@ -247,17 +233,6 @@ class RenamedWorld(World):
         """The tool holds both groups, as their only member."""
         members = self.group(s).members
         return members[w] and (w != TOOL or not any(members[:TOOL]))
-
-    def _noticing(self, s: State, out: Moves) -> None:
-        """A worker that was stopped, or expelled, hears of it and ends."""
-        group = self.group(s)
-        for w in (FORMER, LATTER):
-            worker = self.worker(s, w)
-            if not group.members[w] and any(worker.lanes):
-                for lane in filter(None, worker.lanes):
-                    self.machine.tell(lane.task, ("lost",))
-                after = self._put_worker(s, w, Worker(worker.deaths, (None,) * self.setting.partitions))
-                out.append(((f"w{w}", "hears that it lost its partitions, and ends"), True, after))
 
     def done(self, s: State) -> bool:
         """Whether all is delivered under the new name, and nothing is left open."""

@@ -14,6 +14,7 @@ from cues_kafka.core.spec import Move
 from cues_kafka.core.task import Doing, Task
 from tests.proof.model import renaming as around
 from tests.proof.model.mutant import MOVE, NET, NOTHING, Handler, Mutant, Patch, around_world, handler
+from tests.proof.model.versions import LATTER
 
 Plan = Callable[[list[Record], Sequence[Record | None], str, str], Stage | None]
 
@@ -143,7 +144,7 @@ def _no_other_fault() -> tuple[Patch, Patch]:
     """A worker of the new declaration is started, and nothing else goes wrong, which makes the search shorter."""
 
     def start(old: Any, world: Any, s: Any, w: int, out: Any, *, calm: bool) -> None:
-        if calm or w == around.LATTER:
+        if calm or w == LATTER:
             old(world, s, w, out, calm=calm)
 
     return around_world("_start", start, around.RenamedWorld), around_world("_moving", lambda *_: None)

@@ -184,7 +184,7 @@ class World(Lanes):
                 spent = self._spend(s, MOVE)
                 if spent is not None:
                     after = self._put_part(spent, p, part._replace(held=(0,) * len(part.held), reset=NOT_OURS))
-                    out.append((("somebody", f"sets the group's offsets of p{p} back"), False, after))
+                    out.append((("another program", f"sets the group's offsets of p{p} back"), False, after))
 
     # Faults.
 
