@@ -882,8 +882,10 @@ class Caller:
                 results = self.processor.fn(values, **given)
             else:
                 results = self.processor.fn(**{self._bindings[0]: values}, **given)
-            results = [None] * len(messages) if results is None else self._as_many(results, len(messages))
-            failed = None
+            if results is None:  # nil for each of them: keys and timestamps are not asked for
+                batch.deliveries += len(messages)
+                return True
+            results, failed = self._as_many(results, len(messages)), None
         except Exception as error:
             failed = error
         except BaseException as error:
