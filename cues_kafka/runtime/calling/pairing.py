@@ -177,6 +177,12 @@ class Buffer:
             found = [] if self.requests is None else self.requests.take(1)
         return found[0] if found else None
 
+    def put_request_back(self, request: WireMessage) -> None:
+        """Put back the request that was taken last, because it was not delivered."""
+        with self._lock:
+            assert self.requests
+            self.requests.put_back([request])
+
     def without_requests(self, position: Position) -> Positions:
         """Where to go on if an announced request is gone from the replay topic; none: it may still come."""
         with self._lock:

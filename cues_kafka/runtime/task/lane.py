@@ -356,13 +356,18 @@ class Lane:
         """Like `work`, for a task that is held back: what was called is committed, and nothing more is called."""
         if self.busy:
             self.calls_ahead.hold_briefly(self.buffer, self._batch)
-        if self.at_rest or self.busy:
+        if self.busy or (self.at_rest and not self._keeps_others_out):
             return None
         self._finishing = True
         try:
             return self.work()
         finally:
             self._finishing = False
+
+    @property
+    def _keeps_others_out(self) -> bool:
+        """Whether the task is alone in its process, or asks to be (Q2a), for a step that is not called yet."""
+        return self.task.alone and isinstance(self.interpreter.effect, do.Await | do.Call)
 
     def _next_fire_s(self) -> float | None:
         """When to call `work` for the timer that comes first."""
@@ -417,6 +422,8 @@ class Lane:
 
         A task that has nothing to do yet lets the others run, but not above its own snapshot: a death would count.
         """
+        if self._finishing and task.alone:
+            return self._heard(self._let_others_run, task, buffer, effect)
         now = self._clock.monotonic()
         takes = task.alone and isinstance(effect, do.Await)
         alone = takes and self._alone.take(self, now)
@@ -434,6 +441,36 @@ class Lane:
             self._alone.leave(self)
             if takes and event is None and task.settled:
                 self._alone.release(self)
+
+    def _let_others_run(self, task: Task, buffer: Buffer, effect: do.Effect) -> on.Event | None:
+        """
+        A task that is held back is not alone meanwhile (Q2a).
+
+        Above its own snapshot a death would count. So there it goes on to the call, and says `left` in its place, like
+        a step that is to be called again later.
+        """
+        if isinstance(effect, do.Call):
+            return self._put_off(task, buffer, effect)
+        if task.settled:
+            self._alone.release(self)
+            return None
+        return self._polled(task, buffer)
+
+    def _put_off(self, task: Task, buffer: Buffer, call: do.Call) -> on.Event | None:
+        """Give back what was polled for a call that does not begin."""
+        with self._lock:
+            if self.buffer is not buffer:
+                return None
+            cut, self._cut = self._cut, None
+            present, self._present = self._present, None
+        if cut is not None:
+            buffer.put_back(cut.steps)
+        if call.replay:
+            assert present
+            buffer.put_request_back(present.request)
+        batch = self._open(task, call.starts)
+        batch.halt = on.Halt("retry", "the task is held back")
+        return self._close(task, batch)
 
     def _heard(self, work: Callable[..., on.Event | None], *given: Any) -> on.Event | None:
         try:

@@ -30,6 +30,7 @@ class Present:
     The request that comes next.
 
     Attributes:
+        request: the message that asks for it.
         behind: the next offset to read of the replay topic.
         key: of the record that settles it.
         replayed: the replay; None: there is nothing to call.
@@ -38,10 +39,11 @@ class Present:
         began_s: when it was taken up (monotonic).
     """
 
-    __slots__ = ("began_s", "behind", "key", "outcome", "replayed", "settled")
+    __slots__ = ("began_s", "behind", "key", "outcome", "replayed", "request", "settled")
 
-    def __init__(self, behind: int, key: bytes, began_s: float) -> None:
-        self.behind = behind
+    def __init__(self, request: WireMessage, key: bytes, began_s: float) -> None:
+        self.request = request
+        self.behind = request.offset() + 1
         self.key = key
         self.began_s = began_s
         self.replayed: Replayed | None = None
@@ -91,7 +93,7 @@ class Replaying:
         request = self._request(message)
         own = ErrorPlace(task.record.replays[0].topic_id if task.record else b"", message.partition(), message.offset())
         key = (SETTLED + b"?" + str(own).encode()) if request is None else request.error.key
-        present = Present(message.offset() + 1, key, began_s)
+        present = Present(message, key, began_s)
         present.settled = self._known(task).get(key)
         if request is None:
             present.outcome = "unreadable"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from cues_kafka import FatalError, Graph, Http, Interrupt, Json, Processor, Retry, Source, Sql, State, Step, Store
 from cues_kafka.codecs.error_messages import error_messages
+from cues_kafka.core import effects as do
 from cues_kafka.core.delivery import HEADER, ErrorPlace, parse_provenance
 from cues_kafka.core.records import Snapshot
 from cues_kafka.graph.error_message import ErrorMessage, Errors
@@ -249,6 +251,36 @@ def test_replay_that_kills_is_quarantined() -> None:
     assert [one.kind for one in tester.errors()] == ["raised", "quarantine"]
     assert tester.errors()[-1].hash == tester.errors()[0].hash
     assert settled(tester) == [("error", 1)]
+
+
+def test_replay_that_a_pause_puts_off_is_called_once_when_it_is_over() -> None:
+    """It has a death behind it, so the paused task says `left` above its snapshot (Q2a); the request comes again."""
+    switch = Switch()
+    tester = failed(switch, -2)
+    switch.fixed = True
+    ask(tester, requests_of(tester))
+    tester.run(crash=Crash("before", "Call"))
+    tester.restart()._start()
+    worker = tester._workers[0]
+    paused: list[str] = []
+
+    def held(_: str) -> str:
+        if any(isinstance(lane.interpreter.effect, do.Call) for lane in worker.lanes.values()):
+            paused.append("paused")
+        return "paused" if paused else ""
+
+    before, worker._options = worker._options, replace(worker._options, held=held)
+    called = len(switch.calls)
+    tester.run()
+    assert paused
+    assert len(switch.calls) == called
+    record = tester.records("p")[-1]
+    assert isinstance(record, Snapshot)
+    assert record.left
+
+    worker._options = before
+    assert tester.run().values("out") == [2]
+    assert settled(tester) == [("output", 1)]
 
 
 def test_join_gets_all_of_its_messages_again() -> None:

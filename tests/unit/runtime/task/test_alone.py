@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from cues_kafka import Graph, Processor, Source
 from cues_kafka.brokers.memory import MemorySession
+from cues_kafka.core import effects as do
 from cues_kafka.core.events import Event
+from cues_kafka.core.records import Snapshot
 from cues_kafka.core.task import Task
 from cues_kafka.ports import Fetched, Position, TopicPartition, WireMessage
 from cues_kafka.runtime.calling.batch import Batch
 from cues_kafka.runtime.calling.pairing import Buffer
 from cues_kafka.runtime.task.alone import PATIENCE_S, WISH_S, Alone
 from cues_kafka.runtime.task.lane import Lane
-from cues_kafka.testing.tester import Tester
+from cues_kafka.testing.tester import Crash, Tester
 from tests.unit.samples import at
 
 
@@ -160,6 +164,118 @@ def test_a_task_stays_alone_while_its_announced_message_comes_again(monkeypatch:
     assert waited, "the task recovered with its snapshot as the newest record"
     assert all(released), "a death of another task's message would have counted on this one"
     assert tester.values("out") == calls[1:] == ["once"]
+
+
+class Desk:
+    """A graph whose first processor kills its process once, and an operator who pauses that processor."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.paused = False
+        self.graph = Graph(
+            "desk",
+            *(Source("in"), Source("beside")),
+            Processor(self.deadly, inputs="in", outputs="out"),
+            Processor(self.other, inputs="beside", outputs="other"),
+            errors="failed",
+        )
+        self.tester = Tester(self.graph)
+
+    def deadly(self, value: str) -> str:
+        """Kills the process in the first call."""
+        self.calls.append(value)
+        if len(self.calls) == 1:
+            self.tester.kill()
+        return value
+
+    def other(self, value: str) -> str:
+        """Kills no process, but for one message."""
+        if value == "kills":
+            self.tester.kill()
+        return value
+
+    def pause_when(self, comes: Callable[[Lane], bool]) -> Lane:
+        """Begin a process, whose first processor is paused as soon as its lane is so."""
+        self.tester.restart()._start()
+        worker = self.tester._workers[0]
+        worker.poll_once()
+        [lane] = worker.lanes.values()
+
+        def held(_: str) -> str:
+            self.paused = self.paused or comes(lane)
+            return "paused" if self.paused else ""
+
+        worker._options = replace(worker._options, held=held)
+        return lane
+
+    def resume(self) -> None:
+        """Let the processor go on."""
+        worker = self.tester._workers[0]
+        worker._options = replace(worker._options, held=lambda _: "")
+
+
+def is_to_be_called(lane: Lane) -> bool:
+    """Between the task's becoming alone and its call, above its own snapshot."""
+    return isinstance(lane.interpreter.effect, do.Call)
+
+
+def asks_below_its_snapshot(lane: Lane) -> bool:
+    """Its snapshot is the newest record, and after a recovery its message is not fetched again yet."""
+    return isinstance(lane.interpreter.effect, do.Await) and not lane.task.settled
+
+
+def doubt_the_first_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commit of the first snapshot is suspect: the task recovers."""
+    commit, suspect = MemorySession.commit, ["the coordinator did not answer"]
+
+    def commit_and_doubt(session: MemorySession) -> str | None:
+        return commit(session) or (suspect.pop() if suspect else None)
+
+    monkeypatch.setattr(MemorySession, "commit", commit_and_doubt)
+
+
+@pytest.mark.parametrize("comes", [is_to_be_called, asks_below_its_snapshot])
+def test_a_paused_task_keeps_no_other_out(comes: Callable[[Lane], bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was alone already when the pause came; others waited for 300 s, as for a call that does not return."""
+    desk = Desk()
+    tester = desk.tester
+    tester.send("in", "once")
+    assert tester.run_to_death()
+    if comes is asks_below_its_snapshot:
+        doubt_the_first_commit(monkeypatch)
+    lane = desk.pause_when(comes)
+    tester.send("beside", "fine")
+    began_s = tester.clock.monotonic()
+    tester.run()
+
+    assert desk.paused
+    assert tester.values("other") == ["fine"]
+    assert tester.clock.monotonic() - began_s < WISH_S
+    assert desk.calls == ["once"], "it is called in a pause"
+    assert lane.task.settled, "a death of another task's message would count on this one"
+
+    desk.resume()
+    tester.run()
+    assert tester.values("out") == ["once"]
+    assert tester.errors() == []
+
+
+def test_a_death_of_another_message_in_a_pause_does_not_count_on_the_paused_task() -> None:
+    """I11: it says `left` before others run."""
+    desk = Desk()
+    tester = desk.tester
+    tester.send("in", "once")
+    assert tester.run_to_death()
+    desk.pause_when(is_to_be_called)
+    tester.send("beside", "kills")
+    tester.run(crash=Crash("before", "Stop", 10**9))
+    assert tester.crashed
+    assert desk.paused
+
+    tester.restart().run(crash=Crash("before", "Call"))
+    snapshot = tester.records("deadly")[-1]
+    assert isinstance(snapshot, Snapshot)
+    assert snapshot.starts == 1
 
 
 def test_an_innocent_message_is_not_quarantined_for_another_processors_deaths() -> None:
