@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Any, Final, Self, TypeAlias
 
+from cues_kafka.arguments import known_arguments, known_call
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Kafka, Memory
 from cues_kafka.brokers.patience import ask_again
@@ -46,6 +47,7 @@ from cues_kafka.records.requests import (
     not_paired,
 )
 from cues_kafka.records.scanning import first_from, ranges_of, read_range
+from cues_kafka.runtime.given import check_graph
 from cues_kafka.runtime.task.clock import SystemClock
 
 KINDS: Final = ("raised", "decode", "output", "retries exhausted", "quarantine")
@@ -67,6 +69,7 @@ Place: TypeAlias = tuple[str, int, int]
 """Topic, partition and offset of an error message."""
 
 
+@known_arguments(ConfigError)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """
@@ -393,13 +396,12 @@ class Repairs:
             progress: told how far the reading is.
 
         Raises:
-            ConfigError: see `find`; what is asked for by name cannot be done, with the reason and the remedy; or the
-                limit is below 1.
+            ConfigError: see `find`; what is asked for by name cannot be done, with the reason and the remedy; or an
+                argument is not what it takes.
             BrokerError: something cannot be read, or a request was not acknowledged. Ask again: nothing is asked twice.
         """
         self._check(wanted)
-        if limit is not None and limit < 1:
-            raise ConfigError(f"limit={limit}: takes a number from 1 on; None asks for all.")
+        _check_wish(wish, limit)
         if wanted.processor is not None and (why := self._never(wanted.processor)):
             raise ConfigError(why)
         for place in sorted(wanted.places):
@@ -490,6 +492,12 @@ class Repairs:
     # Within
 
     def _check(self, wanted: Selection) -> None:
+        if not isinstance(wanted, Selection):
+            raise ConfigError(f"{wanted!r:.80}: error messages are chosen by a Selection(...), such as {_CHOICE}.")
+        for name, (fits, takes) in _TAKES.items():
+            value = getattr(wanted, name)
+            if value is not None and not fits(value):
+                raise ConfigError(f"Selection({name}={value!r:.80}): takes {takes}.")
         known = self._graph.all_processors
         if wanted.processor is not None and wanted.processor not in known:
             raise ConfigError(no_such_processor(self._graph.name, [wanted.processor], known))
@@ -630,6 +638,7 @@ class Repairs:
 PAST: Final[Mapping[Wish, str]] = {"replay": "replayed", "drop": "dropped"}
 
 
+@known_call(ConfigError)
 def repairs(cluster: Kafka | Memory, graph: Graph) -> Repairs:
     """
     Open what lists the error messages of a graph, and has them replayed or dropped. Close it, or use it in a `with`.
@@ -639,15 +648,49 @@ def repairs(cluster: Kafka | Memory, graph: Graph) -> Repairs:
         graph: the graph.
 
     Raises:
-        ConfigError: the graph has no errors topic, or it does not exist.
+        ConfigError: an argument is not what it takes, the graph has no errors topic, or it does not exist.
         BrokerError: the cluster does not answer.
     """
+    check_graph("repairs", graph)
     broker = open_broker(cluster)
     try:
         return Repairs(graph, broker, owned=True)
     except BaseException:
         broker.close()
         raise
+
+
+def _check_wish(wish: Wish, limit: int | None) -> None:
+    if wish not in PAST:
+        raise ConfigError(f"ask({wish!r:.80}): takes 'replay' or 'drop'.")
+    if limit is not None and not (isinstance(limit, int) and limit >= 1):
+        raise ConfigError(f"limit={limit!r:.80}: takes a number from 1 on; None asks for all.")
+
+
+_CHOICE: Final = "Selection(processor='check')"
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _are_places(value: Any) -> bool:
+    whole = isinstance(value, set | frozenset) and all(isinstance(one, tuple) and len(one) == 3 for one in value)
+    return whole and all(isinstance(t, str) and isinstance(p, int) and isinstance(o, int) for t, p, o in value)
+
+
+_TAKES: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
+    "processor": (_is_text, "the name of a processor"),
+    "kind": (_is_text, "a kind of error messages, such as 'raised'"),
+    "exception": (_is_text, "the name of a class, such as 'ValueError'"),
+    "since_ms": (_is_time, "milliseconds since 1970, as a whole number"),
+    "until_ms": (_is_time, "milliseconds since 1970, as a whole number"),
+    "places": (_are_places, "a set of (topic, partition, offset), such as frozenset({('shop.errors', 0, 17)})"),
+}
 
 
 def _count(causes: dict[tuple[str, str, str], FailureCause], one: FiledError) -> None:

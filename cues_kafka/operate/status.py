@@ -16,10 +16,11 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+from cues_kafka.arguments import known_call
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Options
 from cues_kafka.core.records import Totals
-from cues_kafka.errors import BrokerError, CodecError
+from cues_kafka.errors import BrokerError, CodecError, ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, group_id, status_topic, tools_group
 from cues_kafka.operate.newest import NewestRecord, NewestRecords
@@ -29,6 +30,7 @@ from cues_kafka.ports import Broker, Clock, Position, Reader, TopicPartition, Wa
 from cues_kafka.records.reading import published_ends
 from cues_kafka.records.scanning import read_range
 from cues_kafka.records.status import StatusRecord, decode_status
+from cues_kafka.runtime.given import check_graph
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.words import count
 
@@ -41,6 +43,7 @@ WAITING_S: Final = 5.0
 _Answer = TypeVar("_Answer")
 
 
+@known_call(ConfigError)
 def status(cluster: Options, graph: Graph) -> GraphStatus:
     """
     Look at a graph once, from any machine.
@@ -53,8 +56,10 @@ def status(cluster: Options, graph: Graph) -> GraphStatus:
         Its status. A cluster that does not answer is a state of it, too, and raises nothing.
 
     Raises:
+        ConfigError: an argument is not what it takes.
         BrokerError: the cluster refuses, for example because a right is missing.
     """
+    check_graph("status", graph)
     broker = open_broker(cluster)
     try:
         with StatusView(graph, broker, sides=Sides.of(cluster)) as view:

@@ -1,4 +1,4 @@
-"""Checks the arguments of `start` before anything is opened: the error names the argument, and what it takes."""
+"""Checks the arguments of public calls before anything is opened: the error names the argument, and what it takes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,27 @@ from typing import Any, Final
 
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.declare import CommitPolicy
+from cues_kafka.graph.definition import Graph
 from cues_kafka.runtime.native.worker import CallPolicy
+
+
+def check_graph(call: str, graph: Any) -> None:
+    """
+    Check the second argument of a call that takes a cluster and a graph.
+
+    Raises:
+        ConfigError: it is no graph.
+    """
+    if not isinstance(graph, Graph):
+        raise ConfigError(
+            f"{call}(..., {graph!r:.80}): the second argument is the graph, not {type(graph).__name__}. Write "
+            f"{call}(Kafka(...), Graph(...)); a name of the form MODULE:GRAPH is for the commands."
+        )
 
 
 def check_start(given: Mapping[str, Any]) -> None:
     """
-    Check the arguments by name.
+    Check the arguments of `start` by name.
 
     Raises:
         ConfigError: one is of another kind than what it takes.

@@ -47,6 +47,7 @@ DECLARATIONS = [
     "Retry",
     "Scram",
     "Secret",
+    "Selection",
     "Source",
     "Spans",
     "Sql",

@@ -274,12 +274,26 @@ def test_errors_of_another_graph_are_left_alone() -> None:
         (Selection(places=frozenset({("in", 0, 0)})), "'in' is no errors topic of graph 'shop'"),
         (Selection(places=frozenset({("errors", 0, 99)})), "errors/0@99 is not there: "),
         (Selection(places=frozenset({("errors", 7, 0)})), "has no partition 7"),
+        ({"processor": "check"}, r"error messages are chosen by a Selection\(\.\.\.\), such as"),
+        (Selection(processor=5), r"Selection\(processor=5\): takes the name of a processor"),  # type: ignore[arg-type]
+        (Selection(since_ms="2026"), "takes milliseconds since 1970"),  # type: ignore[arg-type]
+        (Selection(places={"errors/0@1"}), r"takes a set of \(topic, partition, offset\)"),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_not_there_is_refused(wanted: Selection, message: str) -> None:
-    """With what there is."""
+    """With what there is, or what would do."""
     with pytest.raises(ConfigError, match=message):
         tool_of(failed(Bug(), -2)).ask("replay", wanted)
+
+
+def test_wish_and_limit_that_mean_nothing_are_refused() -> None:
+    """Before anything is written."""
+    tool = tool_of(failed(Bug(), -2))
+    with pytest.raises(ConfigError, match=r"limit='5': takes a number from 1 on"):
+        tool.ask("replay", limit="5")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"ask\('replace'\): takes 'replay' or 'drop'"):
+        tool.ask("replace")  # type: ignore[arg-type]
+    assert tool.ask("replay", dry=True).before == 0
 
 
 @pytest.mark.parametrize("strategy", ["at-least-once", "at-most-once"])

@@ -1,4 +1,4 @@
-"""Wrong arguments of `start` and `connect` are refused with what they take, before anything is opened."""
+"""Wrong arguments of `start`, `connect`, `status` and `repairs` are refused with what they take."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import ConfigError, Graph, Memory, OpenLineage, Processor, Source, connect, start
+from cues_kafka import ConfigError, Graph, Memory, OpenLineage, Processor, Source, connect, repairs, start, status
 
 GRAPH = Graph("g", Source("in"), Processor(lambda order: order, name="check", inputs="in", outputs="out"))
 start_any: Callable[..., Any] = start
 connect_any: Callable[..., Any] = connect
+status_any: Callable[..., Any] = status
+repairs_any: Callable[..., Any] = repairs
 
 
 @pytest.mark.parametrize(
@@ -59,6 +61,13 @@ def test_an_argument_of_start_that_does_not_fit_is_refused_with_what_it_takes(
         (lambda: connect_any(Memory(), "app:graph"), "the second argument is the graph, not str"),
         (lambda: connect_any(Memory(), nmae="x"), r"did you mean 'name'\?"),
         (lambda: connect_any(Memory(), GRAPH, "x"), r"Name the others: name="),
+        (status_any, r"status\(...\): 'cluster' is missing"),
+        (lambda: status_any(GRAPH, Memory()), "the second argument is the graph, not Memory. Write status"),
+        (lambda: status_any(None, GRAPH), r"give Kafka\('host:port'\)"),
+        (lambda: status_any(Memory(), GRAPH, watch=True), r"status\(watch=...\): there is no such argument"),
+        (lambda: repairs_any(Memory()), r"repairs\(...\): 'graph' is missing"),
+        (lambda: repairs_any(Memory(), "shop:graph"), r"the second argument is the graph, not str. Write repairs"),
+        (lambda: repairs_any("localhost:9092", GRAPH), r"give Kafka\('host:port'\)"),
     ],
 )
 def test_a_call_without_what_it_needs_is_refused(call: Callable[[], Any], refusal: str) -> None:
