@@ -423,8 +423,8 @@ def _log_to_stderr(level: str, *, as_json: bool = False, unwarned: bool = False)
         logging.getLogger("cues_kafka.librdkafka").setLevel(logging.WARNING)
         logging.getLogger("py4j").setLevel(logging.CRITICAL)  # the frames of what the command tells in a sentence
         logging.getLogger().addFilter(_is_not_of_py4j)
-        for name in () if as_json else ("task", "spark"):
-            logging.getLogger(f"cues_kafka.{name}").addFilter(_is_not_told)
+        for name in () if as_json else TOLD_OF:
+            logging.getLogger(name).addFilter(is_not_told)
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
@@ -432,6 +432,12 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
     return Path(record.pathname).parent.name != "py4j"
 
 
-def _is_not_told(record: logging.LogRecord) -> bool:
+TOLD_OF: Final = ("cues_kafka.task", "cues_kafka.spark", "cues_kafka.worker")
+"""Loggers with lines that `TaskWatch` prints as sentences."""
+
+_TOLD: Final = ("stopped ", "worker failed ", "the group does not let this worker in any more ")
+
+
+def is_not_told(record: logging.LogRecord) -> bool:
     """Whether `TaskWatch` does not print it as a sentence: it does so when a task stops or a worker fails."""
-    return not record.getMessage().startswith(("stopped ", "worker failed "))
+    return not record.getMessage().startswith(_TOLD)

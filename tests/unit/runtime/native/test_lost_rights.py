@@ -12,6 +12,7 @@ import pytest
 from cues_kafka import Graph, Json, Memory, Processor, Source, TaskStopped, Topic, start, status
 from cues_kafka.brokers.memory.clients import MemoryMember
 from cues_kafka.brokers.open import open_broker
+from cues_kafka.cli.run import TOLD_OF, is_not_told
 from cues_kafka.errors import FatalError
 from cues_kafka.ports import GroupMetadata, Listener, Member, TopicPartition
 from cues_kafka.runtime import Running, status_writer
@@ -118,11 +119,15 @@ def test_tasks_pause_and_go_on_when_the_right_is_given_back(
         assert sorted(message.value for message in running.messages("out")) == [1, 2, 3, 4]
         until(running, lambda: status(cluster, GRAPH).ok)
     told = ("the group does not let this worker in any more", "the group lets this worker in again")
-    lines = [line for one in caplog.records if (line := one.getMessage()).startswith(told)]
+    found = [one for one in caplog.records if one.getMessage().startswith(told)]
+    lines = [one.getMessage() for one in found]
     assert len(lines) == 2, "each once, however often the member asks"
     assert lines[0].startswith(told[0])
     assert WHY in lines[0]
     assert lines[1].startswith(told[1])
+    assert found[0].name in TOLD_OF
+    assert not is_not_told(found[0]), "`run` prints the stopped processor with the same words"
+    assert is_not_told(found[1])
 
 
 def test_a_right_that_is_missing_at_the_start_is_refused(cluster: Memory, rights: Rights) -> None:
