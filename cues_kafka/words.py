@@ -8,7 +8,10 @@ import inspect
 from collections.abc import Iterable
 from typing import Final
 
-SERVER: Final = "--bootstrap-server BOOTSTRAP"
+BOOTSTRAP: Final = "BOOTSTRAP"
+"""Stands for the address of the cluster where it is not known."""
+
+SERVER: Final = f"--bootstrap-server {BOOTSTRAP}"
 """The option that each command of Kafka needs, in texts that do not know the address of the cluster."""
 
 

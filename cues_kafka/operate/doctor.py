@@ -24,7 +24,7 @@ from cues_kafka.ports import Broker, Clock, ClusterFacts, TopicPartition, Waterm
 from cues_kafka.records.reading import newest
 from cues_kafka.records.scanning import read_range
 from cues_kafka.runtime.task.clock import SystemClock
-from cues_kafka.words import count
+from cues_kafka.words import at_address, count
 
 WATCH_S: Final = 3.0
 """How long an open transaction, or a task that stands still, is watched. A batch of ours takes a second at most, unless
@@ -198,7 +198,7 @@ def _rights_alone(graph: Graph, broker: Any, role: Role, address: str, cluster: 
         found = broker.examine(visible, [group_id(graph.name, name) for name in graph.all_processors])
         found = found._replace(topics={**dict.fromkeys(topics, hidden), **dict.fromkeys(visible), **found.topics})
         for wrong, what, command in _lacking(graph, cluster, role, broker.facts(()).user, found):
-            yield Ailment(RIGHTS, wrong, what, _at(address, command))
+            yield Ailment(RIGHTS, wrong, what, at_address(command, address))
     except BrokerError as error:
         yield Ailment(RIGHTS, True, f"Not checked: {error}")
 
@@ -312,7 +312,7 @@ def _settings(patient: Patient) -> Found:
     if settings is None:
         if patient.found.nodes:
             command = grant(f"User:{patient.facts.user or 'NAME'}", ["DescribeConfigs"], "cluster", [])
-            remedy = _at(patient.address, command)
+            remedy = at_address(f"`{command}`", patient.address)
             yield _note("Not checked: this user may not read the settings of the brokers.", remedy)
         return
     days = {
@@ -419,12 +419,7 @@ def _rights(patient: Patient) -> Found:
     for wrong, what, command in _lacking(
         patient.graph, patient.cluster, patient.role, patient.facts.user, patient.found
     ):
-        yield wrong, what, _at(patient.address, command)
-
-
-def _at(address: str, command: str) -> str:
-    """A command of `grant`, with the address of the cluster."""
-    return f"`kafka-acls --bootstrap-server {address}{command.removeprefix('kafka-acls')}`"
+        yield wrong, what, at_address(command, patient.address)
 
 
 def _lacking(graph: Graph, cluster: Any, role: Role, user: str | None, found: Examination) -> Found:
@@ -442,7 +437,7 @@ def _lacking(graph: Graph, cluster: Any, role: Role, user: str | None, found: Ex
         who = f"User `{user}`" if user else "The user of this client"
         yield _wrong(
             f"{who} lacks {operations[0]} on {resource} {', '.join(names)}, which the role {role} needs.",
-            grant(principal, operations, resource, names),
+            f"`{grant(principal, operations, resource, names)}`",
         )
 
 

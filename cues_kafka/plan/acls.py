@@ -25,6 +25,7 @@ from cues_kafka.graph.names import (
     transactional_prefix,
 )
 from cues_kafka.plan.topics import NO_SIDES, Sides
+from cues_kafka.words import SERVER
 
 if TYPE_CHECKING:
     from cues_kafka.graph.definition import Graph
@@ -101,7 +102,7 @@ def kafka_acls(acls: Iterable[Acl], principals: Mapping[str, str] | None = None)
     commands: dict[Role, tuple[str, ...]] = {}
     for (role, resource, pattern, granted), named in names.items():
         principal = (principals or {}).get(role, f"User:{role}")
-        command = grant(principal, granted, resource, named, pattern=pattern)
+        command = f"kafka-acls {_added(principal, granted, resource, named, pattern)}"
         commands[role] = (*commands.get(role, ()), command)
     return commands
 
@@ -140,7 +141,9 @@ def grant(
     principal: str, operations: Sequence[str], resource: str, names: Sequence[str], *, pattern: Pattern = "literal"
 ) -> str:
     """
-    The `kafka-acls` command that grants operations on resources; the cluster's address and the login are to be added.
+    The `kafka-acls` command that grants operations on resources; the login is to be added.
+
+    It has `words.SERVER`, which `words.at_address` replaces by the address of the cluster.
 
     Args:
         principal: such as ``User:worker``.
@@ -149,7 +152,12 @@ def grant(
         names: of the resources; a cluster has none.
         pattern: literal or prefixed.
     """
-    words = ["kafka-acls --add --allow-principal", _shell(principal)]
+    return f"kafka-acls {SERVER} {_added(principal, operations, resource, names, pattern)}"
+
+
+def _added(principal: str, operations: Sequence[str], resource: str, names: Sequence[str], pattern: Pattern) -> str:
+    """The options of the command."""
+    words = ["--add --allow-principal", _shell(principal)]
     words += [f"--operation {operation}" for operation in operations]
     words += [f"--{resource} {name}" for name in names] if names else [f"--{resource}"]
     words += ["--resource-pattern-type prefixed"] if pattern == "prefixed" else []

@@ -200,7 +200,8 @@ def test_a_group_that_may_not_be_read_is_named_with_the_right_that_is_missing(st
     created.result()
     with pytest.raises(FatalError, match=r"of group g: user `ANONYMOUS` may not read group `g`.*") as refused:
         broker.committed("g", [place])
-    assert "`kafka-acls --add --allow-principal User:ANONYMOUS --operation Read --group g`" in str(refused.value)
+    command = f"kafka-acls --bootstrap-server {strict.bootstrap} --add --allow-principal User:ANONYMOUS"
+    assert f"`{command} --operation Read --group g`" in str(refused.value)
     assert broker.committed("other", [place]) == {place: None}
     broker.close()
 

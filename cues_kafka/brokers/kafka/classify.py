@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 from cues_kafka.brokers.kafka.rights import Right, refusal
 from cues_kafka.errors import AbortableError, BrokerError, FatalError, RetriableError, UnstableOffsets
 from cues_kafka.ports import TopicPartition
+from cues_kafka.words import BOOTSTRAP, SERVER, at_address
 
 
 class Meaning(NamedTuple):
@@ -54,7 +55,7 @@ _TABLES: Final[dict[type[BrokerError], dict[str, str]]] = {
     },
     UnstableOffsets: {
         "UNSTABLE_OFFSET_COMMIT": "an open transaction holds offsets of this group; if it lasts, find it "
-        "with `kafka-transactions --bootstrap-server BOOTSTRAP find-hanging --topic __consumer_offsets`, end it with "
+        f"with `kafka-transactions {SERVER} find-hanging --topic __consumer_offsets`, end it with "
         "its `abort`",
     },
     AbortableError: {
@@ -191,12 +192,14 @@ def translate(
     at: TopicPartition | None = None,
     needs: Sequence[Right] = (),
     user: str | None = None,
+    address: str = BOOTSTRAP,
 ) -> BrokerError:
     """
     Translate an error of the client into ours, with what is known of its cause; `doing` begins the message.
 
     `reasons` is what the client said of its connections meanwhile: a time-out alone never names its cause. The client's
-    `fatal` error replaces errors that only point at it. The call needs the rights `needs` of this user.
+    `fatal` error replaces errors that only point at it. The call needs the rights `needs` of this user. Commands
+    in the text name the cluster by its `address`.
     """
     error = error_of(problem)
     if fatal is not None and name(error) in HOLLOW:
@@ -205,9 +208,9 @@ def translate(
     code = code_of(error)
     if refused := refusal(code, needs, user):
         what, remedy = refused
-        return meaning.error(f"{doing}: {what} [{code}]. {remedy}", code=code, at=at)
-    text = f"{doing}: {meaning.sentence} [{name(error)}: {error.str()}]{because(reasons)}"
-    return meaning.error(text, code=code, at=at)
+        return meaning.error(f"{doing}: {what} [{code}]. {at_address(remedy, address)}", code=code, at=at)
+    sentence = at_address(meaning.sentence, address)
+    return meaning.error(f"{doing}: {sentence} [{name(error)}: {error.str()}]{because(reasons)}", code=code, at=at)
 
 
 def because(reasons: Sequence[str]) -> str:

@@ -23,6 +23,7 @@ from cues_kafka.brokers.options import Kafka
 from cues_kafka.brokers.wire import Parts
 from cues_kafka.errors import FatalError, RetriableError
 from cues_kafka.ports import TopicPartition
+from cues_kafka.words import BOOTSTRAP
 
 STABLE_S: Final = 3.0
 """How long the client itself asks again while an open transaction holds offsets (R2), or no coordinator answers. A
@@ -74,7 +75,7 @@ def committed(
         raise NoAnswer(str(error), code=error.code) from problem
     finally:
         consumer.close()
-    return _offsets_of(places, doing, user=watch.user)
+    return _offsets_of(places, doing, user=watch.user, address=watch.address)
 
 
 def committed_or_why(
@@ -94,12 +95,12 @@ def committed_or_why(
     except NoAnswer as problem:
         pending = KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT)
         at = next(iter(partitions)) if len(partitions) == 1 else None
-        where = f" at {at.topic}/{at.partition}" if at else ""
-        raise translate(pending, f"asking for the offsets of group {group}{where}", at=at) from problem
+        doing = f"asking for the offsets of group {group}" + (f" at {at.topic}/{at.partition}" if at else "")
+        raise translate(pending, doing, at=at, address=options.bootstrap) from problem
 
 
 def _offsets_of(
-    places: Iterable[ClientPartition], doing: str, *, user: str | None = None
+    places: Iterable[ClientPartition], doing: str, *, user: str | None = None, address: str = BOOTSTRAP
 ) -> dict[TopicPartition, int | None]:
     """
     Committed offsets as the client answers them; None: the group has none.
@@ -113,7 +114,8 @@ def _offsets_of(
         at = TopicPartition(place.topic, place.partition)
         if place.error is not None:
             needs = [Right("Read", "topic", at.topic)]
-            raise translate(place.error, f"{doing} at {at.topic}/{at.partition}", at=at, needs=needs, user=user)
+            where = f"{doing} at {at.topic}/{at.partition}"
+            raise translate(place.error, where, at=at, needs=needs, user=user, address=address)
         found[at] = int(place.offset) if place.offset >= 0 else None
     return found
 

@@ -246,6 +246,7 @@ class KafkaReader:
             at=at,
             needs=[Right(operation, "group", self._name), *(Right("Read", "topic", read) for read in sorted(topics))],
             user=self._watch.user,
+            address=self._watch.address,
         )
 
     def _count_topics(self) -> None:

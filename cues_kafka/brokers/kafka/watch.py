@@ -24,6 +24,7 @@ from cues_kafka.errors import BrokerError, FatalError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.observe.throttling import THROTTLING
 from cues_kafka.ports import TopicPartition
+from cues_kafka.words import BOOTSTRAP
 
 if TYPE_CHECKING:
     from cues_kafka.brokers.options import Kafka
@@ -171,6 +172,7 @@ class Watch:
     Attributes:
         fatal: the client's fatal error, once there is one.
         user: whose client it is, as the brokers know it; None: not known.
+        address: of the cluster.
         suspicions: what happened to the transaction coordinator's connection.
         unwritable: topics that the transaction could not take in, because this user may not write to them.
         ends: how many calls have ended a transaction; the coordinator must not have seen more of them.
@@ -180,6 +182,7 @@ class Watch:
         "_reasons",
         "_said",
         "_scrubbed",
+        "address",
         "ends",
         "fatal",
         "label",
@@ -195,6 +198,7 @@ class Watch:
         self.pid = os.getpid()
         self.fatal: KafkaError | None = None
         self.user: str | None = None
+        self.address = options.bootstrap if options else BOOTSTRAP
         self.suspicions: list[str] = []
         self.unwritable: dict[str, None] = {}
         self.ends = 0
@@ -219,7 +223,15 @@ class Watch:
     ) -> BrokerError:
         """Translate an error of the client, with what the client said of its cause; see `translate`."""
         self.keep_fatal(error_of(problem))
-        return translate(problem, doing, reasons=self.reasons, fatal=self.fatal, at=at, needs=needs, user=self.user)
+        return translate(
+            *(problem, doing),
+            reasons=self.reasons,
+            fatal=self.fatal,
+            at=at,
+            needs=needs,
+            user=self.user,
+            address=self.address,
+        )
 
     def await_reason(self, client: Producer, error: KafkaError) -> None:
         """

@@ -17,6 +17,7 @@ from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.cli.main import app
 from cues_kafka.errors import FatalError, RetriableError
 from cues_kafka.operate.doctor import NEEDED, Ailment, examine
+from cues_kafka.plan.acls import grant
 from cues_kafka.ports import ClusterFacts, NewTopic, TopicPartition
 from cues_kafka.testing.tester import Tester
 
@@ -161,9 +162,9 @@ def test_what_a_role_may_not_look_at_is_not_called_ok(role: Any) -> None:
     """No group may be described, so no command is printed that would give the role more than it needs."""
 
     def hidden(_: Any) -> Any:
+        command = grant("User:ann", ["Describe"], "group", ["g.work"])
         what = "describing group g.work: user `ann` may not describe group `g.work` [GROUP_AUTHORIZATION_FAILED]"
-        grant = "Grant it with `kafka-acls --add --allow-principal User:ann --operation Describe --group g.work`"
-        raise FatalError(f"{what}. {grant}", code="GROUP_AUTHORIZATION_FAILED")
+        raise FatalError(f"{what}. Grant it with `{command}`", code="GROUP_AUTHORIZATION_FAILED")
 
     closed = examination(groups=lambda known: dict.fromkeys(known, GroupHealth("", (), frozenset())))
     found = list(examine(GRAPH, Seen(delivered().broker, examine=closed, members=hidden), role=role))

@@ -413,7 +413,7 @@ def test_command_grants_to_the_user_that_was_named(user: str) -> None:
     """Pasted into a shell, whatever characters the name has."""
     command = grant(user, ["Read"], "topic", ["orders"])
 
-    assert shlex.split(command)[3] == user
+    assert shlex.split(command)[5] == user
 
 
 def test_permissions_are_commands_that_grant_them() -> None:

@@ -51,5 +51,6 @@ def test_an_error_of_one_partition_is_not_an_absent_offset() -> None:
     refused = Answered(1, -1001, KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
 
     with pytest.raises(BrokerError, match=r"asking at t/1") as said:
-        _offsets_of([Answered(0, 7), refused], "asking")  # type: ignore[list-item]
+        _offsets_of([Answered(0, 7), refused], "asking", user="w", address="kafka-1:9092")  # type: ignore[list-item]
+    assert "`kafka-acls --bootstrap-server kafka-1:9092 --add --allow-principal User:w " in str(said.value)
     assert said.value.at == ("t", 1)

@@ -159,7 +159,8 @@ def test_a_member_that_lost_a_right_gives_everything_back_and_asks_again_with_an
     member._commits.append(({}, committed.append))
 
     with pytest.raises(
-        FatalError, match=r"may not read group `g`.*kafka-acls --add .*--operation Read --group g"
+        FatalError,
+        match=r"may not read group `g`.*kafka-acls --bootstrap-server 127.0.0.1:1 --add .*--operation Read --group g",
     ) as one:
         member.poll()
 

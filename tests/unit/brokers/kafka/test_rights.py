@@ -17,8 +17,10 @@ from cues_kafka.graph.names import sender_id, tools_group
 from cues_kafka.plan.acls import grant
 from cues_kafka.ports import Outgoing
 from cues_kafka.runtime.client import Client
+from cues_kafka.words import SERVER
 from tests.unit.brokers.memory.test_broker import a_broker
 
+AT = "--bootstrap-server localhost:1"
 PREFIXED = "--transactional-id shop.check. --resource-pattern-type prefixed"
 NEEDS = [
     Right("Read", "group", "shop.check"),
@@ -34,17 +36,17 @@ NEEDS = [
         (
             "GROUP_AUTHORIZATION_FAILED",
             "user `worker` may not read group `shop.check`",
-            "kafka-acls --add --allow-principal User:worker --operation Read --group shop.check",
+            f"kafka-acls {SERVER} --add --allow-principal User:worker --operation Read --group shop.check",
         ),
         (
             "TOPIC_AUTHORIZATION_FAILED",
             "user `worker` may not read topics `orders`, `refunds`",
-            "kafka-acls --add --allow-principal User:worker --operation Read --topic orders --topic refunds",
+            f"kafka-acls {SERVER} --add --allow-principal User:worker --operation Read --topic orders --topic refunds",
         ),
         (
             "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
             "user `worker` may not use transactional id `shop.check.2`",
-            f"kafka-acls --add --allow-principal User:worker --operation Write {PREFIXED}",
+            f"kafka-acls {SERVER} --add --allow-principal User:worker --operation Write {PREFIXED}",
         ),
     ],
 )
@@ -79,7 +81,7 @@ def test_an_unknown_user_has_a_place_to_be_filled_in() -> None:
     """A command that grants it to another user would be worse than none."""
     assert refusal("GROUP_AUTHORIZATION_FAILED", NEEDS, None) == (
         "the user of this client may not read group `shop.check`",
-        "Grant it with `kafka-acls --add --allow-principal User:NAME --operation Read --group shop.check`",
+        f"Grant it with `kafka-acls {SERVER} --add --allow-principal User:NAME --operation Read --group shop.check`",
     )
 
 
@@ -96,7 +98,10 @@ def test_a_reader_names_the_right_on_its_group_and_topic(group: str, operation: 
     refused = [KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED), KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)]
     reader._group([Message(error=refused[0]), Message(topic="orders", error=refused[1])])
 
-    with pytest.raises(BrokerError, match=f"may not {operation.lower()} group `{group}`.*--operation {operation} "):
+    with pytest.raises(
+        BrokerError,
+        match=f"may not {operation.lower()} group `{group}`.*kafka-acls {AT} --add.*--operation {operation} ",
+    ):
         reader.poll(0)
     with pytest.raises(BrokerError, match=r"may not read topic `orders`.*--operation Read --topic orders`"):
         reader.poll(0)
