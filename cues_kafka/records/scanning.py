@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from cues_kafka.errors import RetriableError
@@ -206,13 +206,26 @@ def read_range(
 
 def first_from(broker: Broker, reader: Reader, place: TopicPartition, start: int) -> WireMessage | None:
     """
-    Read the first committed message at or behind an offset; None: there is none below the last stable offset.
+    Read the first committed message at or behind an offset, see `chunk_from`; None: there is none.
+
+    Raises:
+        BrokerError: see `read_range`.
+    """
+    return next(iter(chunk_from(broker, reader, place, start)), None)
+
+
+def chunk_from(broker: Broker, reader: Reader, place: TopicPartition, start: int) -> Sequence[WireMessage]:
+    """
+    Read the first committed messages at or behind an offset, as many as come at once.
 
     Args:
         broker: the cluster.
         reader: a prompt one, with nothing assigned.
         place: what to read.
         start: an offset that is not below the first one of the partition.
+
+    Returns:
+        At least one message; none: there is none below the last stable offset.
 
     Raises:
         BrokerError: see `read_range`.
@@ -224,9 +237,9 @@ def first_from(broker: Broker, reader: Reader, place: TopicPartition, start: int
             found = reader.poll(1.0)
             for fetched in found:
                 if fetched.messages:
-                    return fetched.messages[0]
+                    return fetched.messages
                 if fetched.eof is not None:
-                    return None
+                    return ()
             silence.look({place: start}, heard=bool(found))
     finally:
         reader.unassign([place])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
+from operator import methodcaller
 from typing import Final
 
 from cues_kafka.core.delivery import SETTLED, ErrorPlace
@@ -12,7 +15,7 @@ from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, Coordinates, Reader, TopicPartition, WireMessage
 from cues_kafka.records.reading import PATIENCE_S
 from cues_kafka.records.requests import Outcome, ReplayRequest, Settled, decode_request, encode_settled, not_paired
-from cues_kafka.records.scanning import first_from
+from cues_kafka.records.scanning import chunk_from
 from cues_kafka.runtime.calling.batch import Batch
 from cues_kafka.runtime.calling.replayed import Replayed, Restored
 
@@ -23,6 +26,15 @@ SHARE: Final = 10
 
 REST_S: Final = 5.0
 """After this time without a request the reader of the messages behind them is closed."""
+
+KEPT: Final = 500
+"""How many messages of a partition are kept of one read: what failed together stands together."""
+
+KEPT_BYTES: Final = 4 << 20
+"""How many bytes of values these may have; else only the message that is asked for is kept."""
+
+
+_OFFSET: Final = methodcaller("offset")
 
 
 class Present:
@@ -60,6 +72,7 @@ class Replaying:
         self._clock = clock
         self._settled: dict[bytes, bytes] | None = None
         self._reader: Reader | None = None
+        self._kept: dict[str, Sequence[WireMessage]] = {}  # committed messages in a row, by topic
         self._again_s = 0.0
         self._used_s = 0.0
 
@@ -79,6 +92,7 @@ class Replaying:
         if self._reader is not None and (always or self._clock.monotonic() - self._used_s >= REST_S):
             self._reader.close()
             self._reader = None
+            self._kept.clear()
 
     # What
 
@@ -168,11 +182,15 @@ class Replaying:
 
     def _original(self, place: Coordinates, topic: str) -> WireMessage | None:
         """The message at these coordinates; None: it is gone."""
-        at = TopicPartition(topic, self._spec.partition)
-        if place.offset < self._broker.watermarks([at])[at].low:
-            return None
-        found = first_from(self._broker, self._open(), at, place.offset)
-        return found if found is not None and found.offset() == place.offset else None
+        kept = self._kept.get(topic, ())
+        if not (kept and kept[0].offset() <= place.offset <= kept[-1].offset()):
+            at = TopicPartition(topic, self._spec.partition)
+            if place.offset < self._broker.watermarks([at])[at].low:
+                return None
+            kept = chunk_from(self._broker, self._open(), at, place.offset)[:KEPT]
+            self._kept[topic] = kept = kept if sum(map(len, kept)) <= KEPT_BYTES else kept[:1]
+        found = bisect_left(kept, place.offset, key=_OFFSET)
+        return kept[found] if found < len(kept) and kept[found].offset() == place.offset else None
 
     # After the call
 

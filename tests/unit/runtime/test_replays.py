@@ -20,7 +20,9 @@ from cues_kafka.core.delivery import HEADER, ErrorPlace, parse_provenance
 from cues_kafka.core.records import Snapshot
 from cues_kafka.graph.error_message import ErrorMessage, Errors
 from cues_kafka.ports import TopicPartition
+from cues_kafka.records import scanning
 from cues_kafka.records.requests import ReplayRequest, Settled, decode_settled, encode_request
+from cues_kafka.runtime.task import replaying
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
 
@@ -115,6 +117,25 @@ def test_replay_delivers_the_message_again_under_its_hash() -> None:
     totals = tester.totals("p")
     assert (totals.deliveries, totals.outputs, totals.errors, totals.replays) == (4, 3, 1, 1)
     assert settled(tester) == [("output", 1)]
+
+
+def test_messages_that_stand_together_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read for each of them took a quarter of the time of replays."""
+    switch = Switch()
+    tester = failed(switch, -1, 2, -3, -4, 5, -6)
+    switch.fixed = True
+    ask(tester, requests_of(tester))
+    read: list[int] = []
+
+    def chunk_from(broker: Any, reader: Any, place: TopicPartition, start: int) -> Sequence[Any]:
+        read.append(start)
+        return scanning.chunk_from(broker, reader, place, start)
+
+    monkeypatch.setattr(replaying, "chunk_from", chunk_from)
+    tester.run()
+
+    assert tester.values("out") == [2, 5, 1, 3, 4, 6]
+    assert read == [0]
 
 
 def test_second_request_is_nil() -> None:
