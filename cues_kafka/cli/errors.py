@@ -305,6 +305,7 @@ def lines(one: FiledError) -> Iterator[str]:
     yield f"  {_state(one)}"
     fields: list[tuple[str, Any]] = [
         ("task", f"{error.graph}.{error.task}"),
+        ("renamed", f"goes on as {one.asked_of}" if one.asked_of != error.processor else None),
         ("kind", error.kind),
         ("failed", f"{_time(error.timestamp_ms)} UTC"),
         ("at", error.location),
@@ -405,7 +406,13 @@ def _cause_data(one: FailureCause) -> dict[str, Any]:
 def _error_data(one: FiledError) -> dict[str, Any]:
     from cues_kafka.cli.tail import of_error
 
-    own = {"place": str(one), "asked": one.asked, "obstacle": one.obstacle, "replay": one.number}
+    own = {
+        "place": str(one),
+        "asked of": one.asked_of,
+        "asked": one.asked,
+        "obstacle": one.obstacle,
+        "replay": one.number,
+    }
     data = own | {"settled": None if one.settled is None else one.settled._asdict()} | of_error(one.message)
     data["causes"] = [{"exception": c.exception, "text": c.text, "trace": list(c.trace)} for c in one.message.causes]
     return {name: _shown(value) if isinstance(value, bytes) else value for name, value in data.items()}

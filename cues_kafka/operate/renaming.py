@@ -171,7 +171,10 @@ class Renaming:
             if steps := in_flight(record):
                 yield f"{spec.name}: {count(steps, 'step')} that a dead process has taken and not settled are DROPPED"
         if self._leaving[0].replay:
-            yield f"errors of {self._old} that are open now cannot be replayed any more: replay or drop them before"
+            yield (
+                f"errors of {self._old} that are open can be replayed and dropped as those of {self._new}, until the "
+                f"topics of {self._old} are deleted"
+            )
         for name in self._declared.state:
             topics = (changelog_topic(self._graph.name, one, name) for one in (self._old, self._new))
             yield "store {}: {} is copied to {}".format(name, *topics)

@@ -25,6 +25,7 @@ from cues_kafka.errors import CodecError, ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.error_message import ErrorMessage
 from cues_kafka.graph.names import backing_topic, no_such_processor, quoted, replay_topic, tools_group
+from cues_kafka.operate.former_names import FormerName, follow
 from cues_kafka.plan.topics import CLOCKS_MS
 from cues_kafka.ports import (
     UNREADABLE,
@@ -76,7 +77,7 @@ class Selection:
     Which error messages are meant: those for which all of this holds. What is None or empty leaves the choice open.
 
     Attributes:
-        processor: name of the processor.
+        processor: name of the processor; those of its former names count as its own, see `follow`.
         kind: one of `KINDS`.
         exception: name of the exception's class.
         since_ms: they failed at this time or later, in milliseconds since 1970.
@@ -91,10 +92,10 @@ class Selection:
     until_ms: int | None = None
     places: frozenset[Place] = frozenset()
 
-    def fits(self, place: Place, error: ErrorMessage) -> bool:
-        """Whether it is one of them."""
+    def fits(self, place: Place, error: ErrorMessage, now: str) -> bool:
+        """Whether it is one of them; its processor has the name `now` since it was renamed."""
         return (
-            self.processor in (None, error.processor)
+            self.processor in (None, error.processor, now)
             and self.kind in (None, error.kind)
             and self.exception in (None, error.exception)
             and (self.since_ms is None or error.timestamp_ms >= self.since_ms)
@@ -115,6 +116,7 @@ class FiledError:
         topic, partition, offset: where it stands.
         place: the same by topic id.
         message: what it says.
+        asked_of: the processor whose tasks take requests for it: its own, or what that one was renamed to.
         number: of the replay that comes next: 1 for a message that was not replayed yet.
         asked: what a task was asked to do with it; None: nothing.
         settled: what that came to; None: it is open.
@@ -127,6 +129,7 @@ class FiledError:
     offset: int
     place: ErrorPlace
     message: ErrorMessage
+    asked_of: str
     number: int
     asked: Wish | None
     settled: Settled | None
@@ -284,6 +287,7 @@ class Repairs:
             )
         self._lows = self._first_offsets(inputs)
         self._ledgers: dict[str, _Ledger] = {}
+        self._former: dict[str, FormerName] = {}
         self._sender: Sender | None = None
         self.foreign = 0
         self.unreadable = 0
@@ -307,6 +311,7 @@ class Repairs:
         self._check(wanted)
         self.foreign = self.unreadable = 0
         self._ledgers.clear()
+        self._former.clear()
         ranges = {p: r for topic in self._topics for p, r in self._ranges(topic, wanted).items()}
         done, total = 0, sum(end - start for start, end in ranges.values())
         for place, (start, end) in ranges.items():
@@ -347,6 +352,7 @@ class Repairs:
         """
         message, error = self._read(topic, partition, offset)
         self._ledgers.clear()
+        self._former.clear()
         return self._file(message, error)
 
     def _read(self, topic: str, partition: int, offset: int) -> tuple[WireMessage, ErrorMessage]:
@@ -499,7 +505,7 @@ class Repairs:
             if value is not None and not fits(value):
                 raise ConfigError(f"Selection({name}={value!r:.80}): takes {takes}.")
         known = self._graph.all_processors
-        if wanted.processor is not None and wanted.processor not in known:
+        if wanted.processor is not None and self._now(wanted.processor) not in known:
             raise ConfigError(no_such_processor(self._graph.name, [wanted.processor], known))
         if wanted.kind is not None and wanted.kind not in KINDS:
             raise ConfigError(f"there are no error messages of kind {wanted.kind!r}. Kinds: {quoted(KINDS)}.")
@@ -540,13 +546,15 @@ class Repairs:
             self.foreign += 1
             return None
         place = message.topic(), message.partition(), message.offset()
-        return self._file(message, error) if wanted.fits(place, error) else None
+        now = error.processor if wanted.processor in (None, error.processor) else self._now(error.processor)
+        return self._file(message, error) if wanted.fits(place, error, now) else None
 
     def _file(self, message: WireMessage, error: ErrorMessage) -> FiledError:
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         place = ErrorPlace(self._facts[topic].topic_id, partition, offset)
-        ledger = self._ledger(error.processor)
-        settled = ledger.settled.get(place.key) if ledger else None
+        ledger, now = self._ledger(error.processor), self._now(error.processor)
+        before = self._followed(error.processor).settled if now != error.processor else {}
+        settled = before.get(place.key) or (ledger.settled.get(place.key) if ledger else None)
         never = self._never(error.processor) or self._elsewhere(error)
         return FiledError(
             topic=topic,
@@ -554,6 +562,7 @@ class Repairs:
             offset=offset,
             place=place,
             message=error,
+            asked_of=now,
             number=_number(message),
             asked=ledger.asked.get(place.key) if ledger else None,
             settled=None if settled is None else decode_settled(settled),
@@ -561,8 +570,19 @@ class Repairs:
             droppable=not never,
         )
 
+    def _followed(self, name: str) -> FormerName:
+        """What became of a processor that the graph does not declare."""
+        if name not in self._former:
+            self._former[name] = follow(self._graph, self._broker, name, self._clock)
+        return self._former[name]
+
+    def _now(self, name: str) -> str:
+        """The processor whose tasks take requests for error messages of this one."""
+        return name if name in self._graph.all_processors else self._followed(name).now or name
+
     def _ledger(self, name: str) -> _Ledger | None:
         """What is known of a processor's error messages; None: it cannot be asked for anything."""
+        name = self._now(name)
         if name not in self._ledgers and not self._never(name):
             backing, replay = (self._facts[made(self._graph.name, name)] for made in (backing_topic, replay_topic))
             self._ledgers[name] = _Ledger(self._broker, self._group, backing, replay)
@@ -583,7 +603,9 @@ class Repairs:
                 "or declare a Processor with the same work and run it natively"
             )
         if name not in graph.processors:
-            return f"graph {graph.name!r} has no processor {name!r} any more. Declare it again with its former name="
+            if why := self._followed(name).why:
+                return why
+            name = self._now(name)
         if (strategy := graph.strategy_of(name)) != EXACTLY_ONCE:
             return (
                 f"{name} is {strategy}, and only exactly-once settles a request once. Declare strategy='exactly-once' "
@@ -597,8 +619,8 @@ class Repairs:
         return ""
 
     def _elsewhere(self, error: ErrorMessage) -> str:
-        name, _, partition = error.task.rpartition("/")
-        if int(partition) >= self._facts[replay_topic(self._graph.name, name)].partitions:
+        partition = error.task.rpartition("/")[2]
+        if int(partition) >= self._facts[replay_topic(self._graph.name, self._now(error.processor))].partitions:
             return (
                 f"its replay topic has no partition {partition}. Run `cues-kafka plan MODULE:GRAPH --apply`, and ask "
                 "again"
@@ -613,7 +635,7 @@ class Repairs:
             return (
                 "a timer failed, not a message, and timers fire once. Drop it, and have a message set the timer again"
             )
-        processor = self._graph.processors[error.processor]
+        processor = self._graph.processors[self._now(error.processor)]
         bindings = dict(processor.inputs)
         for place, topic in zip(error.consumed, error.topics, strict=True):
             facts = self._facts.get(topic)
@@ -699,7 +721,12 @@ def _count(causes: dict[tuple[str, str, str], FailureCause], one: FiledError) ->
 
 
 def _await(result: Requested, one: FiledError) -> None:
-    result.waiting.setdefault(one.message.task, {})[one.place.key] = str(one)
+    result.waiting.setdefault(_task_of(one), {})[one.place.key] = str(one)
+
+
+def _task_of(one: FiledError) -> str:
+    """The task that takes a request for it."""
+    return f"{one.asked_of}/{one.message.task.rpartition('/')[2]}"
 
 
 def _number(message: WireMessage) -> int:
@@ -730,7 +757,7 @@ def _request(wish: Wish, one: FiledError) -> tuple[Any, ...]:
         payload=_payload(error),
         key=None if _payload(error) is None else error.key,
     )
-    name, _, partition = error.task.rpartition("/")
+    name, _, partition = _task_of(one).rpartition("/")
     return replay_topic(error.graph, name), int(partition), str(one.place).encode(), encode_request(request), None, 0
 
 

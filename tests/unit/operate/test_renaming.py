@@ -17,6 +17,7 @@ from cues_kafka import (
     Json,
     Processor,
     RecoveryError,
+    Selection,
     Source,
     Sql,
     State,
@@ -24,6 +25,7 @@ from cues_kafka import (
     TaskStopped,
     Topic,
 )
+from cues_kafka.cli.errors import lines
 from cues_kafka.errors import BrokerError
 from cues_kafka.operate import renamed_rows
 from cues_kafka.operate.deleting import Deleting
@@ -250,7 +252,93 @@ def test_notes_say_where_each_task_goes_on() -> None:
 
     assert "g.new.backing is created" in notes
     assert "old/1 goes on as new/1: numbers/1 at 6, behind 6 steps" in notes
-    assert any(note.startswith("errors of old that are open now cannot be replayed any more") for note in notes)
+    assert any(note.startswith("errors of old that are open can be replayed and dropped") for note in notes)
+
+
+# Errors
+
+
+class Roundness:
+    """A function that is fixed later."""
+
+    fixed = False
+
+    def __call__(self, n: int) -> int:
+        """Fail for what is divisible by 5."""
+        return n if self.fixed else route(n)
+
+
+def repairs_of(names: Names, name: str = "new", **settings: Any) -> Repairs:
+    """The tool for this declaration."""
+    return Repairs(graph_of(name, names.width, **settings), names.broker, clock=names.tester.clock)
+
+
+@pytest.mark.parametrize("chosen", ["old", "new", None])
+def test_open_errors_of_the_old_name_are_replayed_and_dropped_under_the_new_one(chosen: str | None) -> None:
+    """What the old name has settled is known, and stays settled; each of the others is settled once."""
+    fix = Roundness()
+    names = Names(1, fn=fix)
+    names.send(10, 15, 20)
+    names.run(names.version("old"))
+    first, *others = [(one.topic, one.partition, one.offset) for one in repairs_of(names, "old").find()]
+    assert len(others) == 3
+    fix.fixed = True
+    repairs_of(names, "old").ask("replay", Selection(places=frozenset({first})))
+    names.run(names.version("old"))
+    names.rename()
+    new = names.version("new", renamed_from="old")
+
+    with repairs_of(names) as tool:
+        found = [*tool.find(Selection(processor=chosen))]
+        assert [one.settled is not None for one in found] == [True, False, False, False]
+        assert {(one.message.processor, one.asked_of, one.obstacle) for one in found} == {("old", "new", "")}
+        assert "  renamed   goes on as new" in lines(found[-1])
+        dropped = tool.ask("drop", Selection(places=frozenset(others[:1])))
+        replayed = tool.ask("replay", Selection(processor=chosen))
+        assert (replayed.settled, replayed.before, replayed.asked) == (1, 1, 2)
+        assert tool.ask("replay", Selection(processor=chosen)).asked == 0
+        names.run(new)
+        assert tool.wait(dropped, timeout_s=0)
+        assert tool.wait(replayed, timeout_s=0)
+        assert (dropped.outcomes, replayed.outcomes) == ({"dropped": 1}, {"dropped": 1, "output": 2})
+        assert tool.causes() == ()
+        assert tool.ask("replay").settled == 4
+    assert names.values() == [1, 2, 3, 4, 5, 6, 15, 20]
+    assert verify(new.graph, names.broker).ok
+
+
+def test_errors_of_a_name_that_was_changed_twice_are_followed() -> None:
+    """From name to name, by the records."""
+    fix = Roundness()
+    names = Names(1, fn=fix)
+    names.rename()
+    again = names.tool(new="newest", old="new")
+    again.carry_out(again.plan())
+    fix.fixed = True
+    with repairs_of(names, "newest") as tool:
+        assert [one.asked_of for one in tool.find()] == ["newest"]
+        assert tool.ask("replay", Selection(processor="old")).asked == 1
+    names.run(names.version("newest"))
+
+    assert names.values() == [1, 2, 3, 4, 5, 6]
+
+
+def test_errors_of_the_old_name_are_refused_where_what_is_settled_is_not_known() -> None:
+    """Before the move, half-way, and when the topics of the old name are deleted."""
+
+    def refused_ask(names: Names) -> str:
+        with repairs_of(names, renamed_from="old") as tool:
+            [why] = tool.ask("replay").refused
+        return why
+
+    before, half_way, deleted = Names(), cut_short(WIDTH + 1), Names()
+    deleted.rename()
+    deleted.run(deleted.version("new"))
+    Deleting(graph_of("new"), deleted.broker).carry_out(Deleting(graph_of("new"), deleted.broker).unused())
+
+    assert "run `cues-kafka rename MODULE:GRAPH old new --yes`, and ask again" in refused_ask(before)
+    assert "run `cues-kafka rename MODULE:GRAPH old new --yes` to its end, and ask again" in refused_ask(half_way)
+    assert "topic 'g.old.backing', which says what is settled, is deleted" in refused_ask(deleted)
 
 
 # Stores

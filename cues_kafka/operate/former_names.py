@@ -1,0 +1,88 @@
+"""Follows a processor that has left error messages to the name under which its tasks go on since a `rename` (X5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from cues_kafka.core.delivery import SETTLED
+from cues_kafka.errors import BrokerError
+from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.names import backing_topic, quoted, tools_group
+from cues_kafka.operate.newest import NewestRecords
+from cues_kafka.ports import Broker, Clock, TopicPartition
+from cues_kafka.records.scanning import read_all
+
+
+class FormerName(NamedTuple):
+    """
+    What is known of a processor that the graph does not declare.
+
+    Attributes:
+        now: the processor of the graph as which all of its tasks go on; empty: there is none.
+        why: why it takes no requests; empty: its tasks under the name of now do.
+        settled: what its tasks have settled, by key, under each name that they had. No task settles anything under
+            these any more.
+    """
+
+    now: str
+    why: str
+    settled: Mapping[bytes, bytes]
+
+
+def follow(graph: Graph, broker: Broker, name: str, clock: Clock) -> FormerName:
+    """
+    Find out what became of a processor.
+
+    Its tasks may have settled some of its error messages before they left. These must not be asked for again, so a
+    processor takes no requests if that cannot be read. It does not change any more: a task that has said `moved_to` was
+    the last writer of its backing partition.
+
+    Raises:
+        BrokerError: the cluster does not answer.
+    """
+    try:
+        return _followed(graph, broker, name, clock)
+    except BrokerError as error:
+        if not error.forbidden:
+            raise
+        return FormerName("", f"graph {graph.name!r} has no processor {name!r} any more; {error}", {})
+
+
+def _followed(graph: Graph, broker: Broker, name: str, clock: Clock) -> FormerName:
+    settled: dict[bytes, bytes] = {}
+    now, passed = name, list[str]()
+    while now not in graph.processors:
+        passed.append(now)
+        went, why = _moved_to(graph, broker, now, clock)
+        if went in passed:
+            why = f"{quoted(passed)} were renamed in a circle"
+        if why:
+            return FormerName("", why, {})
+        topic = backing_topic(graph.name, now)
+        for message in read_all(broker, topic, broker.partitions([topic])[topic], group=tools_group(graph.name)):
+            key = message.key() or b""
+            if key.startswith(SETTLED) and (value := message.value()) is not None:
+                settled[key] = value
+        now = went
+    return FormerName(now, "", settled)
+
+
+def _moved_to(graph: Graph, broker: Broker, name: str, clock: Clock) -> tuple[str, str]:
+    """The name that all tasks of a processor have moved to, or why that is not known."""
+    topic = backing_topic(graph.name, name)
+    width = broker.partitions([topic]).get(topic, 0)
+    gone = f"graph {graph.name!r} has no processor {name!r} any more"
+    if not width:
+        return "", f"{gone}, and topic {topic!r}, which says what is settled, is deleted"
+    marks = broker.watermarks([TopicPartition(topic, partition) for partition in range(width)])
+    found = NewestRecords(broker, tools_group(graph.name), clock).look(marks)
+    names = {"" if one.record is None else one.record.moved_to for one in found.values()}
+    if len(names) == 1 and (to := names.pop()):
+        return to, ""
+    if to := next(filter(None, names), ""):
+        return "", f"{gone}; run `cues-kafka rename MODULE:GRAPH {name} {to} --yes` to its end, and ask again"
+    new = next((one.name for one in graph.processors.values() if one.renamed_from == name), "")
+    if new:
+        return "", f"{gone}; run `cues-kafka rename MODULE:GRAPH {name} {new} --yes`, and ask again"
+    return "", f"{gone}. Declare it again with its former name="
