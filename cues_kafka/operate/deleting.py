@@ -28,6 +28,7 @@ from cues_kafka.graph.names import (
 )
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.operate.drivers import refuse_drivers
+from cues_kafka.operate.members import has_members
 from cues_kafka.operate.newest import NewestRecords
 from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.task.clock import SystemClock
@@ -296,12 +297,8 @@ class Deleting:
 
     def _refuse_members(self, names: Collection[str]) -> None:
         groups = self._groups(names)
-        if busy := {group: health.members for group, health in groups.items() if health.members}:
-            shown = "; ".join(f"group {group!r} has members ({', '.join(who)})" for group, who in busy.items())
-            raise RecoveryError(
-                f"{shown}. Stop the workers first; one that was killed is a member until its session ends, 10 s by "
-                "default."
-            )
+        if members := {group: health.members for group, health in groups.items() if health.members}:
+            raise RecoveryError(has_members(members))
 
     def _groups(self, names: Collection[str]) -> Mapping[str, GroupHealth]:
         groups: Mapping[str, GroupHealth] = self._broker.examine(

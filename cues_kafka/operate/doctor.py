@@ -16,6 +16,7 @@ from cues_kafka.errors import BrokerError, CuesError, UnstableOffsets
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import group_id, processor_of
 from cues_kafka.operate.foreseen import foresee
+from cues_kafka.operate.members import SESSIONS
 from cues_kafka.plan.acls import IMPLIED, Role, acls_of, grant
 from cues_kafka.plan.inspectors import facts_of
 from cues_kafka.plan.plan import Plan, plan
@@ -469,7 +470,7 @@ def _groups(patient: Patient) -> Found:
             yield _note(
                 f"Group {group} is {health.state}: it has members ({', '.join(sorted(health.members))}), and gives no "
                 "partitions while one of them does not answer.",
-                "one that was killed leaves when its session ends, 10 s by default; see the logs of the others",
+                f"{SESSIONS}; see the logs of the others",
             )
         elif lags and not health.members:
             yield _note(

@@ -34,6 +34,7 @@ from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, no_such_processor
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.operate.drivers import refuse_drivers
+from cues_kafka.operate.members import has_members
 from cues_kafka.operate.migrating import notes, positions_of, refuse_undeclared
 from cues_kafka.operate.places import wanted
 from cues_kafka.operate.settling import DATABASE, HERE, Settling, settling, stands_at
@@ -702,10 +703,7 @@ class Maintenance:
         if self.staged:
             self._refuse_publishing()
         if members := self._broker.members(group):
-            raise RecoveryError(
-                f"group {group!r} has members ({', '.join(sorted(members))}). Stop its workers first; one that was "
-                "killed is a member until its session ends, 10 s by default."
-            )
+            raise RecoveryError(has_members({group: members}))
 
     def _refuse_publishing(self) -> None:
         deadline, pause = self._clock.monotonic() + PATIENCE_S, threading.Event()

@@ -36,6 +36,7 @@ from cues_kafka.graph.names import (
 from cues_kafka.graph.processor import Processor
 from cues_kafka.operate.copied_stores import copied, refuse_other_stores
 from cues_kafka.operate.drivers import refuse_drivers
+from cues_kafka.operate.members import has_members
 from cues_kafka.operate.moving import HeldGroup, commit_move, no_reader
 from cues_kafka.operate.renamed_rows import RenamedRows
 from cues_kafka.plan.plan import plan
@@ -190,10 +191,7 @@ class Renaming:
     def _refuse_members(self) -> None:
         for spec in (self._leaving[0], self._arriving[0]):
             if members := self._broker.members(spec.group):
-                raise RecoveryError(
-                    f"group {spec.group!r} has members ({', '.join(sorted(members))}). Stop its workers first; one "
-                    "that was killed is a member until its session ends, 10 s by default."
-                )
+                raise RecoveryError(has_members({spec.group: members}))
 
     def _refuse_own(self, spec: Spec, record: Record | None, old: Record) -> None:
         if record is None:

@@ -577,7 +577,7 @@ def test_running_workers_are_refused() -> None:
     names = Names()
     old = names.version("old").run()
 
-    refused(RecoveryError, names, "group 'g.old' has members")
+    refused(RecoveryError, names, "group 'g.old' has members .*group_protocol='consumer'.* 45 s by default")
     old.stop()
 
 
