@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -119,13 +120,12 @@ class KafkaMember:
     def _step_back(self) -> None:
         """Give everything back and close the client; `poll` asks with another one later."""
         self._refused_s = time.monotonic()
-        try:
-            self._give_back()
-        finally:
-            commits, self._commits = self._commits, []
-            for _, done in commits:
-                done(_OUT)
-            self._close()
+        commits, self._commits = self._commits, []
+        with ExitStack() as steps:  # from the last one to the first; one that fails leaves out no other
+            steps.callback(self._close)
+            for _, done in reversed(commits):
+                steps.callback(done, _OUT)
+            steps.callback(self._give_back)
 
     def _give_back(self) -> None:
         assigned = sorted(self._assigned)
@@ -188,10 +188,11 @@ class KafkaMember:
         self._closed = True
         if self._refused_s is not None:
             return
-        if leave:
-            self._leave()
-        self._give_back()
-        self._close()
+        with ExitStack() as steps:  # from the last one to the first; one that fails leaves out no other
+            steps.callback(self._close)
+            steps.callback(self._give_back)
+            if leave:
+                steps.callback(self._leave)
 
     def _close(self) -> None:
         try:

@@ -294,3 +294,27 @@ def test_a_member_that_steps_back_closes_its_client_even_if_a_task_does_not_end(
 
     assert committed == [kafka_member._OUT]
     assert made[0].calls == [("close",)]
+
+
+@pytest.mark.parametrize("fails", ["poll", "listener", "both"])
+def test_a_member_that_leaves_gives_back_and_closes_its_client_whatever_fails(
+    monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    """An open client would keep its place in the group, and a task that was not told would go on."""
+    client, heard = Refused(""), Heard(fails=fails != "poll")
+    monkeypatch.setattr(Watch, "open", lambda *_: client)
+    member = KafkaMember(Kafka("127.0.0.1:1"), "g", "t", heard)
+    member._assign(client, [ClientPartition("t", 0)])  # type: ignore[arg-type]
+    heard.calls.clear()
+
+    def poll(_: float) -> None:
+        if fails != "listener":
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT, "the broker is away"))
+        member._revoke(client, [ClientPartition("t", 0)])  # type: ignore[arg-type]
+
+    monkeypatch.setattr(client, "poll", poll)
+    with pytest.raises(RetriableError if fails == "poll" else RuntimeError):
+        member.close(leave=True)
+
+    assert heard.calls == [("revoke", [0])]
+    assert client.calls[-1] == ("close",)
