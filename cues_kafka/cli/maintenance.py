@@ -127,7 +127,7 @@ def migrate(
 
     places = added(add or ())
     _act(
-        target, processor, lambda tool: tool.migrate(places, frozenset(drop or ())),
+        target, processor, lambda tool: tool.migrate(places, frozenset(drop or ()), tell=typer.echo),
         who="migrate", yes=yes, bootstrap=bootstrap, profile=profile, file=file,
     )  # fmt: skip
 

@@ -44,7 +44,7 @@ def rename(
 
     with opened(target, bootstrap, profile, file) as (graph, broker):
         tool = Renaming(graph, broker, old, new, who=f"rename on {socket.gethostname()}")
-        planned = tool.plan()
+        planned = tool.plan(tell=typer.echo)
         if planned.done:
             typer.echo(f"{new}: nothing to do, all tasks of {old} go on under this name already")
             return

@@ -30,7 +30,7 @@ from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.operate.drivers import refuse_drivers
 from cues_kafka.operate.members import has_members
 from cues_kafka.operate.newest import NewestRecords
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports import Clock, TopicPartition
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.words import count
 
@@ -112,16 +112,17 @@ class Deletion:
 class Deleting:
     """Plans deletions for one graph, and carries them out."""
 
-    def __init__(self, graph: Graph, broker: Any) -> None:
+    def __init__(self, graph: Graph, broker: Any, *, clock: Clock | None = None) -> None:
         """
         Args:
             graph: the graph.
             broker: the cluster, which is `Examinable`.
+            clock: time.
 
         Raises:
             BrokerError: the cluster does not answer.
         """
-        self._graph, self._broker = graph, broker
+        self._graph, self._broker, self._clock = graph, broker, clock or SystemClock()
         self._sizes: Mapping[str, int] = broker.partitions()
         left = {processor_of(graph.name, topic) for topic in self._sizes} - {None, *graph.all_processors}
         self._unused = sorted(name for name in left if name is not None)
@@ -232,7 +233,7 @@ class Deleting:
 
         Args:
             planned: the plan.
-            tell: told of each group and topic that is gone.
+            tell: told of each group and topic that is gone, and why the command waits.
 
         Raises:
             RecoveryError: a group has members, a driver of Spark runs, or a transaction is open; nothing was deleted.
@@ -267,7 +268,7 @@ class Deleting:
         if planned.topics and not topics & {*self._graph.topics_used()}:
             names |= {*self._graph.all_processors}  # the control topic, to which all workers listen
         self._refuse_members(sorted(names))
-        if unseen := refuse_drivers(self._graph, self._broker, names):
+        if unseen := refuse_drivers(self._graph, self._broker, names, clock=self._clock, tell=tell):
             tell(unseen)
         self._refuse_moving({part.name for part in planned.parts})
         backing = [topic for part in planned.parts for topic in part.topics[-1:]]
@@ -286,7 +287,7 @@ class Deleting:
             return
         topics = {backing_topic(self._graph.name, name): name for name in stay}
         places = [TopicPartition(topic, p) for topic in topics for p in range(self._sizes.get(topic, 0))]
-        reading = NewestRecords(self._broker, tools_group(self._graph.name), SystemClock())
+        reading = NewestRecords(self._broker, tools_group(self._graph.name), self._clock)
         for place, found in reading.look(self._broker.watermarks(places) if places else {}).items():
             old = found.record.moving_from if found.record else ""
             if old in names:

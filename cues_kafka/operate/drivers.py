@@ -1,20 +1,50 @@
-"""Drivers of Spark: they are no members of a group, so only the status that they tell shows that they run."""
+"""Drivers of Spark: they are no members of a group, so only the status that they tell shows that they run.
+
+Kafka stamps the records of the status topic, and this machine's clock may be another one. So the clock decides only
+where an error does no harm: a young record refuses at once. An older one, or one from the future, is watched: a driver
+that lives tells again within a period, whatever the clocks say.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
 
 from cues_kafka.errors import BrokerError, RecoveryError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.operate.status import PERIODS, StatusView
 from cues_kafka.plan.topics import Sides
-from cues_kafka.ports import Broker
+from cues_kafka.ports import Broker, Clock
+from cues_kafka.records.status import StatusRecord
 from cues_kafka.runtime.task.clock import SystemClock
 
+DEAD_S: Final = 86_400.0
+"""A driver whose newest record is older is dead: this machine's clock is right to within a day."""
 
-def refuse_drivers(graph: Graph, broker: Broker, names: Collection[str]) -> str:
+LOOK_S: Final = 0.5
+"""How often the status topic is read while it is watched."""
+
+
+def refuse_drivers(
+    graph: Graph,
+    broker: Broker,
+    names: Collection[str],
+    *,
+    clock: Clock | None = None,
+    tell: Callable[[str], Any] = lambda _: None,
+) -> str:
     """
-    Refuse while a driver of Spark has told of one of these processors within three periods, as `status` has it.
+    Refuse while a driver of Spark runs one of these processors.
+
+    A driver that was not stopped in order is watched for three of its periods, 15 s by default. If it has told nothing
+    for a day, it is dead.
+
+    Args:
+        graph: the graph.
+        broker: the cluster.
+        names: of the processors.
+        clock: time.
+        tell: told why the command waits, and for how long at most.
 
     Returns:
         Why it was not looked at; empty: it was. Without a status topic no driver is seen.
@@ -22,19 +52,66 @@ def refuse_drivers(graph: Graph, broker: Broker, names: Collection[str]) -> str:
     Raises:
         RecoveryError: a driver runs one of them.
     """
+    clock = clock or SystemClock()
     try:
-        with StatusView(graph, broker, sides=Sides(status=True)) as view:
-            told = view.told()
+        with StatusView(graph, broker, sides=Sides(status=True), clock=clock) as view:
+            _refuse_running(view, names, clock, tell)
     except BrokerError as error:
         if not error.forbidden:
             raise
         return f"whether a driver of Spark runs was not looked at: {error}"
-    for task, said in told.items():
-        name, for_s = task.partition("/")[0], SystemClock().time() - said.told_s
-        over = said.state == "left" or for_s > PERIODS * said.every_s
-        if name in names and said.owner.runtime == "spark" and not over:
-            raise RecoveryError(
-                f"{said.owner} runs {name} on Spark, and told so {max(0.0, for_s):.0f} s ago. Stop it first; one that "
-                f"was killed counts until it has told nothing for {PERIODS * said.every_s:.0f} s."
-            )
     return ""
+
+
+def _refuse_running(view: StatusView, names: Collection[str], clock: Clock, tell: Callable[[str], Any]) -> None:
+    known = _told(view, names)
+    doubtful = {}
+    for task, said in known.items():
+        for_s = clock.time() - said.told_s
+        if 0 <= for_s <= PERIODS * said.every_s:
+            raise _runs(said, f"told so {for_s:.0f} s ago")
+        if for_s <= DEAD_S:
+            doubtful[task] = said
+    began_s = clock.monotonic()
+    for said in {said.owner: said for said in doubtful.values()}.values():
+        tell(
+            f"{said.owner} on Spark was not stopped in order; waiting for up to {PERIODS * said.every_s:.0f} s, to "
+            "see whether it still runs"
+        )
+    while doubtful:
+        clock.sleep(LOOK_S)
+        waited_s = clock.monotonic() - began_s
+        now = _told(view, names)
+        for task, said in now.items():
+            if said != known.get(task):
+                ahead_s = clock.time() - said.told_s
+                raise _runs(said, f"told so while this command waited{_clocks(ahead_s, said)}")
+        doubtful = {task: said for task, said in doubtful.items() if task in now and waited_s < PERIODS * said.every_s}
+
+
+def _told(view: StatusView, names: Collection[str]) -> Mapping[str, StatusRecord]:
+    """What drivers told last of their tasks, those left out that were stopped in order."""
+    return {
+        task: said
+        for task, said in view.told().items()
+        if said.owner.runtime == "spark" and said.state != "left" and _processor(said) in names
+    }
+
+
+def _processor(said: StatusRecord) -> str:
+    return said.task.partition("/")[0]
+
+
+def _runs(said: StatusRecord, when: str) -> RecoveryError:
+    return RecoveryError(
+        f"{said.owner} runs {_processor(said)} on Spark, and {when}. Stop it first; one that was killed counts until "
+        f"it has told nothing for {PERIODS * said.every_s:.0f} s."
+    )
+
+
+def _clocks(ahead_s: float, said: StatusRecord) -> str:
+    """What a record that has just come says of this machine's clock."""
+    if 0 <= ahead_s <= PERIODS * said.every_s:
+        return ""
+    where = "ahead of" if ahead_s > 0 else "behind"
+    return f" (the clock of this machine is about {abs(ahead_s):.0f} s {where} the cluster's)"

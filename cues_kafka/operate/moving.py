@@ -408,7 +408,9 @@ class Maintenance:
         move = Move(after=record.sequence, positions=positions, strategy=spec.strategy)
         return PlannedMove(replace(spec, move=move), tuple(notes), waits=loose)
 
-    def migrate(self, add: Mapping[str, str], drop: Collection[str]) -> list[PlannedMove]:
+    def migrate(
+        self, add: Mapping[str, str], drop: Collection[str], *, tell: Callable[[str], Any] = lambda _: None
+    ) -> list[PlannedMove]:
         """
         Plan to let tasks go on with the inputs that the graph declares now, which are others than their records have.
 
@@ -419,6 +421,7 @@ class Maintenance:
             add: where each added input begins: `earliest`, at its first message, `latest`, behind its last committed
                 one, or the name of a dropped input from the same topic, where that stands.
             drop: the inputs that are gone.
+            tell: told why the plan waits, see `refuse_drivers`.
 
         Raises:
             ConfigError: the processor is one of DataFrames or never ran, the plan is refused, or the options are not
@@ -441,7 +444,8 @@ class Maintenance:
                 "start="
             )
         moves = [move for spec, record in records.items() if (move := self._migrated(spec, record, add, drop))]
-        if moves and (unseen := refuse_drivers(self._graph, self._broker, [self.declared.name])):
+        names, broker = [self.declared.name], self._broker
+        if moves and (unseen := refuse_drivers(self._graph, broker, names, clock=self._clock, tell=tell)):
             moves[0] = replace(moves[0], notes=(unseen, *moves[0].notes))
         return moves
 

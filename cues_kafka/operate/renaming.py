@@ -9,9 +9,9 @@ both names, and the next run goes on where it stopped.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from cues_kafka.core.events import InputFacts
 from cues_kafka.core.records import Record, Snapshot
@@ -146,9 +146,12 @@ class Renaming:
 
     # The plan
 
-    def plan(self) -> PlannedRename:
+    def plan(self, *, tell: Callable[[str], Any] = lambda _: None) -> PlannedRename:
         """
         Say what `carry_out` will do, or why it must not.
+
+        Args:
+            tell: told why the plan waits, see `refuse_drivers`.
 
         Raises:
             ConfigError: the new name has a place of its own.
@@ -159,7 +162,7 @@ class Renaming:
         self._refuse_all_unready(old)
         if next_stage(old, new, self._old, self._new) is None:
             return PlannedRename((), (), done=True)
-        unseen = refuse_drivers(self._graph, self._broker, [self._old, self._new])
+        unseen = refuse_drivers(self._graph, self._broker, [self._old, self._new], clock=self._clock, tell=tell)
         own = {t.name: t for t in self._plan.create if processor_of(self._graph.name, t.name) == self._new}
         return PlannedRename(tuple(own.values()), (*([unseen] if unseen else []), *self._notes(old, own)))
 
