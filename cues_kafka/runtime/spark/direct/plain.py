@@ -20,6 +20,7 @@ from cues_kafka.runtime.spark.query.jobs import RESULT, BatchFailed, cut_off, ru
 from cues_kafka.runtime.spark.query.offset_log import batch_ends
 from cues_kafka.runtime.spark.query.outcome import Outcome, outcome_of_row, raise_stops
 from cues_kafka.runtime.spark.query.run import QuerySettings, Tell, slot_positions
+from cues_kafka.runtime.spark.query.slots import standing
 from cues_kafka.runtime.spark.source.planning import from_json
 from cues_kafka.runtime.spark.source.ranges import (
     PREFIX,
@@ -53,9 +54,14 @@ class PlainRun:
         self._fenced: dict[int, str] = {}  # by partition, the incarnation of a replay that was fenced: it did not die
 
     def enter(self, partition: int) -> Outcome:
-        """See `Run`. A replay that a predecessor has announced comes first: no slot of a batch can deliver it."""
-        if partition in self._replaying:  # one that is under way has not died
-            self.leave(partition)
+        """
+        See `Run`. A replay that a predecessor has announced comes first: no slot of a batch can deliver it.
+
+        A replay of this run that is under way goes on: it has the id, and a record, and the next batch waits for it
+        (Y1). Whether its process works or has just died, only Spark knows. So nothing may be said in its place.
+        """
+        if partition in self._replaying:
+            return standing(replace(self.first, partition=partition), self._job.broker, SystemClock())
         announced = self._announced(partition)
         if announced is not None and (done := self.replay(partition, announced.replays[0].offset + 1)).kind:
             return done

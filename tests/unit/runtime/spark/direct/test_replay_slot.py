@@ -281,23 +281,42 @@ def test_death_counts_although_the_second_attempt_of_its_replay_is_fenced() -> N
         assert [cause.kind for cause in tool.causes()] == ["quarantine"]
 
 
-def test_replay_that_outlasts_its_query_counts_no_death() -> None:
-    """The query is started again, time after time, while the function has not returned."""
+def test_replay_that_outlasts_its_query_is_left_alone() -> None:
+    """The query is started again while the function has not returned; a batch waits until it has (Y1)."""
     world = World(values=(-2,))
     world.ask()
-    run = world.run(world.work())
-    entries = itertools.count(1)
+    work = world.work()
+    run = world.run(work)
+    entered: list[Outcome] = []
+    world.at_call = lambda: entered.append(run.enter(0))
 
-    def restart() -> None:
-        if next(entries) <= 4:
-            run.enter(0)
+    outcome = run.replay(0, world.end(REQUESTS))
 
-    world.at_call = restart
-    run.replay(0, world.end(REQUESTS))
-
+    assert [(one.kind, one.positions) for one in entered] == [("", {"in": world.end(IN)})]
+    assert (outcome.fenced, outcome.counts.replays, world.calls) == (False, 1, [(-2, 1)])
     assert world.out() == [2]
+
+
+def test_death_counts_although_the_query_starts_again_before_the_next_attempt() -> None:
+    """Spark has not begun it, so the newest record is the snapshot of the process that died."""
+    world = World(values=(-2,))
+    world.ask()
+    work = world.work()
+    run = world.run(work)
+
+    def deliver(_: int, __: int) -> Outcome:
+        for _ in range(3):
+            world.dies("after", "Call", work)
+            run.enter(0)
+        return world.replay(work)
+
+    run._replay = deliver  # type: ignore[method-assign]
+
+    assert run.replay(0, world.end(REQUESTS)).counts.errors == 1
+
+    assert len(world.calls) == 3
     with Repairs(world.graph, world.broker) as tool:
-        assert tool.causes() == ()
+        assert [cause.kind for cause in tool.causes()] == ["quarantine"]
 
 
 def test_slot_that_is_fenced_never_takes_the_id_again() -> None:
