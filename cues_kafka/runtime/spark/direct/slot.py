@@ -14,6 +14,7 @@ message without a partner stays above its position. When the partner comes, the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from cues_kafka.core import events as on
 from cues_kafka.core.records import Totals
@@ -102,13 +103,17 @@ class Slot:
             if members := self._broker.members(self._spec.group):
                 return self._claimed(members)
             self._advance(on.Assigned(first))
-            before = self._totals
+            before, record = self._totals, self._lane.task.record
             while not self._lane.stopped and not self._delivered():
                 self._turn()
             halt = self._lane.stopped
             if halt and halt.kind == "fenced":
-                return watch(self._spec, self._broker, self._clock, self._ends, halt)
-            return self._outcome(before)
+                outcome = watch(self._spec, self._broker, self._clock, self._ends, halt)
+            else:
+                outcome = self._outcome(before)
+            if record is None or record.writer.runtime != "spark":
+                return outcome
+            return replace(outcome, found=record.writer.incarnation, found_name=record.writer.name)
         finally:
             self._close()
 

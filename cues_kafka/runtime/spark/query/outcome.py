@@ -33,6 +33,9 @@ class Outcome:
         fenced: whether another slot or process took the id from it, whatever became of the range.
         rival: the name of a process that took it, if it wrote a record and is no part of the slot's own query.
         incarnation: of a slot that was fenced: its own.
+        found: of a slot of a plain processor: the incarnation of the slot that had written the newest record when this
+            one began; empty: no slot had.
+        found_name: the name of that slot's driver.
     """
 
     task: str
@@ -47,6 +50,8 @@ class Outcome:
     fenced: bool = False
     rival: str = ""
     incarnation: str = ""
+    found: str = ""
+    found_name: str = ""
 
 
 def fenced_outcome(outcome: Outcome, newest: Record | None, spec: Spec) -> Outcome:

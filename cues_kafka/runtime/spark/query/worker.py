@@ -17,6 +17,7 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -25,13 +26,16 @@ from pyspark.errors import PySparkException
 
 from cues_kafka.codecs.lookup import MadeFor
 from cues_kafka.core.events import Halt
-from cues_kafka.core.records import Totals
-from cues_kafka.errors import BrokerError, CuesError, TaskStopped
+from cues_kafka.core.records import Record, Totals
+from cues_kafka.errors import BrokerError, CodecError, CuesError, TaskStopped
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Clock, TopicPartition
+from cues_kafka.records.reading import newest_record
 from cues_kafka.runtime.native.heart import Loop
+from cues_kafka.runtime.spark.query.earlier import QUIET_S, EarlierDriver, GaveWay
 from cues_kafka.runtime.spark.query.entering import enter_all
 from cues_kafka.runtime.spark.query.files import has_jvm
+from cues_kafka.runtime.spark.query.jobs import AT_ONCE
 from cues_kafka.runtime.spark.query.offset_log import drop_unfinished
 from cues_kafka.runtime.spark.query.outcome import STOPPED_MARK, Outcome, brief, outcome_of_row, passes, unstarted
 from cues_kafka.runtime.spark.query.replays import BetweenBatches
@@ -62,6 +66,9 @@ MAX_UNSTARTED: Final = 5
 
 LOOK_S: Final = 2.0
 """How often the records of tasks are read at most, where no slot tells the driver where it stands."""
+
+ASIDE_S: Final = 5.0
+"""How often a driver that gave way looks whether the earlier one still writes (D7)."""
 
 RIVAL_S: Final = 60.0
 """For how long the status names another process that runs a task too, after it was met last."""
@@ -102,6 +109,8 @@ class SparkWorker:
         self._stops: list[Stopped] = []
         self._fenced: Counter[int] = Counter()  # by partition, what slots have told
         self._rivals: dict[int, tuple[str, float]] = {}  # by partition: another process, and when it was met
+        self._earlier: EarlierDriver | None = None
+        self._gave_way: Stopped | None = None  # to an earlier driver
         self._entered = self._rehearsed = self._done = self._cut_off = False
         self._looked_s = float("-inf")
         self._unstarted = 0  # how often a Python process did not start in time, since something was delivered
@@ -270,7 +279,7 @@ class SparkWorker:
                     self._note(Stopped(self.name, Halt("refused", str(error), "see the cause; tried again later")))
                 except PySparkException as error:
                     self._read_failure(error)
-                if self._stopping.wait(pause_s):
+                if self._stopping.wait(ASIDE_S if self._gave_way else pause_s):
                     return
                 delivered = self._delivered() > before
                 pause_s = RESTART_FIRST_S if delivered else min(pause_s * 2, RESTART_MAX_S)
@@ -310,6 +319,8 @@ class SparkWorker:
 
     def _once(self) -> bool:
         """Run the query once; return whether it ended because all messages are delivered."""
+        if self._gave_way and not self._may_go_on():
+            return False
         with ThreadPoolExecutor(1, thread_name_prefix=f"{self.name}-rehearse") as pool:
             rehearsal = pool.submit(self._rehearse)
             first = self._enter()
@@ -378,12 +389,26 @@ class SparkWorker:
     def _enter(self) -> Begins | None:
         """D6: make sure that no other process runs and every slot has a record; return where each stands, or None."""
         self._wait_for_the_group()
+        self._look_for_earlier()
         found = enter_all(self._planned.enter, self.first.width)
         self._count_fences(found)
         self._take(found)
         if any(outcome.kind for outcome in found):
             return None
         return {topic: tuple(outcome.positions[topic] for outcome in found) for topic in found[0].positions}
+
+    def _look_for_earlier(self) -> None:
+        """D7: once, before any id is taken, see who has delivered so far. Only slots of plain processors tell later."""
+        if self._earlier or self._deaf or not isinstance(self._planned, Replays):
+            return
+
+        def newest(partition: int) -> Record | None:
+            with suppress(CodecError):  # a task that cannot read its record refuses, and says why
+                return newest_record(replace(self.first, partition=partition), self._job.broker, self.clock)
+            return None
+
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="look") as pool:
+            self._earlier = EarlierDriver(self.clock, pool.map(newest, range(self.first.width)))
 
     def _wait_for_the_group(self) -> None:
         """Wait for members of a killed worker, which live until their session ends; name others."""
@@ -418,6 +443,31 @@ class SparkWorker:
         self._take(outcomes)
         self._told.set()
         self._job.changed()
+        if self._earlier and (other := self._earlier.meet(outcomes)):
+            self._give_way(other)
+
+    def _give_way(self, other: str) -> None:
+        """
+        Fail the batch, which is delivered, so that no slot of this driver is at work any more.
+
+        Raises:
+            GaveWay: always.
+        """
+        text = f"{other!r} runs this processor on Spark too, and started before this driver, which gives way"
+        remedy = f"stop one of the two. Once {other!r} writes nothing for {QUIET_S:.0f} s, this one goes on by itself"
+        self._gave_way = Stopped(self.name, Halt("claimed", text, remedy))
+        self._note(self._gave_way)
+        raise GaveWay(text)
+
+    def _may_go_on(self) -> bool:
+        """Whether the driver to which this one gave way is silent."""
+        assert self._earlier
+        backing = [TopicPartition(self.first.backing, p) for p in range(self.first.width)]
+        quiet = self._earlier.is_quiet(self._job.broker.watermarks(backing))
+        self._stops = [self._gave_way] if self._gave_way else []  # a look that failed has told why in its place
+        if quiet:
+            self._gave_way = None
+        return quiet
 
     def _take(self, outcomes: list[Outcome]) -> None:
         for outcome in outcomes:
@@ -442,6 +492,9 @@ class SparkWorker:
             TaskStopped: see `_end_of_run`.
         """
         if self._stopping.is_set():
+            return
+        if self._gave_way:
+            self._end_of_run()
             return
         if found := re.search(re.escape(STOPPED_MARK) + r"(\[.*?\])" + re.escape(STOPPED_MARK), str(error), re.DOTALL):
             stops = [outcome_of_row(row) for row in json.loads(found.group(1))]

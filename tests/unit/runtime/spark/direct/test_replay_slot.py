@@ -304,11 +304,11 @@ def test_death_counts_although_the_query_starts_again_before_the_next_attempt() 
     work = world.work()
     run = world.run(work)
 
-    def deliver(_: int, __: int) -> Outcome:
+    def deliver(partition: int, until: int) -> Outcome:
         for _ in range(3):
             world.dies("after", "Call", work)
-            run.enter(0)
-        return world.replay(work)
+            run.enter(partition)
+        return world.replay(work, until)
 
     run._replay = deliver  # type: ignore[method-assign]
 
