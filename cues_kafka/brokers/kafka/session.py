@@ -13,13 +13,14 @@ Non-obvious:
   lost.
 - `send_offsets_to_transaction` ignores its time-out if the group's coordinator goes away (librdkafka #5456, #5511): it
   may never return, even after the coordinator is back. So it is called on a thread of its own, which is left behind
-  with the client when the time is over.
+  with the client when the time is over. That is soon if a broker has left the cluster (see `Departures`).
 - Never `Producer.close()` on the dirty path: it aborts and flushes without bound. Dropping the object does not (M14).
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import queue
 import struct
 import threading
@@ -42,6 +43,13 @@ from cues_kafka.ports import OUTSIDE, FlushReport, GroupMetadata, TopicPartition
 
 ABANDON_S: Final = 2.0
 """How long an abort may take before the client is dropped anyway (P8)."""
+
+LOOK_S: Final = 0.5
+"""How often a session that waits for a coordinator looks which brokers there are, and how long a look may take."""
+
+GONE_S: Final = 3.0
+"""How long after a broker has left the cluster its coordinators and leaders may take to move: 0.3 to 1.5 s in most
+traces of docs/faults.md, 3.4 s in one of a machine with ten times the load that it can carry."""
 
 AT_ONCE: Final = 500
 """How many records are enqueued before other threads of this process get their turn: about a millisecond."""
@@ -88,7 +96,8 @@ class KafkaSession:
         self._producer: Producer | None = self._watch.open(Producer, settings)
         self._reports = _Reports()
         self._open = False
-        self._warm = warm(self._producer, options.socket_timeout_s)
+        self._departures = Departures()
+        self._warm = warm(self._producer, options.socket_timeout_s, self._departures.known)
 
     def init(self, *, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
@@ -118,12 +127,16 @@ class KafkaSession:
         places = [ClientPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
         # As long as a request and its repetition may take. So early in a transaction a new session costs nothing (P8).
         timeout_s = min(self._timeout_s, 1.5 * self._socket_timeout_s)
-        doing = f"sending offsets to group {group.group}"
+        doing, began = f"sending offsets to group {group.group}", time.monotonic()
+        call = functools.partial(producer.send_offsets_to_transaction, places, token, timeout_s)
+        gone = functools.partial(self._departures.gone, producer, next(iter(offsets)).topic, began)
         try:
-            problem = _call_bounded(timeout_s, producer.send_offsets_to_transaction, places, token, timeout_s)
+            problem = _call_bounded(timeout_s, call, gone)
         except queue.Empty:
             raise RetriableError(
-                f"{self._id}: {doing}: no answer within {timeout_s:g} s{self._watch.because}", code="_TIMED_OUT"
+                f"{self._id}: {doing}: no answer within {time.monotonic() - began:.1f} s"
+                f"{self._departures.because}{self._watch.because}",
+                code="_TIMED_OUT",
             ) from None
         if isinstance(problem, CLIENT_ERRORS):
             needs = [Right("Read", "group", group.group), *(Right("Read", "topic", topic) for topic, _ in offsets)]
@@ -133,6 +146,7 @@ class KafkaSession:
             raise (failed if unwritten is None or unwritten.code in HOLLOW else unwritten) from problem
         if problem is not None:
             raise problem
+        self._departures.settle()
 
     def produce(self, records: Iterable[tuple[Any, ...]]) -> int:
         """See `ports.Session.produce`. Records that have `columns()`, and may be indexed, are taken by column."""
@@ -310,17 +324,62 @@ class _Reports:
         self.report, self.first, self.delivered = report, first, lambda: count
 
 
-def warm(producer: Producer, timeout_s: float) -> threading.Thread:
+class Departures:
+    """
+    Brokers that have left the cluster since a producer heard of them.
+
+    librdkafka 2.16 throws its handle of such a broker away. If it was the coordinator of the group, the client goes on
+    waiting for that handle, and asks for the new coordinator only when the connection to some other broker changes
+    (its issue 5511). Nothing tells that it waits so: but when a broker has been away for `GONE_S`, an answer would be
+    there. A new session takes less than a second.
+
+    Attributes:
+        known: the brokers that the producer has heard of.
+    """
+
+    def __init__(self) -> None:
+        self.known: set[int] = set()
+        self._left_s: dict[int, float] = {}
+
+    def gone(self, producer: Producer, topic: str, since_s: float) -> bool:
+        """Look which brokers there are; whether one has left, `GONE_S` ago, and a call that began then still waits."""
+        try:
+            found = set(producer.list_topics(topic, timeout=LOOK_S).brokers)
+        except CLIENT_ERRORS as problem:
+            LOG.debug("looking for brokers: %s", problem)
+            return False
+        now = time.monotonic()
+        for broker in self.known - found:
+            self._left_s.setdefault(broker, now)  # also if it comes back: the client waits for its old handle
+        self.known |= found
+        return bool(self._left_s) and now - max(*self._left_s.values(), since_s) >= GONE_S
+
+    def settle(self) -> None:
+        """A coordinator has answered: those that left are forgotten."""
+        self.known -= self._left_s.keys()
+        self._left_s.clear()
+
+    @property
+    def because(self) -> str:
+        """Which brokers have left, as the end of a message; empty if none has."""
+        left = ", ".join(map(str, sorted(self._left_s)))
+        return f"; broker {left} has left the cluster, and the client may wait for it without end" if left else ""
+
+
+def warm(producer: Producer, timeout_s: float, known: set[int] | None = None) -> threading.Thread:
     """
     Make a producer's first connection in the background; join the thread before the first call that needs one.
 
     With a connection the client finds its coordinator in 3 ms, without one in 504: it asks at once, then by a timer
-    (R1). The question is for all topics: one for a single topic leaves every third client cold (measured).
+    (R1). The question is for all topics: one for a single topic leaves every third client cold (measured). The answer
+    adds to the brokers that are `known`.
     """
 
     def connect() -> None:
         try:
-            producer.list_topics(timeout=timeout_s)
+            found = producer.list_topics(timeout=timeout_s)
+            if known is not None:
+                known.update(found.brokers)
         except CLIENT_ERRORS as problem:
             LOG.debug("warming up failed, the first real call will say why: %s", problem)
 
@@ -329,27 +388,36 @@ def warm(producer: Producer, timeout_s: float) -> threading.Thread:
     return thread
 
 
-def _call_bounded(timeout_s: float, call: Callable[..., Any], *args: Any) -> BaseException | None:
+def _call_bounded(timeout_s: float, call: Callable[[], Any], hopeless: Callable[[], bool]) -> BaseException | None:
     """
     Call the client, and wait at most half a second longer than the call may take; gives what the call raised.
+
+    While the answer is not there, `hopeless` is asked every `LOOK_S` whether it may still come.
 
     A queue and not a future: a future that raises stays alive in a cycle with the exception, and keeps the client.
 
     Raises:
-        queue.Empty: the time is over; the thread that waits in the client stays behind.
+        queue.Empty: the time is over, or it is hopeless; the thread that waits in the client stays behind.
     """
+    deadline = time.monotonic() + timeout_s + 0.5
     outcome: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
 
     def run() -> None:
         try:
-            call(*args)
+            call()
         except BaseException as problem:  # noqa: BLE001 - the waiting thread raises it
             outcome.put(problem)
         else:
             outcome.put(None)
 
     threading.Thread(target=run, name="cues-kafka-call", daemon=True).start()
-    return outcome.get(timeout=timeout_s + 0.5)
+    while True:
+        left_s = deadline - time.monotonic()
+        try:
+            return outcome.get(timeout=max(0.0, min(LOOK_S, left_s)))
+        except queue.Empty:
+            if left_s <= LOOK_S or hopeless():
+                raise
 
 
 def _drop(producer: Producer, *, abort: bool) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import struct
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -163,6 +166,62 @@ def test_refused_offsets_name_the_cause_and_not_what_was_thrown_away_with_it(
 
     with pytest.raises(BrokerError, match=f"^id: {first_word}"):
         session.send_offsets({TopicPartition("t", 0): 1}, GroupMetadata("g", OUTSIDE, b""))
+
+
+class Waiting:
+    """A producer whose coordinator does not answer until the test says so, in a cluster with these brokers."""
+
+    def __init__(self, brokers: set[int]) -> None:
+        self.brokers, self.answered, self.looks = brokers, threading.Event(), 0
+
+    def list_topics(self, *_: Any, **__: Any) -> Any:
+        self.looks += 1
+        if self.looks == 3:
+            self.answered.set()  # the coordinator that was slow
+        return SimpleNamespace(brokers=dict.fromkeys(self.brokers))
+
+    def poll(self, _: float) -> int:
+        return 0
+
+    def send_offsets_to_transaction(self, *_: Any) -> None:
+        self.answered.wait(60)
+
+
+@pytest.fixture
+def waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[KafkaSession, Waiting]]:
+    """A session that looks for brokers a hundred times a second, and gives up at once, and its producer."""
+    monkeypatch.setattr("cues_kafka.brokers.kafka.session.LOOK_S", 0.01)
+    monkeypatch.setattr("cues_kafka.brokers.kafka.session.GONE_S", 0.0)
+    session, producer = KafkaSession(NOWHERE, "id"), Waiting({1, 3})
+    session.abandon()
+    session._producer, session._socket_timeout_s, session._timeout_s = producer, 30, 30  # type: ignore[assignment]
+    yield session, producer
+    producer.answered.set()
+
+
+def test_a_coordinator_that_has_left_the_cluster_is_not_waited_for(waiting: tuple[KafkaSession, Waiting]) -> None:
+    """The client would wait without end for its old handle (librdkafka issue 5511)."""
+    session, producer = waiting
+    session._departures.known.update({1, 2, 3})
+
+    with pytest.raises(RetriableError, match="broker 2 has left the cluster"):
+        session.send_offsets({TopicPartition("t", 0): 1}, GroupMetadata("g", OUTSIDE, b""))
+    assert not producer.answered.is_set()
+
+
+def test_a_slow_coordinator_is_waited_for_while_all_brokers_are_there(waiting: tuple[KafkaSession, Waiting]) -> None:
+    """A broker that joins is none that has left, and one that left before the last answer counts no more."""
+    session, producer = waiting
+    session._departures.known.update({1})
+
+    session.send_offsets({TopicPartition("t", 0): 1}, GroupMetadata("g", OUTSIDE, b""))
+    assert producer.looks >= 3
+    assert session._departures.known == {1, 3}
+
+    producer.brokers = {1}
+    assert session._departures.gone(producer, "t", 0.0)  # type: ignore[arg-type]
+    session.send_offsets({TopicPartition("t", 0): 2}, GroupMetadata("g", OUTSIDE, b""))
+    assert not session._departures.gone(producer, "t", 0.0)  # type: ignore[arg-type]
 
 
 def test_a_session_that_was_thrown_away_refuses_everything() -> None:
