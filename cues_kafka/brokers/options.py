@@ -115,17 +115,24 @@ _SIZES = {"message.max.bytes": 1_000_000, "batch.size": 1_000_000}
 LEAST_BYTES = 262_144
 """The least `message.max.bytes`: a backing record may have 256,000 bytes, an error message 16,000."""
 
+_AGE, _REFRESH = "metadata.max.age.ms", "topic.metadata.refresh.interval.ms"
+
 _TUNING: dict[Role, dict[str, Any]] = {
     # Lingering only matters while a batch is being enqueued: flush() overrides it. The queue bounds hold the memory of
     # one task, 64 MiB and 100,000 messages; a session waits while the queue is full. The size limits are the client's.
     # A client that has lost all brokers begins with the bootstrap addresses again, and throws its handles of brokers
     # away. A session then never asked for the coordinator of its group again (docs/faults.md). Without that it connects
     # to the brokers that it knows; where these are gone it fails, and the next session begins with the addresses.
+    # The age of metadata also ends what the client remembers of a group's coordinator. Without that a session that was
+    # idle when the coordinator's broker restarted waits for the old one (docs/faults.md). Eight seconds are less than
+    # brokers take to notice a dead one (9 s). Topics must be asked for more often, or the client forgets their leaders.
     "session": {
         "linger.ms": 5,
         "compression.type": "lz4",
         "queue.buffering.max.kbytes": 65_536,
         "metadata.recovery.strategy": "none",
+        _AGE: 8_000,
+        _REFRESH: 2_500,
         **_SIZES,
     },
     "sender": {"linger.ms": 5, "compression.type": "lz4", "message.timeout.ms": 30_000, **_SIZES},
@@ -143,7 +150,7 @@ _TUNING: dict[Role, dict[str, Any]] = {
         "queued.max.messages.kbytes": 16_384,
     },
     # The group shares new partitions when a member has heard of them; by default it asks every five minutes.
-    "member": {"topic.metadata.refresh.interval.ms": 15_000},
+    "member": {_REFRESH: 15_000},
     "admin": {},
 }
 """Our defaults for what may be chosen freely; the user's settings win."""
@@ -337,7 +344,10 @@ class Kafka:
                 as a whole, and the client never divides it.
         """
         own = self.producer if role in _WRITERS else self.consumer if role in _READERS else {}
-        settings = {**_COMMON_TUNING, **_TUNING[role], **(tuning or {}), **self.common(), **own}
+        chosen = {**self.common(), **own}
+        settings = {**_COMMON_TUNING, **_TUNING[role], **(tuning or {}), **chosen}
+        if _REFRESH in chosen and _AGE not in chosen:
+            settings.pop(_AGE, None)  # ours goes with our own interval only
         for forced in FORCED:
             settings.pop(forced.key, None)
             if role in forced.roles and forced.value is not OURS:

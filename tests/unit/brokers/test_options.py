@@ -113,6 +113,17 @@ def test_a_session_keeps_its_brokers_when_it_has_lost_all() -> None:
     assert key not in Kafka(HERE).settings("reader", client_id="x")
 
 
+def test_a_session_forgets_an_old_coordinator_and_asks_for_topics_more_often() -> None:
+    """An age below the interval would make the client forget leaders, so a user's own interval goes without ours."""
+    age, interval = "metadata.max.age.ms", "topic.metadata.refresh.interval.ms"
+    ours = Kafka(HERE).settings("session", client_id="x")
+    assert ours[interval] < ours[age] < 9000  # in milliseconds; broker.session.timeout.ms of Kafka is 9 s
+
+    assert age not in Kafka(HERE, config={interval: 60_000}).settings("session", client_id="x")
+    both = Kafka(HERE, producer={interval: 60_000, age: 180_000}).settings("session", client_id="x")
+    assert (both[interval], both[age]) == (60_000, 180_000)
+
+
 def test_the_pause_between_retries_is_the_users() -> None:
     """It is a matter of speed, not of the guarantee."""
     for role in ("admin", "session", "sender", "reader", "member"):
