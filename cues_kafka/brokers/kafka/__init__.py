@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from cues_kafka.brokers.examination import Examination
 from cues_kafka.brokers.kafka.admin import Admin
@@ -36,6 +36,12 @@ _LEADERLESS = {
 
 _UNKNOWN = "_NOENT"
 """The client knows no such partition, or has just lost its connection; a new client tells the two apart."""
+
+_SILENT = "_TIMED_OUT"
+
+FIRST_ASK_S: Final = 2.0
+"""How long leaders are asked before a new client asks them: behind a broker's restart librdkafka 2.16 can leave the
+question with a leader of before until that one is back, and a new client has its answer in 10 ms."""
 
 
 class KafkaBroker:
@@ -97,10 +103,10 @@ class KafkaBroker:
         self._admin.trim(offsets)
 
     def watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
-        return self._of_leaders(lambda: self._admin.watermarks(partitions))
+        return self._of_leaders(lambda for_s: self._admin.watermarks(partitions, for_s))
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        return self._of_leaders(lambda: self._admin.offsets_at(times))
+        return self._of_leaders(lambda for_s: self._admin.offsets_at(times, for_s))
 
     def open_since(self, partitions: Collection[TopicPartition], *, group: str) -> dict[TopicPartition, float]:
         marks = self.watermarks(partitions)
@@ -174,18 +180,21 @@ class KafkaBroker:
         with self._opening:
             self._last_admin = None
 
-    def _of_leaders(self, question: Callable[[], _Answer]) -> _Answer:
+    def _of_leaders(self, question: Callable[[float], _Answer]) -> _Answer:
         """Ask leaders; a new topic's broker may not know yet that it leads, and a moved leader not any more."""
-        renewed = False
+        renewed, for_s = False, self.options.start_timeout_s
 
         def passes(error: RetriableError) -> bool:
             nonlocal renewed
-            if error.code == _UNKNOWN and not renewed:
+            if error.code in (_UNKNOWN, _SILENT) and not renewed:
                 renewed = True
                 return True
             return error.code in _LEADERLESS
 
-        return ask_again(question, self.options.start_timeout_s, while_=passes, longest_s=FIRST_S)
+        def ask() -> _Answer:
+            return question(for_s if renewed else min(FIRST_ASK_S, for_s))
+
+        return ask_again(ask, for_s, while_=passes, longest_s=FIRST_S)
 
     @property
     def _admin(self) -> Admin:

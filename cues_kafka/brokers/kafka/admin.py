@@ -194,13 +194,15 @@ class Admin:
             doing = f"deleting records of {place.topic}/{place.partition} below {place.offset}"
             self._result(future, doing, Right("Delete", "topic", place.topic))
 
-    def watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+    def watermarks(
+        self, partitions: Collection[TopicPartition], for_s: float | None = None
+    ) -> dict[TopicPartition, Watermarks]:
         if not partitions:
             return {}
         # Three questions side by side. The answers may be of slightly different moments; offsets only grow.
-        low = self._offsets(dict.fromkeys(partitions, _EARLIEST))
-        stable = self._offsets(dict.fromkeys(partitions, _LATEST), IsolationLevel.READ_COMMITTED)
-        high = self._offsets(dict.fromkeys(partitions, _LATEST))
+        low = self._offsets(dict.fromkeys(partitions, _EARLIEST), for_s)
+        stable = self._offsets(dict.fromkeys(partitions, _LATEST), for_s, IsolationLevel.READ_COMMITTED)
+        high = self._offsets(dict.fromkeys(partitions, _LATEST), for_s)
         # An error ends this client, and it must not be destroyed while other answers are on their way.
         self._await([*low.values(), *stable.values(), *high.values()], "asking for the ends of partitions")
         found = {}
@@ -212,11 +214,14 @@ class Admin:
             found[tp] = Watermarks(lows, stables, max(stables, highs))
         return found
 
-    def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+    def offsets_at(
+        self, times: Mapping[TopicPartition, int], for_s: float | None = None
+    ) -> dict[TopicPartition, int | None]:
         if not times:
             return {}
         found: dict[TopicPartition, int | None] = {}
-        for at, future in self._offsets({at: _SPEC.for_timestamp(time_ms) for at, time_ms in times.items()}).items():
+        specs = {at: _SPEC.for_timestamp(time_ms) for at, time_ms in times.items()}
+        for at, future in self._offsets(specs, for_s).items():
             doing = f"asking for the offset of a time in {at.topic}/{at.partition}"
             offset = self._result(future, doing, Right("Describe", "topic", at.topic)).offset
             found[at] = int(offset) if offset >= 0 else None
@@ -283,10 +288,11 @@ class Admin:
     def _offsets(
         self,
         specs: Mapping[TopicPartition, OffsetSpec],
+        for_s: float | None,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[TopicPartition, Future[Any]]:
         request = {ClientPartition(topic, partition): spec for (topic, partition), spec in specs.items()}
-        asked = self._ask(self._client.list_offsets, request, isolation_level=isolation)
+        asked = self._ask(self._client.list_offsets, request, for_s=for_s, isolation_level=isolation)
         return {TopicPartition(place.topic, place.partition): future for place, future in asked.items()}
 
     def _until(self, done: Callable[[], bool], otherwise: str) -> None:
@@ -297,9 +303,9 @@ class Admin:
                 raise RetriableError(f"{otherwise} after {VISIBLE_S:g} s; look at the brokers' logs", code="_TIMED_OUT")
             time.sleep(0.02)
 
-    def _ask(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Send a request whose answers come as futures."""
-        doing, timeout_s = function.__name__.replace("_", " "), self._options.start_timeout_s
+    def _ask(self, function: Callable[..., Any], *args: Any, for_s: float | None = None, **kwargs: Any) -> Any:
+        """Send a request whose answers come as futures, within `for_s` or `start_timeout_s`."""
+        doing, timeout_s = function.__name__.replace("_", " "), for_s or self._options.start_timeout_s
         return self._call(doing, function, *args, request_timeout=timeout_s, **kwargs)
 
     def _call(self, doing: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from cues_kafka.brokers.kafka import KafkaBroker
+from cues_kafka.brokers.kafka import FIRST_ASK_S, KafkaBroker
 from cues_kafka.brokers.kafka import admin as kafka_admin
 from cues_kafka.brokers.kafka.admin import Admin
 from cues_kafka.brokers.options import Kafka
@@ -102,6 +102,27 @@ def test_a_client_that_owes_an_answer_is_kept_until_it_comes(monkeypatch: pytest
     for one in holding:
         one.join(10.0)
     assert held() is None
+
+
+def test_leaders_that_do_not_answer_are_asked_again_by_a_new_client() -> None:
+    """Behind a broker's restart the client can leave a question with the old leader; the first try is short."""
+    broker, asked = KafkaBroker(Kafka("localhost:1", start_timeout_s=9.0)), list[float]()
+
+    def ask(for_s: float) -> str:
+        asked.append(for_s)
+        if len(asked) <= silent:
+            raise RetriableError("no answer", code="_TIMED_OUT")
+        return "answer"
+
+    silent = 1
+    assert broker._of_leaders(ask) == "answer"
+    assert asked == [FIRST_ASK_S, 9.0]
+
+    asked.clear()
+    silent = 2
+    with pytest.raises(RetriableError, match="no answer"):
+        broker._of_leaders(ask)
+    assert asked == [FIRST_ASK_S, 9.0]
 
 
 class _Client:
