@@ -44,6 +44,10 @@ from cues_kafka.ports import OUTSIDE, FlushReport, GroupMetadata, TopicPartition
 ABANDON_S: Final = 2.0
 """How long an abort may take before the client is dropped anyway (P8)."""
 
+ABORTED_S: Final = 0.5
+"""How long a session that is thrown away waits for its abort, which takes milliseconds. If it takes longer, the
+coordinator is away. The next session need not wait for the abort: taking the id ends the transaction."""
+
 LOOK_S: Final = 0.5
 """How often a session that waits for a coordinator looks which brokers there are, and how long a look may take."""
 
@@ -432,7 +436,7 @@ def _drop(producer: Producer, *, abort: bool) -> None:
     thread = threading.Thread(target=_destroy, args=(box, abort), name="cues-kafka-drop", daemon=True)
     thread.start()
     if abort:
-        thread.join(ABANDON_S)
+        thread.join(ABORTED_S)
 
 
 def _destroy(box: list[Producer], abort: bool) -> None:
