@@ -289,6 +289,11 @@ class Deleting:
         places = [TopicPartition(topic, p) for topic in topics for p in range(self._sizes.get(topic, 0))]
         reading = NewestRecords(self._broker, tools_group(self._graph.name), self._clock)
         for place, found in reading.look(self._broker.watermarks(places) if places else {}).items():
+            if found.why:
+                raise RecoveryError(
+                    f"the newest record of {place.topic}/{place.partition} cannot be read: {found.why}. Until then it "
+                    f"is not known whether {topics[place.topic]!r} still needs what would be deleted."
+                )
             old = found.record.moving_from if found.record else ""
             if old in names:
                 raise RecoveryError(

@@ -7,12 +7,19 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
 from cues_kafka.core.records import Record
-from cues_kafka.errors import CodecError
+from cues_kafka.errors import CodecError, RetriableError
 from cues_kafka.ports import Broker, Clock, TopicPartition, Watermarks
-from cues_kafka.records.reading import newest, read_record
+from cues_kafka.records.reading import OPEN_TRANSACTION, newest, read_record
 
 AT_ONCE: Final = 16
 """How many backing partitions are read side by side."""
+
+PATIENCE_S: Final = 15.0
+"""How long a partition may bring nothing. Each has a connection of its own, and brokers that recover are slow to log
+in. Below the last stable offset no transaction hides a record."""
+
+NOT_READ: Final = -1
+"""In place of an offset: read it again."""
 
 
 class NewestRecord(NamedTuple):
@@ -22,7 +29,7 @@ class NewestRecord(NamedTuple):
     Attributes:
         record: None: there is none, or it cannot be read.
         committed_s: when the broker wrote it, in seconds since the epoch; 0: there is none.
-        why: why it cannot be read; empty: it can.
+        why: why it cannot be read; empty: it can. What took too long is read again at the next look.
     """
 
     record: Record | None = None
@@ -51,11 +58,16 @@ class NewestRecords:
         Raises:
             BrokerError: the cluster does not answer, or refuses.
         """
-        due = [place for place, one in marks.items() if self._known.get(place, (-1, None))[0] != one.stable]
+        due = [place for place, one in marks.items() if self._known.get(place, (NOT_READ, None))[0] != one.stable]
 
         def read(place: TopicPartition) -> tuple[int, NewestRecord]:
             low, stable, _ = marks[place]
-            found = newest(self._broker, place, low, stable, self._clock, group=self._group)
+            try:
+                found = newest(self._broker, place, low, stable, self._clock, group=self._group, patience_s=PATIENCE_S)
+            except RetriableError as error:
+                if error.code != OPEN_TRANSACTION:
+                    raise
+                return NOT_READ, NewestRecord(why=f"the brokers gave nothing within {PATIENCE_S:g} s. Look again")
             if found is None:
                 return stable, NewestRecord()
             committed_s = found.timestamp()[1] / 1000

@@ -328,10 +328,10 @@ class StatusView:
 
     def _running(self, name: str, look: _Look) -> SeenState:
         backing, group = backing_topic(self._graph.name, name), group_id(self._graph.name, name)
-        records = [one.record for at, one in look.records.items() if at.topic == backing]
-        if not any(records):
+        found = [one for at, one in look.records.items() if at.topic == backing]
+        if not any(one.record or one.why for one in found):
             return "never started"
-        if any(record and record.writer.runtime == "spark" for record in records):
+        if any(one.record and one.record.writer.runtime == "spark" for one in found):
             return "not told"
         members = self._may(look, f"who runs {name!r}", lambda: self._broker.members(group), None)
         return "not told" if members is None else "running" if members else "no worker"

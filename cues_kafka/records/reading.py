@@ -19,12 +19,23 @@ from cues_kafka.records.bytes import decode_record
 FIRST_WINDOW = 16
 """Offsets of the first window, with room for a few aborted records and their markers."""
 
+OPEN_TRANSACTION = "OPEN_TRANSACTION"
+"""The code of the error that says that a record was not reached in time."""
+
 PATIENCE_S = 3.0
 """After this time without progress an open transaction hides the rest: that of a zombie that initialised late (R4)."""
 
 
 def newest(
-    broker: Broker, partition: TopicPartition, low: int, high: int, clock: Clock, *, group: str, key: bytes = KEY
+    broker: Broker,
+    partition: TopicPartition,
+    low: int,
+    high: int,
+    clock: Clock,
+    *,
+    group: str,
+    key: bytes = KEY,
+    patience_s: float = PATIENCE_S,
 ) -> WireMessage | None:
     """
     Read the newest committed record with this key below `high`, or None.
@@ -37,9 +48,10 @@ def newest(
         clock: bounds the wait.
         group: a group that the caller may describe; the reader does not join it or commit there.
         key: the record's key.
+        patience_s: after how long without progress to give up.
 
     Raises:
-        RetriableError: no progress up to `high`, for example because of an open transaction.
+        RetriableError: no progress up to `high`, for example because of an open transaction, or of slow brokers.
         BrokerError: the partition cannot be read.
     """
     if high <= low:
@@ -49,7 +61,7 @@ def newest(
         window, end = FIRST_WINDOW, high
         while end > low:
             start = max(low, high - window)
-            found = _last_in(reader, partition, start, high, clock=clock, key=key)
+            found = _last_in(reader, partition, start, high, clock=clock, key=key, patience_s=patience_s)
             if found is not None or start == low:
                 return found
             window, end = window * 8, start
@@ -59,16 +71,16 @@ def newest(
 
 
 def _last_in(
-    reader: Reader, partition: TopicPartition, start: int, high: int, *, clock: Clock, key: bytes
+    reader: Reader, partition: TopicPartition, start: int, high: int, *, clock: Clock, key: bytes, patience_s: float
 ) -> WireMessage | None:
     """The last record with this key in `[start, high)`. The whole range is read, because the last one counts."""
     found: WireMessage | None = None
     reader.assign({partition: start})
     try:
-        deadline = clock.monotonic() + PATIENCE_S
+        deadline = clock.monotonic() + patience_s
         while clock.monotonic() < deadline:
             for fetched in reader.poll(0.2):
-                deadline = clock.monotonic() + PATIENCE_S if fetched.messages else deadline
+                deadline = clock.monotonic() + patience_s if fetched.messages else deadline
                 for message in fetched.messages:
                     if message.offset() >= high:
                         return found
@@ -81,10 +93,11 @@ def _last_in(
     finally:
         reader.unassign([partition])
     raise RetriableError(
-        f"nothing new below {high} of {partition.topic}/{partition.partition} for {PATIENCE_S:g} s: an open "
-        "transaction hides it. Find it with `kafka-transactions --bootstrap-server BOOTSTRAP find-hanging --topic "
-        f"{partition.topic} --partition {partition.partition}`, end it with its `abort`",
-        code="OPEN_TRANSACTION",
+        f"nothing new below {high} of {partition.topic}/{partition.partition} for {patience_s:g} s: an open "
+        "transaction hides it, or the brokers are slow. If it lasts, find the transaction with `kafka-transactions "
+        f"--bootstrap-server BOOTSTRAP find-hanging --topic {partition.topic} --partition {partition.partition}`, end "
+        "it with its `abort`",
+        code=OPEN_TRANSACTION,
     )
 
 

@@ -15,10 +15,12 @@ from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.records import Totals
 from cues_kafka.errors import FatalError, RetriableError
+from cues_kafka.operate import newest as newest_module
 from cues_kafka.operate.seen import GraphStatus, SeenTask
 from cues_kafka.operate.status import StatusView, _of_slots, _of_task, status
 from cues_kafka.plan.topics import Sides
 from cues_kafka.ports import NewTopic, Outgoing, TopicPartition
+from cues_kafka.records.reading import OPEN_TRANSACTION, newest
 from cues_kafka.records.status import StatusRecord, TaskOwner, encode_status
 from cues_kafka.runtime import Running, status_writer
 from cues_kafka.runtime.task.clock import SystemClock
@@ -315,6 +317,38 @@ def test_unreachable_cluster_is_a_status(cluster: Memory, monkeypatch: pytest.Mo
         seen = view.look()
         assert (seen.unreachable, seen.tasks, seen.ok) == (str(silent), (), False)
     assert not view.look().unreachable
+
+
+def test_record_that_brokers_do_not_give_in_time_hides_no_other_task(
+    cluster: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers are slow while they recover. The task is told with that note, and read again at the next look."""
+    graph = graph_of(same, width=2)
+    with start(graph, cluster) as running:
+        running.send_many("orders", range(20))
+        running.wait_idle(timeout_s=WAIT_S)
+    view = view_of(cluster, graph)
+    slow = RetriableError("nothing new below 4 of g.check.backing/1 for 15 s", code=OPEN_TRANSACTION)
+    def asked(broker: Any, place: TopicPartition, *more: Any, **options: Any) -> Any:
+        if place.partition == 1:
+            raise slow
+        return newest(broker, place, *more, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(newest_module, "newest", asked)
+        seen = view.look()
+        assert not seen.unreachable
+        assert (seen["check/0"].deliveries > 0, seen["check/0"].notes) == (True, ())
+        assert seen["check/1"].notes == (
+            "its newest record cannot be read: the brokers gave nothing within 15 s. Look again",
+        )
+        assert seen["check/1"].state == "left"
+        assert seen["check/1"].lag is None
+
+        slow.code = "_TRANSPORT"
+        assert view.look().unreachable
+    again = view.look()["check/1"]
+    assert (again.deliveries > 0, again.notes) == (True, ())
 
 
 def _raises(error: BrokerError) -> Callable[..., Any]:
