@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
@@ -39,8 +40,30 @@ New = Annotated[
 ]
 
 
+_OF_A_GRAPH: Final = re.compile(r"(cues-kafka(?: [a-z-]+)+ )MODULE:GRAPH")
+
+_TARGET: Final = "cues_kafka.target"
+"""Where the context of a command keeps which graph it was given."""
+
+
+def pasteable(text: str, target: str) -> str:
+    """
+    A text whose commands of ours name the graph, so that they can be pasted.
+
+    Args:
+        text: with commands such as ``cues-kafka plan MODULE:GRAPH --apply``.
+        target: what the user gave for MODULE:GRAPH; empty: nothing, and the text stays as it is.
+    """
+    return _OF_A_GRAPH.sub(lambda found: found[1] + target, text) if target else text
+
+
 class Command(TyperCommand):
     """A command whose help shows arguments as users write them: MODULE:GRAPH, without braces and types."""
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+        """Run the command, and keep for its error which graph it was given."""
+        ctx.meta[_TARGET] = ctx.params.get("target")
+        return super().invoke(ctx)
 
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """What follows the command's name."""
@@ -63,13 +86,13 @@ class Program(TyperGroup):
         try:
             return super().invoke(ctx)
         except CuesError as error:
-            print_error(error)
+            print_error(error, ctx.meta.get(_TARGET) or "")
             raise typer.Exit(WRONG if isinstance(error, ConfigError | GraphError) else BROKEN) from None
 
 
-def print_error(error: CuesError) -> None:
-    """Print an error to stderr, as the program's."""
-    typer.secho(f"cues-kafka: {error}", fg="red", err=True)
+def print_error(error: CuesError, target: str) -> None:
+    """Print an error to stderr, as the program's; see `pasteable`."""
+    typer.secho(f"cues-kafka: {pasteable(str(error), target)}", fg="red", err=True)
 
 
 @contextmanager
@@ -102,7 +125,7 @@ def at_least(least: int) -> Callable[[int | None], int | None]:
     return check
 
 
-def say_first(lines: Iterable[str], *, yes: bool, past: str = "changed") -> None:
+def say_first(lines: Iterable[str], *, yes: bool, past: str = "changed", target: str = "") -> None:
     """
     Print what a command would do, and end it there unless it was told to do it.
 
@@ -110,12 +133,13 @@ def say_first(lines: Iterable[str], *, yes: bool, past: str = "changed") -> None
         lines: what it would do.
         yes: whether `--yes` was given.
         past: what was not done without it.
+        target: the graph that was given, for commands in the lines.
 
     Raises:
         typer.Exit: without `--yes`.
     """
     for line in lines:
-        typer.echo(line)
+        typer.echo(pasteable(line, target))
     if not yes:
         typer.echo(f"Nothing was {past}. Add --yes to do it.", err=True)
         raise typer.Exit(BROKEN)

@@ -252,7 +252,7 @@ def run(  # noqa: PLR0917 - each is an option of the command line
     except (ConfigError, GraphError) as error:
         if parent is None:
             raise
-        print_error(error)
+        print_error(error, target)
         raise typer.Exit(REFUSED) from None
     raise typer.Exit(code)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile
-from cues_kafka.cli.options import Target, interrupts
+from cues_kafka.cli.options import Target, interrupts, pasteable
 from cues_kafka.cli.tables import WIDTH, aligned, fits, paragraph
 from cues_kafka.observe.throttling import REMEDY
 from cues_kafka.words import at_address, count
@@ -90,7 +90,7 @@ def status(
                 else:
                     if watch and sys.stdout.isatty():
                         typer.echo(CLEAR, nl=False)
-                    show(seen, address=settings.address, bootstrap=settings["bootstrap"])
+                    show(seen, address=settings.address, bootstrap=settings["bootstrap"], target=target)
                 if not watch or ended.wait(EVERY_S):
                     break
     finally:
@@ -98,7 +98,7 @@ def status(
     raise typer.Exit(UNREACHABLE if seen.unreachable else 0 if seen.ok else NOT_WELL)
 
 
-def show(seen: GraphStatus, *, address: str, bootstrap: str) -> None:
+def show(seen: GraphStatus, *, address: str, bootstrap: str, target: str = "") -> None:
     """
     Print a status for people: a table, a line for each thing that is worth reading, and a sentence on the whole.
 
@@ -106,12 +106,13 @@ def show(seen: GraphStatus, *, address: str, bootstrap: str) -> None:
         seen: the status.
         address: of the cluster, with where it came from.
         bootstrap: of the cluster, for commands.
+        target: the graph that was given, for commands.
     """
     if seen.tasks:
         for line in table(seen, width=shutil.get_terminal_size((WIDTH, 24)).columns):
             typer.echo(line)
     for line in lines(seen, bootstrap=bootstrap):
-        typer.echo(line)
+        typer.echo(pasteable(at_address(line, bootstrap), target))
     colour = "green" if seen.ok else "red"
     typer.secho(f"{seen.graph} on {address}, {_clock(seen.at_s)}: {words(seen)}", fg=colour)
 

@@ -253,7 +253,10 @@ class Admin:
         if not topics:
             return {}
         asked = self._ask(self._client.describe_topics, TopicCollection(list(dict.fromkeys(topics))))
-        more = "; `cues-kafka plan MODULE:GRAPH --offline --acls` prints all rights that each role needs"
+        more = (
+            "; `cues-kafka plan MODULE:GRAPH --offline --acls` prints all rights that each role needs, and "
+            "`cues-kafka grant MODULE:GRAPH --yes`, as a user who may, gives them"
+        )
         found = self._results(asked, "describing", "Describe", ignore=MISSING, remedy=more)
         return {topic: facts for topic, facts in found.items() if facts is not None}
 
