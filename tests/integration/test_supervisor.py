@@ -179,13 +179,14 @@ def test_a_login_that_is_refused_at_the_first_start_ends_the_supervisor() -> Non
     assert told.supervisor.restarts == {1: 0}
 
 
-def test_a_login_that_is_refused_after_a_worker_has_lived_is_tried_again() -> None:
-    """What the brokers ask for logins may be away, and the other workers go on meanwhile."""
+def test_a_login_that_is_refused_after_a_worker_has_lived_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    """What the brokers ask for logins may be away, and the other workers go on meanwhile. The log names the cause."""
     codes = iter([1, 4, 3])  # it lives and dies, its successor is refused, the next one ends the test
     told = Told(lambda k: [sys.executable, "-I", "-S", "-c", f"raise SystemExit({next(codes)})"], healthy_after_s=0.0)
 
     assert told.code() == 3
     assert told.supervisor.restarts == {1: 2}
+    assert f"code=4 cause={module.REFUSAL!r}" in caplog.text
 
 
 @pytest.mark.parametrize(

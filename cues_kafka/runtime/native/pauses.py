@@ -186,8 +186,15 @@ class Pauses:
             self._reset, self._paused, self._until_s, self._why = reset, paused, until_s, why
             self._holds, self._said = holds, ""
         if before != self._held:
-            names = sorted({*paused, *(name or "all" for name in holds)})
-            reasons = [reset or why, *(str(hold) for hold in holds.values())]
-            said = "; ".join(reason for reason in reasons if reason)
-            log.warning("held back" if reset or names else "goes on", processors=names, why=said)
+            if reset or paused or holds:
+                reasons = [reset or why, *(str(hold) for hold in holds.values())]
+                said = "; ".join(reason for reason in reasons if reason)
+                log.warning("held back", processors=_names(reset, paused, holds), why=said)
+            else:
+                log.warning("goes on", processors=_names(*before), why="nothing holds them back any more")
         self._changed()
+
+
+def _names(reset: str | None, paused: frozenset[str], holds: Mapping[str | None, Hold]) -> list[str]:
+    """The processors that are held back, for the log; `all`: the whole graph."""
+    return sorted({*paused, *(name or "all" for name in holds), *(("all",) if reset else ())})

@@ -86,6 +86,9 @@ REFUSED: Final = 4
 unless one of its workers has lived: in that case new code is wrong, or logins cannot be checked just now. The other
 workers go on, and the refused one is restarted until the cause is fixed."""
 
+REFUSAL: Final = "refused at its start: the error that it printed says why, and what to do"
+"""The cause of such an end, for the log."""
+
 DONE: Final = 5
 """A worker whose work has an end, as with `--trigger available-now` on Spark, has delivered everything."""
 
@@ -467,7 +470,7 @@ class Supervisor:
             log.info("worker replaced", worker=worker.k)
         else:
             self._back_off(worker, now)
-            why = worker.why or cause(code)
+            why = worker.why or (REFUSAL if code == REFUSED else cause(code))
             log.warning("worker ended", worker=worker.k, code=code, cause=why, again_in_s=worker.due_in(now))
             if (loop := worker.crashes.add(time.time(), why)) is not None:
                 log.error("crash loop", worker=worker.k, **loop)

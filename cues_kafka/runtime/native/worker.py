@@ -671,7 +671,8 @@ class ProcessorWorker(Worker):
                 "waiting for the group",
                 processor=self.name,
                 group=self.first.group,
-                why=f"a worker that was killed keeps its tasks until its session has timed out{named}",
+                why=f"its other workers have not given up tasks yet, or one was killed and keeps its tasks until its "
+                f"session has timed out{named}",
             )
         lanes = list(self.lanes.values())
         if self._unready_since_s is not None and lanes and all(lane.delivers for lane in lanes):

@@ -131,6 +131,25 @@ def test_paused_task_commits_its_batch_keeps_its_place_and_goes_on_after_resume(
         tool.close()
 
 
+def test_log_names_the_processors_that_go_on(cluster: Memory, caplog: pytest.LogCaptureFixture) -> None:
+    """Also where all of them do."""
+
+    def said(name: str) -> bool:
+        line = f"goes on processors=['{name}'] why='nothing holds them back any more'"
+        return line in [one.getMessage() for one in caplog.records]
+
+    graph = graph_of(Counting().check)
+    with start(graph, cluster) as running, caplog.at_level("WARNING", "cues_kafka.control"):
+        tool = tool_of(cluster, graph)
+        tool.pause("check", timeout_s=WAIT_S)
+        tool.resume("check")
+        comes(running, lambda: said("check"))
+        tool.pause(timeout_s=WAIT_S)
+        tool.resume()
+        comes(running, lambda: said("all"))
+        tool.close()
+
+
 def test_what_was_called_ahead_is_committed_before_a_task_counts_as_paused(cluster: Memory) -> None:
     """While a commit is under way the next batch is called (P7); a paused task leaves none of it open."""
     counting, committing, go = Counting(), threading.Semaphore(0), threading.Event()

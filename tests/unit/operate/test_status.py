@@ -329,6 +329,7 @@ def test_record_that_brokers_do_not_give_in_time_hides_no_other_task(
         running.wait_idle(timeout_s=WAIT_S)
     view = view_of(cluster, graph)
     slow = RetriableError("nothing new below 4 of g.check.backing/1 for 15 s", code=OPEN_TRANSACTION)
+
     def asked(broker: Any, place: TopicPartition, *more: Any, **options: Any) -> Any:
         if place.partition == 1:
             raise slow
