@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -67,6 +68,7 @@ def up(
     """
     from cues_kafka.brokers.local import detached
 
+    say = partial(typer.echo, err=True)
     record, started = detached.up(
         name,
         nodes=nodes,
@@ -75,7 +77,7 @@ def up(
         benchmark=benchmark,
         secure=secure,
         version=version,
-        say=lambda text: typer.echo(text, err=True),
+        say=say,
     )
     if started:
         typer.echo(f"broker {name!r} serves at {record.bootstrap}")
@@ -88,7 +90,7 @@ def up(
         raise ConfigError(f"It is not secured. End it first: cues-kafka broker down --name {name}")
     if version not in (None, record.version):
         raise ConfigError(f"It is not Kafka {version}. End it first: cues-kafka broker down --name {name}")
-    for node in detached.start_again(name):
+    for node in detached.start_again(name, say=say):
         typer.echo(f"node {node.id} had ended and is started again, with its data: pid {node.pid}")
 
 

@@ -249,6 +249,7 @@ def test_a_detached_broker_is_started_once_found_and_removed(tmp_path: Path) -> 
     try:
         first = run_cli("up", "--name", name, "--port", "0", state=tmp_path / "s")
         assert first.returncode == 0, first.stderr
+        assert "starting broker 'of-the-test' with 1 node: seconds" in first.stderr
         second = run_cli("up", "--name", name, "--kafka-version", "3.9.2", state=tmp_path / "s")
         assert "is already running" in second.stdout
         assert (second.returncode, "It is not Kafka 3.9.2. End it first" in second.stderr) == (2, True)
@@ -280,6 +281,7 @@ def test_up_starts_a_node_again_that_was_killed(tmp_path: Path, monkeypatch: pyt
     def said(command: str, *more: str, code: int = 0) -> str:
         done = CliRunner().invoke(app, ["broker", command, *named, *more])
         assert done.exit_code == code, done.output
+        assert ("starting node 1 again" in done.stderr) == ("started again" in done.stdout)
         return done.stdout
 
     try:

@@ -28,6 +28,7 @@ from cues_kafka.brokers.local.ports import is_free
 from cues_kafka.brokers.local.properties import MUTUAL
 from cues_kafka.brokers.temporary import has_owner
 from cues_kafka.errors import BrokerError, ConfigError
+from cues_kafka.words import count
 
 DOWN_TIMEOUT_S = 20.0
 
@@ -114,6 +115,7 @@ def up(
         if port is not None:
             _check_ports(range(port, port + nodes))
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        say(f"starting broker {name!r} with {count(nodes, 'node')}: seconds, on a busy machine up to a minute")
         try:
             broker.start()
             started = tuple(RecordedNode(node.id, node.port, node.pid or 0) for node in broker.nodes)
@@ -132,7 +134,7 @@ def up(
         return record, True
 
 
-def start_again(name: str) -> tuple[RecordedNode, ...]:
+def start_again(name: str, *, say: Say) -> tuple[RecordedNode, ...]:
     """
     Start the nodes of a running broker again that have ended, with their data; returns these, once they serve.
 
@@ -157,6 +159,8 @@ def start_again(name: str) -> tuple[RecordedNode, ...]:
         end = time.monotonic() + AGAIN_TIMEOUT_S
         after = _with_pids(before)
         again = tuple(new for old, new in zip(before.nodes, after.nodes, strict=True) if new.pid != old.pid)
+        for node in again:
+            say(f"starting node {node.id} again: it reads its log first")
         while left := {node.id for node in again} - set(after.serving()):
             if time.monotonic() > end:
                 raise BrokerError(
