@@ -21,6 +21,9 @@ from cues_kafka.runtime.task.clock import SystemClock
 DEAD_S: Final = 86_400.0
 """A driver whose newest record is older is dead: this machine's clock is right to within a day."""
 
+NAMED: Final = 3
+"""Up to this number, processors are named."""
+
 LOOK_S: Final = 0.5
 """How often the status topic is read while it is watched."""
 
@@ -47,7 +50,7 @@ def refuse_drivers(
         tell: told why the command waits, and for how long at most.
 
     Returns:
-        Why it was not looked at; empty: it was. Without a status topic no driver is seen.
+        That it was not looked at, and why; empty: it was. Without a status topic no driver is seen.
 
     Raises:
         RecoveryError: a driver runs one of them.
@@ -59,7 +62,8 @@ def refuse_drivers(
     except BrokerError as error:
         if not error.forbidden:
             raise
-        return f"whether a driver of Spark runs was not looked at: {error}"
+        which = " or ".join(map(repr, sorted(names))) if len(names) <= NAMED else "one of these processors"
+        return f"if Spark runs {which}, stop its query first: that was not looked at, because {error}"
     return ""
 
 

@@ -412,7 +412,10 @@ def test_status_that_may_not_be_read_is_said_and_no_obstacle(monkeypatch: pytest
     told(tester)
     monkeypatch.setattr(StatusView, "told", _forbidden)
     said = carried_out(tester, Deleting(GRAPH, tester.broker).processor("clean"))
-    assert said[0] == "whether a driver of Spark runs was not looked at: user `ann` may not read topic `g.status`"
+    assert said[0] == (
+        "if Spark runs 'clean', stop its query first: that was not looked at, because user `ann` may not read topic "
+        "`g.status`"
+    )
     assert "topic g.clean.backing is deleted" in said
 
 

@@ -856,6 +856,7 @@ def test_plan_has_the_topics_and_rights_of_status_and_control_where_the_settings
         ("deployer", "shop.status", "Alter"), ("deployer", "shop.status", "Create"),
         ("operator", "shop.control", "Read"), ("operator", "shop.control", "Write"),
         ("operator", "shop.status", "Read"), ("worker", "shop.control", "Read"), ("worker", "shop.status", "Write"),
+            ("worker", "shop.status", "Read"),
     }  # fmt: skip
     assert {one for one in rights if one[0] == "operator"} >= {
         ("operator", "orders", "Read"),

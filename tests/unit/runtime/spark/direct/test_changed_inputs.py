@@ -321,7 +321,7 @@ def test_commands_refuse_while_a_driver_tells_that_it_runs_the_processor(
 
     with monkeypatch.context() as patch:
         patch.setattr(StatusView, "told", forbidden)
-        assert "whether a driver of Spark runs was not looked at: user `ann`" in command(cluster)[0]
+        assert "stop its query first: that was not looked at, because user `ann`" in command(cluster)[0]
 
 
 @pytest.mark.parametrize("command", [rename, add_input])
