@@ -14,7 +14,7 @@ from typing import Final
 
 from cues_kafka.observe.tally import Tally, TaskTally
 from cues_kafka.ports import Clock
-from cues_kafka.runtime.status import TaskStatus
+from cues_kafka.runtime.status import RECOVERING, STARTING, TaskStatus
 from cues_kafka.runtime.workers import Worker
 
 RATE_S: Final = 10.0
@@ -82,6 +82,8 @@ class Collector:
     def _rate(self, status: TaskStatus) -> float:
         now_s, done = self._clock.monotonic(), status.totals.deliveries
         seen = self._seen.setdefault(status.task, deque())
+        if not seen and (status.stopped or status.state in STARTING or status.state in RECOVERING):
+            return 0.0  # without its record, all that it ever delivered would count as delivered now
         if seen and done < seen[-1][1]:  # the task is being recovered, and has no record for a moment
             done = seen[-1][1]
         if not seen or now_s - seen[-1][0] >= LEAST_S:

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from cues_kafka.core.records import Totals
 from cues_kafka.ports import Positions
 from cues_kafka.runtime.task.lane import Lane
+
+STARTING: Final = frozenset({"new", "starting"})
+
+RECOVERING: Final = frozenset({
+    "initialising", "fetching offsets", "fetching watermark", "reading newest", "fetching inputs", "asking target",
+    "fetching sibling", "fetching parts", "assigning", "discarding",
+})  # fmt: skip
+"""See `core.task.Doing`. In these states, and in those of `STARTING`, the totals of the task may not be known yet."""
 
 
 @dataclass(frozen=True, slots=True)

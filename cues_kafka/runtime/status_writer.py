@@ -21,6 +21,7 @@ from cues_kafka.ports import Broker, Clock, Sender
 from cues_kafka.records.status import StatusRecord, TaskOwner, TaskState, encode_status
 from cues_kafka.runtime.collector import TaskFacts
 from cues_kafka.runtime.specs import Identity
+from cues_kafka.runtime.status import RECOVERING, STARTING
 
 log = get_logger("cues_kafka.status")
 
@@ -36,12 +37,6 @@ END_S: Final = 2.0
 AGAIN_MAX_S: Final = 60.0
 """How long to wait at most before it is tried again after an error; the first wait is a period, and doubles."""
 
-_RECOVERING: Final = frozenset({
-    "initialising", "fetching offsets", "fetching watermark", "reading newest", "fetching inputs", "asking target",
-    "fetching sibling", "fetching parts", "assigning", "discarding",
-})  # fmt: skip
-"""See `core.task.Doing`."""
-
 Collect: TypeAlias = Callable[[], Sequence[TaskFacts]]
 
 
@@ -52,9 +47,9 @@ def state_of(facts: TaskFacts) -> TaskState:
         return "stopped"
     if status.held:
         return "paused" if status.resting else "pausing"
-    if status.state in ("new", "starting"):
+    if status.state in STARTING:
         return "starting"
-    if status.state in _RECOVERING:
+    if status.state in RECOVERING:
         return "recovering"
     return "working" if facts.rate or status.calling else "idle"
 

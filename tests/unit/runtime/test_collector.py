@@ -16,11 +16,13 @@ from tests.unit.samples import StandingClock
 class One:
     """A worker with the tasks that the test gives it."""
 
-    def __init__(self, **deliveries: int) -> None:
-        self.deliveries = deliveries
+    def __init__(self, *, state: str = "ready", stopped: str = "", **deliveries: int) -> None:
+        self.deliveries, self.state, self.stopped = deliveries, state, stopped
 
     def status(self) -> list[TaskStatus]:
-        return [TaskStatus(n.replace("_", "/"), "ready", (), Totals(d)) for n, d in self.deliveries.items()]
+        return [
+            TaskStatus(n.replace("_", "/"), self.state, (), Totals(d), self.stopped) for n, d in self.deliveries.items()
+        ]
 
 
 def rates(collector: Collector, worker: Any) -> dict[str, float]:
@@ -68,6 +70,18 @@ def test_a_task_that_recovers_or_leaves_gives_no_negative_rate() -> None:
     clock.sleep(5.0)
     assert rates(collector, One()) == {}
     assert rates(collector, One(check_0=50)) == {"check/0": 0.0}
+
+
+@pytest.mark.parametrize(("state", "why"), [("new", ""), ("reading newest", ""), ("stopped", "a right is missing")])
+def test_what_a_task_delivered_before_it_came_here_is_no_rate(state: str, why: str) -> None:
+    """Its totals come with its record, after the first looks."""
+    clock = StandingClock()
+    collector = Collector(clock)
+    assert rates(collector, One(state=state, stopped=why, check_0=0)) == {"check/0": 0.0}
+    clock.sleep(5.0)
+    assert rates(collector, One(check_0=2_000)) == {"check/0": 0.0}
+    clock.sleep(5.0)
+    assert rates(collector, One(check_0=2_100)) == {"check/0": 20.0}
 
 
 def test_a_processor_that_stopped_as_a_whole_has_no_partition() -> None:
