@@ -29,6 +29,10 @@ RELOAD: Final = -1
 LOOK_S: Final = 0.5
 """How soon a stopped task is printed."""
 
+EMPTY_S: Final = 3.0
+"""How long a worker without tasks waits before it is called ready. A group takes a worker in first, and gives it tasks
+when others have ended their batches. If it were ready at once, a supervisor would replace those others meanwhile."""
+
 
 class Signals:
     """SIGTERM, SIGINT and SIGHUP as a value to wait for; a second one of the first two kills."""
@@ -129,6 +133,7 @@ class TaskWatch:
         self._tells = tells
         self._told: dict[str, str] = {}
         self._ready = False
+        self._empty_s: float | None = None  # since when it has no tasks, and the group has taken it in
         self._stop_timeout_s = stop_timeout_s
         from cues_kafka.runtime.native.heart import Heart, Loops
 
@@ -186,7 +191,7 @@ class TaskWatch:
         for name in self._told.keys() - stopped.keys() if self._tells else ():
             typer.echo(f"{name} is tried again", err=True)
         self._told = {name: task.stopped for name, task in stopped.items()}
-        if not self._ready and self._settled():
+        if not self._ready and self._works():
             self._ready = True
             count, seconds = len(self._running.status().tasks), time.monotonic() - self._began
             tasks = f"{number_of(count, 'task')} here" + (f", {len(stopped)} of them stopped" if stopped else "")
@@ -194,6 +199,15 @@ class TaskWatch:
             notify("READY=1")
         if self._ready and self._loops.moved():
             self._heart.beat()
+
+    def _works(self) -> bool:
+        """Whether all tasks work or stopped, or it is clear that there are none for this process."""
+        now_s = time.monotonic()
+        if not self._settled():
+            self._empty_s = None
+            return False
+        self._empty_s = now_s if self._empty_s is None else self._empty_s
+        return bool(self._running.status().tasks) or now_s - self._empty_s >= EMPTY_S
 
     def _settled(self) -> bool:
         try:
