@@ -185,7 +185,9 @@ def run(  # noqa: PLR0917 - each is an option of the command line
         }
         settings = load(explicit, profile=profile, file=file)
         as_json = settings["log_format"] == "json"
-        _log_to_stderr(settings["log_level"], as_json=as_json, unwarned=unwarned)
+        _log_to_stderr(
+            settings["log_level"], as_json=as_json, unwarned=unwarned, worker=_number(instance) if parent else None
+        )
         graph = load_graph(target)
         names = _selected(graph, only, without)
         if parent is None:  # else a supervisor has chosen, and gives its worker what is for it
@@ -408,13 +410,19 @@ def _selected(graph: Graph, only: list[str] | None, without: list[str] | None) -
     return names
 
 
-def _log_to_stderr(level: str, *, as_json: bool = False, unwarned: bool = False) -> None:
+def _number(instance: str | None) -> int | None:
+    """The number of a worker, from the name that its supervisor gave it; None: on Spark there is one worker."""
+    return int(instance.rpartition(".")[2]) if instance else None
+
+
+def _log_to_stderr(level: str, *, as_json: bool = False, unwarned: bool = False, worker: int | None = None) -> None:
     """Send the log to stderr. As JSON it also has what is else printed: the plan's warnings, and tasks that stop."""
+    of = "" if worker is None else f" worker={worker}"
     text = logging.Formatter(
-        "%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s %(message)s", datefmt="%Y-%m-%dT%H:%M:%S"
+        f"%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s %(message)s{of}", datefmt="%Y-%m-%dT%H:%M:%S"
     )
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLog() if as_json else text)
+    handler.setFormatter(JsonLog(worker) if as_json else text)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("cues_kafka").setLevel(level.upper())
     if unwarned or not as_json:

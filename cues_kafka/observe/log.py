@@ -168,7 +168,14 @@ class JsonLog(logging.Formatter):
 
     Each object has `time` (UTC, RFC 3339), `level`, `logger` and `event`. The keys and values of an event follow. The
     event of another library's record is its message, and `exception` is the traceback, if there is one.
+
+    Args:
+        worker: the number of this process below its supervisor, which each line then has; None: it has none.
     """
+
+    def __init__(self, worker: int | None = None) -> None:
+        super().__init__()
+        self._worker = {} if worker is None else {"worker": worker}
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, without its end."""
@@ -180,7 +187,7 @@ class JsonLog(logging.Formatter):
             "logger": record.name,
             "event": event,
         }
-        found = {**own, **values, **own}  # these four come first, and keep their values
+        found = {**own, **self._worker, **values, **own}  # these four come first, and keep their values
         if record.exc_info:
             found["exception"] = self.formatException(record.exc_info)
         return json.dumps(found, default=str)

@@ -156,6 +156,7 @@ def test_a_killed_worker_comes_back_and_goes_on_where_the_dead_one_stood(
         assert process.wait(30) == 0
     assert f"{graph.name}: 2 workers on {kafka.bootstrap} (--bootstrap)\n" in log.read_text()
     assert log.read_text().count("The cluster has 1 broker") == 1
+    assert {*re.findall(r" assigned .* worker=(\d)$", log.read_text(), re.MULTILINE)} == {"1", "2"}
     told = [json.loads(line) for line in lineage.read_text().splitlines()]
     ends = [one["eventType"] for one in told if one["job"]["name"] == graph.name]
     assert sorted(ends) == ["COMPLETE", "COMPLETE", "START", "START", "START"]

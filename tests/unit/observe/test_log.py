@@ -309,6 +309,13 @@ def test_feed_has_recovered_when_its_source_answers(said: Said, monkeypatch: pyt
         until(lambda: of(said, "recovered"))
 
 
+def test_json_lines_of_a_worker_below_a_supervisor_have_its_number() -> None:
+    """Lines of several workers stand in one log."""
+    record = logging.LogRecord("cues_kafka.worker", logging.INFO, "", 0, "assigned", None, None)
+    line = json.loads(JsonLog(2).format(record))
+    assert (list(line), line["worker"]) == (["time", "level", "logger", "event", "worker"], 2)
+
+
 def test_json_lines_have_the_event_its_values_and_four_keys_of_their_own() -> None:
     """A value cannot take the place of the time; what JSON does not know is written as text."""
     written = io.StringIO()
