@@ -1,7 +1,8 @@
 """A pytest plugin: a real broker for tests. It does nothing until a test asks for one of its fixtures.
 
 =======================  ==========================================================================================
-`kafka_cluster`          one broker for the whole run: the one that ``CUES_KAFKA_BOOTSTRAP`` names, else a local one
+`kafka_cluster`          one broker for the whole run: the one that ``CUES_KAFKA_BOOTSTRAP`` names, else a local one,
+                         which all testers of pytest-xdist share
 `kafka`                  that broker for one test, with names that no other test has
 `kafka_fault_cluster`    makes brokers for one test, with 1 or 3 nodes that the test may kill, pause and restart
 =======================  ==========================================================================================
@@ -23,9 +24,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from cues_kafka.errors import CuesError
+from cues_kafka.testing.sharing import BrokerOwner, SharedBroker
 
 if TYPE_CHECKING:
     from cues_kafka.brokers.local import LocalBroker
+
+OWNER = "cues_kafka_broker"
+"""Under this name pytest-xdist hands each tester the port and the key of the run's broker."""
+SHARED = pytest.StashKey[SharedBroker]()
+"""The broker of the process that started the testers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,25 +66,52 @@ class FaultClusters(Protocol):
         ...
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """pytest-xdist starts a tester: tell it where to ask for the broker that all testers share."""
+    if not node.gateway.spec.popen:
+        return  # a tester on another machine has a broker of its own
+    stash = node.config.stash
+    if SHARED not in stash:
+        stash[SHARED] = SharedBroker(_local_broker)
+    node.workerinput[OWNER] = tuple(stash[SHARED].owner)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """All testers have ended."""
+    if shared := config.stash.get(SHARED, None):
+        shared.close()
+
+
+def _local_broker() -> LocalBroker:
+    from cues_kafka.brokers.local import LocalBroker  # noqa: PLC0415 - tests without a broker do not pay for it
+
+    return LocalBroker()
+
+
 @pytest.fixture(scope="session")
-def kafka_cluster() -> Iterator[str]:
+def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[str]:
     """``bootstrap.servers`` of the broker of this run; tests fail without one."""
     given = os.environ.get("CUES_KAFKA_BOOTSTRAP")
     if given:
         _must_answer(given)
         yield given
         return
-    from cues_kafka.brokers.local import LocalBroker  # noqa: PLC0415 - tests without a broker do not pay for it
+    with ExitStack() as running:
+        try:
+            bootstrap = _broker_of_run(request.config, running)
+        except CuesError as error:
+            pytest.fail(f"These tests need a broker, and none could be started.\n{error}", pytrace=False)
+        yield bootstrap
 
-    broker = LocalBroker()
-    try:
-        broker.start()
-    except CuesError as error:
-        pytest.fail(f"These tests need a broker, and none could be started.\n{error}", pytrace=False)
-    try:
-        yield broker.bootstrap
-    finally:
-        broker.stop()
+
+def _broker_of_run(config: pytest.Config, running: ExitStack) -> str:
+    """Address of the broker that all testers share, or of one of this process, which ends with the stack."""
+    if owner := getattr(config, "workerinput", {}).get(OWNER):
+        return BrokerOwner(*owner).ask()
+    broker = _local_broker()
+    running.callback(broker.stop)
+    return broker.start().bootstrap
 
 
 @pytest.fixture
