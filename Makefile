@@ -44,10 +44,8 @@ demo-native: .venv/.ready  ## the same on native workers alone, which is faster;
 test: .venv/.cache/spark.jsa  ## the tests, on real brokers, three side by side, under ten minutes; ARGS="-k name -x", TESTERS=n
 	@$(PY) -m pytest -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-# Most of its tests start JVMs of their own: with three side by side, brokers did not answer in ten seconds.
-test-full: TESTERS = 2
-test-full: .venv/.cache/spark.jsa  ## the longer tests that `make test` leaves out, about twenty minutes; ARGS="-k name"
-	@$(PY) -m pytest -m full -n $(TESTERS) --dist load $(ARGS)
+test-full: .venv/.cache/spark.jsa  ## the longer tests that `make test` leaves out, about fifteen minutes; ARGS="-k name"
+	@$(PY) -m pytest -m full -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Each of its tests starts drivers and JVMs of its own, so it stays with two testers.
 test-spark: TESTERS = 2

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 
 from cues_kafka.brokers.temporary import locked_directory
 from tests.spark.archive import jvm_options
-from tests.testers import ROOMS, SPARE_S, RoomScheduling, end_after, limit_s
+from tests.testers import HEAVY, SPARE_S, HeavyScheduling, end_after, limit_s
 
 
 def _own_temporary_directory() -> None:
@@ -53,7 +53,7 @@ pytest_plugins = ["tests.servers.fixtures"]
 if not any(entry.value == "cues_kafka.testing.fixtures" for entry in entry_points(group="pytest11")):
     pytest_plugins.append("cues_kafka.testing.fixtures")
 
-LONGEST = (*ROOMS, "tests/proof/", "tests/test_docs.py", "tests/fault/", "tests/integration/", "tests/contract/")
+LONGEST = (*HEAVY, "tests/proof/", "tests/test_docs.py", "tests/fault/", "tests/integration/", "tests/contract/")
 """What takes minutes begins first, in this order, so that no tester waits for another one's last file."""
 
 
@@ -68,8 +68,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Where files are shared out among testers, see `RoomScheduling`; else as pytest-xdist has it."""
-    return RoomScheduling(config, log) if config.getoption("dist") == "loadfile" else None
+    """Where files are shared out among testers, see `HeavyScheduling`; else as pytest-xdist has it."""
+    return HeavyScheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 STDERR = pytest.StashKey[int]()

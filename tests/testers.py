@@ -9,23 +9,58 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 ROOMS = ("tests/spark/test_staged", "tests/spark/")
-"""Each of them stays with one tester: the first test of a Spark session costs it 30 s of processor time."""
+"""Each of them stays with one tester: the first test of a Spark session costs it 11 s of processor time and more."""
+
+HEAVY = (
+    *ROOMS,
+    "tests/test_demo.py",
+    "tests/fault/test_three_nodes.py",
+    "tests/integration/test_secure.py",
+    "tests/registries/",
+)
+"""Files whose tests start JVMs beside the broker of all tests: of Spark, or of several brokers at once."""
+
+HEAVY_TESTERS = 2
+"""How many testers may run them: with three side by side, brokers did not answer in ten seconds."""
 
 SPARE_S = 120.0
 """What a test that has timed out has for its fixtures to clean up."""
 
 
-class RoomScheduling(LoadFileScheduling):  # type: ignore[misc]
+class HeavyScheduling(LoadFileScheduling):  # type: ignore[misc]
     """
-    Where files are shared out: each of `ROOMS` counts as one file, and no test that ends its tester is begun again.
+    Where files are shared out: each of `ROOMS` counts as one file, `HEAVY_TESTERS` testers take the heavy ones, and no
+    test that ends its tester is begun again.
 
     As pytest-xdist has it (3.8.0), the next tester begins with the test that ended the last one: one that always does
     ends twelve testers, and then the run stands still.
     """
 
+    def __init__(self, config: pytest.Config, log: Any = None) -> None:
+        super().__init__(config, log)
+        self._heavy: set[Any] = set()
+        """Testers that have had a heavy file, also those that have ended."""
+
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
         return next((room for room in ROOMS if nodeid.startswith(room)), file)
+
+    def _assign_work_unit(self, node: Any) -> None:
+        """Give a tester the first file that it may have; it ends where all files that are left are heavy."""
+        may = node in self._heavy or len(self._heavy & self.assigned_work.keys()) < HEAVY_TESTERS
+        scope = next((one for one in self.workqueue if may or not one.startswith(HEAVY)), None)
+        if scope is None:
+            node.shutdown()
+            return
+        if scope.startswith(HEAVY):
+            self._heavy.add(node)
+        self.workqueue.move_to_end(scope, last=False)
+        super()._assign_work_unit(node)
+
+    def _reschedule(self, node: Any) -> None:
+        """Give a tester its next file as late as it can take it: with one test left, so that no other one waits."""
+        if not self.workqueue or self._pending_of(self.assigned_work[node]) < 2:
+            super()._reschedule(node)
 
     def remove_node(self, node: Any) -> str | None:
         """Take back what a tester has not done; return the test that it died of, if it did."""
