@@ -49,14 +49,20 @@ IMPATIENT: dict[str, Any] = {"socket_timeout_s": 3.0}
 
 
 def until(condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
-    """Poll until the condition gives something true, and give it."""
+    """
+    Poll until the condition gives something true, and give it.
+
+    A condition may be a client that connects, or a walk through all processes. Polled without a pause, it would take a
+    processor from what is awaited; so each pause is three times what the last look took of one.
+    """
     deadline = time.monotonic() + timeout_s
     while True:
+        began = time.process_time()
         found = condition()
         if found:
             return found
         assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
-        time.sleep(0.05)
+        time.sleep(min(max(0.02, 3 * (time.process_time() - began)), 0.5))
 
 
 # ---- plain clients

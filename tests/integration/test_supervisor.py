@@ -23,6 +23,7 @@ import pytest
 from cues_kafka.errors import ConfigError
 from cues_kafka.runtime.native import supervisor as module
 from cues_kafka.runtime.native.supervisor import KEEP_PLACE, REFUSED, Supervisor
+from tests.fault.support import until
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,10 +57,7 @@ def supervisor(log: Path) -> Iterator[Supervisor]:
 
 def wait_for(condition: Callable[[], object], timeout_s: float = 15.0) -> None:
     """Until it holds; what other processes do cannot be awaited otherwise."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
+    until(condition, "it did not happen", timeout_s)
 
 
 def count(log: Path, word: str) -> int:
