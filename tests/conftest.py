@@ -18,7 +18,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from cues_kafka.brokers.temporary import locked_directory
+from cues_kafka.testing.fixtures import KafkaFixture
 from tests.spark.archive import jvm_options
+from tests.sweeping import Sweeper
 from tests.testers import HEAVY, SPARE_S, HeavyScheduling, end_after, limit_s
 
 
@@ -104,3 +106,16 @@ def _loggers() -> Iterator[None]:
     for logger, level, filters in before:
         logger.setLevel(level)
         logger.filters[:] = filters
+
+
+@pytest.fixture(scope="session")
+def _sweeper(kafka_cluster: str) -> Sweeper:
+    """Of this tester."""
+    return Sweeper(kafka_cluster)
+
+
+@pytest.fixture
+def kafka(kafka: KafkaFixture, _sweeper: Sweeper) -> Iterator[KafkaFixture]:
+    """The fixture that is shipped; the topics of the test go some tests later."""
+    yield kafka
+    _sweeper.over(kafka.prefix)
