@@ -18,7 +18,7 @@ from cues_kafka.plan.topics import backing_config
 from cues_kafka.ports import NewTopic, TopicPartition
 from cues_kafka.runtime.spark.query.outcome import Outcome
 from cues_kafka.runtime.spark.staged.batch import StagedBatch
-from cues_kafka.spark import Written, write_exactly_once
+from cues_kafka.spark import Written, register, write_exactly_once
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.spark.streams import frame_of
 
@@ -151,6 +151,7 @@ def test_a_topic_more_that_fits_the_pattern_is_read_too(
 ) -> None:
     """No other topic was recreated for that; and the group has the offsets of both."""
     options, source, target = topics
+    register(spark)
     broker = open_broker(options)
     for run in (1, 2):
         broker.create([NewTopic(f"{source}-{run}", run)])
