@@ -123,16 +123,17 @@ _TUNING: dict[Role, dict[str, Any]] = {
     # A client that has lost all brokers begins with the bootstrap addresses again, and throws its handles of brokers
     # away. A session then never asked for the coordinator of its group again (docs/faults.md). Without that it connects
     # to the brokers that it knows; where these are gone it fails, and the next session begins with the addresses.
-    # The age of metadata also ends what the client remembers of a group's coordinator. Without that a session that was
-    # idle when the coordinator's broker restarted waits for the old one (docs/faults.md). Eight seconds are less than
-    # brokers take to notice a dead one (9 s). Topics must be asked for more often, or the client forgets their leaders.
+    # The age of metadata also ends what the client remembers of a group's coordinator. Without that a session that did
+    # not use it while that broker left waits for the old one (docs/faults.md). While the brokers have not noticed a
+    # death no offsets are sent, so the age must be less than that takes (9 s by default, 3 s with local nodes). Topics
+    # must be asked for more often, or the client forgets their leaders.
     "session": {
         "linger.ms": 5,
         "compression.type": "lz4",
         "queue.buffering.max.kbytes": 65_536,
         "metadata.recovery.strategy": "none",
-        _AGE: 8_000,
-        _REFRESH: 2_500,
+        _AGE: 2_000,
+        _REFRESH: 700,
         **_SIZES,
     },
     "sender": {"linger.ms": 5, "compression.type": "lz4", "message.timeout.ms": 30_000, **_SIZES},

@@ -117,7 +117,7 @@ def test_a_session_forgets_an_old_coordinator_and_asks_for_topics_more_often() -
     """An age below the interval would make the client forget leaders, so a user's own interval goes without ours."""
     age, interval = "metadata.max.age.ms", "topic.metadata.refresh.interval.ms"
     ours = Kafka(HERE).settings("session", client_id="x")
-    assert ours[interval] < ours[age] < 9000  # in milliseconds; broker.session.timeout.ms of Kafka is 9 s
+    assert 2 * ours[interval] < ours[age] < 3000  # in milliseconds; broker.session.timeout.ms is 9 s, of local nodes 3
 
     assert age not in Kafka(HERE, config={interval: 60_000}).settings("session", client_id="x")
     both = Kafka(HERE, producer={interval: 60_000, age: 180_000}).settings("session", client_id="x")
