@@ -11,6 +11,7 @@ Non-obvious:
 - Trouble *between* two commits counts for the next one: librdkafka suppresses identical log lines for 30 s, so a second
   loss during the commit might leave no line. The price is one needless recovery after the coordinator's connection was
   lost.
+- Between two transactions another thread polls the client (see `idle`), under a lock that `begin` takes, too.
 - `send_offsets_to_transaction` ignores its time-out if the group's coordinator goes away (librdkafka #5456, #5511): it
   may never return, even after the coordinator is back. So it is called on a thread of its own, which is left behind
   with the client when the time is over. That is soon if a broker has left the cluster (see `Departures`).
@@ -35,6 +36,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
 from cues_kafka.brokers.kafka.classify import CLIENT_ERRORS, HOLLOW, error_of, name
+from cues_kafka.brokers.kafka.idle import IDLE
 from cues_kafka.brokers.kafka.rights import Right
 from cues_kafka.brokers.kafka.watch import LOG, Watch
 from cues_kafka.brokers.options import Kafka
@@ -100,8 +102,11 @@ class KafkaSession:
         self._producer: Producer | None = self._watch.open(Producer, settings)
         self._reports = _Reports()
         self._open = False
+        self._between = threading.Lock()
+        self._at_work = True  # also until the first transaction has ended
         self._departures = Departures()
         self._warm = warm(self._producer, options.socket_timeout_s, self._departures.known)
+        IDLE.add(self)
 
     def init(self, *, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
@@ -113,6 +118,8 @@ class KafkaSession:
         self._call("taking the transactional id", producer.init_transactions, left_s)
 
     def begin(self) -> None:
+        with self._between:
+            self._at_work = True
         self._reports = _Reports()
         if self._transactional:
             self._call("beginning a transaction", self._client().begin_transaction)
@@ -210,6 +217,7 @@ class KafkaSession:
                 f"waiting after {self._timeout_s:g} s{self._watch.because}",
                 code="_MSG_TIMED_OUT",
             )
+        self._at_work = self._transactional
         return FlushReport(delivered, reports.first_offset)
 
     def _unwritten(self) -> BrokerError | None:
@@ -227,20 +235,32 @@ class KafkaSession:
         self._call("committing", producer.commit_transaction, self._timeout_s)
         took = time.monotonic() - began
         self._call("committing", producer.poll, 0)  # log lines and statistics come through here
-        self._open = False
+        self._open = self._at_work = False
         if took >= self._socket_timeout_s:
             return f"the commit took {took:.1f} s, socket_timeout_s is {self._socket_timeout_s:g}"
         return watch.suspicions[0] if watch.suspicions else None
 
     def close(self) -> None:
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            _drop(producer, abort=False)
+        self._let_go(abort=False)
 
     def abandon(self) -> None:
-        producer, self._producer = self._producer, None
+        self._let_go(abort=self._open and self._watch.fatal is None)
+
+    def _let_go(self, *, abort: bool) -> None:
+        with self._between:
+            producer, self._producer = self._producer, None
         if producer is not None:
-            _drop(producer, abort=self._open and self._watch.fatal is None)
+            _drop(producer, abort=abort)
+
+    def serve(self) -> None:
+        """See `IdleClient`. During a transaction the calls of the task do it, which also hear of its records."""
+        with self._between:
+            if self._producer is None or self._at_work or self._watch.forked:
+                return
+            try:
+                self._producer.poll(0)
+            except CLIENT_ERRORS as problem:
+                LOG.debug("%s: while idle: %s", self._id, problem)
 
     def _client(self) -> Producer:
         self._watch.same_process()

@@ -1,0 +1,57 @@
+"""Serves the clients of idle tasks: what a client reports is kept until it is polled, and an idle task calls nothing.
+
+A session reports its statistics every 5 s, 7 kB each: 128 MB in a day (measured).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Final, Protocol
+from weakref import WeakSet
+
+EVERY_S: Final = 10.0
+"""How often idle clients are served."""
+
+
+class IdleClient(Protocol):
+    """What may be idle."""
+
+    def serve(self) -> None:
+        """Take what the client has reported, if it is idle; never wait. Called on a thread of its own."""
+        ...
+
+
+class IdleServer:
+    """Serves what is still there of what was added, on one thread of this process; may be shared by threads."""
+
+    def __init__(self, every_s: float = EVERY_S) -> None:
+        """
+        Args:
+            every_s: how often.
+        """
+        self._every_s = every_s
+        self._lock = threading.Lock()
+        self._served: WeakSet[IdleClient] = WeakSet()
+        self._pid = 0  # of the process that has the thread: a forked one has none
+
+    def add(self, client: IdleClient) -> None:
+        """Serve it until it is gone."""
+        with self._lock:
+            if self._pid != os.getpid():
+                self._pid, self._served = os.getpid(), WeakSet()
+                threading.Thread(target=self._run, name="cues-kafka-idle", daemon=True).start()
+            self._served.add(client)
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(self._every_s)
+            with self._lock:
+                served = list(self._served)
+            while served:
+                served.pop().serve()
+
+
+IDLE: Final = IdleServer()
+"""The one server of this process."""
