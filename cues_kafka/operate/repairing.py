@@ -24,7 +24,14 @@ from cues_kafka.core.strategies import EXACTLY_ONCE
 from cues_kafka.errors import CodecError, ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.error_message import ErrorMessage
-from cues_kafka.graph.names import backing_topic, no_such_processor, quoted, replay_topic, tools_group
+from cues_kafka.graph.names import (
+    backing_topic,
+    no_such_processor,
+    processor_of,
+    quoted,
+    replay_topic,
+    tools_group,
+)
 from cues_kafka.operate.former_names import FormerName, follow
 from cues_kafka.plan.topics import CLOCKS_MS
 from cues_kafka.ports import (
@@ -47,7 +54,7 @@ from cues_kafka.records.requests import (
     encode_request,
     not_paired,
 )
-from cues_kafka.records.scanning import first_from, ranges_of, read_range
+from cues_kafka.records.scanning import first_from, ranges_of, read_all, read_range
 from cues_kafka.runtime.given import check_graph
 from cues_kafka.runtime.task.clock import SystemClock
 
@@ -412,10 +419,12 @@ class Repairs:
             raise ConfigError(why)
         for place in sorted(wanted.places):
             self._read(*place)
-        result, due = Requested(wish), list[FiledError]()
+        result, due, everywhere = Requested(wish), list[FiledError](), None
         for one in self.find(wanted, progress=progress):
             why = one.obstacle if wish == "replay" or not one.droppable else ""
-            if one.settled is not None:
+            if one.settled is None and one.asked is None and not why and everywhere is None:
+                everywhere = self._settled_everywhere()
+            if one.settled is not None or (everywhere and one.place.key in everywhere):
                 result.settled += 1
             elif one.asked is not None:
                 result.before += 1
@@ -588,6 +597,22 @@ class Repairs:
             self._ledgers[name] = _Ledger(self._broker, self._group, backing, replay)
             self._ledgers[name].read()
         return self._ledgers.get(name)
+
+    def _settled_everywhere(self) -> set[bytes]:
+        """
+        What any processor of the graph has settled, also one that is not declared any more.
+
+        A name can come back, by a second `rename` or for another function. Its error messages of before may be settled
+        under the name that it had meanwhile.
+        """
+        widths = self._broker.partitions()
+        names = [(topic, processor_of(self._graph.name, topic)) for topic in sorted(widths)]
+        found: set[bytes] = set()
+        for topic in (topic for topic, name in names if name and topic == backing_topic(self._graph.name, name)):
+            for message in read_all(self._broker, topic, widths[topic], group=self._group):
+                if (key := message.key() or b"").startswith(SETTLED) and message.value() is not None:
+                    found.add(key)
+        return found
 
     def _never(self, name: str) -> str:
         """Why a processor takes no requests; empty: it does."""

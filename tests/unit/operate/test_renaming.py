@@ -323,6 +323,29 @@ def test_errors_of_a_name_that_was_changed_twice_are_followed() -> None:
     assert names.values() == [1, 2, 3, 4, 5, 6]
 
 
+def test_an_error_that_the_name_of_meanwhile_has_settled_is_not_asked_for_when_the_old_name_is_back() -> None:
+    """The old name begins with a topic of its own again, in which nothing is settled."""
+    fix = Roundness()
+    names = Names(1, fn=fix)
+    fix.fixed = True
+    names.rename()
+    with repairs_of(names) as tool:
+        assert tool.ask("replay").asked == 1
+    names.run(names.version("new", renamed_from="old"))
+    unused = Deleting(graph_of("new", 1, fn=fix), names.broker)
+    unused.carry_out(unused.unused())
+    back = names.tool(new="old", old="new")
+    back.carry_out(back.plan())
+
+    with repairs_of(names, "old", renamed_from="new") as tool:
+        asked = tool.ask("replay")
+    old = names.version("old", renamed_from="new")
+    names.run(old)
+    assert (asked.asked, asked.settled) == (0, 1)
+    assert names.values() == [1, 2, 3, 4, 5, 6]
+    assert verify(old.graph, names.broker).ok
+
+
 def test_errors_of_the_old_name_are_refused_where_what_is_settled_is_not_known() -> None:
     """Before the move, half-way, and when the topics of the old name are deleted."""
 
