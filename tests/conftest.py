@@ -94,7 +94,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         faulthandler.cancel_dump_traceback_later()
 
 
-LOGGERS = ("", "py4j", *(f"cues_kafka{name}" for name in ("", ".librdkafka", ".start", ".task", ".spark")))
+LOGGERS = ("", "py4j", *(f"cues_kafka{name}" for name in ("", ".librdkafka", ".start", ".task", ".spark", ".worker")))
 """What `cues-kafka run` and the explorer set levels of, or give filters: the root logger is the first one."""
 
 
