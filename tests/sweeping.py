@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import wait
 from contextlib import suppress
 
 from confluent_kafka import KafkaException
@@ -33,4 +34,4 @@ class Sweeper:
         prefixes, self._over = tuple(self._over), []
         with suppress(KafkaException):  # a broker that does not answer is for the next test to tell
             if names := [topic for topic in self._client.list_topics(timeout=10).topics if topic.startswith(prefixes)]:
-                self._client.delete_topics(names)
+                wait(self._client.delete_topics(names).values(), 30)  # no client goes while answers are on their way

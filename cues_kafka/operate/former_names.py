@@ -77,6 +77,8 @@ def _moved_to(graph: Graph, broker: Broker, name: str, clock: Clock) -> tuple[st
         return "", f"{gone}, and topic {topic!r}, which says what is settled, is deleted"
     marks = broker.watermarks([TopicPartition(topic, partition) for partition in range(width)])
     found = NewestRecords(broker, tools_group(graph.name), clock).look(marks)
+    if why := next((one.why for one in found.values() if one.why), ""):
+        return "", f"{gone}, and where its tasks went cannot be read: {why}"
     names = {"" if one.record is None else one.record.moved_to for one in found.values()}
     if len(names) == 1 and (to := names.pop()):
         return to, ""

@@ -297,7 +297,7 @@ class StatusView:
         totals = record.totals if record else Totals()
         task = name if partition is None else f"{name}/{partition}"
         heard = said is not None and state == said.state
-        rate = self._rate(task, look, totals.deliveries)
+        rate = None if newest.why else self._rate(task, look, totals.deliveries)
         report = SeenTask(
             processor=name,
             partition=partition,

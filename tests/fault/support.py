@@ -57,12 +57,12 @@ def until(condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S
     """
     deadline = time.monotonic() + timeout_s
     while True:
-        began = time.process_time()
+        began = time.thread_time()
         found = condition()
         if found:
             return found
         assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
-        time.sleep(min(max(0.02, 3 * (time.process_time() - began)), 0.5))
+        time.sleep(min(max(0.02, 3 * (time.thread_time() - began)), 0.5))
 
 
 # ---- plain clients

@@ -618,9 +618,9 @@ class ProcessorWorker(Worker):
         return worked
 
     def _sleep(self) -> None:
-        """Wait until something arrives, a commit ends, or a retry is due."""
-        now = self.clock.monotonic()
-        wakes = [wake - now for lane in list(self.lanes.values()) if (wake := lane.wake_at_s) is not None]
+        """Wait until something arrives, a commit ends, or a retry is due; while tasks are held back none is."""
+        now, lanes = self.clock.monotonic(), [] if self._holding else list(self.lanes.values())
+        wakes = [wake - now for lane in lanes if (wake := lane.wake_at_s) is not None]
         with self._work:
             if not self._news:
                 self._work.wait(max(0.0, min([*wakes, 1.0])))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -68,13 +67,12 @@ def test_broker_starts_once_however_many_ask_at_the_same_time(started: Any) -> N
 def test_close_stops_the_broker_and_leaves_no_thread() -> None:
     """Who asks behind it is refused, and nothing is started for the question."""
     broker = Recorded()
-    before = threading.active_count()
     shared = SharedBroker(broker.make)
     shared.owner.ask()
     shared.close()
 
     assert broker.calls == ["start", "stop"]
-    assert threading.active_count() == before
+    assert not shared._thread.is_alive()
     with pytest.raises(BrokerError, match=r"does not answer .*Run the tests again"):
         shared.owner.ask()
 

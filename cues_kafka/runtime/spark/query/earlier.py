@@ -31,6 +31,9 @@ QUIET_S: Final = 2 * FENCED_S
 """When nothing was written for so long, the earlier driver is gone. A batch of it that this one had fenced fails after
 `FENCED_S`, and then its query starts again."""
 
+APART_S: Final = 120.0
+"""How far apart two of them may be found: what is found later may be the last record of a driver that was stopped."""
+
 
 class GaveWay(CuesError):
     """Ends a query behind a batch that is delivered: another driver delivers the next ones."""
@@ -60,6 +63,8 @@ class EarlierDriver:
             if run not in self._runs or one.found in self._before:
                 continue
             met = self._met.setdefault((one.partition, run), {})
+            if met and now_s - max(met.values()) > APART_S:
+                met.clear()
             met.setdefault(one.found, now_s)
             if len(met) >= MEETINGS and now_s - min(met.values()) >= MEETINGS_S:
                 return one.found_name

@@ -481,7 +481,7 @@ class SparkWorker:
 
     def _note(self, stopped: Stopped) -> None:
         self._stops = [stopped]
-        log.error("stopped", processor=self.name, why=stopped.halt.text)
+        log.error("stopped", processor=self.name, why=stopped.halt.text, remedy=stopped.halt.remedy)
         self._job.changed()
 
     def _read_failure(self, error: PySparkException) -> None:

@@ -69,6 +69,15 @@ def test_driver_gives_way_to_no_other(slots: list[str], before: list[str], runti
     assert not any(met(slots, every_s=MEETINGS_S, before=before, runtime=runtime))
 
 
+def test_a_last_record_that_is_found_late_is_no_sign_of_life() -> None:
+    """In a roll-out drivers overlap; the next message of a task may come long after the earlier one was stopped."""
+    clock = VirtualClock()
+    earlier = EarlierDriver(clock, [record_of("a.0")])
+    for slot, wait_s in (("a.1", 0), ("a.2", 20), ("a.3", 20), ("a.4", 160)):
+        clock.advance(wait_s)
+        assert not earlier.meet(found(slot))
+
+
 def test_slots_of_several_tasks_are_not_taken_together() -> None:
     """A dead driver leaves processes of each task."""
     clock = VirtualClock()
@@ -94,7 +103,7 @@ def test_two_drivers_never_give_way_to_each_other() -> None:
         wrote: set[str] = set()
         seen: set[str] = set()
         for who in order:
-            clock.advance(MEETINGS_S)
+            clock.advance(MEETINGS_S / 3)
             if who not in drivers:
                 drivers[who] = EarlierDriver(clock, [newest])
                 seen |= wrote
