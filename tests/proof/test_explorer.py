@@ -45,6 +45,8 @@ STATES = dict.fromkeys(WORLDS, 6_000) | {
 }
 """By world: how many `make test-full` looks at. These have fewer, but for `stop`, and are searched completely."""
 
+WHOLE = {name for name, limit in STATES.items() if limit > 6_000} - {"stop"}
+
 DEEP = {
     "step numbers begin again with a move",
     "totals begin again with a move",
@@ -102,19 +104,13 @@ def test_no_near_state_of_a_world_violates_an_invariant(name: str) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.timeout(300)
-def test_none_of_100_000_distinct_states_violates_an_invariant() -> None:
-    """The pipe, the join, the feed, the worker alone, those with a handler, a table and a target completely."""
-    found = explored(STATES)
+@pytest.mark.parametrize("name", WORLDS)
+def test_none_of_the_states_of_a_world_violates_an_invariant(name: str) -> None:
+    """6,000 and more of each; of the pipe, the join, the feed, the worker alone and others all."""
+    found = explored({name: STATES[name]})[name]
 
-    assert sum(one.states for one in found.values()) >= 100_000
-    assert found["alone"].complete
-    assert found["pipe"].complete
-    assert found["feed"].complete
-    assert found["join"].complete
-    assert found["handler-alone"].complete
-    assert found["table-whole"].complete
-    assert found["outbox-retry"].complete
+    assert found.complete or found.states >= STATES[name]
+    assert found.complete or name not in WHOLE
 
 
 @pytest.mark.slow
