@@ -153,8 +153,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _session(
         "P8: a session that is thrown away ends its transaction",
-        "_drop(producer, abort=self._open and self._watch.fatal is None)",
-        "_drop(producer, abort=False)",
+        "self._let_go(abort=self._open and self._watch.fatal is None)",
+        "self._let_go(abort=False)",
         f"{SESSION}::test_a_transaction_of_a_session_that_is_thrown_away_holds_up_no_reader",
     ),
     _session(
