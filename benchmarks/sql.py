@@ -57,7 +57,10 @@ PRICE = """- What small batches pay for exactly once is waiting, and most of it 
 - What is left is a chain. The record is what recovery compares with the row (E1), so each batch writes one:
   its partition is registered, it is written, and its report comes back, all before the commit. About 1 ms of
   that is the client's, which rounds a timer of 1 us up to a millisecond. And the database commits before
-  Kafka's transaction begins (E1)."""
+  Kafka's transaction begins (E1).
+- On two processors the parts compete. While one batch is made into rows and taken by the database, the broker answers
+  `TxnOffsetCommit` and the record of the batch before in 4 to 8 ms, and in 1 ms otherwise (the client's log, batches of
+  10,000). Without the call ahead it is slower all the same: 395,000 rows/s instead of 463,000."""
 """Where the time of a small batch goes; a figure for each part, from timestamps around the calls in both programs."""
 
 
