@@ -41,10 +41,10 @@ demo: .venv/.ready  ## all flights of 2013 through a graph on Spark and native w
 demo-native: .venv/.ready  ## the same on native workers alone, which is faster; KILLS=n (10), SERVER_KILLS=n of PostgreSQL (0)
 	@$(PY) -m examples.flights --native --kills $(KILLS) $(LEDGER) $(ARGS)
 
-test: .venv/.cache/spark.jsa  ## the tests, on real brokers, three side by side, under ten minutes; ARGS="-k name -x", TESTERS=n
+test: .venv/.cache/spark.jsa  ## the tests, on real brokers, three side by side, in about ten minutes; ARGS="-k name -x", TESTERS=n
 	@$(PY) -m pytest -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-test-full: .venv/.cache/spark.jsa  ## the longer tests that `make test` leaves out, about fifteen minutes; ARGS="-k name"
+test-full: .venv/.cache/spark.jsa  ## the longer tests that `make test` leaves out, about twenty minutes; ARGS="-k name"
 	@$(PY) -m pytest -m full -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Each of its tests starts drivers and JVMs of its own, so it stays with two testers.

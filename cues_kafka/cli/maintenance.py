@@ -243,7 +243,7 @@ def adopt(
     with opened(target, bootstrap, profile, file) as (graph, broker):
         tool = Maintenance(graph, broker, processor, who=f"adopt on {socket.gethostname()}")
         moves = tool.adopt(group)
-        say_first(map(_begins, moves), yes=yes)
+        say_first(map(_begins, moves), yes=yes, target=target)
         tool.carry_out(moves, holding=group)
         typer.echo(f"{processor}: {count(len(moves), 'task')} took the place of group {group}")
         if not keep:

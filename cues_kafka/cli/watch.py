@@ -201,7 +201,7 @@ class TaskWatch:
             self._heart.beat()
 
     def _works(self) -> bool:
-        """Whether all tasks work or stopped, or it is clear that there are none for this process."""
+        """Whether each task of this process works or has stopped. A process that gets no task waits for `EMPTY_S`."""
         now_s = time.monotonic()
         if not self._settled():
             self._empty_s = None

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from cues_kafka.core.delivery import SETTLED
 from cues_kafka.errors import BrokerError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, quoted, tools_group
 from cues_kafka.operate.newest import NewestRecords
 from cues_kafka.ports import Broker, Clock, TopicPartition
+from cues_kafka.records.requests import settled_in
 from cues_kafka.records.scanning import read_all
 
 
@@ -19,7 +19,7 @@ class FormerName(NamedTuple):
     What is known of a processor that the graph does not declare.
 
     Attributes:
-        now: the processor of the graph as which all of its tasks go on; empty: there is none.
+        now: the name that all of its tasks have now; empty: the graph declares no such processor.
         why: why it takes no requests; empty: its tasks under the name of now do.
         settled: what its tasks have settled, by key, under each name that they had. No task settles anything under
             these any more.
@@ -60,10 +60,8 @@ def _followed(graph: Graph, broker: Broker, name: str, clock: Clock) -> FormerNa
         if why:
             return FormerName("", why, {})
         topic = backing_topic(graph.name, now)
-        for message in read_all(broker, topic, broker.partitions([topic])[topic], group=tools_group(graph.name)):
-            key = message.key() or b""
-            if key.startswith(SETTLED) and (value := message.value()) is not None:
-                settled[key] = value
+        width = broker.partitions([topic])[topic]
+        settled.update(settled_in(read_all(broker, topic, width, group=tools_group(graph.name))))
         now = went
     return FormerName(now, "", settled)
 

@@ -18,7 +18,7 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Kafka, Memory
 from cues_kafka.brokers.patience import ask_again
 from cues_kafka.codecs.error_messages import error_messages
-from cues_kafka.core.delivery import HEADER, SETTLED, ErrorPlace, parse_provenance, show_topic_id
+from cues_kafka.core.delivery import HEADER, ErrorPlace, parse_provenance, show_topic_id
 from cues_kafka.core.hashing import delivery_hash
 from cues_kafka.core.strategies import EXACTLY_ONCE
 from cues_kafka.errors import CodecError, ConfigError
@@ -53,6 +53,7 @@ from cues_kafka.records.requests import (
     decode_settled,
     encode_request,
     not_paired,
+    settled_in,
 )
 from cues_kafka.records.scanning import first_from, ranges_of, read_all, read_range
 from cues_kafka.runtime.given import check_graph
@@ -244,10 +245,7 @@ class _Ledger:
 
     def look(self, partitions: Collection[int] | None = None) -> None:
         """Read what is settled since."""
-        for message in self._new(self._backing, partitions):
-            key = message.key() or b""
-            if key.startswith(SETTLED) and (value := message.value()) is not None:
-                self.settled[key] = value
+        self.settled.update(settled_in(self._new(self._backing, partitions)))
 
     def _new(self, topic: TopicFacts, partitions: Collection[int] | None = None) -> Iterator[WireMessage]:
         for place, (low, end) in ranges_of(self._broker, topic.name, topic.partitions).items():
@@ -295,6 +293,7 @@ class Repairs:
         self._lows = self._first_offsets(inputs)
         self._ledgers: dict[str, _Ledger] = {}
         self._former: dict[str, FormerName] = {}
+        self._everywhere: dict[bytes, bytes] | None = None
         self._sender: Sender | None = None
         self.foreign = 0
         self.unreadable = 0
@@ -319,6 +318,7 @@ class Repairs:
         self.foreign = self.unreadable = 0
         self._ledgers.clear()
         self._former.clear()
+        self._everywhere = None
         ranges = {p: r for topic in self._topics for p, r in self._ranges(topic, wanted).items()}
         done, total = 0, sum(end - start for start, end in ranges.values())
         for place, (start, end) in ranges.items():
@@ -419,12 +419,10 @@ class Repairs:
             raise ConfigError(why)
         for place in sorted(wanted.places):
             self._read(*place)
-        result, due, everywhere = Requested(wish), list[FiledError](), None
+        result, due = Requested(wish), list[FiledError]()
         for one in self.find(wanted, progress=progress):
             why = one.obstacle if wish == "replay" or not one.droppable else ""
-            if one.settled is None and one.asked is None and not why and everywhere is None:
-                everywhere = self._settled_everywhere()
-            if one.settled is not None or (everywhere and one.place.key in everywhere):
+            if one.settled is not None:
                 result.settled += 1
             elif one.asked is not None:
                 result.before += 1
@@ -432,6 +430,8 @@ class Repairs:
             elif why:
                 result.refused[why] += 1
                 result.examples.setdefault(why, str(one))
+            elif one.place.key in self._settled_everywhere():
+                result.settled += 1
             else:
                 due.append(one)
                 _count(result.causes, one)
@@ -598,21 +598,20 @@ class Repairs:
             self._ledgers[name].read()
         return self._ledgers.get(name)
 
-    def _settled_everywhere(self) -> set[bytes]:
+    def _settled_everywhere(self) -> Mapping[bytes, bytes]:
         """
         What any processor of the graph has settled, also one that is not declared any more.
 
         A name can come back, by a second `rename` or for another function. Its error messages of before may be settled
         under the name that it had meanwhile.
         """
-        widths = self._broker.partitions()
-        names = [(topic, processor_of(self._graph.name, topic)) for topic in sorted(widths)]
-        found: set[bytes] = set()
-        for topic in (topic for topic, name in names if name and topic == backing_topic(self._graph.name, name)):
-            for message in read_all(self._broker, topic, widths[topic], group=self._group):
-                if (key := message.key() or b"").startswith(SETTLED) and message.value() is not None:
-                    found.add(key)
-        return found
+        if self._everywhere is None:
+            self._everywhere = {}
+            for topic, width in sorted(self._broker.partitions().items()):
+                name = processor_of(self._graph.name, topic)
+                if name and topic == backing_topic(self._graph.name, name):
+                    self._everywhere.update(settled_in(read_all(self._broker, topic, width, group=self._group)))
+        return self._everywhere
 
     def _never(self, name: str) -> str:
         """Why a processor takes no requests; empty: it does."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from cues_kafka.core.delivery import ErrorPlace, parse_topic_id, show_topic_id
+from cues_kafka.core.delivery import SETTLED, ErrorPlace, parse_topic_id, show_topic_id
 from cues_kafka.errors import CodecError
-from cues_kafka.ports import Coordinates
+from cues_kafka.ports import Coordinates, WireMessage
 
 VERSION = 1
 """The version of both. One of another version is not read."""
@@ -46,6 +46,14 @@ class ReplayRequest:
     topics: tuple[str, ...]
     payload: bytes | None = None
     key: bytes | None = None
+
+
+def settled_in(messages: Iterable[WireMessage]) -> Iterator[tuple[bytes, bytes]]:
+    """Find the records in a backing topic that settle an error message: the key of each, and its value."""
+    for message in messages:
+        key, value = message.key() or b"", message.value()
+        if key.startswith(SETTLED) and value is not None:
+            yield key, value
 
 
 class Settled(NamedTuple):

@@ -206,7 +206,9 @@ def read_range(
 
 def first_from(broker: Broker, reader: Reader, place: TopicPartition, start: int) -> WireMessage | None:
     """
-    Read the first committed message at or behind an offset, see `chunk_from`; None: there is none.
+    Read the first committed message at or behind an offset; None: the partition has no such message.
+
+    `chunk_from` describes the arguments.
 
     Raises:
         BrokerError: see `read_range`.
@@ -225,7 +227,7 @@ def chunk_from(broker: Broker, reader: Reader, place: TopicPartition, start: int
         start: an offset that is not below the first one of the partition.
 
     Returns:
-        At least one message; none: there is none below the last stable offset.
+        The messages in order; an empty sequence if no committed message is left below the last stable offset.
 
     Raises:
         BrokerError: see `read_range`.

@@ -12,12 +12,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Listener
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cues_kafka.errors import BrokerError, CuesError
 
 if TYPE_CHECKING:
     from cues_kafka.brokers.local import LocalBroker
+
+JOIN_S: Final = 10.0
+"""How long the owner waits at the end for a question under way; a program that connects and says nothing is left."""
 
 
 class BrokerOwner(NamedTuple):
@@ -71,7 +74,7 @@ class SharedBroker:
         self._closed = True
         with suppress(BrokerError):  # the answer does not matter: a question ends the wait for one
             self.owner.ask()
-        self._thread.join()
+        self._thread.join(JOIN_S)
         if self._broker is not None:
             self._broker.stop()
 
@@ -83,7 +86,7 @@ class SharedBroker:
                     asking.send(self._answer())
 
     def _answer(self) -> tuple[str, str]:
-        """Address and "", or "" and the reason why there is none."""
+        """The address and an empty reason; or an empty address, and why the broker does not run."""
         if self._closed:
             return "", "The run ends, and its broker with it."
         try:

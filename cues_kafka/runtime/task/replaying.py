@@ -14,7 +14,15 @@ from cues_kafka.errors import CodecError, RetriableError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, Coordinates, Reader, TopicPartition, WireMessage
 from cues_kafka.records.reading import PATIENCE_S
-from cues_kafka.records.requests import Outcome, ReplayRequest, Settled, decode_request, encode_settled, not_paired
+from cues_kafka.records.requests import (
+    Outcome,
+    ReplayRequest,
+    Settled,
+    decode_request,
+    encode_settled,
+    not_paired,
+    settled_in,
+)
 from cues_kafka.records.scanning import chunk_from
 from cues_kafka.runtime.calling.batch import Batch
 from cues_kafka.runtime.calling.replayed import Replayed, Restored
@@ -140,10 +148,8 @@ class Replaying:
             heard_s = self._clock.monotonic()
             while self._clock.monotonic() - heard_s < PATIENCE_S:
                 for fetched in reader.poll(0.2):
-                    for message in fetched.messages:
-                        heard_s, key, value = self._clock.monotonic(), message.key() or b"", message.value()
-                        if key.startswith(SETTLED) and value is not None:
-                            found[key] = value
+                    heard_s = self._clock.monotonic() if fetched.messages else heard_s
+                    found.update(settled_in(fetched.messages))
                     last = fetched.messages[-1].offset() + 1 if fetched.messages else 0
                     if max(last, fetched.eof or 0) >= end:
                         return found

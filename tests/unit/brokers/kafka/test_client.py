@@ -212,7 +212,7 @@ def test_a_coordinator_that_has_left_the_cluster_is_not_waited_for(waiting: tupl
 def test_a_slow_coordinator_is_waited_for_while_all_brokers_are_there(
     waiting: tuple[KafkaSession, Waiting], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker that joins is none that has left, and one that left before the last answer counts no more."""
+    """The session ignores a broker that joins. An answer makes it forget the brokers that left before."""
     session, producer = waiting
     session._departures.known.update({1})
 

@@ -174,15 +174,21 @@ def _no_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
 NAMES = "'one' runs this processor on Spark too, and started before this driver, which gives way"
 
 
-def test_later_driver_stops_with_the_name_of_the_earlier_one() -> None:
-    """`available-now`: its program is told so. The earlier one has delivered all."""
+def overlapping(batches: int) -> tuple[World, Query, Query]:
+    """A world, a driver that has delivered two batches, and one that starts beside it and has this many of its own."""
     world = World(values=(1,))
     one = Query(world, world.work("one"), 0)
     one.batch()
     world.client.send("in", 2)
     one.batch()
-    two = Query(world, world.work("two"), 5)
+    two = Query(world, world.work("two"), batches)
     two.others = [one]
+    return world, one, two
+
+
+def test_later_driver_stops_with_the_name_of_the_earlier_one() -> None:
+    """`available-now`: its program is told so. The earlier one has delivered all."""
+    world, _, two = overlapping(5)
     worker = worker_of(two, {"availableNow": True})
 
     worker._run()
@@ -211,13 +217,7 @@ def test_earlier_driver_goes_on() -> None:
 
 def test_later_driver_goes_on_once_the_earlier_one_is_silent() -> None:
     """Until then it takes no id, and says why; also behind a look that failed."""
-    world = World(values=(1,))
-    one = Query(world, world.work("one"), 0)
-    one.batch()
-    world.client.send("in", 2)
-    one.batch()
-    two = Query(world, world.work("two"), 3)
-    two.others = [one]
+    world, one, two = overlapping(3)
     worker = worker_of(two, {})
     with pytest.raises(PySparkException) as failed:
         worker._once()
