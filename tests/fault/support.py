@@ -268,9 +268,10 @@ def _high(consumer: Consumer, place: TopicPartition) -> int:
 _NOT_YET = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._UNKNOWN_PARTITION}
 
 
-def end_offset(bootstrap: str, topic: str, partition: int = 0) -> int:
-    """The high watermark, open transactions included."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "check", "isolation.level": "read_uncommitted"})
+def end_offset(bootstrap: str, topic: str, partition: int = 0, *, to_stable: bool = False) -> int:
+    """The high watermark, open transactions included; or the last stable offset, where the first open one begins."""
+    level = "read_committed" if to_stable else "read_uncommitted"
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "check", "isolation.level": level})
     try:
         return _high(consumer, TopicPartition(topic, partition))
     finally:
