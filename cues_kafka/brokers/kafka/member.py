@@ -11,6 +11,8 @@ Non-obvious:
   cannot leave for good either: its place is kept until its session ends (M32).
 - A member that loses a right while it runs is refused when it joins again, and its client then asks again at once and
   without end, or has failed for good. So that client is closed, and another one asks later (A4).
+- Asking for the proof of membership waits for another thread of the client, and other threads of Python wait with it. So
+  it is not asked at each poll, see `PROOF_S`.
 - Returning from `on_revoke` acknowledges. So the listener is called first, and waits inside for what it must wait for.
 """
 
@@ -39,6 +41,10 @@ LEAVE_S: Final = 1.0
 ASK_AGAIN_S: Final = 1.0
 """How often a member asks again: for a place that its predecessor still has, or behind a right that was taken away."""
 
+PROOF_S: Final = 0.05
+"""How long a proof of membership is given again. A rebalance ends it at once, because its callbacks come with each new
+generation. The protocol `consumer` has no callback for a new epoch: there each call asks."""
+
 _PASSING: Final = {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE", "_MAX_POLL_EXCEEDED", "_PARTITION_EOF"}
 """Errors that the client recovers from itself; the callbacks tell what they cost the group."""
 
@@ -56,6 +62,7 @@ class KafkaMember:
         self._name = f"group {group}" if instance is None else f"instance {instance!r} in group {group}"
         self._cooperative, self._epochs = options.cooperative, options.group_protocol == "consumer"
         self._assigned: set[int] = set()
+        self._proof: tuple[float, GroupMetadata] | None = None  # since when
         self._closed = False
         self._watch = Watch(f"member of {group}", options)
         self._settings = settings = options.settings("member", client_id=instance or f"{group}.member")
@@ -119,7 +126,7 @@ class KafkaMember:
 
     def _step_back(self) -> None:
         """Give everything back and close the client; `poll` asks with another one later."""
-        self._refused_s = time.monotonic()
+        self._refused_s, self._proof = time.monotonic(), None
         commits, self._commits = self._commits, []
         with ExitStack() as steps:  # from the last one to the first; one that fails leaves out no other
             steps.callback(self._close)
@@ -138,6 +145,7 @@ class KafkaMember:
         self._watch.same_process()
         if self._refused_s is not None:
             return
+        self._proof = None
         try:
             self._consumer.unsubscribe()
             self._subscribe()
@@ -173,13 +181,18 @@ class KafkaMember:
     def metadata(self) -> GroupMetadata:
         if self._refused_s is not None:
             return GroupMetadata(self._group, -1)
+        now_s = time.monotonic()
+        if self._proof is not None and now_s - self._proof[0] < PROOF_S:
+            return self._proof[1]
         token: bytes = self._consumer.consumer_group_metadata()
         generation = generation_of(token)
         # An epoch of the protocol `consumer` begins with 1; with 0 a member asks to be let in.
         generation = -1 if generation == 0 and self._epochs else generation
         # A member that gets no partition, because others have them all, hears of no assignment there.
         self._let_in |= generation >= 0
-        return GroupMetadata(self._group, generation, token)
+        found = GroupMetadata(self._group, generation, token)
+        self._proof = (now_s, found) if generation >= 0 and not self._epochs else None
+        return found
 
     def close(self, *, leave: bool) -> None:
         if self._closed:
@@ -230,7 +243,7 @@ class KafkaMember:
         else:
             consumer.assign([])
         numbers = [p.partition for p in partitions]
-        self._let_in = True
+        self._let_in, self._proof = True, None
         self._assigned.update(numbers)
         self._listener.on_assign(numbers)
 
@@ -245,6 +258,7 @@ class KafkaMember:
     ) -> None:
         numbers = [p.partition for p in partitions if p.partition in self._assigned]
         self._assigned.difference_update(numbers)
+        self._proof = None
         try:
             if numbers:
                 tell(numbers)

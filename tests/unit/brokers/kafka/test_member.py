@@ -106,7 +106,7 @@ class Refused(Heard):
 
     def consumer_group_metadata(self) -> bytes:
         """The form of librdkafka (M8)."""
-        return b"CGMDv2:" + self.generation.to_bytes(4, sys.byteorder) + b"g\x00m\x00\x00"
+        return b"CGMDv2:" + self.generation.to_bytes(4, sys.byteorder, signed=True) + b"g\x00m\x00\x00"
 
 
 def of_the_consumer_protocol(monkeypatch: pytest.MonkeyPatch, text: str) -> tuple[KafkaMember, list[Refused]]:
@@ -120,6 +120,39 @@ def of_the_consumer_protocol(monkeypatch: pytest.MonkeyPatch, text: str) -> tupl
     monkeypatch.setattr(Watch, "open", make)
     options = Kafka("127.0.0.1:1", group_protocol="consumer")
     return KafkaMember(options, "g", "t", Heard(), instance="w.1"), made
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_proof_is_given_again_until_a_rebalance_or_its_time_is_over(
+    monkeypatch: pytest.MonkeyPatch, protocol: Literal["classic", "consumer"]
+) -> None:
+    """Asking waits for a thread of the client; but a proof of an old generation would be refused (P5)."""
+    client, heard = Refused(""), Heard()
+    monkeypatch.setattr(Watch, "open", lambda *_: client)
+    member = KafkaMember(Kafka("127.0.0.1:1", group_protocol=protocol), "g", "t", heard)
+    partitions = [ClientPartition("t", 0), ClientPartition("t", 1)]
+    seen: list[int] = []
+    monkeypatch.setattr(heard, "on_revoke", lambda _: seen.append(member.metadata().generation))
+
+    def generation_after(number: int, step: Any) -> int:
+        client.generation = number
+        step()
+        return member.metadata().generation
+
+    def pass_time() -> None:
+        if member._proof is not None:
+            member._proof = (member._proof[0] - kafka_member.PROOF_S, member._proof[1])
+
+    assert generation_after(-1, lambda: None) == -1
+    assert generation_after(3, lambda: None) == 3
+    kept = protocol == "classic"  # `consumer` has no callback for a new epoch
+    assert generation_after(4, lambda: None) == (3 if kept else 4)
+    assert generation_after(5, lambda: member._assign(client, partitions)) == 5  # type: ignore[arg-type]
+    assert generation_after(6, lambda: member._revoke(client, partitions[:1])) == 6  # type: ignore[arg-type]
+    assert seen == [6]
+    assert generation_after(7, lambda: member._lose(client, partitions)) == 7  # type: ignore[arg-type]
+    assert generation_after(8, member.rejoin) == 8
+    assert generation_after(9, pass_time) == 9
 
 
 def test_a_member_whose_place_is_taken_asks_again_with_another_client(monkeypatch: pytest.MonkeyPatch) -> None:
