@@ -14,7 +14,7 @@ import typer
 
 from cues_kafka.cli.bars import progress_bar
 from cues_kafka.cli.config import Bootstrap, File, Profile
-from cues_kafka.cli.options import BROKEN, Command, Target, at_least, interrupts, say_first
+from cues_kafka.cli.options import BROKEN, Command, Target, at_least, interrupts, pasteable, say_first
 from cues_kafka.cli.tables import WIDTH, aligned, fits, paragraph
 from cues_kafka.errors import ConfigError
 from cues_kafka.words import count
@@ -302,7 +302,7 @@ def lines(one: FiledError) -> Iterator[str]:
     """One error message for people."""
     error = one.message
     yield f"{one}: {error.exception}: {error.text}"
-    yield f"  {_state(one)}"
+    yield f"  {pasteable(_state(one))}"
     fields: list[tuple[str, Any]] = [
         ("task", f"{error.graph}.{error.task}"),
         ("renamed", f"goes on as {one.asked_of}" if one.asked_of != error.processor else None),

@@ -215,7 +215,7 @@ def _go_back(
         if not planned.all and not planned.unfinished:
             typer.echo(f"{graph.name}: nothing to do, all tasks stand at cut {name} already")
             return
-        say_first(_notes(planned.all), yes=yes, target=target)
+        say_first(_notes(planned.all), yes=yes)
         tool.carry_out(planned, tell=typer.echo)
         typer.echo(f"{graph.name}: stands at cut {name}")
 
@@ -243,7 +243,7 @@ def adopt(
     with opened(target, bootstrap, profile, file) as (graph, broker):
         tool = Maintenance(graph, broker, processor, who=f"adopt on {socket.gethostname()}")
         moves = tool.adopt(group)
-        say_first(map(_begins, moves), yes=yes, target=target)
+        say_first(map(_begins, moves), yes=yes)
         tool.carry_out(moves, holding=group)
         typer.echo(f"{processor}: {count(len(moves), 'task')} took the place of group {group}")
         if not keep:
@@ -297,7 +297,7 @@ def _act(
         if not moves:
             typer.echo(f"{processor}: nothing to do, all tasks are there already")
             return
-        say_first(_notes(moves), yes=yes, target=target)
+        say_first(_notes(moves), yes=yes)
         tool.carry_out(moves)
         typer.echo(f"{processor}: {count(len(moves), 'task')} moved")
         if tool.staged:

@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -42,18 +43,20 @@ New = Annotated[
 
 _OF_A_GRAPH: Final = re.compile(r"(cues-kafka(?: [a-z-]+)+ )MODULE:GRAPH")
 
-_TARGET: Final = "cues_kafka.target"
-"""Where the context of a command keeps which graph it was given."""
+_TARGET: Final = ContextVar("cues_kafka.target", default="")
+"""Which graph the command that runs was given."""
 
 
-def pasteable(text: str, target: str) -> str:
+def pasteable(text: str, target: str | None = None) -> str:
     """
     A text whose commands of ours name the graph, so that they can be pasted.
 
     Args:
         text: with commands such as ``cues-kafka plan MODULE:GRAPH --apply``.
-        target: what the user gave for MODULE:GRAPH; empty: nothing, and the text stays as it is.
+        target: what the user gave for MODULE:GRAPH; empty: nothing, and the text stays as it is; None: what the command
+            that runs was given.
     """
+    target = _TARGET.get() if target is None else target
     return _OF_A_GRAPH.sub(lambda found: found[1] + target, text) if target else text
 
 
@@ -61,8 +64,8 @@ class Command(TyperCommand):
     """A command whose help shows arguments as users write them: MODULE:GRAPH, without braces and types."""
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
-        """Run the command, and keep for its error which graph it was given."""
-        ctx.meta[_TARGET] = ctx.params.get("target")
+        """Run the command, and keep for what it prints which graph it was given."""
+        _TARGET.set(ctx.params.get("target") or "")
         return super().invoke(ctx)
 
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
@@ -86,13 +89,13 @@ class Program(TyperGroup):
         try:
             return super().invoke(ctx)
         except CuesError as error:
-            print_error(error, ctx.meta.get(_TARGET) or "")
+            print_error(error)
             raise typer.Exit(WRONG if isinstance(error, ConfigError | GraphError) else BROKEN) from None
 
 
-def print_error(error: CuesError, target: str) -> None:
+def print_error(error: CuesError) -> None:
     """Print an error to stderr, as the program's; see `pasteable`."""
-    typer.secho(f"cues-kafka: {pasteable(str(error), target)}", fg="red", err=True)
+    typer.secho(f"cues-kafka: {pasteable(str(error))}", fg="red", err=True)
 
 
 @contextmanager
@@ -125,7 +128,7 @@ def at_least(least: int) -> Callable[[int | None], int | None]:
     return check
 
 
-def say_first(lines: Iterable[str], *, yes: bool, past: str = "changed", target: str = "") -> None:
+def say_first(lines: Iterable[str], *, yes: bool, past: str = "changed") -> None:
     """
     Print what a command would do, and end it there unless it was told to do it.
 
@@ -133,13 +136,12 @@ def say_first(lines: Iterable[str], *, yes: bool, past: str = "changed", target:
         lines: what it would do.
         yes: whether `--yes` was given.
         past: what was not done without it.
-        target: the graph that was given, for commands in the lines.
 
     Raises:
         typer.Exit: without `--yes`.
     """
     for line in lines:
-        typer.echo(pasteable(line, target))
+        typer.echo(pasteable(line))
     if not yes:
         typer.echo(f"Nothing was {past}. Add --yes to do it.", err=True)
         raise typer.Exit(BROKEN)

@@ -48,6 +48,6 @@ def rename(
         if planned.done:
             typer.echo(f"{new}: nothing to do, all tasks of {old} go on under this name already")
             return
-        say_first(planned.notes, yes=yes, target=target)
+        say_first(planned.notes, yes=yes)
         tool.carry_out(planned)
         typer.echo(f"{old}: goes on as {new}")

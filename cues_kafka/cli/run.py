@@ -254,7 +254,7 @@ def run(  # noqa: PLR0917 - each is an option of the command line
     except (ConfigError, GraphError) as error:
         if parent is None:
             raise
-        print_error(error, target)
+        print_error(error)
         raise typer.Exit(REFUSED) from None
     raise typer.Exit(code)
 

@@ -90,7 +90,7 @@ def status(
                 else:
                     if watch and sys.stdout.isatty():
                         typer.echo(CLEAR, nl=False)
-                    show(seen, address=settings.address, bootstrap=settings["bootstrap"], target=target)
+                    show(seen, address=settings.address, bootstrap=settings["bootstrap"])
                 if not watch or ended.wait(EVERY_S):
                     break
     finally:
@@ -98,7 +98,7 @@ def status(
     raise typer.Exit(UNREACHABLE if seen.unreachable else 0 if seen.ok else NOT_WELL)
 
 
-def show(seen: GraphStatus, *, address: str, bootstrap: str, target: str = "") -> None:
+def show(seen: GraphStatus, *, address: str, bootstrap: str) -> None:
     """
     Print a status for people: a table, a line for each thing that is worth reading, and a sentence on the whole.
 
@@ -106,13 +106,12 @@ def show(seen: GraphStatus, *, address: str, bootstrap: str, target: str = "") -
         seen: the status.
         address: of the cluster, with where it came from.
         bootstrap: of the cluster, for commands.
-        target: the graph that was given, for commands.
     """
     if seen.tasks:
         for line in table(seen, width=shutil.get_terminal_size((WIDTH, 24)).columns):
             typer.echo(line)
     for line in lines(seen, bootstrap=bootstrap):
-        typer.echo(pasteable(at_address(line, bootstrap), target))
+        typer.echo(pasteable(at_address(line, bootstrap)))
     colour = "green" if seen.ok else "red"
     typer.secho(f"{seen.graph} on {address}, {_clock(seen.at_s)}: {words(seen)}", fg=colour)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Self
 import typer
 
 from cues_kafka.cli.notify import notify
-from cues_kafka.cli.options import BROKEN, DONE, FAILED, WRONG
+from cues_kafka.cli.options import BROKEN, DONE, FAILED, WRONG, pasteable
 from cues_kafka.errors import BrokerError, RetriableError, TaskStopped
 from cues_kafka.words import count as number_of
 
@@ -91,7 +91,7 @@ def announce(running: Running, address: str, *, warn: bool) -> None:
     slots += sum(feed.parts for name, feed in running.graph.feeds.items() if name in names)
     typer.echo(f"{running.graph.name}: {number_of(tasks + slots, 'task')} on {address}")
     for warning in planned.warnings if warn else ():
-        typer.secho(f"warning: {warning}", fg="yellow", err=True)
+        typer.secho(f"warning: {pasteable(warning)}", fg="yellow", err=True)
 
 
 class TaskWatch:
@@ -148,7 +148,7 @@ class TaskWatch:
             if running.failed:
                 stopped = bool(self._told) and isinstance(running.failed, TaskStopped)  # it is printed already
                 if not stopped and self._tells:
-                    typer.secho(f"this worker failed: {running.failed}", fg="red", err=True)
+                    typer.secho(f"this worker failed: {pasteable(str(running.failed))}", fg="red", err=True)
                 running.abandon(leave=not self._succeeded)
                 if stopped and self._fail_fast:
                     return FAILED
@@ -187,7 +187,8 @@ class TaskWatch:
         for name, task in stopped.items():
             if self._tells and self._told.get(name) != task.stopped:
                 message = f" (message {task.at}, hash {task.hash})" if task.at else ""
-                typer.secho(f"{name} stopped: {task.stopped}{message}; remedy: {task.remedy}", fg="red", err=True)
+                text = f"{name} stopped: {task.stopped}{message}; remedy: {task.remedy}"
+                typer.secho(pasteable(text), fg="red", err=True)
         for name in self._told.keys() - stopped.keys() if self._tells else ():
             typer.echo(f"{name} is tried again", err=True)
         self._told = {name: task.stopped for name, task in stopped.items()}

@@ -48,9 +48,10 @@ def test_commands_in_an_error_name_the_graph_that_was_given() -> None:
 def test_what_a_command_would_do_names_the_graph_too() -> None:
     """So the next command can be pasted."""
     assert pasteable(TEXT, "") == TEXT
+    assert pasteable(TEXT, "shop:g") == PASTED
 
     @app.command(cls=Command)
     def plan(target: Target) -> None:
-        say_first([TEXT], yes=True, target=target)
+        say_first([TEXT], yes=True)
 
     assert CliRunner().invoke(app, ["plan", "shop:g"]).stdout == f"{PASTED}\n"
