@@ -18,14 +18,14 @@ SMALL = 1_000
 """Rows in a small batch."""
 
 CASES: tuple[tuple[str, str, int, int], ...] = (
-    ("`COPY`", "copy", 10_000, 2),
+    ("`COPY`", "copy", 10_000, 1),
     ("`COPY`, small batches", "copy", SMALL, 2),
-    ("`executemany`", "many", 10_000, 4),
+    ("`executemany`", "many", 10_000, 8),
     ("`COPY`, and a message each", "copy-out", 10_000, 2),
-    ("`COPY`, and a message each, small batches", "copy-out", SMALL, 2),
-    ("`execute` for each message", "each", 1_000, 10),
+    ("`COPY`, and a message each, small batches", "copy-out", SMALL, 4),
+    ("`execute` for each message", "each", 1_000, 20),
 )
-"""Name, codec, rows in a transaction, and which share of the messages is enough."""
+"""Name, codec, rows in a transaction, and which share of the messages is enough for some seconds."""
 
 HOW = f"""As under Throughput, raw values in one partition. Each message becomes a row of two texts in PostgreSQL, a
 server on the same machine that waits for the disk at each commit. The table has no index. With cues-kafka,
@@ -66,13 +66,14 @@ PRICE = """- What small batches pay for exactly once is waiting, and most of it 
 
 def measure(repetitions: int, messages: int, cluster: Cluster) -> Section:
     """Measure all cases, both sides in turn."""
+    backlog = 2 * messages
     section = Section(
         "Databases",
-        f"{HOW}\nUp to {messages // 2:,} messages a run, medians of {repetitions} (min to max).",
+        f"{HOW}\nUp to {backlog:,} messages a run, medians of {repetitions} (min to max).",
         ("case", "cues-kafka, rows/s", "by hand, rows/s", "ratio", "goal", "CPU us: ours", "by hand"),
     )
     source = cluster.create(unique("in-sql-"))
-    cluster.fill(source, values_of("raw"), messages // 2)
+    cluster.fill(source, values_of("raw"), backlog)
     runs: dict[tuple[str, str], list[Run]] = {}
     with ExitStack() as running:
         server = Postgres(durable=True, settings={"autovacuum_naptime": "60s"})  # as it is by default
@@ -86,7 +87,7 @@ def measure(repetitions: int, messages: int, cluster: Cluster) -> Section:
                         connection.execute("DROP TABLE IF EXISTS rows")
                         connection.execute("CREATE TABLE rows (key text NOT NULL, value text NOT NULL)")
                     pipe = Pipe(unique("q"), source, unique("out"), codec, most=most)
-                    runs.setdefault((name, side), []).append(run(side, pipe, messages // share, cluster))
+                    runs.setdefault((name, side), []).append(run(side, pipe, backlog // share, cluster))
     cluster.delete(source)
     for name, codec, *_ in CASES:
         ours, hand = runs[name, "cues"], runs[name, "hand"]

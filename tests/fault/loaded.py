@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -280,7 +281,7 @@ ROLES: dict[str, Callable[[LocalBroker, str], Node]] = {
 
 @dataclass
 class Killed:
-    """The node of a role dies, and comes back."""
+    """The node of a role dies, or its disk is full; it comes back."""
 
     broker: LocalBroker
     name: str
@@ -291,6 +292,15 @@ class Killed:
         """SIGKILL."""
         self.dead.append(ROLES[self.role](self.broker, self.name))
         self.dead[-1].kill()
+
+    def fill_disk(self) -> None:
+        """Let none of its files grow, as on a full disk: Kafka then gives its only directory up, and ends."""
+        node = ROLES[self.role](self.broker, self.name)
+        assert node.pid is not None
+        resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (1, 1))
+        until(lambda: not node.is_alive(), "the node has ended by itself", 60)
+        node.kill()
+        self.dead.append(node)
 
     def repair(self) -> None:
         """Start it, and wait until it is in sync."""

@@ -29,6 +29,12 @@ def test_a_graph_goes_on_while_a_node_is_dead(cluster: ProxiedBroker, role: str)
     under_load(cluster, role, fault.hurt, fault.repair)
 
 
+def test_a_graph_goes_on_while_the_disk_of_a_node_is_full(cluster: ProxiedBroker) -> None:
+    """A node that cannot write ends; the others take over."""
+    fault = Killed(cluster, "full-disk", "leader-of-input")
+    under_load(cluster, "full-disk", fault.fill_disk, fault.repair)
+
+
 def test_a_graph_goes_on_through_a_rolling_restart(cluster: ProxiedBroker) -> None:
     """Each node hands over its leaders and ends, and is in sync again before the next one does."""
     under_load(cluster, "rolling", lambda: roll(cluster))
