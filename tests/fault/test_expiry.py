@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from cues_kafka import Graph
+from cues_kafka.testing.fixtures import KafkaFixture
 from tests.fault.loaded import ProxiedBroker
 from tests.fault.proxy import INIT_PRODUCER_ID
 from tests.fault.support import Child, Setup, backing, committed, end_offset, until
@@ -31,6 +33,12 @@ def broker() -> Iterator[ProxiedBroker]:
 
 def same(value: Any) -> Any:
     """What the workers run."""
+    return value
+
+
+def slow(value: Any) -> Any:
+    """Take longer than the transaction time-out of `OPTIONS`, and than the coordinator needs to see that."""
+    time.sleep(4)
     return value
 
 
@@ -76,6 +84,18 @@ def test_a_worker_that_sleeps_beyond_the_transaction_timeout_delivers_once(broke
         assert not any(line.startswith("stopped") for line in child.lines)
         child.stop()
     check(setup, [0, 1, 2])
+
+
+def test_a_call_that_takes_longer_than_the_transaction_timeout_costs_no_session(
+    kafka: KafkaFixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The transaction begins behind the call (P4, P5)."""
+    setup = Setup(kafka.bootstrap, kafka.unique("long-call"))
+    with setup.start(setup.graph(slow), options=OPTIONS) as running:
+        setup.send(b"0")
+        running.wait_idle(timeout_s=30)
+    check(setup, [0])
+    assert [text for text in caplog.messages if text.startswith("failed")] == []
 
 
 def test_a_task_whose_transactional_id_has_expired_takes_it_again(broker: ProxiedBroker) -> None:

@@ -19,6 +19,7 @@ from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import AbortableError, BrokerError, FatalError, RetriableError, UnstableOffsets
 from cues_kafka.ports import Member, NewTopic, Reader, TopicPartition
 from cues_kafka.testing.fixtures import KafkaFixture
+from tests.fault.support import committed
 from tests.integration.clients import clients
 
 SIX = 6
@@ -501,6 +502,24 @@ def test_a_transaction_of_a_session_that_is_thrown_away_holds_up_no_reader(
     while (marks := broker.watermarks([place])[place]).stable < marks.high:
         assert time.monotonic() < deadline, "the transaction stays open"
     assert marks.high == 2, "one record, and the marker of the abort"
+
+
+def test_an_abort_while_the_first_write_is_under_way_leaves_nothing(kafka: KafkaFixture, broker: KafkaBroker) -> None:
+    """The client may have failed for good (librdkafka 4849); its session is thrown away, and the next one writes."""
+    topic, name = make(broker, kafka.unique("t")), kafka.unique("id")
+    for value in (b"thrown away", b"kept"):
+        session = broker.session(name)
+        session.init(timeout_s=20)
+        session.begin()
+        session.produce([(topic, 0, None, value, None, 0)])
+        if value == b"kept":
+            session.flush()
+            session.commit()
+            session.close()
+        else:
+            session.abandon()
+
+    assert [message.value() for message in committed(kafka.bootstrap, topic)] == [b"kept"]
 
 
 def test_an_application_sends_and_learns_the_places(kafka: KafkaFixture, broker: KafkaBroker) -> None:
