@@ -76,7 +76,7 @@ def test_a_worker_that_sleeps_beyond_the_transaction_timeout_delivers_once(broke
     ) as child:
         setup.send(b"0", b"1")
         child.paused()
-        # Nobody else writes there. What there is, however soon the broker has ended it, is of the transaction.
+        # No other program writes there. What there is, however soon the broker has ended it, is of the transaction.
         until(lambda: end_offset(setup.bootstrap, setup.sink, to_stable=True) > 0, "the broker has ended it")
         child.resume()
         setup.send(b"2")
