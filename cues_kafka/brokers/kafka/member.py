@@ -11,8 +11,8 @@ Non-obvious:
   cannot leave for good either: its place is kept until its session ends (M32).
 - A member that loses a right while it runs is refused when it joins again, and its client then asks again at once and
   without end, or has failed for good. So that client is closed, and another one asks later (A4).
-- Asking for the proof of membership waits for another thread of the client, and other threads of Python wait with it. So
-  it is not asked at each poll, see `PROOF_S`.
+- Asking for the proof of membership waits for another thread of the client, and all threads of Python wait meanwhile.
+  So it is not asked at each poll, see `PROOF_S`.
 - Returning from `on_revoke` acknowledges. So the listener is called first, and waits inside for what it must wait for.
 """
 
