@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -113,11 +114,13 @@ class Endured(NamedTuple):
 
     Attributes:
         recovered_s: of each fault, how long after it each task had delivered again, in seconds.
+        silent_s: of each fault, the longest time in which a task delivered nothing, in seconds.
         messages: how many were written.
         twice: how many of them the input has twice, because of the producer that wrote them.
     """
 
     recovered_s: list[float]
+    silent_s: list[float]
     messages: int
     twice: int
 
@@ -144,6 +147,7 @@ def under_load(
     """
     setup = Setup(bootstrap or broker.bootstrap, name)
     recovered: list[float] = []
+    silent: list[float] = []
     end = time.monotonic() + seconds
     with setup.start(chain(name), options=IMPATIENT) as running:
         with Load(broker.bootstrap, f"{name}.in", PARTITIONS) as load:
@@ -151,10 +155,13 @@ def under_load(
                 _await_progress(running, [0] * TASKS, 20)
                 earlier = deliveries(running)
                 try:
-                    hurt()
-                    began, before = time.monotonic(), deliveries(running)
-                    _await_progress(running, before if len(before) == TASKS else earlier, 5)  # else some are lost now
-                    recovered.append(time.monotonic() - began)
+                    with Silence(running) as silence:
+                        hurt()
+                        began, before = time.monotonic(), deliveries(running)
+                        before = before if len(before) == TASKS else earlier  # else some are lost now
+                        _await_progress(running, before, 5)
+                        recovered.append(time.monotonic() - began)
+                    silent.append(silence.longest_s)
                 finally:
                     repair()
                 if running.status().stopped:
@@ -162,7 +169,43 @@ def under_load(
         running.wait_idle(timeout_s=120)  # raises what has stopped a task
         assert not running.status().stopped
     twice = check(broker.bootstrap, name, load.count)
-    return Endured(recovered, PARTITIONS * load.count, twice)
+    return Endured(recovered, silent, PARTITIONS * load.count, twice)
+
+
+class Silence(threading.Thread):
+    """
+    Watches the tasks of a graph under load, in a `with` block.
+
+    Attributes:
+        longest_s: the longest time in which one of them delivered nothing.
+    """
+
+    def __init__(self, running: Any) -> None:
+        super().__init__(daemon=True)
+        self._running, self._over = running, threading.Event()
+        self._moved: dict[str, tuple[int, float]] = {}  # by task: what it had delivered, and since when
+        self.longest_s = 0.0
+
+    def run(self) -> None:
+        while not self._over.wait(0.02):
+            self.look(time.monotonic())
+
+    def look(self, now_s: float) -> None:
+        """Compare with the look before; a task that another worker has, or none, delivers nothing here."""
+        totals = {task.task: task.totals.deliveries for task in self._running.status().tasks}
+        for task in totals.keys() | self._moved.keys():
+            count, since_s = self._moved.get(task, (-1, now_s))
+            self.longest_s = max(self.longest_s, now_s - since_s)
+            if totals.get(task, count) > count:
+                self._moved[task] = totals[task], now_s
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
 
 
 def _await_progress(running: Any, before: list[int], count: int) -> None:

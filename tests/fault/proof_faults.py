@@ -84,12 +84,14 @@ def run(part: str, seconds: float, code: str) -> dict[str, Any]:
         "faults": len(endured.recovered_s),
         "messages": endured.messages,
         "written twice by the producer of the input": endured.twice,
-        "recovered_s": {
-            "median": round(statistics.median(endured.recovered_s), 1),
-            "longest": round(max(endured.recovered_s), 1),
-        },
+        "recovered_s": _times(endured.recovered_s),
+        "silent_s": _times(endured.silent_s),
         "seconds": round(time.monotonic() - began_s),
     }
+
+
+def _times(seconds: Sequence[float]) -> dict[str, float]:
+    return {"median": round(statistics.median(seconds), 1), "longest": round(max(seconds), 1)}
 
 
 def digest_of_code() -> str:

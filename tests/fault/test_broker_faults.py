@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +12,7 @@ from cues_kafka import TaskStopped
 from cues_kafka.brokers.local import Node
 from cues_kafka.observe.log import EVENT, get_logger
 from cues_kafka.testing.fixtures import FaultClusters
-from tests.fault.loaded import check_doubled, check_prefix, under_load
+from tests.fault.loaded import Silence, check_doubled, check_prefix, under_load
 
 pytestmark = pytest.mark.fault
 
@@ -69,6 +70,24 @@ def torn(records: Iterable[logging.LogRecord]) -> list[str]:
             missing.remove(task)
             found += [task] if about["why"].startswith("committing") else []
     return found
+
+
+def test_the_longest_silence_is_that_of_any_task_and_of_one_that_is_away() -> None:
+    """What the figures of `make proof-faults` are."""
+    totals: dict[str, int] = {}
+
+    def status() -> SimpleNamespace:
+        tasks = [SimpleNamespace(task=task, totals=SimpleNamespace(deliveries=n)) for task, n in totals.items()]
+        return SimpleNamespace(tasks=tasks)
+
+    silence = Silence(SimpleNamespace(status=status))
+    longest = []
+    for now_s, found in enumerate(({"a": 1, "b": 1}, {"a": 2, "b": 1}, {"a": 3}, {"a": 4, "b": 1}, {"a": 4, "b": 2})):
+        totals.clear()
+        totals.update(found)
+        silence.look(float(now_s))
+        longest.append(silence.longest_s)
+    assert longest == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
 def test_only_a_failed_commit_behind_a_missing_marker_excuses_outcomes_that_are_there_twice(

@@ -141,21 +141,23 @@ def _faults(parts: Sequence[Part]) -> list[str]:
         return ["No part of `make proof-faults` is here."]
     rows = [
         f"| {part['part']} | {part['faults']} | {part['messages']:,} | {part['recovered_s']['median']:.1f} "
-        f"| {part['recovered_s']['longest']:.1f} | {part['seconds']} |"
+        f"| {part['recovered_s']['longest']:.1f} | {part['silent_s']['median']:.1f} "
+        f"| {part['silent_s']['longest']:.1f} | {part['seconds']} |"
         for part in parts
     ]
     told = (
         f"Code `{_code(parts, 'code')}`. {sum(part['faults'] for part in parts)} faults of three nodes under load, "
         f"{sum(part['messages'] for part in parts):,} messages: nothing was lost, doubled, torn or out of order. "
-        "Recovered: how long after a fault each task had delivered again, in seconds."
+        "Recovered: how long after a fault each task had delivered again, in seconds. Silent: the longest time in "
+        "which a task delivered nothing, during the fault too; a rolling restart restarts three nodes."
     )
     return [
         "## Three nodes under faults: `make proof-faults`",
         "",
         told,
         "",
-        "| fault | times | messages | recovered, median | longest | seconds in all |",
-        "|---|---|---|---|---|---|",
+        "| fault | times | messages | recovered, median | longest | silent, median | longest | seconds in all |",
+        "|---|---|---|---|---|---|---|---|",
         *rows,
     ]
 
