@@ -13,7 +13,7 @@ from cues_kafka.cli.config import Bootstrap, File, Profile, load
 from cues_kafka.cli.options import as_tools_of, at_least
 
 if TYPE_CHECKING:
-    from cues_kafka.operate.lineage import Ancestor
+    from cues_kafka.operate.lineage import Ancestor, Changed
 
 epilog = """
 \b
@@ -21,13 +21,16 @@ Examples:
   cues-kafka lineage shop.bills/0@17
   cues-kafka lineage shop.errors/2@4711 --json | jq .inputs
   cues-kafka lineage shop.totals/0@9 --most 20 --bootstrap localhost:9092
+  # entries of stores and effects of the attempts, too
+  cues-kafka lineage shop.bills/0@17 --changes --graph shop:graph
   # on a secured cluster, as the user of a verifier
   cues-kafka lineage shop.bills/0@17 --graph shop:graph --profile verifier
 
 The ancestors are found by the provenance headers of the messages, so no graph
-is needed. On a secured cluster, --graph names a graph whose verifier you log
-in as. Exits with 2 if there is no such message, and with 1 if the cluster
-cannot be read.
+is needed. --changes looks into the records and changelogs of the tasks; with
+--graph it asks the graph's databases and stores of files, too. On a secured
+cluster, --graph names a graph whose verifier you log in as. Exits with 2 if
+there is no such message, and with 1 if the cluster cannot be read.
 """
 
 MOST_TEXT = 200
@@ -35,6 +38,7 @@ MOST_TEXT = 200
 
 _STATES = {
     "sent": "sent to the topic; it has no provenance header",
+    "entry": "an entry of a store; it has no provenance header",
     "trimmed": "no longer there: the beginning of its partition was deleted",
     "compacted": "no longer there: compaction removed it",
     "recreated": "no longer there: its topic was deleted",
@@ -56,6 +60,9 @@ def lineage(
     graph: Annotated[
         str, typer.Option(metavar="MODULE:GRAPH", help="Read with the rights of this graph's verifier.")
     ] = "",
+    changes: Annotated[
+        bool, typer.Option("--changes", help="Show entries of stores and, with --graph, effects of the attempts.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the tree as JSON.")] = False,
     bootstrap: Bootstrap = None,
     profile: Profile = None,
@@ -73,11 +80,11 @@ def lineage(
     from cues_kafka.operate.lineage import parse_place
 
     topic, offset = parse_place(place)
-    name = load_graph(graph).name if graph else ""
+    declared = load_graph(graph) if graph else None
     broker = open_broker(load({"bootstrap": bootstrap}, profile=profile, file=file).kafka())
     try:
         with as_tools_of(graph):
-            root = walk(broker, topic, offset, most=most, graph=name)
+            root = walk(broker, topic, offset, most=most, graph=declared, changes=changes)
     finally:
         broker.close()
     if as_json:
@@ -99,9 +106,10 @@ def tree(root: Ancestor) -> Iterator[str]:
         below = indent + {"": "", "├─ ": "│  ", "└─ ": "   "}[branch]
         if again:
             continue
-        if one.batch is not None:
-            yield f"{below}└─ {_batch(one)}"
         inputs = [(f"{binding}: ", parent) for binding, parent in one.inputs]
+        besides = [*([_batch(one)] if one.batch is not None else ()), *_besides(one)]
+        for number, line in enumerate(besides, 1):
+            yield f"{below}{'└─ ' if number == len(besides) and not inputs else '├─ '}{line}"
         branches = [*["├─ "] * (len(inputs) - 1), "└─ "]
         left += [(below, mark, *parent) for mark, parent in zip(branches, inputs, strict=False)][::-1]
 
@@ -125,6 +133,32 @@ def _line(one: Ancestor) -> str:
     return "  ".join(words)
 
 
+def _besides(one: Ancestor) -> Iterator[str]:
+    """What attempts did besides writing messages: the one that wrote this one, and those that took it."""
+    if one.changed is not None:
+        yield from _did(one.changed)
+    for taken in one.taken:
+        if taken.sequence is None:
+            yield f"{taken.task}: has not taken it, or its records no longer tell"
+            continue
+        yield f"{taken.task}: took it in batch {taken.sequence}"
+        yield from (f"{taken.task}: {line}" for line in _did(taken))
+
+
+def _did(changed: Changed) -> Iterator[str]:
+    of = f" with its batch of {changed.deliveries} deliveries" if changed.deliveries > 1 else ""
+    for store in changed.stores:
+        if store.count is None:
+            yield f"store {store.store}: compaction has removed what the batch changed in it"
+            continue
+        entries = [f"{'deleted' if entry.deleted else 'set'} {entry.key!r} ({entry.place})" for entry in store.entries]
+        more = store.count - len(entries)
+        yield f"store {store.store}{of}: {', '.join(entries)}{f' and {more:,} more' if more else ''}"
+    for effect in changed.effects:
+        found = f"{', '.join(effect.found)}; " if effect.found else ""
+        yield f"effect {effect.name} ({effect.what}): {found}{effect.says}"
+
+
 def _time(ms: int) -> str:
     return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
 
@@ -143,6 +177,7 @@ def _batch(one: Ancestor) -> str:
         "staged": f"made by Spark of all rows of {batch.spark}: {ranges or 'what it took is no longer recorded'}",
         "feed": f"read by a feed, whose batch ended at its place {batch.place}",
         "held back": f"held back by a state handler until the task had read all before {batch.place}",
+        "entry": f"changed by {batch.place}, which took what is in {ranges}",
         "unknown": "made of no single message; the records of its task no longer tell of what",
     }[batch.kind]
 

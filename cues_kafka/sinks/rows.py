@@ -244,6 +244,24 @@ class TablesTarget(SqlTarget):
             if isinstance(table, UpsertTable):
                 table.places = places
 
+    def keys_from(self, declared: Upsert, message: Coordinates) -> list[str]:
+        """
+        The keys of the rows of a table that are from this message.
+
+        Raises:
+            RetriableError: the database does not answer.
+        """
+        dialect = self._dialect
+        columns = ", ".join(named(dialect, one) for one in (*declared.key, DELETED))
+        statement = (
+            f"SELECT {columns} FROM {named(dialect, declared.table)} "  # noqa: S608
+            f"WHERE {SOURCE} = ? AND {OFFSET} = ?"
+        )
+        source = _source(message.topic_id, message.partition)
+        with self._connected() as connection:
+            rows = dialect.execute(connection, statement, (source, message.offset)).fetchall()
+        return [_shown_key(declared.key, row) for row in rows]
+
     def mark(self) -> None:
         """See `ports.TransactionalSink`."""
         self._drop_rows()
@@ -271,6 +289,12 @@ class TablesTarget(SqlTarget):
     def _drop_rows(self) -> None:
         for table in self._tables:
             table.drop()
+
+
+def _shown_key(key: Sequence[str], row: Sequence[Any]) -> str:
+    """The key of a row, and whether it is marked as deleted."""
+    names = ", ".join(f"{name}={value!r}" for name, value in zip(key, row, strict=False))
+    return f"{names} (deleted)" if row[-1] else names
 
 
 def statements(dialect: Dialect, declared: Upsert) -> tuple[str, str]:
