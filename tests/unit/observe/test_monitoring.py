@@ -61,6 +61,36 @@ def test_an_alert_shows_labels_that_its_query_keeps_and_is_on_the_page(rule: dic
     assert re.search(rf"^\| `{rule['alert']}` \| the team of the \w+, {wakes} \|", page(), re.MULTILINE)
 
 
+def limits(rule: dict[str, Any]) -> list[str]:
+    """How the page says the numbers of a rule: what it looks back over, its limit, and for how long that must last."""
+    expression, found = rule["expr"], []
+    if window := re.search(r"\[(\d+)([mh])\]", expression):
+        found.append("last hour" if window[2] == "h" else f"{window[1]} min")
+    if limit := re.search(r" > ([\d.]+)$", expression):
+        value = float(limit[1])
+        if "increase(" in expression:
+            found += [f"more than {value:g} times"] if value else []
+        elif "_bucket" in expression:
+            found.append(f"longer than {value:g} s")
+        else:
+            found.append("more than a tenth" if "rate(" in expression else f"than {value / 60:g} min")
+    if "quantile" in expression:
+        assert "quantile(0.99," in expression
+        found.append("in a hundred of the last")
+    return [*found, *([f"for {rule['for'].removesuffix('m')} min"] if "for" in rule else [])]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
+def test_the_page_says_the_limits_of_an_alert(rule: dict[str, Any]) -> None:
+    """Each number of the rule; a rule without a number needs none."""
+    row = re.search(rf"^\| `{rule['alert']}` \|.*$", page(), re.MULTILINE)
+    assert row is not None
+
+    assert [one for one in limits(rule) if one not in row[0]] == []
+    times = set(re.findall(r"(\d+) min", row[0].split("|")[3]))
+    assert times <= {*re.findall(r"(\d+) min", " ".join(limits(rule)))}
+
+
 def test_the_dashboard_shows_every_metric_and_the_page_explains_it() -> None:
     """A new metric needs a place in both."""
     shown = {name for where, text in QUERIES.items() if ": " in where for name in metrics_of(text)}

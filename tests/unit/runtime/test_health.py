@@ -8,6 +8,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,6 +25,7 @@ from cues_kafka.observe.histogram import Histogram
 from cues_kafka.observe.http import Health, listen
 from cues_kafka.observe.metrics import KINDS, METRICS, Sample, exposition
 from cues_kafka.observe.tally import TaskTally
+from cues_kafka.observe.throttling import Throttling
 from cues_kafka.ports import Position
 from cues_kafka.runtime.collector import TaskFacts
 from cues_kafka.runtime.health import STANDS_S, HealthLook
@@ -71,8 +73,18 @@ def port() -> int:
     return free_ports(1)[0]
 
 
+ELSEWHERE = {
+    "cues_kafka_worker_up",
+    "cues_kafka_worker_restarts_total",
+    "cues_kafka_lag_messages",
+    "cues_kafka_lag_seconds",
+}
+"""Those of a supervisor, and the lag, which a thread measures in its own time: they have tests of their own."""
+
+
 def test_pages_of_a_graph_at_work(port: int) -> None:
-    """It lives, is ready, and counts what it did; every label is one that the table names."""
+    """It lives, is ready, and counts what it did; every metric is there, with the labels that the table names."""
+    began_s = SystemClock().time()
     with start(shop(), Memory(), http=str(port)) as running:
         running.send_many("orders", [{"total": 1}, {"total": -1}, {"total": 2}])
         running.wait_idle()
@@ -91,8 +103,13 @@ def test_pages_of_a_graph_at_work(port: int) -> None:
     assert commits == found["cues_kafka_batch_seconds_bucket"][-1][1] >= 1
     assert found["cues_kafka_output_bytes_total"][0][1] > 0
     assert sum(value for _, value in found["cues_kafka_task_state"]) == 1
-    for name, metric in METRICS.items():
-        assert all(set(labels) == set(metric.labels) for labels, _ in found.get(name, [])), name
+    assert found["cues_kafka_output_messages_total"] == [(task, 2.0)]
+    assert [found[f"cues_kafka_{name}"] for name in ("dropped_total", "stops_total")] == [[(task, 0.0)]] * 2
+    [(_, committed_s)] = found["cues_kafka_last_commit_timestamp_seconds"]
+    assert began_s <= committed_s <= SystemClock().time()
+    for name in METRICS.keys() - ELSEWHERE:
+        [(labels, _), *_] = found.get(name) or found[f"{name}_count"]
+        assert set(labels) == set(METRICS[name].labels), name
     with pytest.raises(urllib.error.URLError):  # the port is given back
         get(port, "healthz")
 
@@ -108,7 +125,9 @@ def test_a_stopped_task_is_not_ready_and_says_its_remedy_but_lives(port: int) ->
         assert (status, get(port, "healthz")[0]) == (503, 200)
         assert said.startswith("check/0 stopped: ")
         assert "remedy: " in said
-        assert parsed(get(port, "metrics")[1])["cues_kafka_ready"][0][1] == 0
+        found = parsed(get(port, "metrics")[1])
+        assert found["cues_kafka_ready"][0][1] == 0
+        assert found["cues_kafka_stops_total"][0][1] >= 1
     finally:
         running.stop()
 
@@ -150,6 +169,45 @@ def look(*tasks: TaskFacts, workers: Sequence[Any] = (Placed(),), told: bool = T
 def values(health: Health, name: str) -> list[float | Histogram]:
     """The values of a metric."""
     return [row.value for row in health.rows if row.name == name]
+
+
+def test_each_number_is_exported_under_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No two of them are alike, and alerts need each of them."""
+    throttling = Throttling()
+    throttling.held_back("client", "b1", 1.5)
+    monkeypatch.setattr("cues_kafka.runtime.health.THROTTLING", throttling)
+    counts = TaskTally(deliveries=21, outputs=17, messages=31, size=500, dropped=3, retries=4)
+    tally = replace(counts, failures=5, stops=6, fenced=2, committed_s=1_700_000_000.5)
+    task = facts(tally=tally, calling_s=301.0, unreachable_s=61.0)
+    found = parsed(exposition(look(task)().rows).decode())
+
+    expected = {
+        "deliveries_total": 21,
+        "outputs_total": 17,
+        "output_messages_total": 31,
+        "output_bytes_total": 500,
+        "dropped_total": 3,
+        "retries_total": 4,
+        "failures_total": 5,
+        "stops_total": 6,
+        "fenced_total": 2,
+        "call_seconds": 301.0,
+        "last_commit_timestamp_seconds": 1_700_000_000.5,
+        "cluster_unreachable_seconds": 61.0,
+        "throttled_seconds_total": 1.5,
+    }
+    assert {name: [one for _, one in found[f"cues_kafka_{name}"]] for name in expected} == {
+        name: [value] for name, value in expected.items()
+    }
+
+
+def test_totals_of_tasks_on_spark_are_exported_under_their_own_names() -> None:
+    """They tell no observer."""
+    status = TaskStatus("check/0", "ready", (), Totals(deliveries=21, outputs=17, messages=31, dropped=3))
+    found = look(TaskFacts("check", 0, status, TaskTally(), 0), told=False)()
+
+    names = ("deliveries_total", "outputs_total", "output_messages_total", "dropped_total")
+    assert [values(found, f"cues_kafka_{name}") for name in names] == [[21], [17], [31], [3]]
 
 
 @pytest.mark.parametrize(
