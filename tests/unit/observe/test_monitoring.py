@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import promql_parser
 import pytest
 
 from cues_kafka.observe.metrics import KINDS, METRICS, STATES
@@ -47,6 +48,12 @@ def test_a_query_names_metrics_and_labels_that_are_exported(where: str) -> None:
     assert grouped | {label for label, _ in filters} | shown <= known
     assert shown <= grouped or not grouped
     assert all(value in LIMITED[label] for label, value in filters if label in LIMITED)
+
+
+@pytest.mark.parametrize("where", QUERIES)
+def test_a_query_is_one_of_prometheus(where: str) -> None:
+    """By a parser that also checks types: `rate` takes a range, and `>` does not."""
+    promql_parser.parse(QUERIES[where].replace("$__rate_interval", "5m"))  # which Grafana fills in
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
