@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 from cues_kafka import (
     CommitPolicy,
     ConfigError,
+    DataFrameProcessor,
     Errors,
     Graph,
     Json,
@@ -304,6 +306,24 @@ def test_other_strategies_are_refused_with_the_remedy(strategy: str) -> None:
     with pytest.raises(ConfigError, match=f"check is {strategy}.*Declare strategy='exactly-once'"):
         tool.ask("replay", Selection(processor="check"))
     assert tool.ask("drop").refused.total() == 1
+
+
+def test_errors_of_rows_on_spark_are_refused_with_the_remedy() -> None:
+    """A staged batch takes no requests: by name, and counted without a name; nothing is written."""
+    tester = failed(Bug(), -2)
+    frames = DataFrameProcessor(lambda frame: frame, inputs="in", outputs="shop.out", name="check")
+    staged = Graph("shop", Source("in"), frames, errors="errors", defaults=Topic(value=Json(), partitions=2))
+    tool = Repairs(staged, tester.broker)
+    said = (
+        "check is a processor of DataFrames, and Spark's batches take no requests. Send the messages again, or declare "
+        "a Processor with the same work and run it natively"
+    )
+
+    for wish in ("replay", "drop"):
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            tool.ask(wish, Selection(processor="check"))
+        assert tool.ask(wish).refused == {said: 1}
+    assert tester.messages("shop.check.replay") == []
 
 
 def test_processor_that_is_gone_or_has_no_errors_topic_is_refused() -> None:
