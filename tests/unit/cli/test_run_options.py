@@ -1,4 +1,4 @@
-"""Options of ``cues-kafka run`` that are refused before anything runs."""
+"""Options of ``cues-kafka run``: which are refused before anything runs, and where the values of others go."""
 
 from __future__ import annotations
 
@@ -34,6 +34,58 @@ def test_limits_that_cannot_hold_are_refused(options: list[str], words: str) -> 
 
     assert found.exit_code == 2
     assert words in " ".join(found.output.split())
+
+
+class AskedError(Exception):
+    """Ends the command where its supervisor is made."""
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "care"),
+    [
+        ("", ["--workers", "2"], {}),
+        ("", ["--workers", "2", "--max-memory", "512MiB"], {"max_memory": 512 * 2**20}),
+        ("", ["--workers", "2", "--stop-timeout", "7.5"], {"stop_timeout_s": 7.5}),
+        ("", ["--workers", "2", "--stall-timeout", "90"], {"stall_s": 90.0}),
+        (
+            'workers = 3\nmax_memory = "1GB"\nstop_timeout = 8.0\nstall_timeout = 91.0',
+            ["--stall-timeout", "92"],
+            {"max_memory": 10**9, "stop_timeout_s": 8.0, "stall_s": 92.0},
+        ),
+    ],
+)
+def test_limits_reach_the_supervisor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, options: list[str], care: dict[str, float]
+) -> None:
+    """In bytes and seconds; what is not given is the supervisor's own."""
+    seen: list[dict[str, Any]] = []
+    (tmp_path / FILE).write_text(f"[run]\n{text}\n")
+    monkeypatch.chdir(tmp_path)
+
+    def made(_: Any, *, workers: int, env: Any, on_change: Any, **given: Any) -> Any:
+        seen.append(given)
+        raise AskedError
+
+    monkeypatch.setattr("cues_kafka.runtime.native.supervisor.Supervisor", made)
+    found = CliRunner().invoke(app, ["run", "examples.shop:graph", *options])
+
+    assert isinstance(found.exception, AskedError), found.output
+    assert seen == [care]
+
+
+def test_stop_timeout_without_workers_reaches_the_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A single process ends itself."""
+    seen: list[Any] = []
+
+    def work(*_: Any, stop_timeout_s: float | None, **__: Any) -> int:
+        seen.append(stop_timeout_s)
+        return 0
+
+    monkeypatch.setattr(command, "_work", work)
+    for options in ([], ["--stop-timeout", "7.5"]):
+        assert CliRunner().invoke(app, ["run", "examples.shop:graph", *options]).exit_code == 0
+
+    assert seen == [None, 7.5]
 
 
 @pytest.mark.parametrize(
