@@ -56,6 +56,8 @@ def test_every_code_in_the_table_exists_in_the_client() -> None:
         ("MSG_SIZE_TOO_LARGE", AbortableError, False),
         ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", FatalError, False),
         ("_AUTO_OFFSET_RESET", FatalError, False),
+        ("UNKNOWN_PRODUCER_ID", AbortableError, False),
+        ("OUT_OF_ORDER_SEQUENCE_NUMBER", FatalError, False),
     ],
 )
 def test_errors_are_classified_by_the_table(code: str, kind: type[BrokerError], fenced: bool) -> None:
