@@ -1,4 +1,4 @@
-"""KAFKA-17754 replayed: a commit request that comes late ends the next transaction of the same epoch.
+"""Requests that come late, or twice. KAFKA-17754: a late commit ends the next transaction of the same epoch.
 
 The proxy holds the first EndTxn of a commit. The client gives it up after `socket.timeout.ms`, repeats it on another
 connection, and reports success. The first request is let go in the middle of the next transaction, and the broker
@@ -21,7 +21,7 @@ from cues_kafka import Graph
 from cues_kafka.brokers.kafka.session import KafkaSession
 from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.brokers.local.ports import free_ports
-from tests.fault.proxy import API_VERSIONS, END_TXN, PRODUCE, TXN_OFFSET_COMMIT, Fault, Proxy
+from tests.fault.proxy import ANY, API_VERSIONS, END_TXN, PRODUCE, TXN_OFFSET_COMMIT, Fault, Proxy
 from tests.fault.support import Child, Setup, committed, create, produce, until
 
 pytestmark = [pytest.mark.fault, pytest.mark.full]
@@ -225,3 +225,34 @@ def test_recovery_refuses_what_a_late_commit_has_left_of_a_task_that_trusted_it(
     with Child(*child_of(setup, "graph"), options=OPTIONS) as child:
         child.expect("group offset 2 of 'trusting.in' is not the record's 1")
     assert [message.value() for message in committed(setup.bootstrap, setup.sink)] == [b"0"]
+
+
+def test_requests_that_come_twice_double_what_a_plain_producer_writes_and_nothing_of_a_task(proxy: Proxy) -> None:
+    """
+    Writes, offsets and commits of a task, each of them, and their answers too.
+
+    The broker knows writes again by their sequence numbers, and a commit by its epoch; a producer without numbers has
+    its message twice.
+    """
+    setup = Setup(address(proxy), "twice")
+    with setup.start(graph(setup.bootstrap, setup.name), options=OPTIONS) as running:
+        of_task: dict[str, Any] = {"times": float("inf"), "client": setup.transactional_id}
+        kinds = (PRODUCE, TXN_OFFSET_COMMIT, END_TXN)
+        faults = [proxy.inject(kind, "request", "duplicate", **of_task) for kind in kinds]
+        answers = proxy.inject(ANY, "response", "duplicate", **of_task)
+        for value in (b"0", b"1"):
+            setup.send(value)
+            running.wait_idle(timeout_s=30)
+        until(lambda: all(one.copies == 0 for one in proxy.of(*kinds, client=setup.transactional_id)), "all answered")
+        assert [fault.bites >= 2 for fault in (*faults, answers)] == [True] * 4
+    world = setup.world()
+    assert world.values == [0, 1]
+    assert world.errors == []
+    assert set(world.outcomes.values()) == {1}
+
+    twice = proxy.inject(PRODUCE, "request", "duplicate", client="plain")
+    plain = Producer({"bootstrap.servers": address(proxy), "client.id": "plain", "linger.ms": 0})
+    plain.produce(setup.source, b"2")
+    assert plain.flush(WAIT_S) == 0
+    assert twice.bites == 1
+    until(lambda: len(committed(setup.bootstrap, setup.source)) == 4, "the copy is written")
