@@ -109,6 +109,10 @@ def give(broker: LocalBroker) -> Callable[[Any], tuple[str, float]]:
 WAYS: dict[str, Callable[[LocalBroker, Path], tuple[str, Security]]] = {
     "plain": lambda b, _: ("LOGIN", Plain("worker", read(b, "worker.password"), tls=ca(b))),
     "scram": lambda b, _: ("LOGIN", Scram("worker", read(b, "worker.password"), tls=ca(b))),
+    "scram, SHA-256": lambda b, _: (
+        "LOGIN",
+        Scram("worker", read(b, "worker.password"), mechanism="SCRAM-SHA-256", tls=ca(b)),
+    ),
     "scram, password in a file": lambda b, _: (
         "LOGIN",
         Scram("worker", Secret(file=b.identities.path("worker.password")), tls=ca(b)),
@@ -389,12 +393,13 @@ PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 
 
 def test_each_row_of_the_page_has_its_test() -> None:
-    """By name; each way that is tested here has a row."""
-    text = PAGE.read_text(encoding="utf-8")
-    named = set(re.findall(r"`(test_\w+)(?:\[([^\]`]*)\])?`", text))
+    """By name, in its last column; each way that is tested here has a row."""
+    _, _, table = PAGE.read_text(encoding="utf-8").partition("| the cluster wants | value | test in ")
+    rows = table.partition("\n\n")[0].splitlines()[2:]
+    named = [re.fullmatch(r"\|.*\| `(test_\w+)(?:\[([^\]`]*)\])?` \|", row) for row in rows]
 
-    assert {way for _, way in named if way} == set(WAYS)
-    assert all(name in globals() for name, _ in named)
+    assert [row for row, found in zip(rows, named, strict=True) if found is None or found[1] not in globals()] == []
+    assert sorted(found[2] for found in named if found and found[2]) == sorted(WAYS)
 
 
 @pytest.mark.full

@@ -17,6 +17,7 @@ CLIENT: Any = confluent_kafka.admin  # its names of rights are not exported to t
 ITERATIONS: Final = 4096
 """The brokers' default for SCRAM's hash."""
 
+_HASHES: Final = ("SCRAM_SHA_512", "SCRAM_SHA_256")
 _KINDS: Final = {"topic": "TOPIC", "group": "GROUP", "transactional-id": "TRANSACTIONAL_ID"}
 _ALTER: Final = Right("Alter", "cluster", "kafka-cluster")
 
@@ -25,11 +26,12 @@ class UserAdmin(Admin):
     """An administrative client that also makes users and ACLs; every method raises `BrokerError`."""
 
     def set_passwords(self, passwords: Mapping[str, str]) -> None:
-        """Make users who log in by SCRAM-SHA-512, or give them another password."""
-        how = CLIENT.ScramCredentialInfo(CLIENT.ScramMechanism.SCRAM_SHA_512, ITERATIONS)
-        wanted = [CLIENT.UserScramCredentialUpsertion(user, how, text.encode()) for user, text in passwords.items()]
-        for user, future in self._ask(self._client.alter_user_scram_credentials, wanted).items():
-            self._result(future, f"setting the password of user {user}", _ALTER)
+        """Make users who log in by SCRAM with either hash, or give them another password."""
+        for mechanism in _HASHES:
+            how = CLIENT.ScramCredentialInfo(CLIENT.ScramMechanism[mechanism], ITERATIONS)
+            wanted = [CLIENT.UserScramCredentialUpsertion(user, how, text.encode()) for user, text in passwords.items()]
+            for user, future in self._ask(self._client.alter_user_scram_credentials, wanted).items():
+                self._result(future, f"setting the password of user {user}", _ALTER)
         self._until(lambda: self._known(passwords), f"users {', '.join(passwords)} are not known to the brokers")
 
     def _known(self, users: Iterable[str]) -> bool:
@@ -38,7 +40,7 @@ class UserAdmin(Admin):
             self._result(future, f"describing user {user}", Right("Describe", "cluster", "kafka-cluster"), ignore=_NONE)
             for user, future in asked.items()
         ]
-        return None not in found
+        return all(one is not None and len(one.scram_credential_infos) == len(_HASHES) for one in found)
 
     def grant(self, acls: Iterable[tuple[str, Acl]]) -> None:
         """Create ACLs, each for a principal such as ``User:worker``; those that are there already stay."""

@@ -149,9 +149,10 @@ class Identities:
             "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/,DEFAULT",
             f"listener.name.{MUTUAL.lower()}.ssl.client.auth": "required",
             f"listener.name.{CONTROLLER.lower()}.ssl.client.auth": "required",
-            f"{login}.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512,OAUTHBEARER",
+            f"{login}.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512,SCRAM-SHA-256,OAUTHBEARER",
             f"{login}.plain.sasl.jaas.config": f"{_MODULES}.plain.PlainLoginModule required {users};",
             f"{login}.scram-sha-512.sasl.jaas.config": f"{_MODULES}.scram.ScramLoginModule required;",
+            f"{login}.scram-sha-256.sasl.jaas.config": f"{_MODULES}.scram.ScramLoginModule required;",
             f"{login}.oauthbearer.sasl.jaas.config": (
                 f'{_MODULES}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="{BROKER}";'
             ),
