@@ -114,6 +114,13 @@ def test_the_schemas_have_the_fingerprints_that_are_on_clusters() -> None:
     assert encode_record(FIXED)[:10].hex() == "c301db3d6e281c1d9932"
 
 
+def test_each_schema_has_the_fields_of_a_move() -> None:
+    """So what knows a schema knows of `rename`, and refuses; what does not know it refuses the record."""
+    for name in ("backing", "stores", "tails", "replays", "staged"):
+        fields = {field["name"] for field in load_schema(name)["fields"]}
+        assert {"moved_to", "moving_from"} <= fields
+
+
 def test_a_record_that_fixes_no_views_has_the_bytes_that_older_releases_read() -> None:
     """Where tailers stand has had its field from the first schema on."""
     assert encode_record(replace(FIXED, tail_ends=())) == encode_record(SNAPSHOT)
