@@ -482,7 +482,8 @@ def _groups(patient: Patient) -> Found:
             yield _note(
                 f"{name} has workers ({', '.join(sorted(health.members))}), and committed nothing for {for_s:.0f} s, "
                 f"while messages of {_parts(stuck)} wait.",
-                "see the logs of these workers: a task may have stopped, or its function is slow",
+                "see the logs of these workers: a task may have stopped, or its function is slow. Or a process is "
+                f"dead, and {SESSIONS}",
             )
 
 

@@ -19,7 +19,7 @@ from cues_kafka.errors import FatalError, RetriableError
 from cues_kafka.operate.doctor import NEEDED, Ailment, examine
 from cues_kafka.plan.acls import grant
 from cues_kafka.ports import ClusterFacts, NewTopic, TopicPartition
-from cues_kafka.testing.tester import Tester
+from cues_kafka.testing.tester import Crash, Tester
 
 APIS = {api: version for api, version, _, _ in NEEDED.values()}
 
@@ -367,6 +367,25 @@ def test_workers_that_commit_nothing_while_messages_wait_are_noted() -> None:
 
     assert (ailment.check, ailment.wrong) == ("groups", False)
     assert "committed nothing for 3 s, while messages of a/" in ailment.what
+
+
+def test_a_worker_that_was_killed_is_a_member_until_its_session_ends() -> None:
+    """Until then the remedy says so, and from then on how to run the processor."""
+    tester = delivered(stop=False)
+    tester.send("a", 9, key="1")
+    tester.run(crash=Crash("before", "Begin", 1))
+    assert tester.crashed
+    [dead] = tester.broker.members("g.work")
+
+    [ailment] = ailments(tester)
+
+    assert (ailment.check, ailment.wrong) == ("groups", False)
+    assert f"work has workers ({dead}), and committed nothing for 3 s, while messages of a/" in ailment.what
+    assert "Or a process is dead, and one that was killed is a member until its session ends" in ailment.remedy
+    tester.broker.expire("g.work")
+    assert [one.what.partition(",")[0] for one in ailments(tester)] == ["No worker runs work"]
+    tester.run()
+    assert ailments(tester) == []
 
 
 def test_retention_that_is_about_to_take_what_is_not_delivered_is_wrong() -> None:
