@@ -28,6 +28,11 @@ class Histogram(NamedTuple):
         counts[bisect_left(BOUNDS_S, seconds)] += 1
         return Histogram(tuple(counts), self.total_s + seconds)
 
+    def and_those(self, others: Histogram) -> Histogram:
+        """The durations of both."""
+        counts = tuple(a + b for a, b in zip(self.counts, others.counts, strict=True))
+        return Histogram(counts, self.total_s + others.total_s)
+
 
 NONE: Final = Histogram()
 """The histogram without a duration."""

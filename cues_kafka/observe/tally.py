@@ -70,6 +70,34 @@ class TaskTally:
     failure_s: float = 0.0
     stopped_s: float = 0.0
 
+    def and_then(self, later: TaskTally) -> TaskTally:
+        """What the task has told in a life, and in a later one, as slots on Spark have many."""
+        counts = {name: getattr(self, name) + getattr(later, name) for name in _COUNTS}
+        durations = {name: getattr(self, name).and_those(getattr(later, name)) for name in _DURATIONS}
+        newest = {name: getattr(later if getattr(later, at) else self, name) for name, at in _NEWEST}
+        kinds = Counter(self.kinds)
+        kinds.update(later.kinds)
+        stopped_s = (self.stopped_s or later.stopped_s) if later.stopped_s else 0.0
+        return TaskTally(**counts, **durations, **newest, kinds=kinds, stopped_s=stopped_s)
+
+
+_COUNTS: Final = (
+    *("batches", "deliveries", "outputs", "errors", "messages", "dropped", "seconds", "size"),
+    *("retries", "failures", "stops", "fenced"),
+)
+_DURATIONS: Final = ("batch_s", "commit_s", "recovery_s")
+_NEWEST: Final = (
+    *(("committed_s", "committed_s"), ("error", "error_s"), ("error_s", "error_s")),
+    *(("failure", "failure_s"), ("failure_s", "failure_s")),
+)
+"""What is replaced by what came later, and the time that says whether something came."""
+
+
+def tally_of(row: Mapping[str, Any]) -> TaskTally:
+    """Read a tally from JSON, as `dataclasses.asdict` gives it."""
+    durations = {name: Histogram(tuple(row[name][0]), row[name][1]) for name in _DURATIONS}
+    return TaskTally(**{**row, **durations})
+
 
 @runtime_checkable
 class CommitMeter(Protocol):

@@ -33,7 +33,7 @@ class TaskFacts:
         processor: its name.
         partition: of the task; None: a processor that stopped as a whole, see `records.status`.
         status: where the task stands; `status.totals` count since the task began, in whatever process.
-        tally: what the task told observers in this process. A task on Spark tells nothing here.
+        tally: what the task told observers in this process; on Spark what its slots did, where they tell the driver.
         rate: deliveries per second over the last `RATE_S`.
     """
 
@@ -77,7 +77,8 @@ class Collector:
     def _facts(self, status: TaskStatus) -> TaskFacts:
         processor, _, partition = status.task.rpartition("/")
         number = int(partition) if processor else None
-        return TaskFacts(processor or status.task, number, status, self.tally[status.task], self._rate(status))
+        tally = status.tally or self.tally[status.task]
+        return TaskFacts(processor or status.task, number, status, tally, self._rate(status))
 
     def _rate(self, status: TaskStatus) -> float:
         now_s, done = self._clock.monotonic(), status.totals.deliveries

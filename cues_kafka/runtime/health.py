@@ -6,10 +6,9 @@ Everything but the lag is known here without a question. A thread asks the clust
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from cues_kafka.core.records import Totals
 from cues_kafka.errors import BrokerError
 from cues_kafka.observe.histogram import Histogram
 from cues_kafka.observe.http import Health
@@ -20,6 +19,7 @@ from cues_kafka.observe.throttling import THROTTLING
 from cues_kafka.ports import Broker, Clock, Positions, TopicPartition
 from cues_kafka.runtime.collector import TaskFacts
 from cues_kafka.runtime.native.worker import ProcessorWorker
+from cues_kafka.runtime.status import TaskStatus
 from cues_kafka.runtime.status_writer import state_of
 from cues_kafka.runtime.workers import Worker
 
@@ -52,7 +52,8 @@ class HealthLook:
         clock: time.
         workers: the workers of now.
         collect: the facts of their tasks.
-        told: whether tasks tell observers what they do. Those on Spark do not: of them only totals are known.
+        told: whether tasks tell the observers of this process what they do. Those on Spark do not: of them the totals
+            are known, and of direct processors what their slots told at their ends.
     """
 
     def __init__(
@@ -117,14 +118,13 @@ class HealthLook:
             "partition": "" if one.partition is None else str(one.partition),
             "worker": ALONE,
         }
-        for name, value in _counts(tally) if self._told else _totals(status.totals):
+        for name, value in _counts(tally) if self._told else _on_spark(status):
             yield Sample(f"cues_kafka_{name}", labels, value)
-        if not self._told:
-            yield Sample("cues_kafka_fenced_total", labels, status.fenced)
-        errors = tally.kinds if self._told else {UNNAMED: status.totals.errors}
+        errors = tally.kinds if self._told else _kinds(status)
         for kind in dict.fromkeys((*KINDS, *errors)):
             yield Sample("cues_kafka_errors_total", {**labels, "kind": kind}, errors.get(kind, 0))
-        yield Sample("cues_kafka_call_seconds", labels, status.calling_s)
+        if self._told:
+            yield Sample("cues_kafka_call_seconds", labels, status.calling_s)
         if tally.committed_s:
             yield Sample("cues_kafka_last_commit_timestamp_seconds", labels, tally.committed_s)
         now = state_of(one)
@@ -194,8 +194,25 @@ def _counts(tally: TaskTally) -> Iterator[tuple[str, float | Histogram]]:
     yield "commit_seconds", tally.commit_s
 
 
-def _totals(totals: Totals) -> Iterator[tuple[str, float]]:
+def _on_spark(status: TaskStatus) -> Iterator[tuple[str, float | Histogram]]:
+    """Totals of the task's record, and what its slots told. What is not known is missing, and not 0."""
+    totals, tally = status.totals, status.tally
     yield "deliveries_total", totals.deliveries
     yield "outputs_total", totals.outputs
     yield "output_messages_total", totals.messages
     yield "dropped_total", totals.dropped
+    yield "fenced_total", status.fenced
+    if tally is not None:
+        yield "output_bytes_total", tally.size
+        yield "retries_total", tally.retries
+        yield "failures_total", tally.failures
+        yield "stops_total", tally.stops
+        yield "batch_seconds", tally.batch_s
+        yield "commit_seconds", tally.commit_s
+
+
+def _kinds(status: TaskStatus) -> Mapping[str, int]:
+    """Errors of a task on Spark: those that no slot has told the driver are `UNNAMED`."""
+    told = status.tally.kinds if status.tally else {}
+    named = sum(count for kind, count in told.items() if kind != UNNAMED)
+    return {**told, UNNAMED: max(0, status.totals.errors - named)}

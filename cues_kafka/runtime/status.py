@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cues_kafka.core.records import Totals
+from cues_kafka.observe.tally import TaskTally
 from cues_kafka.ports import Positions
 from cues_kafka.runtime.task.lane import Lane
 
@@ -45,6 +46,8 @@ class TaskStatus:
         calling_s: for how long the present call of the function has taken; 0: for less than a second, or there is none.
         fenced: on Spark: how often a slot of the task told the driver that it was fenced.
         rival: who runs the task too, as slots have found, and what to do; empty: no other process was met lately.
+        tally: on Spark: what the slots of the task have told the driver since it began; None: they tell nothing, or the
+            task is not on Spark.
         oldest_s: the timestamp of the oldest message that was fetched and not yet called, in seconds since the epoch;
             None: there is none.
     """
@@ -70,6 +73,7 @@ class TaskStatus:
     oldest_s: float | None = None
     fenced: int = 0
     rival: str = ""
+    tally: TaskTally | None = None
 
     def __str__(self) -> str:
         places = self.place or ", ".join(f"{p.topic}@{p.offset}" for p in self.positions)
@@ -132,6 +136,7 @@ def task_status(
         calling_s=calling_s,
         oldest_s=lane.oldest_s,
         fenced=0,  # observers count it
+        tally=None,
         unreachable_s=unreachable_s,
         held=held,
         resting=resting and lane.at_rest,

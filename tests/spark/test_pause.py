@@ -60,6 +60,8 @@ def test_queries_pause_between_batches_tell_it_and_go_on(spark: Any, kafka: Kafk
             metrics = answer(port, "metrics")[1]
             assert [sum(numbers(metrics, f"cues_kafka_{name}")) for name in ("ready", "deliveries_total")] == [1.0, 8.0]
             assert 'cues_kafka_task_state{graph="' in metrics
+            of_slots = ("batch_seconds_count", "commit_seconds_count", "output_bytes_total")
+            assert all(sum(numbers(metrics, f"cues_kafka_{name}")) > 0 for name in of_slots)
             tool = Pausing(graph, broker, who="amy@desk", sides=Sides.of(cluster))
             assert tool.pause(timeout_s=60.0) == {}
             running.send_many(f"{name}.orders", [Order(n) for n in range(4, 8)])

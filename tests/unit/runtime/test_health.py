@@ -276,14 +276,35 @@ class Silent:
         raise RetriableError("no answer")
 
 
+def errors_by_kind(health: Health) -> dict[str, Any]:
+    """Counts of error messages that are not 0."""
+    return {one.labels["kind"]: one.value for one in health.rows if one.name.endswith("errors_total") and one.value}
+
+
+OF_SLOTS = ("output_bytes_total", "retries_total", "failures_total", "stops_total", "batch_seconds", "commit_seconds")
+
+
 def test_tasks_on_spark_give_their_totals() -> None:
-    """They tell no observer, so durations, retries and kinds of errors are missing, not 0. Slots tell of fences."""
+    """Where slots tell nothing, durations, retries and kinds of errors are missing, not 0."""
     found = look(facts(tally=TaskTally(deliveries=99), fenced=3), told=False)()
     assert values(found, "cues_kafka_deliveries_total") == [5]
     assert values(found, "cues_kafka_fenced_total") == [3]
-    errors = {one.labels["kind"]: one.value for one in found.rows if one.name == "cues_kafka_errors_total"}
-    assert errors["unnamed"] == sum(cast(dict[str, float], errors).values()) == 1
-    assert values(found, "cues_kafka_retries_total") == values(found, "cues_kafka_commit_seconds") == []
+    assert errors_by_kind(found) == {"unnamed": 1}
+    for name in (*OF_SLOTS, "recovery_seconds", "call_seconds"):
+        assert values(found, f"cues_kafka_{name}") == [], name
+
+
+def test_tasks_on_spark_whose_slots_tell_the_driver_have_durations_retries_and_kinds_of_errors() -> None:
+    """Totals count since the beginning of the task: errors that no slot has told this driver stay without a name."""
+    told = TaskTally(size=70, retries=2, failures=1, stops=4, batch_s=Histogram().plus(0.2), commit_s=Histogram())
+    kinds = {"decode": 2, "unnamed": 1}
+    status = TaskStatus("check/0", "on spark", (), Totals(9, 4, 5), tally=replace(told, kinds=kinds))
+    found = look(TaskFacts("check", 0, status, told, 0), told=False)()
+    assert [values(found, f"cues_kafka_{name}") for name in OF_SLOTS] == [
+        [70], [2], [1], [4], [told.batch_s], [told.commit_s],
+    ]  # fmt: skip
+    assert errors_by_kind(found) == {"decode": 2, "unnamed": 3}
+    assert values(found, "cues_kafka_recovery_seconds") == values(found, "cues_kafka_call_seconds") == []
 
 
 def test_text_of_a_histogram_is_cumulative() -> None:

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -106,7 +106,7 @@ class PublishFrames:
             raise ConfigError(f"a row of partition {partition} of {first['topic']!r}, which this batch does not have")
         slot = self.work.slot(partition, self.batch, part, attempt)
         outcome = slot.publish(self._rows(first, coming, partition), given)
-        yield pa.RecordBatch.from_arrays([pa.array([json.dumps(asdict(outcome))])], names=["outcome"])
+        yield pa.RecordBatch.from_arrays([pa.array([outcome.as_text])], names=["outcome"])
 
     def _rows(self, first: dict[str, Any], coming: Iterator[dict[str, Any]], partition: int) -> Iterator[Row]:
         row: dict[str, Any] | None = first

@@ -19,12 +19,13 @@ from cues_kafka.core.records import Record, Snapshot, Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import Doing
 from cues_kafka.graph.declare import CommitPolicy
-from cues_kafka.ports import Broker, Clock, Headers
+from cues_kafka.observe.tally import Tally
+from cues_kafka.ports import BatchReport, Broker, Clock, Headers
 from cues_kafka.records.reading import newest_record
 from cues_kafka.runtime.calling.outbox import Outbox
 from cues_kafka.runtime.calling.outputs import OVERHEAD_BYTES, Output, size_of
 from cues_kafka.runtime.spark.query.outcome import Outcome, outcome_of
-from cues_kafka.runtime.spark.query.slots import POLICY, interpreter_of, watch
+from cues_kafka.runtime.spark.query.slots import POLICY, interpreter_of, watch, with_tally
 from cues_kafka.runtime.task.interpreter import Hook
 
 
@@ -89,7 +90,9 @@ class FrameSlot:
         self._broker = broker
         self._clock = clock
         self._policy = policy
-        self._interpreter = interpreter_of(spec, broker, clock, hook, output.batch_bytes)
+        self._tally = Tally(clock.time)
+        self._interpreter = interpreter_of(spec, broker, clock, hook, output.batch_bytes, observers=(self._tally,))
+        self._began_s = 0.0  # when the first row of the batch under way came
 
     def publish(self, rows: Iterable[Row], given: Range) -> Outcome:
         """
@@ -99,6 +102,9 @@ class FrameSlot:
             rows: of this partition, by ascending offset; they are read to their end in any case.
             given: the range that the driver gave.
         """
+        return with_tally(self._outcome(rows, given), self._tally)
+
+    def _outcome(self, rows: Iterable[Row], given: Range) -> Outcome:
         coming = iter(rows)
         try:
             self._interpreter.advance(on.Assigned(first=False))
@@ -165,12 +171,15 @@ class FrameSlot:
             if row.offset >= self._position:
                 if why := self._unwritable(row):
                     return why
+                if not held:
+                    self._began_s = self._clock.monotonic()
                 held.append(row)
                 size += row.size
         return self._commit(held, given.end) if self._position < given.end else None
 
     def _commit(self, rows: Sequence[Row], to: int) -> on.Halt | None:
         """Do one transaction, again after each failure that the task recovers from, unless it was committed."""
+        called_s = self._clock.monotonic()
         while self._position < to:
             task, before = self._interpreter.task, self._position
             ends = (task.positions[0]._replace(offset=to),)
@@ -180,7 +189,16 @@ class FrameSlot:
             self._interpreter.advance(called, (self._records(fresh),))
             if self._interpreter.task.state is Doing.STOPPED:
                 return self._interpreter.task.halt
+            if count and self._position >= to:
+                self._tell(count, fresh, called_s)
         return None
+
+    def _tell(self, count: int, rows: Sequence[Row], called_s: float) -> None:
+        """What a native task tells its observers of a batch: here it begins with its first row."""
+        task, now_s = self._spec.name, self._clock.monotonic()
+        self._tally.committed(task, BatchReport(count, count, 0, len(rows), now_s - self._began_s, 0, ()))
+        size = sum(len(row.key or b"") + len(row.value or b"") for row in rows)
+        self._tally.measured(task, now_s - called_s, size)
 
     def _records(self, rows: Sequence[Row]) -> Outbox:
         made, task, output = Outbox(), self._interpreter.task, self._output

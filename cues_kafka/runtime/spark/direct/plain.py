@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 import pyarrow as pa
@@ -254,7 +254,7 @@ class Deliver:
         """Deliver each range; a Spark task has one row."""
         for batch in batches:
             for outcome in self.each(map(row_of, batch.to_pylist())):
-                yield pa.RecordBatch.from_arrays([pa.array([json.dumps(asdict(outcome))])], names=["outcome"])
+                yield pa.RecordBatch.from_arrays([pa.array([outcome.as_text])], names=["outcome"])
 
     def is_due(self, given: RangeRow) -> bool:
         """Whether a range has work. In the first batch each has: a predecessor may have left a transaction open."""

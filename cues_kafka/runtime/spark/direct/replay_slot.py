@@ -28,7 +28,7 @@ from cues_kafka.runtime.calling.pairing import Buffer, OutOfOrder
 from cues_kafka.runtime.spark.direct.intake import PATIENCE_S, POLL_S
 from cues_kafka.runtime.spark.direct.slot import Slot
 from cues_kafka.runtime.spark.query.outcome import Outcome, fenced_outcome
-from cues_kafka.runtime.spark.query.slots import POLICY
+from cues_kafka.runtime.spark.query.slots import POLICY, with_tally
 from cues_kafka.runtime.task.interpreter import Hook
 
 TURN_S: Final = 1.0
@@ -90,7 +90,7 @@ class ReplaySlot(Slot):
                 text = f"{self._spec.name} was fenced by another process: {self._fenced}"
                 remedy = "see the newest record of the task: its writer runs it"
                 outcome = Outcome(self._spec.name, self._spec.partition, kind="fenced", text=text, remedy=remedy)
-                return fenced_outcome(outcome, self._newest(), self._spec)
+                return with_tally(fenced_outcome(outcome, self._newest(), self._spec), self._tally)
             return replace(self._outcome(before), asked=self._stands)
         finally:
             self._close()

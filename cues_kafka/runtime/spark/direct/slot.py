@@ -23,12 +23,13 @@ from cues_kafka.core.task import Doing
 from cues_kafka.errors import BrokerError
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.observe.log import get_logger
+from cues_kafka.observe.tally import Tally
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Observer, Positions
 from cues_kafka.runtime.calling.caller import Caller
 from cues_kafka.runtime.calling.pairing import OutOfOrder
 from cues_kafka.runtime.spark.direct.intake import POLL_S, Intake
 from cues_kafka.runtime.spark.query.outcome import Outcome, outcome_of
-from cues_kafka.runtime.spark.query.slots import POLICY, is_delivered, watch
+from cues_kafka.runtime.spark.query.slots import POLICY, is_delivered, watch, with_tally
 from cues_kafka.runtime.task.interpreter import Hook
 from cues_kafka.runtime.task.lane import Lane
 
@@ -63,6 +64,7 @@ class Slot:
         self._broker = broker
         self._clock = clock
         self._ends: Mapping[str, int] = {}
+        self._tally = Tally(clock.time)
         self._intake = Intake(spec, broker=broker, clock=clock, policy=policy)
         group = GroupMetadata.outside(spec.group)
         self._lane = Lane(
@@ -74,7 +76,7 @@ class Slot:
             membership=lambda: group,
             policy=policy,
             hook=hook,
-            observers=observers,
+            observers=(*observers, self._tally),
         )
 
     def enter(self) -> Outcome:
@@ -108,7 +110,7 @@ class Slot:
                 self._turn()
             halt = self._lane.stopped
             if halt and halt.kind == "fenced":
-                outcome = watch(self._spec, self._broker, self._clock, self._ends, halt)
+                outcome = with_tally(watch(self._spec, self._broker, self._clock, self._ends, halt), self._tally)
             else:
                 outcome = self._outcome(before)
             if record is None or record.writer.runtime != "spark":
@@ -118,7 +120,7 @@ class Slot:
             self._close()
 
     def _outcome(self, before: Totals) -> Outcome:
-        return outcome_of(self._lane.task, before, self._lane.stopped)
+        return with_tally(outcome_of(self._lane.task, before, self._lane.stopped), self._tally)
 
     # The loop.
 
@@ -177,4 +179,5 @@ class Slot:
         """Check before taking the id, so that a native worker that has the task is not disturbed."""
         text = f"group {self._spec.group!r} has members {members}: native workers run this processor"
         remedy = "stop them, or leave the processor out here with only=: it runs in one runtime at a time"
-        return Outcome(self._spec.name, self._spec.partition, kind="claimed", text=text, remedy=remedy)
+        claimed = Outcome(self._spec.name, self._spec.partition, kind="claimed", text=text, remedy=remedy)
+        return with_tally(claimed, self._tally)

@@ -13,6 +13,7 @@ from cues_kafka.core.records import Record, Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import Task
 from cues_kafka.errors import AbortableError, BrokerError, CuesError, RetriableError
+from cues_kafka.observe.tally import TaskTally, tally_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,8 @@ class Outcome:
         found: of a slot of a plain processor: the incarnation of the slot that had written the newest record when this
             one began; empty: no slot had.
         found_name: the name of that slot's driver.
+        tally: of a direct slot: what it told observers; in the books of the driver: what all of the task's slots told
+            since the driver began. None: nothing is known.
     """
 
     task: str
@@ -52,6 +55,17 @@ class Outcome:
     incarnation: str = ""
     found: str = ""
     found_name: str = ""
+    tally: TaskTally | None = None
+
+    @property
+    def as_text(self) -> str:
+        """The outcome as JSON, for `outcome_of_row`."""
+        return json.dumps(asdict(self))
+
+    def behind(self, before: Outcome | None) -> Outcome:
+        """This outcome in the books of a driver, where the one before of the same task was `before`."""
+        was = before.tally if before else None
+        return replace(self, tally=was.and_then(self.tally) if was and self.tally else self.tally or was)
 
 
 def fenced_outcome(outcome: Outcome, newest: Record | None, spec: Spec) -> Outcome:
@@ -74,7 +88,8 @@ def outcome_of(task: Task, before: Totals, halt: on.Halt | None) -> Outcome:
 
 def outcome_of_row(row: dict[str, Any]) -> Outcome:
     """Read an outcome from the JSON that a Spark task sent."""
-    return Outcome(**{**row, "counts": Totals(*row["counts"]), "totals": Totals(*row["totals"])})
+    tally = tally_of(row["tally"]) if row["tally"] else None
+    return Outcome(**{**row, "counts": Totals(*row["counts"]), "totals": Totals(*row["totals"]), "tally": tally})
 
 
 STOPPED_MARK: Final = "cues-kafka-stopped:"
@@ -101,9 +116,9 @@ def raise_stops(outcomes: list[Outcome], number: int) -> None:
         SlotsStopped: with everything that the worker needs to name the tasks.
     """
     if stops := [outcome for outcome in outcomes if outcome.kind]:
-        raise SlotsStopped(
-            f"batch {number}: {STOPPED_MARK}{json.dumps([asdict(stop) for stop in stops])}{STOPPED_MARK}", stops
-        )
+        # The driver has their tallies by now; the text comes to it, too, and nothing may count twice.
+        texts = ", ".join(replace(stop, tally=None).as_text for stop in stops)
+        raise SlotsStopped(f"batch {number}: {STOPPED_MARK}[{texts}]{STOPPED_MARK}", stops)
 
 
 _PASSING: Final = re.compile(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from cues_kafka.core import events as on
 from cues_kafka.core.records import Totals
@@ -11,7 +12,8 @@ from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import Task
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.declare import CommitPolicy
-from cues_kafka.ports import Broker, Clock, ClusterFacts, GroupMetadata, Positions
+from cues_kafka.observe.tally import Tally
+from cues_kafka.ports import Broker, Clock, ClusterFacts, GroupMetadata, Observer, Positions
 from cues_kafka.records.reading import newest_record
 from cues_kafka.runtime.build import output_of
 from cues_kafka.runtime.calling.outputs import Output
@@ -32,11 +34,25 @@ WATCH_S = 0.2
 
 
 def interpreter_of(
-    spec: Spec, broker: Broker, clock: Clock, hook: Hook | None, batch_bytes: int | None = None
+    spec: Spec,
+    broker: Broker,
+    clock: Clock,
+    hook: Hook | None,
+    batch_bytes: int | None = None,
+    *,
+    observers: Sequence[Observer] = (),
 ) -> Interpreter:
     """The interpreter of a slot that reads nothing itself, because it gets the rows that it publishes."""
     group = GroupMetadata.outside(spec.group)  # Spark decides who does what
-    return Interpreter(spec, World(broker, clock, lambda _: None, lambda: group, hook, batch_bytes))
+    world = World(broker, clock, lambda _: None, lambda: group, hook, batch_bytes, observers=observers)
+    return Interpreter(spec, world)
+
+
+def with_tally(outcome: Outcome, tally: Tally) -> Outcome:
+    """The outcome with what its slot told observers. What the slot refuses by itself is a stop, too."""
+    if outcome.kind and not tally[outcome.task].stops:
+        tally.stopped(outcome.task, outcome.text, outcome.remedy, {})
+    return replace(outcome, tally=tally[outcome.task])
 
 
 def is_delivered(spec: Spec, positions: Positions, ends: Mapping[str, int]) -> bool:

@@ -177,6 +177,7 @@ class SparkWorker:
                     halt.text if halt else "",
                     halt.remedy if halt else "",
                     fenced=self._fenced[partition],
+                    tally=None if self._deaf else outcome.tally,
                     rival=self._rival(partition),
                     **held,
                 )
@@ -367,8 +368,7 @@ class SparkWorker:
     def _take_replayed(self, outcome: Outcome) -> None:
         """A slot has delivered requests; which tasks are stopped, the batches tell."""
         self._count_fences([outcome])
-        if not outcome.kind:
-            self._outcomes[outcome.partition] = outcome
+        self._keep(outcome, stands=not outcome.kind)
         self._job.changed()
 
     def _rehearse(self) -> None:
@@ -471,13 +471,20 @@ class SparkWorker:
 
     def _take(self, outcomes: list[Outcome]) -> None:
         for outcome in outcomes:
-            if outcome.positions or not outcome.kind:
-                self._outcomes[outcome.partition] = outcome
+            self._keep(outcome, stands=bool(outcome.positions) or not outcome.kind)
         halts = [Stopped(o.task, Halt(o.kind, o.text, o.remedy)) for o in outcomes if o.kind]
         if halts or all(not outcome.kind for outcome in outcomes):
             self._stops = halts
         for one in halts:
             log.error("stopped", task=one.task, why=one.halt.text, remedy=one.halt.remedy)
+
+    def _keep(self, outcome: Outcome, *, stands: bool) -> None:
+        """Keep what a slot told, and where its task stands if the slot says so, in one: they are read together."""
+        before = self._outcomes.get(outcome.partition)
+        if stands:
+            self._outcomes[outcome.partition] = outcome.behind(before)
+        elif before is not None:
+            self._outcomes[outcome.partition] = replace(before, tally=outcome.behind(before).tally)
 
     def _note(self, stopped: Stopped) -> None:
         self._stops = [stopped]

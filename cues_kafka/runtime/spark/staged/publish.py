@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -158,7 +157,7 @@ class PublishRows:
             return
         part, coming = first[0], _of_part(first[0], chain([first], rows))
         for outcome in self.work.publish(self.batch, self.chunks, lambda _: coming, [part], attempt_number()):
-            yield pa.RecordBatch.from_pydict({"outcome": [json.dumps(asdict(outcome))]})
+            yield pa.RecordBatch.from_pydict({"outcome": [outcome.as_text]})
 
 
 def attempt_number() -> int:

@@ -89,6 +89,39 @@ def test_rows_and_the_end_of_the_range_are_committed_together() -> None:
     assert world.out() == [b"1", b"3"]
 
 
+def test_a_slot_tells_the_driver_what_its_batches_took_and_wrote_and_that_it_stopped() -> None:
+    """A batch begins with its first row; the rows that were there before the slot are none of its own."""
+
+    class Seconds(SystemClock):
+        now_s = 0.0
+
+        def monotonic(self) -> float:
+            return self.now_s
+
+    def slow() -> Iterator[Row]:
+        for row in rows(0, 1, 2):
+            yield row
+            clock.now_s += 1  # until the next one
+
+    world, clock = World(), Seconds()
+    slot = world.slot(max_messages=2)
+    slot._clock = clock
+    told = slot.publish(slow(), Range(0, 5)).tally
+    assert told
+    assert (told.batches, told.deliveries, told.messages, told.size, told.stops) == (2, 3, 3, 6, 0)
+    assert sum(told.batch_s.counts) == sum(told.commit_s.counts) == 2
+    assert (told.commit_s.total_s, told.batch_s.total_s) == (0, 2 + 1)
+    assert told.committed_s
+
+    again = world.slot(attempt=1).publish(rows(0, 1, 2), Range(0, 5)).tally
+    assert again
+    assert again.batches == 0
+    stopped = world.slot(batch=1).publish(rows(8), Range(8, 9))
+    assert "only what is below 5 was delivered" in stopped.text
+    assert stopped.tally
+    assert (stopped.tally.stops, stopped.tally.batches) == (1, 0)
+
+
 def test_several_rows_of_one_message_are_one_delivery() -> None:
     """Their provenance says which of how many each is, so that a torn delivery is seen."""
     world = World()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from cues_kafka import Graph, Place, Processor, Source, Topic
+from cues_kafka import Graph, Place, Processor, Retry, Source, Topic
 from cues_kafka.brokers.memory import MemoryBroker, MemoryReader
 from cues_kafka.core.records import Attempt, Record, Snapshot, Start
 from cues_kafka.graph.declare import CommitPolicy
+from cues_kafka.observe.tally import TaskTally
 from cues_kafka.ports import TopicPartition
 from cues_kafka.records.reading import records_of
 from cues_kafka.records.scanning import read_all
@@ -19,6 +21,8 @@ from cues_kafka.runtime.build import caller_of
 from cues_kafka.runtime.client import Client
 from cues_kafka.runtime.prepare import prepare
 from cues_kafka.runtime.spark.direct.slot import Slot
+from cues_kafka.runtime.spark.query.outcome import Outcome, SlotsStopped, outcome_of_row, raise_stops
+from cues_kafka.runtime.spark.query.worker import SparkWorker
 from cues_kafka.runtime.specs import Identity, spec_of
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.runtime.task.interpreter import Hook
@@ -98,6 +102,54 @@ def test_a_range_is_delivered_and_its_end_is_the_position() -> None:
     assert (outcome.counts.deliveries, outcome.counts.outputs, outcome.counts.errors) == (3, 2, 1)
     assert world.out() == [1, 3]
     assert [type(record) for record in world.records()] == [Start, Attempt]
+
+
+def test_slots_tell_the_driver_what_native_tasks_tell_observers_and_it_adds_that_up() -> None:
+    """
+    Durations, retries, kinds of errors, stops. A slot that stopped has told it, although it delivered nothing.
+
+    What it told is not in the text of a failed batch, in which the same outcome comes to the driver a second time.
+    """
+    calls: list[int] = []
+
+    def poor(value: int) -> int:
+        calls.append(value)
+        if value == 3 and calls.count(3) == 1:
+            raise ConnectionError("once")
+        if value == 4:
+            raise ConnectionError("always")
+        return failing(value)
+
+    world = World(poor, retry=Retry(ConnectionError, first_s=0.001, for_s=0.01))
+    driver = object.__new__(SparkWorker)
+    driver._outcomes = {}
+
+    def keep(outcome: Outcome) -> TaskTally:
+        driver._keep(outcome, stands=not outcome.kind)
+        found = driver._outcomes[0].tally
+        assert found
+        return found
+
+    keep(world.slot().enter())
+    world.client.send_many("in", [1, 2, 3])
+    first = keep(world.slot().deliver(world.ends(), first=False))
+    assert (first.deliveries, first.retries, first.kinds, first.stops) == (3, 1, {"raised": 1}, 0)
+    assert sum(first.batch_s.counts) == sum(first.commit_s.counts) == first.batches >= 1
+    assert first.size > 0
+    assert "two" in first.error
+
+    world.client.send("in", 4)
+    stopped = world.slot().deliver(world.ends(), first=False)
+    second = keep(stopped)
+    assert stopped.kind
+    assert driver._outcomes[0].positions == {"in": 4}, "where the task stands"
+    assert (second.deliveries, second.stops) == (3, 1)
+    assert second.retries > first.retries
+    assert second.stopped_s
+    assert outcome_of_row(json.loads(stopped.as_text)) == stopped
+    with pytest.raises(SlotsStopped) as failed:
+        raise_stops([stopped], 0)
+    assert '"tally": null' in str(failed.value)
 
 
 def test_a_range_that_was_delivered_is_left_alone() -> None:
