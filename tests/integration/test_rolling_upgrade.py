@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from types import ModuleType
@@ -9,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import Graph, Kafka, Memory, Running, connect, start
+from cues_kafka import Graph, Kafka, Memory, Message, Running, connect, start
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
+from tests.fault.support import until
 
 OLD = """
 from cues_kafka import Graph, Json, Processor, Source, Topic
@@ -74,14 +76,21 @@ def test_old_and_new_workers_share_a_group_until_all_are_new(cluster: tuple[Any,
         def worker(graph: Graph, instance: str) -> Running:
             return stack.enter_context(start(graph, options, instance=instance, policy=policy))
 
-        def send(running: Running) -> None:
-            running.send_many(f"{name}.orders", [next(orders) for _ in range(200)])
+        def send(running: Running) -> list[int]:
+            sent = [next(orders) for _ in range(200)]
+            running.send_many(f"{name}.orders", [Message(order, partition=order % 4) for order in sent])
+            return sent
+
+        def both_have_tasks() -> bool:
+            return all(sum(one.task.startswith("price/") for one in w.status().tasks) == 2 for w in (first, second))
 
         first, second = worker(old, "w.1"), worker(old, "w.2")
+        until(both_have_tasks, "the old workers share the tasks")
         send(first)
         first.release()
         first = worker(new, "w.1")  # the other one is old
-        send(first)
+        until(both_have_tasks, "the new worker has the tasks of the one before")
+        mixed = send(first)
         first.wait_idle(timeout_s=60)
         first.abandon(leave=False)  # it dies, and the old code comes back in its place
         send(second)
@@ -104,3 +113,5 @@ def test_old_and_new_workers_share_a_group_until_all_are_new(cluster: tuple[Any,
     assert len(priced) + failed == 1000
     assert counted == sorted(one["order"] for one in priced)
     assert {one["version"] for one in priced} == {1, 2}
+    at_once = Counter(one["version"] for one in priced if one["order"] in mixed)
+    assert min(at_once[1], at_once[2]) > 0, "both versions were at work at once"

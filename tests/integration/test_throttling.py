@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import struct
+import sys
+import urllib.request
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from cues_kafka import Kafka
+from cues_kafka import Kafka, connect
+from cues_kafka.brokers.local.ports import free_ports
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.wire import request
+from cues_kafka.cli.loading import load_graph
+from cues_kafka.cli.main import app
+from cues_kafka.graph.names import transactional_id
 from cues_kafka.observe.throttling import THROTTLING
 from cues_kafka.ports import NewTopic, Outgoing
 from cues_kafka.testing.fixtures import KafkaFixture
+from tests.fault.support import Program, until
 
 ALTER_CLIENT_QUOTAS = 49
 
@@ -53,3 +63,53 @@ def test_a_client_above_its_quota_is_throttled_and_that_is_said(
 
     assert THROTTLING.total_s > before_s
     assert f"throttled by a quota client='sender {name}'" in caplog.text
+
+
+GRAPH = """
+import os
+from cues_kafka import Graph, Json, Processor, Raw, Source, Topic
+
+def grow(size: int) -> bytes:
+    return os.urandom(size)
+
+graph = Graph(
+    {name!r},
+    Source("{name}.sizes"),
+    Processor(grow, inputs="{name}.sizes", outputs="{name}.grown"),
+    topics={{"{name}.grown": Topic(value=Raw(), partitions=1)}},
+    defaults=Topic(value=Json(int), partitions=1),
+)
+"""
+
+
+@pytest.mark.full
+def test_a_worker_above_its_quota_says_so_in_status_and_metrics(kafka: KafkaFixture, tmp_path: Path) -> None:
+    """The quota is that of the task's producer. The worker is slow, and well."""
+    name, [port] = kafka.unique("quota"), free_ports(1)
+    module = tmp_path / f"graph_{name.replace('-', '_')}.py"
+    module.write_text(GRAPH.format(name=name))
+    target, cluster = f"{module}:graph", Kafka(kafka.bootstrap)
+    limit(kafka.bootstrap, transactional_id(name, "grow", 0), 2_000)
+    run = [sys.executable, "-m", "cues_kafka.cli.main", "run", target, "--instance", "blue", "--http", str(port)]
+    env = os.environ | {"CUES_KAFKA_STATUS_EVERY_S": "1"}
+    with Program([*run, "--bootstrap", kafka.bootstrap], env=env) as worker:
+        worker.expect("ready after")
+        with connect(cluster, load_graph(target)) as client:
+            client.send_many(f"{name}.sizes", [22_000, 1])
+        worker.expect("throttled by a quota")
+
+        def told() -> str:
+            found = CliRunner().invoke(app, ["status", target, "--bootstrap", kafka.bootstrap])
+            assert found.exit_code == 0, found.output
+            return found.output if "throttled by a quota: " in found.output else ""
+
+        line = until(told, "status says it")
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+            metrics = page.read().decode()
+
+    assert re.search(r"brokers held back answers to blue \(.*\(grow/0\); remedy: raise the quota", line), line
+    assert f"`kafka-configs --bootstrap-server {kafka.bootstrap} --describe" in line
+    assert "all is well" in line
+    assert "1 process throttled by a quota" in line
+    [seconds] = re.findall(r"^cues_kafka_throttled_seconds_total{.*} (\S+)$", metrics, re.MULTILINE)
+    assert float(seconds) > 0
