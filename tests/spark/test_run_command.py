@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -179,7 +180,11 @@ def _open_transactions(kafka: KafkaFixture, topics: list[str]) -> list[TopicPart
 def test_a_jvm_that_is_killed_is_started_again_by_the_same_command_and_no_message_is_lost_or_doubled(
     kafka: KafkaFixture, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While it starts by its driver; at work by the supervisor. No page of our frames, and no file that stays."""
+    """
+    While it starts by its driver; at work by the supervisor. No page of our frames, and no file that stays.
+
+    SIGHUP starts the driver again, in order and with new code; it is ended while its JVM starts.
+    """
     graph, log, temporary = load_graph(target), tmp_path / "log", tmp_path / "tmp"
     temporary.mkdir()
     left = temporary / "cues-kafka-spark-of-a-process-that-was-killed.locked"
@@ -203,16 +208,29 @@ def test_a_jvm_that_is_killed_is_started_again_by_the_same_command_and_no_messag
         wait_for(lambda: len(arrived(kafka, graph)) >= 40, timeout_s=START_S)
         assert numbers(answer(port, "metrics")[1], "cues_kafka_worker_restarts_total") == [1.0]
         below = family(process)
+        module = Path(target.removesuffix(":graph"))
+        module.write_text(f"{module.read_text()}\nimport os\nprint('new code in', os.getpid(), flush=True)\n")
+        process.send_signal(signal.SIGHUP)
+        wait_for(lambda: has_new_code(log.read_text()), timeout_s=WORK_S)
+        assert alive(below) == []
+        below = family(process)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
 
     assert alive(below) == []
     assert arrived(kafka, graph) == [2 * n for n in range(20, 60)]
     text = log.read_text()
+    assert "replacing Spark's driver\n" in text
+    assert "worker replaced worker=1" in text
     assert "worker ended worker=1 code=1 cause='exit code 1' again_in_s=0.1" in text
     assert text.splitlines()[-1] == f"stopped: {graph.name}: Spark's driver"
     assert f'File "{ROOT / "cues_kafka"}' not in text  # Spark's own thread for accumulators may write a page
     assert list(temporary.iterdir()) == []
+
+
+def has_new_code(text: str) -> bool:
+    """Whether the newest driver, and not only its supervisor, has imported the new module."""
+    return f"new code in {re.findall(r'worker started worker=1 pid=([0-9]+)', text)[-1]}\n" in text
 
 
 def killed_jvm(process: subprocess.Popen[bytes]) -> set[int]:
