@@ -141,8 +141,8 @@ def _faults(parts: Sequence[Part]) -> list[str]:
         return ["No part of `make proof-faults` is here."]
     rows = [
         f"| {part['part']} | {part['faults']} | {part['messages']:,} | {part['recovered_s']['median']:.1f} "
-        f"| {part['recovered_s']['longest']:.1f} | {part['silent_s']['median']:.1f} "
-        f"| {part['silent_s']['longest']:.1f} | {part['seconds']} |"
+        f"| {part['recovered_s']['longest']:.1f} | {_of(part, 'median')} | {_of(part, 'longest')} "
+        f"| {part['seconds']} |"
         for part in parts
     ]
     told = (
@@ -160,6 +160,11 @@ def _faults(parts: Sequence[Part]) -> list[str]:
         "|---|---|---|---|---|---|---|---|",
         *rows,
     ]
+
+
+def _of(part: Part, which: str) -> str:
+    """How long tasks were silent; older results do not say it."""
+    return f"{part['silent_s'][which]:.1f}" if "silent_s" in part else "-"
 
 
 def _mutants(found: Sequence[Part]) -> list[str]:
