@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import re
 import shlex
+import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -56,6 +57,7 @@ from cues_kafka.verify.scan import verify
 from tests.fault.support import until
 from tests.integration.clients import clients
 
+CHANGES = (Path(__file__).parents[2] / "docs" / "change.md").read_text(encoding="utf-8")
 ROLES = ("worker", "sender", "client", "deployer", "operator", "verifier")
 WITH_LOGIN = {
     # Only ACLs give rights, except on the listener without a login, which creates users and ACLs.
@@ -116,8 +118,13 @@ class Cluster:
         [done] = self.carry_out(command)
         return done
 
-    def carry_out(self, command: str) -> list[tuple[str, str, str]]:
-        """Do what a printed command says, see `grant_by`: each operation on each resource."""
+    def carry_out(self, *commands: str) -> list[tuple[str, str, str]]:
+        """Do what printed commands say, see `grant_by`: each operation on each resource."""
+        granted = [each for command in commands for each in self._granted_by(command)]
+        self.admin.grant(granted)
+        return [(user.removeprefix("User:"), acl.operation, acl.name) for user, acl in granted]
+
+    def _granted_by(self, command: str) -> Iterator[tuple[str, Acl]]:
         words = shlex.split(command)
         if words[1] == "--bootstrap-server":
             assert words[2] in (self.secured, "BOOTSTRAP")
@@ -129,13 +136,9 @@ class Cluster:
         operations = [value for option, value in pairs if option == "--operation"]
         resources = [(option[2:], value) for option, value in pairs if option != "--operation"]
         pattern: Pattern = "prefixed" if prefixed else "literal"
-        wanted = [
-            Acl("worker", resource, pattern, name, operation, "")  # type: ignore[arg-type]  # as the command says
-            for operation in operations
-            for resource, name in resources
-        ]
-        self.admin.grant((user, acl) for acl in wanted)
-        return [(user.removeprefix("User:"), acl.operation, acl.name) for acl in wanted]
+        for operation in operations:
+            for resource, name in resources:
+                yield user, Acl("worker", resource, pattern, name, operation, "")  # type: ignore[arg-type]  # as it says
 
 
 @pytest.fixture(scope="module")
@@ -169,9 +172,8 @@ ORDERS = [{"n": n} for n in (1, 2, 3, 4, -1, -2)]
 def test_printed_permissions_suffice_for_the_work_of_each_role(cluster: Cluster) -> None:
     """No role has any other: not to create, to run, to send, to look at errors, to pause, to verify or to reset."""
     graph, sides, users = shop("enough"), Sides(status=True, control=True), {role: f"User:{role}" for role in ROLES}
-    for line in script(acls_of(graph, ["enough-client"], sides=sides), users, bootstrap=cluster.secured):
-        if not line.startswith("#"):
-            cluster.carry_out(line)
+    printed = script(acls_of(graph, ["enough-client"], sides=sides), users, bootstrap=cluster.secured)
+    cluster.carry_out(*(line for line in printed if not line.startswith("#")))
     super_user = KafkaBroker(cluster.super_user)
     deployer, verifier = KafkaBroker(cluster.login("deployer")), KafkaBroker(cluster.login("verifier"))
     asked = topics_to_ask(graph)
@@ -257,6 +259,118 @@ def test_printed_permissions_suffice_for_cuts(cluster: Cluster) -> None:
         assert running.query("numbered", "seen", "all").value == 3
     for broker in (deployer, worker):
         broker.close()
+
+
+VERBS = """
+from cues_kafka import Graph, Json, Processor, Source, State, Store, Topic
+
+
+def tidy(order: dict | None = None, refund: dict | None = None) -> dict:
+    return order or refund
+
+
+def count(order: dict, seen: State[int]) -> dict:
+    seen["all"] = seen.get("all", 0) + 1
+    return order | {"nth": seen["all"]}
+
+
+graph = Graph(
+    "verbs",
+    Source("verbs.orders", default=True),
+    Source("verbs.refunds"),
+    Processor(tidy, inputs="verbs.orders", outputs="verbs.clean"),
+    Processor(count, inputs="verbs.clean", outputs="verbs.counted", state={"seen": Store(Json(int))}),
+    errors="verbs.errors",
+    defaults=Topic(value=Json(), partitions=1),
+)
+"""
+
+
+class CommandLine:
+    """A graph in a file, and the commands of users whose rights are those that `plan --acls` prints."""
+
+    def __init__(self, cluster: Cluster, directory: Path) -> None:
+        self._cluster, self._module, self._file = cluster, directory / "verbs.py", directory / "cues-kafka.toml"
+        self.target, self._text = f"{self._module}:graph", VERBS
+        profile = '[profile.{0}.security]\ntype = "scram"\nuser = "{0}"\npassword = "{0}"\ntls = false\n'
+        profiles = "".join(map(profile.format, (*ROLES, "ann")))
+        self._file.write_text(f'bootstrap = "{cluster.secured}"\n{profiles}')
+
+    def declare(self, before: str = "", after: str = "", *, new: Sequence[str] = ()) -> Graph:
+        """Change the graph, grant what it prints, and create what it lacks."""
+        assert before in self._text
+        self._text = self._text.replace(before, after)
+        self._module.write_text(self._text)
+        users = [f"--principal={role}=User:{role}" for role in ROLES]
+        printed = self.do("deployer", "plan", "--offline", "--acls", "--format", "kafka-acls", *users)
+        self._cluster.carry_out(*(command for command in printed.splitlines() if not command.startswith("#")))
+        self.do("deployer", "plan", "--apply", *(f"--new={name}" for name in new))
+        return load_graph(self.target)
+
+    def do(self, user: str, verb: str, *words: str, code: int = 0) -> str:
+        """What a command prints to a user; it must end with this code, and lack nothing that the user should see."""
+        graph = ["--graph", self.target] if verb in ("tail", "lineage") else [self.target]
+        result = CliRunner().invoke(app, [verb, *graph, *words, "--file", str(self._file), "--profile", user])
+        assert result.exit_code == code, f"{verb} as {user}: {result.output}"
+        assert user not in ("worker", "verifier") or " may not " not in result.output, f"{verb} as {user}"
+        return result.output
+
+    def deliver(self, graph: Graph, *numbers: int) -> None:
+        """Send orders, and run the graph until they are delivered."""
+        with connect(self._cluster.login("sender"), graph) as sender:
+            sender.send_many("verbs.orders", [{"n": n} for n in numbers])
+        with start(graph, self._cluster.login("worker")) as running:
+            running.wait_idle()
+
+
+@pytest.mark.full
+def test_printed_permissions_suffice_for_each_verb_of_the_pages(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each as the user whom docs/operations.md names; docs/change.md has the two rights of one who deletes it all."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    line = CommandLine(cluster, tmp_path)
+    graph = line.declare()
+    line.deliver(graph, 1, 2, 3)
+
+    assert "stop:\n  none\n" in line.do("worker", "plan", "--records")
+    assert line.do("verifier", "tail", "verbs.counted").splitlines()[-1] == '{"n": 3, "nth": 3}'
+    assert "verbs.orders/0@0" in line.do("verifier", "lineage", "verbs.counted/0@0")
+
+    graph = line.declare("+ 1\n", "+ 10\n")
+    assert "count: " in line.do("worker", "rebuild", "count", "--yes")
+    line.deliver(graph, 4)
+    assert line.do("verifier", "tail", "verbs.counted").splitlines()[-1] == '{"n": 4, "nth": 40}'
+
+    with connect(cluster.login("sender"), graph) as sender:
+        place = [sender.send("verbs.orders", {"n": n}) for n in (5, 6)][-1]
+    with closing(KafkaBroker(cluster.super_user)) as admin:
+        admin.trim({TopicPartition("verbs.orders", 0): place.offset})
+    assert "`cues-kafka accept-loss" in line.do("worker", "plan", "--records", code=1)
+    assert "tidy: 1 task moved" in line.do("worker", "accept-loss", "tidy", "--yes")
+
+    line.declare('outputs="verbs.clean"', 'outputs="verbs.clean", strategy="at-most-once"')
+    assert "tidy: 1 task moved" in line.do("worker", "strategy", "tidy", "--yes")
+
+    alts = 'alts={"order": "verbs.orders", "refund": "verbs.refunds"}'
+    line.declare('tidy, inputs="verbs.orders"', f"tidy, {alts}")
+    added = ("--add", "refund=latest", "--yes")
+    moved = line.do("worker", "migrate", "tidy", "--drop", "input", "--add", "order=input", *added)
+    assert "tidy: 1 task moved" in moved
+
+    renamed = 'Processor(count, name="total", renamed_from="count", '
+    graph = line.declare("Processor(count, ", renamed, new=["total"])
+    assert "count: goes on as total" in line.do("worker", "rename", "count", "total", "--yes")
+    line.deliver(graph, 7)
+    assert line.do("verifier", "tail", "verbs.counted").splitlines()[-1] == '{"n": 7, "nth": 60}'
+
+    commands = re.findall(r"^kafka-acls --add .* --operation Delete .*$", CHANGES, re.MULTILINE)
+    cluster.make_users(["ann"])
+    cluster.carry_out(*(command.replace(" shop.", " verbs.") for command in commands))
+    assert len(commands) == 2
+    line.do("ann", "delete", "--data", "--confirm", "verbs")
+    with closing(KafkaBroker(cluster.super_user)) as admin:
+        assert [topic for topic in admin.partitions() if topic.startswith("verbs.")] == []
 
 
 @pytest.mark.full
