@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.brokers.security import OAuthBearer
+from cues_kafka.brokers.token_sources import TokenFile
 from cues_kafka.errors import ConfigError, LoginError, RetriableError
 from cues_kafka.observe.log import get_logger
 
@@ -130,6 +131,18 @@ def portable(options: Kafka) -> Kafka:
     if given is None:
         return options
     return replace(options, oauth="", config={**options.config, "oauth_cb": tokens_of(given)})
+
+
+def read_again(options: Kafka) -> Kafka:
+    """
+    The options to try a login that was changed: a file of tokens is read again, although the process has a token of it.
+
+    Else what is tried would be the former token, until half of its life is over.
+    """
+    security = options.security
+    if not isinstance(security, OAuthBearer) or not security.file:
+        return options
+    return replace(options, security=replace(security, file="", token=Tokens(TokenFile(security.file))))
 
 
 _making = threading.RLock()  # a module that is imported here may open clients, too

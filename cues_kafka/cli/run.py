@@ -328,10 +328,11 @@ def _care(options: Mapping[str, Any], refuse: Refuse, *, spark: bool) -> dict[st
 def _may_reload(explicit: Mapping[str, Any], profile: str | None, file: Path | None) -> bool:
     """Whether the settings as they are now, with their secrets, connect; else say why the old ones stay."""
     from cues_kafka.brokers.open import open_broker
+    from cues_kafka.brokers.tokens import read_again
     from cues_kafka.cli.config import load
 
     try:
-        broker = open_broker(load(explicit, profile=profile, file=file).kafka())
+        broker = open_broker(read_again(load(explicit, profile=profile, file=file).kafka()))
         try:
             broker.facts([])
         finally:
