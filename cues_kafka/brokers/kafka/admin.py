@@ -56,6 +56,8 @@ MISSING: Final = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION
 NO_GROUP: Final = {"GROUP_ID_NOT_FOUND"}
 MOVING: Final = {"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"}
 _STABLE: Final = "Stable"
+_NONE: Final = -1
+"""The brokers' answer where no message is as late as a time."""
 _SILENT: Final = "the address is silent: firewall, wrong host?"
 _WHERE: Final = "Kafka(...) in a program, --bootstrap or CUES_KAFKA_BOOTSTRAP for the commands"
 _OF_BROKERS: Final = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
@@ -209,7 +211,7 @@ class Admin:
         for tp in partitions:
             doing = f"asking for the end of {tp.topic}/{tp.partition}"
             right = Right("Describe", "topic", tp.topic)
-            lows, stables, highs = (self._result(asked[tp], doing, right).offset for asked in (low, stable, high))
+            lows, stables, highs = (self._offset(asked[tp], doing, right) for asked in (low, stable, high))
             stables = max(lows, stables)
             found[tp] = Watermarks(lows, stables, max(stables, highs))
         return found
@@ -223,8 +225,8 @@ class Admin:
         specs = {at: _SPEC.for_timestamp(time_ms) for at, time_ms in times.items()}
         for at, future in self._offsets(specs, for_s).items():
             doing = f"asking for the offset of a time in {at.topic}/{at.partition}"
-            offset = self._result(future, doing, Right("Describe", "topic", at.topic)).offset
-            found[at] = int(offset) if offset >= 0 else None
+            offset = self._offset(future, doing, Right("Describe", "topic", at.topic), none=_NONE)
+            found[at] = None if offset == _NONE else offset
         return found
 
     def members(self, group: str) -> list[str]:
@@ -297,6 +299,25 @@ class Admin:
         request = {ClientPartition(topic, partition): spec for (topic, partition), spec in specs.items()}
         asked = self._ask(self._client.list_offsets, request, for_s=for_s, isolation_level=isolation)
         return {TopicPartition(place.topic, place.partition): future for place, future in asked.items()}
+
+    def _offset(self, future: Future[Any], doing: str, right: Right, *, none: int = 0) -> int:
+        """
+        The answered offset. While brokers come and go, librdkafka 2.16 can answer -1001 without an error.
+
+        Args:
+            future: its answer.
+            doing: what is asked for.
+            right: what it needs.
+            none: the least that is an answer.
+
+        Raises:
+            RetriableError: it is no offset. Taken for one, a task would begin there, or at the other end of its input.
+        """
+        offset = int(self._result(future, doing, right).offset)
+        if offset < none:
+            self.spent = True
+            raise RetriableError(f"{doing}: the client gave no offset, and no error", code="LEADER_NOT_AVAILABLE")
+        return offset
 
     def _until(self, done: Callable[[], bool], otherwise: str) -> None:
         """Ask until the brokers agree: no event tells it."""

@@ -104,6 +104,39 @@ def test_a_client_that_owes_an_answer_is_kept_until_it_comes(monkeypatch: pytest
     assert held() is None
 
 
+def _answers(*offsets: int) -> list[Future[Any]]:
+    """Answers that are there."""
+    answers = [Future[Any]() for _ in offsets]
+    for answer, offset in zip(answers, offsets, strict=True):
+        answer.set_result(SimpleNamespace(offset=offset))
+    return answers
+
+
+@pytest.mark.parametrize("missing", range(3), ids=["first", "stable", "last"])
+def test_an_end_that_the_client_does_not_know_is_no_offset(monkeypatch: pytest.MonkeyPatch, missing: int) -> None:
+    """A fresh task began at -1001 and stopped: "offsets [-1001, 0) are gone". Without an end, its input was empty."""
+    admins = [Admin(Kafka("localhost:1")) for _ in range(2)]
+    offsets = [3, 5, 7]
+    offsets[missing] = -1001
+    monkeypatch.setattr(admins[0], "_client", _Client(_answers(*offsets)))
+    monkeypatch.setattr(admins[1], "_client", _Client(_answers(3, 5, 7)))
+    broker = KafkaBroker(Kafka("localhost:1"))
+    monkeypatch.setattr("cues_kafka.brokers.kafka.Admin", lambda *_, **__: admins.pop(0))
+
+    assert broker.watermarks([PLACE]) == {PLACE: (3, 5, 7)}
+    assert admins == [], "another client was asked"
+
+
+def test_no_message_at_a_time_is_told_apart_from_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reset to a time would skip everything where the client knows nothing."""
+    admin = Admin(Kafka("localhost:1"))
+    monkeypatch.setattr(admin, "_client", _Client(_answers(-1, -1001)))
+
+    assert admin.offsets_at({PLACE: 1}) == {PLACE: None}
+    with pytest.raises(RetriableError, match=r"the client gave no offset, and no error"):
+        admin.offsets_at({PLACE: 1})
+
+
 def test_leaders_that_do_not_answer_are_asked_again_by_a_new_client() -> None:
     """Behind a broker's restart the client can leave a question with the old leader; the first try is short."""
     broker, asked = KafkaBroker(Kafka("localhost:1", start_timeout_s=9.0)), list[float]()
