@@ -9,6 +9,7 @@ import base64
 import json
 import os
 import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -17,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -405,28 +406,55 @@ def test_each_row_of_the_page_has_its_test() -> None:
 
 @pytest.mark.full
 @pytest.mark.timeout(300)
-def test_the_flights_run_on_three_secured_brokers_from_the_page_alone(tmp_path: Path) -> None:
-    """Its lines as they stand, but for the ports, and directories of this test."""
-    [block] = re.findall(r"^```bash\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    lines = block.replace("up --secure", "up --port 0 --secure").replace("/tmp/flights", f"{tmp_path}/flights")
+def test_a_session_with_deaths_a_fault_and_a_rename_on_three_secured_brokers_by_the_page(tmp_path: Path) -> None:
+    """Its lines as they stand, but for the ports, directories of this test, and a copy of the graph that they edit."""
+    lines = "\n".join(re.findall(r"^```bash\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE))
+    for of_the_page, here in (("up --secure", "up --port 0 --secure"), ("/tmp/flights", f"{tmp_path}/flights")):
+        lines = lines.replace(of_the_page, here)
+    for folder in ("examples", "schemas"):
+        shutil.copytree(PAGE.parents[1] / folder, tmp_path / folder)
     state = {"CUES_KAFKA_STATE": str(tmp_path / "state"), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    terminal, logs = tmp_path / "terminal", [tmp_path / f"flights-{name}.log" for name in ("workers", "renamed")]
 
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", lines],
-        cwd=PAGE.parents[1],
-        env=os.environ | state,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    subprocess.run(["cues-kafka", "broker", "down"], env=os.environ | state, check=False, capture_output=True)
+    with terminal.open("wb") as out:
+        shell = subprocess.Popen(
+            ["bash", "-euo", "pipefail", "-c", lines],
+            cwd=tmp_path, env=os.environ | state, stdout=out, stderr=out, start_new_session=True,
+        )  # fmt: skip
+        try:
+            code = shell.wait(280)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGKILL)  # the workers too, wherever the session stands
+            shell.wait()
+            down = ["cues-kafka", "broker", "down"]
+            subprocess.run(down, env=os.environ | state, check=False, capture_output=True)
+            said, workers = terminal.read_text(), "".join(log.read_text() for log in logs if log.exists())
+            print(said, workers, sep="\n")
 
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
-    assert "500 flights sent" in said
-    assert "everything is verified, nothing is wrong" in said
+    assert code == 0
+    assert said.count("500 flights sent") == 4
+    assert said.count("everything is verified, nothing is wrong") == 5
     assert "punctuality/0" in said, "the status of each task"
+    assert "code=-9" in workers
+    assert "node 2 had ended and is started again, with its data" in said
+    assert workers.count("\nreplaced: 2 workers") == 2
+    assert re.search(r"clean: ValueError \(raised\)\n(.*\n)*settled now: \d+ with outputs\n", said)
+    assert "punctuality: goes on as totals" in said
+
+
+def test_a_secured_rename_is_shown_with_the_rights_that_its_page_names() -> None:
+    """The session above has each command of the table in docs/change.md, as the user of its row."""
+    change = (PAGE.parent / "change.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\w+) \| (?:`(cues-kafka [^`]*)`|the `(rename)` command)", change, re.MULTILINE)
+    users = {"administrator": "admin", "deployer": "deployer", "worker": "worker"}
+    page = PAGE.read_text(encoding="utf-8")
+    shown = page[page.index("renamed_from=") :]
+
+    assert [user for user, *_ in rows] == [*users]
+    for user, command, verb in rows:
+        line = command.replace("MODULE:GRAPH", "examples.flights.graph:plain").replace("verdict", "totals")
+        assert re.search(rf"^{re.escape(line or f'cues-kafka {verb}')}.* --profile {users[user]}$", shown, re.MULTILINE)
 
 
 def test_a_prefix_needs_no_right_to_any_other_name(broker: LocalBroker) -> None:
