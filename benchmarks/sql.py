@@ -60,7 +60,8 @@ PRICE = """- What small batches pay for exactly once is waiting, and most of it 
   Kafka's transaction begins (E1).
 - On two processors the parts compete. While one batch is made into rows and taken by the database, the broker answers
   `TxnOffsetCommit` and the record of the batch before in 4 to 8 ms, and in 1 ms otherwise (the client's log, batches of
-  10,000). Without the call ahead it is slower all the same: 395,000 rows/s instead of 463,000."""
+  10,000). Without the call ahead it is slower all the same: 395,000 rows/s instead of 463,000, in runs of
+  tenths of a second. Such runs are too short: they gave 0.86 where runs of seconds give the figure above."""
 """Where the time of a small batch goes; a figure for each part, from timestamps around the calls in both programs."""
 
 
