@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.effects import Effect
+from cues_kafka.graph.levels import FILES, EdgeKind
 from cues_kafka.graph.topic import set_fields
 
 SCHEMES: Final = ("file", "s3", "gs", "gcs", "abfs", "abfss", "az", "memory")
@@ -43,10 +44,7 @@ class Blobs(Effect):
     transactional: ClassVar[bool] = True
     what: ClassVar[str] = "files"
     holder: ClassVar[str] = "store"
-    level: ClassVar[str] = "exactly once"
-    why: ClassVar[str] = (
-        "files, outcomes and place in one entry of a log in the store, which readers read; it must refuse to overwrite"
-    )
+    edge: ClassVar[EdgeKind] = FILES
 
     url: str = field(repr=False)
     env: str
@@ -121,8 +119,7 @@ class FileTable(Effect):
     transactional: ClassVar[bool] = True
     what: ClassVar[str] = "table of files"
     holder: ClassVar[str] = Blobs.holder
-    level: ClassVar[str] = Blobs.level
-    why: ClassVar[str] = Blobs.why
+    edge: ClassVar[EdgeKind] = FILES
 
     blobs: Blobs
     table: str

@@ -10,12 +10,8 @@ from urllib.parse import urlsplit
 from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.effects import Effect
+from cues_kafka.graph.levels import JOURNALED_SERVER, KEY_HEADER, ONCE, SERVER, EdgeKind
 from cues_kafka.graph.names import quoted
-
-BY_KEY: Final = "once, if the server knows the key"
-
-KEY_HEADER: Final = "Idempotency-Key"
-"""The header that servers know repeated requests by."""
 
 MOST_BYTES: Final = 1_000_000
 """The largest answer that is taken, in bytes. With a journal its topic may bound it further."""
@@ -111,19 +107,10 @@ class Http(Effect):
         return Http(**{**settings, "base": self.base or "https://server.invalid", "env": "", "transport": transport})
 
     @property
-    def level(self) -> str:  # type: ignore[override]
-        """What it guarantees."""
-        return BY_KEY if self.journal else "at least once"
-
-    @property
-    def why(self) -> str:  # type: ignore[override]
-        """What gives this level, and what it asks for."""
-        if self.journal:
-            return (
-                f"a kept answer is not asked for again; a kill between call and record repeats the call, with the same "
-                f"{self.key_header}"
-            )
-        return f"once, if the server knows {self.key_header} and the function makes the same calls again; journal=True"
+    def edge(self) -> EdgeKind:  # type: ignore[override]
+        """See `Effect`."""
+        kind = JOURNALED_SERVER if self.journal else SERVER
+        return kind._replace(why=kind.why.replace(KEY_HEADER, self.key_header))
 
 
 @known_arguments()
@@ -140,8 +127,7 @@ class Once(Effect):
     kind: ClassVar[str] = "once"
     stepwise: ClassVar[bool] = True
     what: ClassVar[str] = "calls"
-    level: ClassVar[str] = "at least once"
-    why: ClassVar[str] = "a kept result is not made again; a kill between the call and its record repeats the call"
+    edge: ClassVar[EdgeKind] = ONCE
 
 
 @dataclass(frozen=True, slots=True)

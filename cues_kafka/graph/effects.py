@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import GraphError
+from cues_kafka.graph.levels import ANYTHING, DATABASE, UPSERT, EdgeKind
 from cues_kafka.graph.names import quoted
 from cues_kafka.graph.topic import set_fields
 
@@ -37,8 +38,7 @@ class Effect:
         stepwise: each step gets its own, which knows the step (E4).
         transactional: it commits what user code writes in one transaction with the attempt (E1).
         what: what it is, for plans.
-        level: what it guarantees: `exactly once` or `at least once`, or once on a condition.
-        why: what gives this level, and what it asks for.
+        edge: what it guarantees, on which condition, and the command that shows it.
         placed: it must be told which message the function is called with.
         holder: what keeps the attempt, in texts: `database` or `store`.
     """
@@ -47,8 +47,7 @@ class Effect:
     stepwise: ClassVar[bool] = False
     transactional: ClassVar[bool] = False
     what: ClassVar[str] = "target"
-    level: ClassVar[str] = "at least once"
-    why: ClassVar[str] = ""
+    edge: ClassVar[EdgeKind] = ANYTHING
     placed: ClassVar[bool] = False
     holder: ClassVar[str] = "database"
 
@@ -86,8 +85,7 @@ class Sql(Effect):
     kind: ClassVar[str] = "sql"
     transactional: ClassVar[bool] = True
     what: ClassVar[str] = "database"
-    level: ClassVar[str] = "exactly once"
-    why: ClassVar[str] = "rows, outcomes and place in one transaction of the database; it must keep what it commits"
+    edge: ClassVar[EdgeKind] = DATABASE
 
     url: str = field(repr=False)
     env: str
@@ -160,8 +158,7 @@ class SqlTable(Effect):
     kind: ClassVar[str] = "table"
     transactional: ClassVar[bool] = True
     what: ClassVar[str] = "table"
-    level: ClassVar[str] = Sql.level
-    why: ClassVar[str] = Sql.why
+    edge: ClassVar[EdgeKind] = DATABASE
 
     sql: Sql
     table: str
@@ -200,8 +197,7 @@ class Upsert(Effect):
     kind: ClassVar[str] = "upsert"
     transactional: ClassVar[bool] = True
     what: ClassVar[str] = "table"
-    level: ClassVar[str] = Sql.level
-    why: ClassVar[str] = f"{Sql.why}; after a reset no row goes back in time"
+    edge: ClassVar[EdgeKind] = UPSERT
     placed: ClassVar[bool] = True
 
     sql: Sql

@@ -14,6 +14,7 @@ from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.graph.error_message import Errors, check_errors
+from cues_kafka.graph.levels import FEED, EdgeKind
 from cues_kafka.graph.message import Message
 from cues_kafka.graph.names import check_name, check_written_topic
 from cues_kafka.graph.topic import check_count, set_fields
@@ -70,9 +71,6 @@ class ReplayableSource(Protocol):
         """
         ...
 
-
-LEVEL = "exactly once (place)"
-"""What a feed of a replayable source guarantees."""
 
 MOST_PARTS = 10_000
 
@@ -144,15 +142,21 @@ class Feed:
         return f"Feed {self.name!r}"
 
     @property
-    def level(self) -> str:
-        """What it guarantees, and what that rests on."""
-        return str(getattr(self.source, "level", LEVEL))
+    def edge(self) -> EdgeKind:
+        """What it guarantees, on which condition, and the command that shows it."""
+        own = getattr(self.source, "edge", None)
+        kind = own if isinstance(own, EdgeKind) else FEED
+        return EdgeKind(
+            kind.edge,
+            str(getattr(self.source, "level", kind.level)),
+            str(getattr(self.source, "rests_on", kind.why)),
+            kind.shown_by,
+        )
 
     @property
-    def rests_on(self) -> str:
-        """What gives its level, and what that asks for."""
-        why = "messages and place in one transaction; the source gives the same messages behind a place"
-        return str(getattr(self.source, "rests_on", why))
+    def level(self) -> str:
+        """What it guarantees, and what that rests on."""
+        return self.edge.level
 
     # What it has in common with processors. It reads no topic.
 

@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.levels import ANYTHING, FILES_OF_SPARK, INSIDE, NEVER_TWICE, ON_SPARK, SEND, EdgeKind
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
-
-EXACTLY_ONCE: Final = "exactly once"
-AT_LEAST_ONCE: Final = "at least once"
-AT_MOST_ONCE: Final = "at most once"
-
-INSIDE: Final = {
-    "exactly-once": (EXACTLY_ONCE, "from Kafka to Kafka: one transaction with the place in the input"),
-    "at-least-once": (AT_LEAST_ONCE, "from Kafka to Kafka, by strategy=: written before its place; a crash repeats"),
-    "at-most-once": (AT_MOST_ONCE, "from Kafka to Kafka, by strategy=: its place is committed first; a crash drops"),
-}
-"""By strategy: the level of what goes from Kafka to Kafka, and why."""
 
 
 class Guarantee(NamedTuple):
@@ -26,58 +16,48 @@ class Guarantee(NamedTuple):
 
     Attributes:
         where: what it joins, such as `ledger -> database db`.
-        level: `exactly once`, `at least once` or `at most once`.
+        level: `exactly once`, `at least once` or `at most once`, or once on a condition.
         why: what gives this level, and what it asks for.
+        shown_by: the command that shows it, in a clone of the project.
     """
 
     where: str
     level: str
     why: str
+    shown_by: str
 
 
 def edges_of(graph: Graph) -> Iterator[Guarantee]:
     """The edges of a graph, in the order of declaration."""
     for source in graph.sources:
-        yield Guarantee(
-            f"applications -> {source}",
-            AT_LEAST_ONCE,
-            "a send repeated after a crash is a second message; give it an id",
-        )
+        yield _edge(f"applications -> {source}", SEND)
     for feed in graph.feeds.values():
-        yield Guarantee(
-            f"{type(feed.source).__name__} -> {feed.into}",
-            EXACTLY_ONCE,
-            feed.rests_on,
-        )
+        yield _edge(f"{type(feed.source).__name__} -> {feed.into}", feed.edge)
     inside = {name: graph.strategy_of(name) for name, one in graph.processors.items() if one.outputs or one.state}
-    inside |= {name: "exactly-once" for name, one in graph.dataframes.items() if one.outputs}
-    for strategy, (level, why) in INSIDE.items():
+    for strategy, kind in INSIDE.items():
         if names := [name for name, one in inside.items() if one == strategy]:
-            yield Guarantee(", ".join(names), level, why)
+            yield _edge(", ".join(names), kind)
+    if names := [name for name, one in graph.dataframes.items() if one.outputs]:
+        yield _edge(", ".join(names), ON_SPARK)
     for processor in graph.processors.values():
         yield from _out_of_kafka(processor, graph.strategy_of(processor))
     for frame in graph.dataframes.values():
         yield from _out_of_spark(frame)
 
 
+def _edge(where: str, kind: EdgeKind) -> Guarantee:
+    return Guarantee(where, kind.level, kind.why, kind.shown_by)
+
+
 def _out_of_kafka(processor: Processor, strategy: str) -> Iterator[Guarantee]:
     for name, one in processor.targets.items():
-        yield Guarantee(f"{processor.name} -> {one.title(name)}", one.level, one.why)
+        yield _edge(f"{processor.name} -> {one.title(name)}", one.edge)
     if processor.has_effects and strategy == "at-most-once":
-        yield Guarantee(
-            f"{processor.name} -> its effects",
-            AT_MOST_ONCE,
-            "the function is never called twice for a message; a crash may leave some uncalled, which verify counts",
-        )
+        yield _edge(f"{processor.name} -> its effects", NEVER_TWICE)
     elif processor.has_effects and not processor.targets:
-        yield Guarantee(
-            f"{processor.name} -> its effects",
-            AT_LEAST_ONCE,
-            "the function may be called again after a crash; step.hash is the same then: an idempotency key",
-        )
+        yield _edge(f"{processor.name} -> its effects", ANYTHING)
 
 
 def _out_of_spark(frame: DataFrameProcessor) -> Iterator[Guarantee]:
     for name, one in frame.targets.items():
-        why = "one entry of a log in the store commits all files of a batch; the store must refuse to overwrite"
-        yield Guarantee(f"{frame.name} -> {one.title(name)}", one.level, why)
+        yield _edge(f"{frame.name} -> {one.title(name)}", FILES_OF_SPARK)

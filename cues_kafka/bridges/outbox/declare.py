@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import ConfigError, GraphError
 from cues_kafka.graph.effects import dialect_of
-from cues_kafka.graph.feed import LEVEL
+from cues_kafka.graph.levels import CLAIMED_FEED, OUTBOX_FEED, EdgeKind
 
 if TYPE_CHECKING:
     from cues_kafka.bridges.outbox.reader import OutboxReader
     from cues_kafka.graph.message import Message
-
-CLAIMS: Final = "exactly once (rows claimed by their ids, and deleted behind the commit)"
 
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
 _TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}(\.[A-Za-z_][A-Za-z0-9_$]{0,62})?")
@@ -77,16 +75,9 @@ class SqlOutbox:
         return 1
 
     @property
-    def level(self) -> str:
-        """What the guarantee rests on."""
-        return CLAIMS if self.url and dialect_of(self.url) == "mysql" else LEVEL
-
-    @property
-    def rests_on(self) -> str:
-        """What gives its level, and what that asks for."""
-        if self.level == CLAIMS:
-            return "messages and numbers of rows in one transaction, rows deleted later; the database keeps deletions"
-        return "messages and place in one transaction; the database keeps what it commits"
+    def edge(self) -> EdgeKind:
+        """What it guarantees, on which condition, and the command that shows it."""
+        return CLAIMED_FEED if self.url and dialect_of(self.url) == "mysql" else OUTBOX_FEED
 
     def open(self) -> OutboxReader:
         """

@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
-from cues_kafka import Blobs, DataFrameProcessor, Graph, Processor, Source, Sql
+import pytest
+
+from cues_kafka import (
+    Blobs,
+    DataFrameProcessor,
+    Feed,
+    Graph,
+    Http,
+    Iterate,
+    Once,
+    Processor,
+    Sink,
+    Source,
+    Sql,
+    SqlOutbox,
+)
+from cues_kafka.graph import levels
+from cues_kafka.graph.levels import KINDS, EdgeKind
 from cues_kafka.plan.acls import acls_of
 from cues_kafka.plan.edges import edges_of
 from cues_kafka.plan.plan import plan
@@ -18,6 +37,16 @@ def book(order: dict[str, Any], db: Any) -> dict[str, Any]:
 
 def ring(order: dict[str, Any]) -> None:
     """An effect that nothing takes back."""
+
+
+def keep(order: dict[str, Any], db: Any) -> None:
+    """A target, and no messages."""
+    raise NotImplementedError
+
+
+def passed(order: dict[str, Any]) -> dict[str, Any]:
+    """From Kafka to Kafka."""
+    raise NotImplementedError
 
 
 SECRET = "postgresql://shop:hidden@db.internal/shop"
@@ -107,3 +136,125 @@ def test_at_most_once_needs_safe_topics_too() -> None:
     unsafe = TopicFacts("a", b"a" * 16, 1, 1, {"min.insync.replicas": "1"})
 
     assert any("'a'" in text for text in plan(graph, ClusterFacts(3, {"a": unsafe})).refusals)
+
+
+ROOT = Path(__file__).parents[3]
+SQLITE = Sql("sqlite:////tmp/shop.db")
+EVERYTHING = Graph(
+    "every",
+    Source("orders"),
+    Feed(Iterate(list), into="told", name="told"),
+    Feed(SqlOutbox("postgresql://db.internal/shop"), into="boxed", name="boxed"),
+    Feed(SqlOutbox("mysql://db.internal/shop"), into="claimed", name="claimed"),
+    Processor(passed, name="whole", inputs="orders", outputs="b"),
+    Processor(passed, name="often", inputs="orders", outputs="c", strategy="at-least-once"),
+    Processor(passed, name="once", inputs="orders", outputs="d", strategy="at-most-once", effects=True),
+    DataFrameProcessor(ring, name="framed", inputs="orders", outputs="e"),
+    Processor(keep, name="rows", inputs="orders", effects={"db": SQLITE}),
+    Sink("inserted", inputs="orders", into=SQLITE.table("lines", columns=["id"])),
+    Sink("newest", inputs="orders", into=SQLITE.upsert("lines", key="id", columns=["total"])),
+    Processor(keep, name="stored", inputs="orders", effects={"db": Blobs("s3://bucket/lake")}),
+    Sink("filed", inputs="orders", into=Blobs("s3://bucket/lake").json_lines("lines")),
+    Processor(keep, name="kept", inputs="orders", effects={"db": Http("https://pay.example", journal=True)}),
+    Processor(keep, name="asked", inputs="orders", effects={"db": Http("https://pay.example", key_header="X-Key")}),
+    Processor(keep, name="mailed", inputs="orders", effects={"db": Once()}),
+    Processor(ring, name="rung", inputs="orders"),
+    DataFrameProcessor(ring, name="lake", inputs="orders", into=Blobs("s3://bucket/lake").parquet("sums")),
+    errors="bad",
+)
+OUTSIDE_OF_GRAPHS = {"SEND_WITH_ID", "WRITTEN_BY_SPARK", "OWN_LOOP"}
+
+
+def kind_of(edge: Any) -> str:
+    """The name of the row that an edge's level, condition and command are from."""
+    same = (edge.level, edge.why.replace("X-Key", "Idempotency-Key"), edge.shown_by)
+    [found] = [name for name, one in NAMES.items() if one[1:] == same]
+    return found
+
+
+NAMES: dict[str, EdgeKind] = {
+    name: one for name, one in {**vars(levels), **levels.INSIDE}.items() if isinstance(one, EdgeKind)
+}
+
+
+def test_each_kind_of_edge_has_its_level_its_condition_and_its_command() -> None:
+    """Each declaration has the row that is meant for it; every row but those outside of graphs is met."""
+    found = {one.where: (kind_of(one), one.level) for one in edges_of(EVERYTHING)}
+
+    assert found == {
+        "applications -> orders": ("SEND", "at least once"),
+        "Iterate -> told": ("FEED", "exactly once (place)"),
+        "SqlOutbox -> boxed": ("OUTBOX_FEED", "exactly once (place)"),
+        "SqlOutbox -> claimed": (
+            "CLAIMED_FEED",
+            "exactly once (rows claimed by their ids, and deleted behind the commit)",
+        ),
+        "whole": ("exactly-once", "exactly once"),
+        "often": ("at-least-once", "at least once"),
+        "once": ("at-most-once", "at most once"),
+        "framed": ("ON_SPARK", "exactly once"),
+        "once -> its effects": ("NEVER_TWICE", "at most once"),
+        "rows -> database db": ("DATABASE", "exactly once"),
+        "inserted -> table lines": ("DATABASE", "exactly once"),
+        "newest -> table lines": ("UPSERT", "exactly once"),
+        "stored -> files db": ("FILES", "exactly once"),
+        "filed -> table of files lines": ("FILES", "exactly once"),
+        "kept -> server db": ("JOURNALED_SERVER", "once, if the server knows the key"),
+        "asked -> server db": ("SERVER", "at least once"),
+        "mailed -> calls db": ("ONCE", "at least once"),
+        "rung -> its effects": ("ANYTHING", "at least once"),
+        "lake -> table of files sums": ("FILES_OF_SPARK", "exactly once"),
+    }
+    assert {kind for kind, _ in found.values()} == set(NAMES) - OUTSIDE_OF_GRAPHS
+    assert set(KINDS) == set(NAMES.values())
+    assert "X-Key" in next(one.why for one in edges_of(EVERYTHING) if one.where == "asked -> server db")
+
+
+def test_the_table_of_readme_is_what_plans_say() -> None:
+    """Row by row, in order; links apart."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    [table] = re.findall(r"^\| edge \| level \|.*\n\| ---.*\n((?:\|.*\n)+)", text, re.MULTILINE)
+    rows = [re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", row) for row in table.splitlines()]
+
+    assert rows == [f"| {one.edge} | {one.level} | {one.why} | `{one.shown_by}` |" for one in KINDS]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.edge)
+def test_each_command_can_be_run(kind: EdgeKind) -> None:
+    """Its files are there, and have tests that it does not leave out; each text says something."""
+    words = kind.shown_by.split()
+    if words[0] == "make":
+        assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    for path in [word for word in words if word.startswith("tests/")]:
+        files = [ROOT / path] if path.endswith(".py") else sorted((ROOT / path).glob("test_*.py"))
+        assert files
+        texts = [file.read_text(encoding="utf-8") for file in files]
+        assert "-m" in words or not any("pytestmark = [pytest.mark.full" in text for text in texts), path
+    assert all(kind)
+
+
+def test_a_plan_names_the_commands_that_show_its_edges() -> None:
+    """Each once, as text; for each edge, as data."""
+    planned = plan(GRAPH)
+
+    assert "  pytest tests/fault/test_kill_points.py  # ring -> its effects\n" in f"{planned.text()}\n"
+    assert [one["shown_by"] for one in planned.to_dict()["edges"]] == [one.shown_by for one in edges_of(GRAPH)]
+    assert planned.to_dict()["edges"][1]["shown_by"] == "make demo-native"
+
+
+def test_a_source_of_ones_own_says_its_level_itself() -> None:
+    """The plan believes it, and does not call it exactly once."""
+
+    class Radio:
+        level = "at least once"
+        rests_on = "what is sent while no one listens is gone"
+
+        def parts(self) -> int:
+            return 1
+
+        def read(self, part: int, place: str | None, limit: int) -> Any:
+            raise NotImplementedError
+
+    [edge] = edges_of(Graph("g", Feed(Radio(), into="heard")))
+
+    assert (edge.level, edge.why) == ("at least once", "what is sent while no one listens is gone")

@@ -578,6 +578,10 @@ def test_a_plan_is_what_changes_and_a_line_for_each_processor() -> None:
         "  applications -> orders  at least once  a send repeated after a crash is a second message; give it an id",
         "  check                   exactly once   from Kafka to Kafka: one transaction with the place in the input",
         "",
+        "Commands that show it, in a clone of cues-kafka:",
+        "  pytest tests/unit/graph/test_ready.py  # applications -> orders",
+        "  make demo-native  # check",
+        "",
         "Warnings:",
         "  The cluster has 1 broker, but the guarantee needs 3: a lost disk can lose data. Use it for development.",
     ]

@@ -1,0 +1,191 @@
+"""What each kind of edge guarantees, on which condition, and the command that shows it.
+
+The table of README and what `plan` says of a graph are made of these rows. The commands are run in a clone of the
+project. Its tests compare the rows with README.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+EXACTLY_ONCE: Final = "exactly once"
+AT_LEAST_ONCE: Final = "at least once"
+AT_MOST_ONCE: Final = "at most once"
+
+KEY_HEADER: Final = "Idempotency-Key"
+"""The header that servers know repeated requests by."""
+
+
+class EdgeKind(NamedTuple):
+    """
+    One kind of edge.
+
+    Attributes:
+        edge: what it joins, and how it is declared.
+        level: `exactly once`, `at least once` or `at most once`, or once on a condition.
+        why: what gives this level, and what it asks for.
+        shown_by: the command that shows it.
+    """
+
+    edge: str
+    level: str
+    why: str
+    shown_by: str
+
+
+# Into Kafka.
+
+SEND: Final = EdgeKind(
+    "application to Kafka, `send` and `send_many`",
+    AT_LEAST_ONCE,
+    "a send repeated after a crash is a second message; give it an id",
+    "pytest tests/unit/graph/test_ready.py",
+)
+SEND_WITH_ID: Final = EdgeKind(
+    "application to Kafka, `send(..., id=)`",
+    EXACTLY_ONCE,
+    "the client has a name, and asks `sent` for the first message after a restart",
+    "pytest tests/fault/test_killed_senders.py",
+)
+FEED: Final = EdgeKind(
+    "files, functions and other sources to Kafka, `Feed(...)`",
+    "exactly once (place)",
+    "messages and place in one transaction; the source gives the same messages behind a place",
+    "pytest tests/unit/runtime/feeds tests/unit/bridges/test_files.py",
+)
+OUTBOX_FEED: Final = EdgeKind(
+    "an outbox table in PostgreSQL or SQLite to Kafka, `Feed(SqlOutbox(...), ...)`",
+    FEED.level,
+    "messages and place in one transaction; the database keeps what it commits",
+    "pytest -m 'not slow' tests/integration/test_outbox.py tests/unit/bridges/test_restored_outbox.py",
+)
+CLAIMED_FEED: Final = EdgeKind(
+    "an outbox table in MariaDB to Kafka, `Feed(SqlOutbox(...), ...)`",
+    "exactly once (rows claimed by their ids, and deleted behind the commit)",
+    "messages and numbers of rows in one transaction, rows deleted later; the database keeps deletions",
+    "pytest -m 'not slow' tests/integration/test_outbox.py tests/fault/test_feed_kills.py",
+)
+
+# From Kafka to Kafka.
+
+INSIDE: Final = {
+    "exactly-once": EdgeKind(
+        "Kafka to Kafka, with state",
+        EXACTLY_ONCE,
+        "from Kafka to Kafka: one transaction with the place in the input",
+        "make demo-native",
+    ),
+    "at-least-once": EdgeKind(
+        'Kafka to Kafka, `strategy="at-least-once"`',
+        AT_LEAST_ONCE,
+        "from Kafka to Kafka, by strategy=: written before its place; a crash repeats",
+        "pytest tests/unit/runtime/test_strategies.py",
+    ),
+    "at-most-once": EdgeKind(
+        'Kafka to Kafka, `strategy="at-most-once"`',
+        AT_MOST_ONCE,
+        "from Kafka to Kafka, by strategy=: its place is committed first; a crash drops",
+        "pytest tests/unit/runtime/test_strategies.py",
+    ),
+}
+"""By strategy: what goes from Kafka to Kafka."""
+
+ON_SPARK: Final = EdgeKind(
+    "Kafka to Kafka on Spark, `DataFrameProcessor(...)` and the engine `Spark`",
+    EXACTLY_ONCE,
+    "from Kafka to Kafka on Spark: one transaction for each part of a batch, with its place in the input",
+    "make demo",
+)
+WRITTEN_BY_SPARK: Final = EdgeKind(
+    "any DataFrame to Kafka, `write_exactly_once(...)`",
+    EXACTLY_ONCE,
+    "one name for each job and one checkpoint, which stay; another run of what is written writes nothing",
+    "pytest tests/spark/test_staged_write.py",
+)
+OWN_LOOP: Final = EdgeKind(
+    "Kafka to Kafka in a loop of your own",
+    EXACTLY_ONCE,
+    "a named tailer advances in the transaction of what it has read",
+    "pytest tests/integration/test_primitives.py",
+)
+
+# Out of Kafka.
+
+DATABASE: Final = EdgeKind(
+    'Kafka to a database, `effects={"db": Sql(...)}` or `Sink(..., into=Sql(...).table(...))`',
+    EXACTLY_ONCE,
+    "rows, outcomes and place in one transaction of the database; it must keep what it commits",
+    "pytest tests/unit/sinks/test_crashes.py tests/integration/test_databases.py tests/unit/operate/test_settling.py",
+)
+UPSERT: Final = EdgeKind(
+    "Kafka to the newest row of each key, `Sink(..., into=Sql(...).upsert(...))`",
+    EXACTLY_ONCE,
+    f"{DATABASE.why}; after a reset no row goes back in time",
+    "pytest tests/unit/sinks/test_tables.py tests/servers/test_tables.py",
+)
+FILES: Final = EdgeKind(
+    'Kafka to files, `effects={"blobs": Blobs(...)}` or `Sink(..., into=Blobs(...).parquet(...))`',
+    EXACTLY_ONCE,
+    "files, outcomes and place in one entry of a log in the store, which readers read; it must refuse to overwrite",
+    "pytest tests/unit/sinks/test_blob_crashes.py tests/fault/test_file_kills.py",
+)
+FILES_OF_SPARK: Final = EdgeKind(
+    "Kafka to Parquet files on Spark, `DataFrameProcessor(..., into=Blobs(...).parquet(...))`",
+    EXACTLY_ONCE,
+    "one entry of a log in the store commits all files of a batch; the store must refuse to overwrite, and driver and "
+    "executors must see it",
+    "pytest -m 'not slow' tests/unit/runtime/spark/staged/test_batch_files.py tests/spark/test_files_kills.py",
+)
+JOURNALED_SERVER: Final = EdgeKind(
+    'Kafka to a server, `effects={"http": Http(..., journal=True)}`',
+    "once, if the server knows the key",
+    "a kept answer is not asked for again; a kill between call and record repeats the call, with the same "
+    f"{KEY_HEADER}",
+    "pytest tests/unit/sinks/test_calls.py tests/fault/test_call_kills.py",
+)
+SERVER: Final = EdgeKind(
+    'Kafka to a server, `effects={"http": Http(...)}`',
+    AT_LEAST_ONCE,
+    f"once, if the server knows {KEY_HEADER} and the function makes the same calls again; journal=True",
+    "pytest tests/unit/sinks/test_calls.py tests/fault/test_call_kills.py",
+)
+ONCE: Final = EdgeKind(
+    'Kafka to anything, `effects={"once": Once()}`',
+    AT_LEAST_ONCE,
+    "a kept result is not made again; a kill between the call and its record repeats the call",
+    "pytest tests/unit/sinks/test_calls_alone.py",
+)
+ANYTHING: Final = EdgeKind(
+    "Kafka to anything else, a sink or `effects=True`",
+    AT_LEAST_ONCE,
+    "the function may be called again after a crash; step.hash is the same then: an idempotency key",
+    "pytest tests/fault/test_kill_points.py",
+)
+NEVER_TWICE: Final = EdgeKind(
+    'Kafka to anything else, `strategy="at-most-once"`',
+    AT_MOST_ONCE,
+    "the function is never called twice for a message; a crash may leave some uncalled, which verify counts",
+    "pytest -m 'not slow' tests/unit/runtime/test_strategies.py tests/fault/test_strategies.py",
+)
+
+KINDS: Final = (
+    SEND,
+    SEND_WITH_ID,
+    FEED,
+    OUTBOX_FEED,
+    CLAIMED_FEED,
+    *INSIDE.values(),
+    ON_SPARK,
+    WRITTEN_BY_SPARK,
+    OWN_LOOP,
+    DATABASE,
+    UPSERT,
+    FILES,
+    FILES_OF_SPARK,
+    JOURNALED_SERVER,
+    SERVER,
+    ONCE,
+    ANYTHING,
+    NEVER_TWICE,
+)
+"""All of them, in the order of README's table."""
