@@ -435,6 +435,7 @@ def test_replay_writes_its_row_once(crash: Crash | None, tmp_path: Path) -> None
     with sqlite3.connect(path) as made:
         assert sorted(made.execute("SELECT value FROM found")) == [(-2,), (1,), (3,), (4,)]
     assert settled(tester) == [("output", 1)]
+    assert tester.totals("p").replays == 2, "the row has the place in the replay topic: no request is read again"
     assert list(verify(tester.graph, tester.broker).lines) == []
 
 
