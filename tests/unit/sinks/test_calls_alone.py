@@ -38,6 +38,7 @@ from cues_kafka import (
     processor,
     start,
 )
+from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.delivery import show_origin
 from cues_kafka.graph.effects import Effect
@@ -321,6 +322,31 @@ def test_once_gives_what_was_first_kept(crash: Crash, made: int) -> None:
     tester.restart().run()
     assert tester.values("done") == [[made, [1, 2]]]
     assert not kept(tester)
+
+
+def test_recovery_finds_an_answer_above_the_high_watermark_that_a_former_leader_gives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """E4.4: it reads up to a record of its own, so an end of the past hides no answer that was acknowledged."""
+    numbers = count(1)
+
+    def call(n: int, once: Any) -> Any:
+        return once("a", lambda: next(numbers))
+
+    asks = MemoryBroker.watermarks
+
+    def former(self: MemoryBroker, partitions: Any) -> Any:
+        """The journal ends where it begins, as a broker says that has not heard of the records yet."""
+        found = asks(self, partitions)
+        return {p: m._replace(high=m.low, stable=m.low) if p.topic == "g.call.journal" else m for p, m in found.items()}
+
+    monkeypatch.setattr(MemoryBroker, "watermarks", former)
+    tester = Tester(graph_of(call, Once()))
+    tester.send("orders", 1)
+    tester.run(crash=Crash("after", "Record"))
+    assert tester.crashed
+    tester.restart().run()
+    assert tester.values("done") == [1]
 
 
 def test_once_in_coroutines_awaits_a_coroutine_function() -> None:

@@ -228,6 +228,64 @@ def test_timer_whose_step_the_database_refuses_gives_its_error_alone(path: Path)
     assert tester.totals("book").nils == 1
 
 
+def _later(order: dict[str, Any], step: Any, db: Any) -> None:
+    db.execute("INSERT INTO rows (id, text) VALUES (?, 'asked')", (order["id"],))
+    step.schedule(str(order["id"]), at=100 + 10 * order["id"])
+
+
+def _fired(timer: Any) -> dict[str, Any]:
+    return {"booked": int(timer.key)}
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("effect", ["Call", "CommitTarget", "Produce", "Commit"])
+def test_crash_fires_each_timer_once_beside_a_database(effect: str, moment: str, path: Path) -> None:
+    """Timers that a step sets, and those that fire, are in the outbox of an attempt that is published later."""
+    processor = Processor(
+        _later, name="book", inputs="orders", outputs="booked", state={"timers": Timers(_fired)},
+        effects={"db": Sql(f"sqlite:///{path}")},
+    )  # fmt: skip
+    graph = Graph("g", Source("orders"), processor, errors="errors", defaults=Topic(partitions=1))
+    for nth in (1, 2, 3):
+        tester = Tester(graph, policy=CommitPolicy(max_messages=3))
+        for i in range(8):
+            tester.send("orders", Message({"id": i}, timestamp_ms=20 * i))
+        tester.run(crash=Crash(moment, effect, nth))
+        assert tester.crashed
+        tester.restart().run()
+
+        assert [one["booked"] for one in tester.values("booked")] == list(range(8))
+        assert rows(path) == list(range(8))
+        assert not tester.errors()
+        tester.stop()
+        with sqlite3.connect(path) as made:
+            for table in ("rows", "cues_task", "cues_outbox"):
+                made.execute(f"DELETE FROM {table}")
+
+
+@pytest.mark.parametrize(
+    "crash", [None, *(Crash(m, e) for m in ("before", "after") for e in ("CommitTarget", "Commit"))]
+)
+def test_an_exception_in_the_result_of_a_list_takes_back_the_rows_of_its_message_alone(
+    crash: Crash | None, path: Path
+) -> None:
+    """The others of the list keep theirs; a list that is called one by one afterwards writes no row twice."""
+
+    def many(orders: list[dict[str, Any]], db: Any) -> list[Any]:
+        db.executemany("INSERT INTO rows (id, text) VALUES (?, '')", [(one["id"],) for one in orders])
+        return [
+            ValueError("three") if one["id"] % 10 == 3 else {"booked": one["id"]} if one["id"] % 2 == 0 else None
+            for one in orders
+        ]
+
+    processor = Processor(
+        many, name="book", inputs="orders", outputs="booked", batch=True, effects={"db": Sql(f"sqlite:///{path}")}
+    )
+    tester = run(Graph("g", Source("orders"), processor, errors="errors", defaults=Topic(partitions=2)), crash)
+
+    check(tester, path)
+
+
 def test_batch_that_a_recovery_overtakes_is_committed_as_it_was_begun(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

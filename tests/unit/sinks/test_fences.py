@@ -1,0 +1,228 @@
+"""E1: what a database's row keeps out, and in which order a batch's statements go to it; no server is needed."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pymysql
+import pytest
+
+from cues_kafka import RetriableError, Sql
+from cues_kafka.ports import HeldAttempt
+from cues_kafka.sinks.dialect import OUTBOX, TASKS, Dialect
+from cues_kafka.sinks.lookup import open_target
+from cues_kafka.sinks.mysql import MySql
+from cues_kafka.sinks.postgres import Postgres
+from cues_kafka.sinks.sql import SqlTarget
+from cues_kafka.sinks.sqlite import Sqlite
+from cues_kafka.sinks.tables import make_tables
+from cues_kafka.sinks.turns import TaskName
+
+RECORD = ("booked", 0, None, b"1", None, 5)
+
+
+@pytest.fixture
+def declared(tmp_path: Path) -> Sql:
+    """A database with our tables."""
+    found = Sql(f"sqlite:///{tmp_path / 'shop.db'}")
+    make_tables(found, "the test", create=True)
+    return found
+
+
+@pytest.fixture
+def opened(declared: Sql) -> Iterator[Callable[[], SqlTarget]]:
+    """Makes targets of one task, each in what could be another process."""
+    made: list[SqlTarget] = []
+
+    def opens() -> SqlTarget:
+        target = open_target({"db": declared}, "g", "book", 0)
+        assert isinstance(target, SqlTarget)
+        made.append(target)
+        return target
+
+    yield opens
+    for target in made:
+        target.close()
+
+
+def row(declared: Sql) -> tuple[Any, ...]:
+    """Where the task's row stands: base, step, owner."""
+    with sqlite3.connect(declared.url.removeprefix("sqlite:///")) as looked:
+        [found] = looked.execute(f"SELECT base, step, owner FROM {TASKS}")
+    return tuple(found)
+
+
+def commit(target: SqlTarget, owner: int, step: int) -> None:
+    """One batch of one step, with one message."""
+    target.begin_batch(owner, step)
+    target.commit(HeldAttempt(step, step + 1, owner, ""), [RECORD])
+
+
+def test_a_former_owner_writes_nothing_once_another_has_recovered(opened: Any, declared: Sql) -> None:
+    """Whether or not it was in a batch before; its batch ends at the row, which keeps the later owner."""
+    zombie, heir = opened(), opened()
+    zombie.ask(1, 0)
+    commit(zombie, 1, 0)
+    heir.ask(3, 1)
+
+    assert row(declared) == (0, 1, 3)
+    for late in (zombie, opened()):
+        with pytest.raises(RetriableError, match=r"stands at step 1, owner 3; the task at step 1, owner 1"):
+            late.begin_batch(1, 1)
+    assert row(declared) == (0, 1, 3)
+    commit(heir, 3, 1)
+    assert row(declared) == (1, 2, 3)
+
+
+@pytest.mark.parametrize("step", [0, 2])
+def test_a_batch_at_another_step_than_the_row_is_refused(step: int, opened: Any, declared: Sql) -> None:
+    """The row was moved by an attempt that this process does not know of, or was restored from a backup."""
+    target = opened()
+    target.ask(1, 0)
+    commit(target, 1, 0)
+
+    with pytest.raises(RetriableError, match=f"stands at step 1, owner 1; the task at step {step}, owner 1"):
+        target.begin_batch(1, step)
+    assert row(declared) == (0, 1, 1)
+
+
+def test_a_row_that_is_ahead_keeps_its_owner_until_it_is_published(opened: Any, declared: Sql) -> None:
+    """A recovery that finds an attempt of its former owner does not make it its own."""
+    former, heir = opened(), opened()
+    former.ask(1, 0)
+    commit(former, 1, 0)
+
+    assert heir.ask(3, 0) == HeldAttempt(0, 1, 1, "")
+    assert row(declared) == (0, 1, 1)
+    assert list(heir.outbox()) == [RECORD]
+
+
+def test_the_outbox_and_the_row_are_committed_together_or_not_at_all(opened: Any, declared: Sql) -> None:
+    """A database that refuses the messages of a batch keeps none of it."""
+    with sqlite3.connect(declared.url.removeprefix("sqlite:///")) as made:
+        made.execute(f"CREATE TRIGGER full BEFORE INSERT ON {OUTBOX} BEGIN SELECT RAISE(ABORT, 'no room'); END")
+    target = opened()
+    target.ask(1, 0)
+
+    with pytest.raises(RetriableError, match="no room"):
+        commit(target, 1, 0)
+    assert row(declared) == (0, 0, 1)
+
+
+def test_a_batch_that_has_begun_keeps_others_from_beginning(
+    opened: Any, declared: Sql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite: the row is read under the lock of the file, so no other transaction moves it before the commit."""
+    monkeypatch.setattr(Sqlite, "lock_s", 0.01)
+    first, second = opened(), opened()
+    first.ask(1, 0)
+    first.begin_batch(1, 0)
+
+    with pytest.raises(RetriableError, match="locked"):
+        second.begin_batch(1, 0)
+    first.commit(HeldAttempt(0, 1, 1, ""), [])
+    assert row(declared) == (0, 1, 1)
+
+
+class Recorder:
+    """A connection of a server that writes down what it is asked, and finds the row of the task."""
+
+    def __init__(self, row: Sequence[Any]) -> None:
+        self.asked: list[str] = []
+        self._row = row
+        self.brief = False
+        self.deferrable = False
+
+    def execute(self, statement: str, parameters: Any = None) -> Recorder:
+        """Write it down."""
+        self.asked.append(" ".join(statement.split()))
+        return self
+
+    def fetchone(self) -> Sequence[Any]:
+        """The row."""
+        return self._row
+
+    def cursor(self) -> Recorder:
+        """Itself."""
+        return self
+
+    def pipeline(self) -> Any:
+        """No pipeline."""
+        return nullcontext()
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+@pytest.mark.parametrize("dialect", [Postgres("postgresql://nowhere/"), MySql("mysql://nowhere/")], ids=["pg", "my"])
+def test_servers_lock_the_row_before_the_first_write_and_commit_behind_the_last(
+    dialect: Dialect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row is compared under its own lock; row, outbox and what the function writes are one transaction."""
+    connection = Recorder([0, 0, 1, "", "me"])
+    monkeypatch.setattr(dialect, "connect", lambda: connection)
+    monkeypatch.setattr(dialect, "name_of", lambda _: "me")
+    target = SqlTarget(dialect, TaskName("g", "book", 0))
+
+    target.begin_batch(1, 0)
+    begun = len(connection.asked)
+    target.in_use.execute("INSERT INTO rows VALUES (1)")
+    target.commit(HeldAttempt(0, 1, 1, ""), [RECORD])
+
+    locked = [one for one in connection.asked[:begun] if one.startswith("SELECT base, step, owner")]
+    assert len(locked) == 2, "once to say who it is, once for the batch"
+    assert all(one.endswith(" FOR UPDATE") for one in locked)
+    assert connection.asked[begun - 1] == "SAVEPOINT cues"
+    last = [" ".join(one.split()[:3]) for one in connection.asked[begun:]]
+    assert last == [
+        "INSERT INTO rows",
+        "RELEASE SAVEPOINT cues",
+        f"DELETE FROM {OUTBOX}",
+        f"UPDATE {TASKS} SET",
+        f"INSERT INTO {OUTBOX}",
+        "COMMIT",
+    ]
+
+
+def _sqlite(code: int) -> sqlite3.Error:
+    error = sqlite3.OperationalError("said")
+    error.sqlite_errorcode = code
+    return error
+
+
+@pytest.mark.parametrize(
+    ("dialect", "error"),
+    [
+        (Sqlite("sqlite:///x"), _sqlite(sqlite3.SQLITE_BUSY)),
+        (Sqlite("sqlite:///x"), _sqlite(sqlite3.SQLITE_FULL)),
+        (Sqlite("sqlite:///x"), _sqlite(sqlite3.SQLITE_IOERR_WRITE)),
+        (Postgres("postgresql://nowhere/"), psycopg.errors.SerializationFailure("said")),
+        (Postgres("postgresql://nowhere/"), psycopg.errors.DeadlockDetected("said")),
+        (Postgres("postgresql://nowhere/"), psycopg.errors.DiskFull("said")),
+        (Postgres("postgresql://nowhere/"), psycopg.errors.AdminShutdown("said")),
+        (MySql("mysql://nowhere/"), pymysql.err.OperationalError(1213, "said")),
+        (MySql("mysql://nowhere/"), pymysql.err.OperationalError(1205, "said")),
+        (MySql("mysql://nowhere/"), pymysql.err.OperationalError(1114, "said")),
+    ],
+)
+def test_what_no_step_has_caused_is_an_outage(dialect: Dialect, error: Exception) -> None:
+    """The whole transaction is tried again, and no message becomes an error."""
+    assert "said" in dialect.outage(error)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "error"),
+    [
+        (Sqlite("sqlite:///x"), _sqlite(sqlite3.SQLITE_CONSTRAINT_UNIQUE)),
+        (Postgres("postgresql://nowhere/"), psycopg.errors.UniqueViolation("said")),
+        (MySql("mysql://nowhere/"), pymysql.err.IntegrityError(1062, "said")),
+    ],
+)
+def test_what_a_step_has_caused_is_none(dialect: Dialect, error: Exception) -> None:
+    """It becomes an error message; to try it again would help nothing."""
+    assert dialect.outage(error) == ""
