@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 TASKS = "cues_task"
@@ -10,6 +10,9 @@ TASKS = "cues_task"
 
 OUTBOX = "cues_outbox"
 """The table of what Kafka gets in the newest attempt of each task; see `packing`."""
+
+KEYS = {TASKS: ("graph", "processor", "part"), OUTBOX: ("graph", "processor", "part", "place")}
+"""The columns of their primary keys."""
 
 INTO_OUTBOX = f"INSERT INTO {OUTBOX} (graph, processor, part, place, records) VALUES (?, ?, ?, ?, ?)"  # noqa: S608
 
@@ -32,12 +35,23 @@ DEADLOCK = (
 """What is said of one, with the remedy: the batch is called again, and may meet the next one."""
 
 
+def creating(shape: Mapping[str, Mapping[str, str]], behind: str = "") -> tuple[str, ...]:
+    """The statements that make tables of these columns where they are missing; no column takes NULL."""
+    found = []
+    for table, columns in shape.items():
+        each = [f"{name} {kind} NOT NULL" for name, kind in columns.items()]
+        keys = f"PRIMARY KEY ({', '.join(KEYS[table])})"
+        found.append(f"CREATE TABLE IF NOT EXISTS {table} ({', '.join([*each, keys])}){behind}")
+    return tuple(found)
+
+
 class Dialect(Protocol):
     """
     One kind of database.
 
     Attributes:
         name: as people know it.
+        shape: the columns of our two tables, each with its type as `columns` gives it.
         schema: the statements that make our two tables, each of which may be run again.
         lock: ends the statement that reads a task's row, so that no other transaction changes it meanwhile.
         errors: the base class of the driver's exceptions.
@@ -46,6 +60,7 @@ class Dialect(Protocol):
     """
 
     name: str
+    shape: Mapping[str, Mapping[str, str]]
     schema: Sequence[str]
     lock: str
     errors: type[Exception]
@@ -60,6 +75,10 @@ class Dialect(Protocol):
             RetriableError: the database does not answer.
             ConfigError: it answers, and refuses.
         """
+        ...
+
+    def columns(self, connection: Any, table: str) -> Mapping[str, str]:
+        """The columns that a table of ours has, each with its type in small letters; empty: there is no such table."""
         ...
 
     def begin(self, connection: Any, statement: str, parameters: Sequence[Any]) -> Any:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 import secrets
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from select import select
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from cues_kafka.errors import ConfigError, RetriableError
-from cues_kafka.sinks.dialect import DEADLOCK, IDLE_S, INTO_OUTBOX, LOCK_S, OUTBOX, RELEASE, SAVEPOINT, TASKS
+from cues_kafka.sinks.dialect import DEADLOCK, IDLE_S, INTO_OUTBOX, LOCK_S, OUTBOX, RELEASE, SAVEPOINT, TASKS, creating
 from cues_kafka.sinks.statements import MYSQL, refused
 
 try:
@@ -61,6 +62,28 @@ REFUSED: Final = frozenset({1044, 1045, 1049, 1698})
 """Error numbers of a connection that no later try would open."""
 
 
+SHAPE: Final[Mapping[str, Mapping[str, str]]] = {
+    TASKS: {
+        "graph": "varchar(80)",
+        "processor": "varchar(80)",
+        "part": "int",
+        "base": "bigint",
+        "step": "bigint",
+        "owner": "bigint",
+        "attempt": "longtext",
+        "backend": "varchar(80)",
+    },
+    OUTBOX: {
+        "graph": "varchar(80)",
+        "processor": "varchar(80)",
+        "part": "int",
+        "place": "int",
+        "records": "longblob",
+    },
+}
+"""The columns of our tables."""
+
+
 class MySql:
     """See `Dialect`. DDL commits the transaction silently, so it is refused."""
 
@@ -69,16 +92,8 @@ class MySql:
     errors: type[Exception] = pymysql.MySQLError
     lock_s = LOCK_S
     locks_rows = True
-    schema: Sequence[str] = (
-        f"""CREATE TABLE IF NOT EXISTS {TASKS} (
-            graph VARCHAR(80) NOT NULL, processor VARCHAR(80) NOT NULL, part INT NOT NULL, base BIGINT NOT NULL,
-            step BIGINT NOT NULL, owner BIGINT NOT NULL, attempt LONGTEXT NOT NULL, backend VARCHAR(80) NOT NULL,
-            PRIMARY KEY (graph, processor, part)) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin""",
-        f"""CREATE TABLE IF NOT EXISTS {OUTBOX} (
-            graph VARCHAR(80) NOT NULL, processor VARCHAR(80) NOT NULL, part INT NOT NULL, place INT NOT NULL,
-            records LONGBLOB NOT NULL,
-            PRIMARY KEY (graph, processor, part, place)) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin""",
-    )
+    shape: Mapping[str, Mapping[str, str]] = SHAPE
+    schema: Sequence[str] = creating(SHAPE, " ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
 
     def __init__(self, url: str) -> None:
         self._parts = urlsplit(url)
@@ -129,6 +144,16 @@ class MySql:
             raise TimeoutError(f"it does not answer within {CONNECT_S} s")
         opened.settimeout(None)
         return opened
+
+    def columns(self, connection: Any, table: str) -> Mapping[str, str]:
+        """See `Dialect`. Some releases give whole numbers a width, `int(11)`, which means nothing."""
+        found = self.execute(
+            connection,
+            "SELECT column_name, column_type FROM information_schema.columns "
+            "WHERE table_schema = DATABASE() AND table_name = ? ORDER BY ordinal_position",
+            (table,),
+        )
+        return {name: re.sub(r"^((?:big)?int)\(\d+\)", r"\1", kind.lower()) for name, kind in found.fetchall()}
 
     def begin(self, connection: Any, statement: str, parameters: Sequence[Any]) -> Any:
         """See `Dialect`. The first statement begins the transaction."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, Final
 
 from cues_kafka.errors import ConfigError, RetriableError
-from cues_kafka.sinks.dialect import DEADLOCK, IDLE_S, INTO_OUTBOX, LOCK_S, OUTBOX, RELEASE, SAVEPOINT, TASKS
+from cues_kafka.sinks.dialect import DEADLOCK, IDLE_S, INTO_OUTBOX, LOCK_S, OUTBOX, RELEASE, SAVEPOINT, TASKS, creating
 from cues_kafka.sinks.statements import POSTGRES, refused
 
 try:
@@ -53,6 +53,22 @@ class _PostgresConnection(psycopg.Connection[Any]):
     brief = False
 
 
+SHAPE: Final[Mapping[str, Mapping[str, str]]] = {
+    TASKS: {
+        "graph": "text",
+        "processor": "text",
+        "part": "integer",
+        "base": "bigint",
+        "step": "bigint",
+        "owner": "bigint",
+        "attempt": "text",
+        "backend": "text",
+    },
+    OUTBOX: {"graph": "text", "processor": "text", "part": "integer", "place": "integer", "records": "bytea"},
+}
+"""The columns of our tables."""
+
+
 class Postgres:
     """See `Dialect`."""
 
@@ -61,15 +77,9 @@ class Postgres:
     errors: type[Exception] = psycopg.Error
     lock_s = LOCK_S
     locks_rows = True
+    shape: Mapping[str, Mapping[str, str]] = SHAPE
     schema: Sequence[str] = (
-        f"""CREATE TABLE IF NOT EXISTS {TASKS} (
-            graph text NOT NULL, processor text NOT NULL, part integer NOT NULL, base bigint NOT NULL,
-            step bigint NOT NULL, owner bigint NOT NULL, attempt text NOT NULL, backend text NOT NULL,
-            PRIMARY KEY (graph, processor, part))""",
-        f"""CREATE TABLE IF NOT EXISTS {OUTBOX} (
-            graph text NOT NULL, processor text NOT NULL, part integer NOT NULL, place integer NOT NULL,
-            records bytea NOT NULL,
-            PRIMARY KEY (graph, processor, part, place))""",
+        *creating(SHAPE),
         f"ALTER TABLE {OUTBOX} ALTER records SET STORAGE EXTERNAL",  # compressing takes longer than writing
     )
 
@@ -100,6 +110,15 @@ class Postgres:
         except psycopg.Error as error:
             raise ConfigError(f"PostgreSQL: {_brief(error)}") from None
         return connection
+
+    def columns(self, connection: Any, table: str) -> Mapping[str, str]:
+        """See `Dialect`."""
+        found = connection.execute(
+            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
+            "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+            (table,),
+        )
+        return dict(found.fetchall())
 
     def begin(self, connection: Any, statement: str, parameters: Sequence[Any]) -> Any:
         """See `Dialect`. One round trip; four where idle connections are ended: in a pipeline none is."""

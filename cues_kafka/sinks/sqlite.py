@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from cues_kafka.errors import RetriableError
-from cues_kafka.sinks.dialect import INTO_OUTBOX, OUTBOX, RELEASE, SAVEPOINT, TASKS
+from cues_kafka.sinks.dialect import INTO_OUTBOX, OUTBOX, RELEASE, SAVEPOINT, TASKS, creating
 from cues_kafka.sinks.statements import SQLITE, refused
 
 BUSY_S = 30.0
@@ -63,6 +63,22 @@ class _Cursor(sqlite3.Cursor):
             raise sqlite3.OperationalError("the transaction has ended")
 
 
+SHAPE: Final[Mapping[str, Mapping[str, str]]] = {
+    TASKS: {
+        "graph": "text",
+        "processor": "text",
+        "part": "integer",
+        "base": "integer",
+        "step": "integer",
+        "owner": "integer",
+        "attempt": "text",
+        "backend": "text",
+    },
+    OUTBOX: {"graph": "text", "processor": "text", "part": "integer", "place": "integer", "records": "blob"},
+}
+"""The columns of our tables."""
+
+
 class Sqlite:
     """See `Dialect`. The lock is that of the whole file, and a killed process loses it at once."""
 
@@ -71,15 +87,8 @@ class Sqlite:
     errors: type[Exception] = sqlite3.Error
     lock_s = BUSY_S
     locks_rows = False
-    schema: Sequence[str] = (
-        f"""CREATE TABLE IF NOT EXISTS {TASKS} (
-            graph TEXT NOT NULL, processor TEXT NOT NULL, part INTEGER NOT NULL, base INTEGER NOT NULL,
-            step INTEGER NOT NULL, owner INTEGER NOT NULL, attempt TEXT NOT NULL, backend TEXT NOT NULL,
-            PRIMARY KEY (graph, processor, part))""",
-        f"""CREATE TABLE IF NOT EXISTS {OUTBOX} (
-            graph TEXT NOT NULL, processor TEXT NOT NULL, part INTEGER NOT NULL, place INTEGER NOT NULL,
-            records BLOB NOT NULL, PRIMARY KEY (graph, processor, part, place))""",
-    )
+    shape: Mapping[str, Mapping[str, str]] = SHAPE
+    schema: Sequence[str] = creating(SHAPE)
 
     def __init__(self, url: str) -> None:
         self._path = Path(unquote(urlsplit(url).path)[1:])
@@ -101,6 +110,10 @@ class Sqlite:
         except sqlite3.Error as error:
             raise RetriableError(f"the SQLite file {self._path.name!r}: {error}", code="TARGET") from error
         return connection
+
+    def columns(self, connection: Any, table: str) -> Mapping[str, str]:
+        """See `Dialect`."""
+        return {row[1]: row[2].lower() for row in connection.execute(f"PRAGMA table_info({table})")}
 
     def begin(self, connection: Any, statement: str, parameters: Sequence[Any]) -> Any:
         """See `Dialect`. The lock of the file is taken at once: a reader that wants to write later may not wait."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from typing import Any
 
@@ -51,7 +51,8 @@ def make_tables(
 
     Raises:
         RetriableError: it does not answer.
-        ConfigError: the tables are missing and must not be made, the database refuses, or a table does not fit.
+        ConfigError: the tables are missing and must not be made, or have other columns than this release makes; the
+            database refuses; or a table of the user's does not fit.
     """
     asking("database", where, patience_s)(_make_once, dialect(declared), where, create, list(written))
 
@@ -80,6 +81,8 @@ def _make_once(talk: Dialect, where: str, create: bool, written: Sequence[tuple[
                     "MODULE:GRAPH --apply` makes them"
                 )
             _make(talk, opened.connection, where)
+        if wrong := list(misshapen(talk, opened.connection)):
+            raise ConfigError("\n".join(f"{where}: {why}" for why in wrong))
         for place, table in written:
             if found := list(check_table(talk, opened.connection, table)):
                 raise ConfigError("\n".join(f"{place}: {why}" for why in found))
@@ -115,6 +118,33 @@ def missing(talk: Dialect, connection: Any) -> bool:
     return False
 
 
+def misshapen(talk: Dialect, connection: Any) -> Iterator[str]:
+    """
+    What is wrong with the columns of our tables, where they are there: another release made them, or they were changed.
+
+    Raises:
+        RetriableError: the database does not answer.
+    """
+    for table, wanted in talk.shape.items():
+        try:
+            found = talk.columns(connection, table)
+        except talk.errors as error:
+            _raise_outage(talk, connection, error)
+            yield f"the columns of the table {table} cannot be read: {error}. Grant the user SELECT on it"
+            continue
+        if not found or found == wanted:
+            continue
+        wrong = [f"no {name}" for name in wanted if name not in found]
+        wrong += [
+            f"{name} is {kind}, not {wanted[name]}" for name, kind in found.items() if wanted.get(name, kind) != kind
+        ]
+        wrong += [f"{name} is not known" for name in found if name not in wanted]
+        yield (
+            f"the table {table} has other columns than this release makes ({'; '.join(wrong)}). Run the release that "
+            "made it, or put its columns right; do not drop it, because it says where each task stands"
+        )
+
+
 def _raise_outage(talk: Dialect, connection: Any, error: Exception) -> None:
     if why := talk.outage(error, connection):
         raise RetriableError(f"the database does not answer: {why}", code="TARGET") from error
@@ -135,6 +165,7 @@ def inspect_databases(graph: Graph, broker: Broker, terms: Terms) -> Findings:
                         f"{where}: the database has no tables {TASKS} and {OUTBOX}. `plan --apply` and the first start "
                         "make them"
                     )
+                refusals += (f"{where}: {why}" for why in misshapen(talk, opened.connection))
                 for place, table in tables_in(graph, declared, terms.names):
                     refusals += (f"{place}: {why}" for why in check_table(talk, opened.connection, table))
         except ConfigError as error:

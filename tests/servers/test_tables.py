@@ -14,10 +14,11 @@ from cues_kafka import CommitPolicy, ConfigError, Graph, Message, Sink, Source, 
 from cues_kafka.graph.effects import Upsert
 from cues_kafka.operate.moving import Maintenance
 from cues_kafka.ports import Coordinates
-from cues_kafka.sinks.dialect import Dialect
+from cues_kafka.sinks.dialect import OUTBOX, TASKS, Dialect
 from cues_kafka.sinks.lookup import dialect
 from cues_kafka.sinks.rows import UpsertTable
 from cues_kafka.sinks.table_checks import GUARD
+from cues_kafka.sinks.tables import make_tables
 from cues_kafka.testing.tester import Crash, Tester
 
 
@@ -145,6 +146,25 @@ def test_a_table_that_does_not_fit_is_refused(server: Server) -> None:
     tester.run()
 
     assert server.run("SELECT carrier, n FROM bare").fetchone() == ("UA", 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (f"ALTER TABLE {TASKS} DROP COLUMN backend", "no backend"),
+        (f"ALTER TABLE {TASKS} ADD COLUMN version INT", "version is not known"),
+        (f"ALTER TABLE {OUTBOX} {{modify}}", "place is bigint, not int"),
+    ],
+)
+def test_our_tables_of_another_shape_are_refused(change: str, told: str, server: Server) -> None:
+    """Those of this release are taken as they are, also at the second start."""
+    for _ in range(2):
+        make_tables(server.sql, "the test", create=True)
+    modify = {"postgresql": "ALTER place TYPE bigint", "mysql": "MODIFY place BIGINT NOT NULL"}[server.talk.name]
+    server.run(change.format(modify=modify))
+
+    with pytest.raises(ConfigError, match=rf"the test: the table cues_\w+ has other columns .*\({told}"):
+        make_tables(server.sql, "the test", create=True)
 
 
 def test_a_table_that_the_user_may_not_write_is_refused(postgres: Any) -> None:
