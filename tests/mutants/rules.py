@@ -41,6 +41,14 @@ BATCHES = "tests/unit/sinks/test_blob_batches.py"
 BATCH_FILES = "tests/unit/runtime/spark/staged/test_batch_files.py"
 VERIFY = "tests/unit/verify/test_verify.py"
 IMPERATIVE = "tests/unit/runtime/test_imperative.py"
+FENCES = "tests/unit/sinks/test_fences.py"
+TARGETS = "tests/unit/sinks/test_crashes.py"
+CALLS = "tests/unit/sinks/test_calls.py"
+CALLS_ALONE = "tests/unit/sinks/test_calls_alone.py"
+REPLAYS = "tests/unit/runtime/test_replays.py"
+FEEDS = "tests/unit/runtime/feeds/test_feeds.py"
+FED_FILES = "tests/unit/bridges/test_files.py"
+RESTORED = "tests/unit/bridges/test_restored_outbox.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +129,14 @@ def _intake(rule: str, old: str, new: str, *tests: str) -> Mutant:
 
 def _slot(rule: str, old: str, new: str, *tests: str) -> Mutant:
     return Mutant(rule, "cues_kafka/runtime/spark/direct/slot.py", old, new, tests)
+
+
+def _sink(rule: str, file: str, old: str, new: str, *tests: str) -> Mutant:
+    return Mutant(rule, f"cues_kafka/sinks/{file}.py", old, new, tests or (FENCES,))
+
+
+def _feed(rule: str, old: str, new: str) -> Mutant:
+    return Mutant(rule, "cues_kafka/runtime/feeds/lane.py", old, new, (FEEDS,))
 
 
 def _rows(rule: str, old: str, new: str) -> Mutant:
@@ -1227,5 +1243,214 @@ MUTANTS: tuple[Mutant, ...] = (
         "    return tuple(p._replace(offset=marks[places[p.binding]].stable) for p in tails)\n",
         "    return tuple(p._replace(offset=marks[places[p.binding]].high) for p in tails)\n",
         (IMPERATIVE,),
+    ),
+    # Databases.
+    _sink(
+        "E1: a batch begins at the step of its row",
+        "sql",
+        "row is None or row[1] != step or row[2] > owner",
+        "row is None or row[2] > owner",
+    ),
+    _sink(
+        "E1: a batch of a former owner does not begin",
+        "sql",
+        "row is None or row[1] != step or row[2] > owner",
+        "row is None or row[1] != step",
+    ),
+    _sink(
+        "E1: a recovery makes the row its own",
+        "sql",
+        "            elif row is not None and row[1] == step and row[2] < owner:\n",
+        "            elif row is not None and row[1] < step:\n",
+    ),
+    _sink(
+        "E1: a row that is ahead stays with its owner until it is published",
+        "sql",
+        "            elif row is not None and row[1] == step and row[2] < owner:\n",
+        "            elif row is not None and row[2] < owner:\n",
+    ),
+    _sink(
+        "E1: a former owner does not claim the row",
+        "sql",
+        "WHERE {_OF_TASK} AND owner <= ?",
+        "WHERE {_OF_TASK} AND ? > 0",
+    ),
+    _sink(
+        "E1: the row is read under its lock",
+        "sql",
+        'f"{_SELECT}{dialect.lock}", self._task)',
+        "_SELECT, self._task)",
+    ),
+    _sink(
+        "E1: an outbox that another process may have filled is emptied",
+        "sql",
+        "        self._outbox_filled = True  # another process may have had the task since\n",
+        "",
+        f"{TARGETS}::test_outbox_of_another_process_is_not_published_twice",
+    ),
+    _sink(
+        "E1: SQLite takes its lock before it reads the row",
+        "sqlite",
+        '"BEGIN IMMEDIATE"',
+        '"BEGIN"',
+    ),
+    _sink(
+        "E1: the outbox is in the transaction of the row (SQLite)",
+        "sqlite",
+        "        if rows:\n            connection.executemany(INTO_OUTBOX, rows)\n"
+        '        connection.execute("COMMIT")\n',
+        '        connection.execute("COMMIT")\n'
+        "        if rows:\n            connection.executemany(INTO_OUTBOX, rows)\n",
+    ),
+    _sink(
+        "E1: a statement behind the end of the transaction is refused (SQLite)",
+        "sqlite",
+        "        if not self.connection.in_transaction:\n",
+        "        if not self.connection:\n",
+    ),
+    _sink(
+        "E1: the outbox is in the transaction of the row (PostgreSQL)",
+        "postgres",
+        "            for row in rows:\n                self.execute(connection, INTO_OUTBOX, row)\n"
+        '            connection.execute("COMMIT")\n',
+        '            connection.execute("COMMIT")\n'
+        "            for row in rows:\n                self.execute(connection, INTO_OUTBOX, row)\n",
+    ),
+    _sink(
+        "E1: a serialization failure is no fault of a step (PostgreSQL)",
+        "postgres",
+        '    "40001": "serialization failure",\n',
+        "",
+    ),
+    _sink(
+        "E1: what a step has caused is no outage (PostgreSQL)",
+        "postgres",
+        '                return f"{why} ({_brief(error)})"\n        return ""\n',
+        '                return f"{why} ({_brief(error)})"\n        return code\n',
+    ),
+    _sink(
+        "E1: the outbox is in the transaction of the row (MySQL)",
+        "mysql",
+        "            self.execute(connection, INTO_OUTBOX, row)\n        self.commit(connection)\n",
+        "            self.commit(connection)\n            self.execute(connection, INTO_OUTBOX, row)\n",
+    ),
+    _sink(
+        "E1: a deadlock is no fault of a step (MySQL)",
+        "mysql",
+        "    1213: DEADLOCK,\n",
+        "",
+    ),
+    _calling(
+        "E1: a list with an exception in its result is called one by one",
+        "            if failure.batch.tentative:\n                raise FailedTogether from error\n",
+        "",
+        f"{TARGETS}::test_an_exception_in_the_result_of_a_list_takes_back_the_rows_of_its_message_alone",
+    ),
+    Mutant(
+        "E1: the row has the place in the replay topic",
+        "cues_kafka/records/held.py",
+        '        "replays": _texts(row.replays),\n',
+        "",
+        (f"{REPLAYS}::test_replay_writes_its_row_once",),
+    ),
+    # Calls.
+    _sink(
+        "E4: an answer is kept before the function gets it",
+        "calls",
+        '            calls.record(delivery, call, entry, f"the answer to {what}")\n',
+        "            calls.check_owner()\n",
+        CALLS,
+    ),
+    _sink(
+        "E4: a result is kept before the function gets it",
+        "calls",
+        '    calls.record(delivery, call, Answered("", {}, body), f"the result of {what}")\n',
+        "",
+        CALLS_ALONE,
+    ),
+    _sink(
+        "E4: an answer that is not kept voids the batch, whatever the function makes of it",
+        "calls",
+        "            delivery.outage = error\n",
+        "",
+        CALLS_ALONE,
+    ),
+    _sink(
+        "E4: another request has no kept answer",
+        "calls",
+        "            if entry.digest != digest:\n",
+        "            if not digest:\n",
+        CALLS_ALONE,
+    ),
+    _sink(
+        "E4: a replay has keys of its own",
+        "calls",
+        'f"{delivery.hash()}.{delivery.replay}-{number}"',
+        'f"{delivery.hash()}.0-{number}"',
+        f"{REPLAYS}::test_replay_calls_a_server_under_keys_of_its_own",
+    ),
+    _sink(
+        "E4: entries of a step are deleted with its outcome",
+        "calls",
+        "        return self._deleting(journal.keys_of(step)), journal.size_of(step)\n",
+        "        return [], journal.size_of(step)\n",
+        CALLS_ALONE,
+    ),
+    _sink(
+        "E4: an answer that the function refused is asked for again",
+        "journal",
+        "            self._refused.add((step, call))\n",
+        "            self._refused.discard((step, call))\n",
+        CALLS_ALONE,
+    ),
+    Mutant(
+        "E4: a recovery reads the journal up to a record of its own",
+        "cues_kafka/runtime/task/recalling.py",
+        "        end = calls.mark_end() + 1\n        place = TopicPartition(journal.topic, journal.partition)\n",
+        "        place = TopicPartition(journal.topic, journal.partition)\n"
+        "        end = broker.watermarks([place])[place].high\n",
+        (CALLS_ALONE,),
+    ),
+    Mutant(
+        "E4: late answers of committed steps are deleted",
+        "cues_kafka/runtime/task/recalling.py",
+        "        journal.sort_out(positions)\n",
+        "",
+        (CALLS_ALONE,),
+    ),
+    # Feeds.
+    _feed(
+        "G1: the record has the place behind its last row",
+        "batch.totals, batch.halt, batch.place)",
+        'batch.totals, batch.halt, "")',
+    ),
+    _feed(
+        "G1: a restart reads on behind the newest committed record",
+        "SourcePlace(positions, record.place or None if record else None)",
+        "SourcePlace(positions, None if record else None)",
+    ),
+    _feed(
+        "G1: a place is that of a row that is in the batch",
+        "            if not into.add(message, at, batch):\n                return False\n            place.at = at\n",
+        "            place.at = at\n            if not into.add(message, at, batch):\n                return False\n",
+    ),
+    _feed(
+        "G1: a source drops only what is committed",
+        "            tells(self.spec.partition, record.place)\n",
+        "            tells(self.spec.partition, place.at or record.place)\n",
+    ),
+    Mutant(
+        "G1: a table that was restored from a backup is not read on",
+        "cues_kafka/bridges/outbox/sqlite.py",
+        "        if newest < _number(place):\n",
+        "        if newest < 0:\n",
+        (RESTORED,),
+    ),
+    Mutant(
+        "G1: the newest delivered row is still the same",
+        "cues_kafka/bridges/outbox/reader.py",
+        "(row is not None and self.fits(mark, self.mark(row)))",
+        "row is not None",
+        (RESTORED,),
     ),
 )

@@ -129,6 +129,19 @@ def test_a_batch_that_has_begun_keeps_others_from_beginning(
     assert row(declared) == (0, 1, 1)
 
 
+def test_a_statement_behind_the_end_of_a_transaction_is_refused(opened: Any) -> None:
+    """SQLite ends one by itself, for instance where the disk is full; what follows would be committed alone."""
+    target = opened()
+    target.ask(1, 0)
+    target.begin_batch(1, 0)
+    target.in_use.execute("CREATE TABLE rows (id INTEGER)")
+    cursor = target.dialect.cursor(target.in_use)
+    target.in_use.execute("ROLLBACK")
+
+    with pytest.raises(sqlite3.OperationalError, match="the transaction has ended"):
+        cursor.execute("SELECT 1")
+
+
 class Recorder:
     """A connection of a server that writes down what it is asked, and finds the row of the task."""
 

@@ -8,11 +8,12 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import pytest
 
 from cues_kafka import (
+    Codec,
     ConfigError,
     Encoded,
     Feed,
@@ -33,12 +34,13 @@ from cues_kafka import (
     Topic,
     start,
 )
+from cues_kafka.brokers.memory import Faults, MemoryBroker
 from cues_kafka.core.effects import Effect
 from cues_kafka.core.records import Attempt
 from cues_kafka.plan.plan import plan
 from cues_kafka.runtime import CommitPolicy
 from cues_kafka.runtime.start import carried
-from cues_kafka.testing.tester import Crash, Tester
+from cues_kafka.testing.tester import Crash, Tester, VirtualClock
 from cues_kafka.verify.scan import verify
 
 
@@ -257,6 +259,76 @@ def test_a_source_is_told_what_is_committed_and_never_of_more() -> None:
     assert first[1] == ("read", 0, "3")
     tester.stop()
     assert source.said[-1] == "closed"
+
+
+class AtCommit(Faults):
+    """Asks the feed's worker to read on at each of its commits, which is then under way."""
+
+    tester: Tester | None = None
+    seen = 0
+
+    def before(self, operation: str, client: str) -> None:
+        """Read ahead."""
+        if self.tester is not None and (operation, client) == ("commit", "g.feed.0"):
+            self.seen += 1
+            while self.tester._workers[0].call_once():
+                pass
+
+
+def test_a_source_is_not_told_of_rows_whose_commit_is_under_way() -> None:
+    """They are read on behind, and the source may drop what it is told of."""
+    faults = AtCommit()
+    told: list[tuple[int, int]] = []
+
+    @dataclass(frozen=True)
+    class Dropping:
+        def parts(self) -> int:
+            return 1
+
+        def read(self, part: int, place: str | None, limit: int) -> Iterable[tuple[Message[Any], str]]:
+            return list(numbers(place, 30))[:limit]
+
+        def committed(self, part: int, place: str) -> None:
+            told.append((int(place), len(tester.values("ingress"))))
+
+    graph = Graph("g", Feed(Dropping(), into="ingress", name="feed"), defaults=Topic(value=Json(int), partitions=1))
+    broker = MemoryBroker(clock=VirtualClock(), faults=faults)
+    tester = Tester(graph, broker=broker, policy=CommitPolicy(max_messages=4))
+    faults.tester = tester
+    tester.run()
+
+    assert tester.values("ingress") == list(range(30))
+    assert faults.seen > 6
+    assert told
+    assert [(place, committed) for place, committed in told if place > committed] == []
+
+
+class Unsure(Codec):
+    """Asks something that does not answer when it meets the number 3 for the first time."""
+
+    asked: ClassVar[list[int]] = []
+
+    def encode(self, value: Any) -> bytes:
+        """An outage, or text."""
+        self.asked.append(value)
+        if value == 3 and self.asked.count(3) == 1:
+            raise RetriableError("the registry does not answer")
+        return str(value).encode()
+
+    def decode(self, data: bytes) -> Any:
+        """A number."""
+        return int(data)
+
+
+def test_a_row_whose_codec_has_an_outage_is_read_again_and_not_skipped() -> None:
+    """G1: a place is that of a row that is in the batch."""
+    Unsure.asked.clear()
+    feed = Feed(Iterate(numbers), into="ingress", name="feed")
+    tester = Tester(Graph("g", feed, defaults=Topic(value=Unsure(), partitions=1)))
+    tester.run()
+
+    assert Unsure.asked.count(3) == 2
+    assert tester.values("ingress") == list(range(20))
 
 
 def test_a_source_that_gives_no_place_stops_the_task() -> None:
