@@ -267,12 +267,20 @@ def dialect_of(url: str) -> str:
     Raises:
         GraphError: the address names another database; the message does not show it.
     """
-    scheme = urlsplit(url).scheme.partition("+")[0] if isinstance(url, str) else ""
-    if scheme not in DIALECTS:
+    try:
+        parts = urlsplit(url if isinstance(url, str) else "")
+    except ValueError:
         raise GraphError(
-            f"Sql(...): the address begins with {scheme or 'no scheme'!r}. Write postgresql://, mysql://, mariadb:// "
-            "or sqlite:///path."
+            "Sql(...): the host in the address cannot be read. Write postgresql://user@host/database, and a number of "
+            "IPv6 as [::1]; in a user name and a password write %5B for '[', %5D for ']' and %40 for '@'."
+        ) from None
+    scheme = parts.scheme.partition("+")[0]
+    if scheme not in DIALECTS:
+        known = bool(scheme) and url.partition(":")[2].startswith("//")  # else it may be a user's name
+        raise GraphError(
+            f"Sql(...): the address begins with {scheme if known else 'no scheme'!r}. Write postgresql://, mysql://, "
+            "mariadb:// or sqlite:///path."
         )
-    if DIALECTS[scheme] == "sqlite" and not urlsplit(url).path.strip("/"):
+    if DIALECTS[scheme] == "sqlite" and not parts.path.strip("/"):
         raise GraphError("Sql(...): sqlite in memory is gone with the process. Write sqlite:///path/to/file.")
     return DIALECTS[scheme]

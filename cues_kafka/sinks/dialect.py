@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from cues_kafka.graph.addresses import DatabaseAddress
+
 TASKS = "cues_task"
 """The table with a row for each task: where the target stands (E1)."""
 
@@ -57,6 +59,7 @@ class Dialect(Protocol):
         errors: the base class of the driver's exceptions.
         lock_s: how long locks are waited for, in seconds; see `LOCK_S`.
         locks_rows: whether transactions that write lock rows only, and not the whole database.
+        address: of the database; what the driver says is shown only as its `attempt` and `quiet` give it.
     """
 
     name: str
@@ -66,6 +69,7 @@ class Dialect(Protocol):
     errors: type[Exception]
     lock_s: float
     locks_rows: bool
+    address: DatabaseAddress
 
     def connect(self) -> Any:
         """

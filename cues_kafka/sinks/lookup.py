@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from functools import partial
 
 from cues_kafka.errors import ConfigError, GraphError
+from cues_kafka.graph.addresses import DatabaseAddress
 from cues_kafka.graph.blobs import Blobs, check_address
 from cues_kafka.graph.calls import Http
-from cues_kafka.graph.effects import Effect, Sql, dialect_of
+from cues_kafka.graph.effects import Effect, Sql
 from cues_kafka.graph.processor import Processor
 from cues_kafka.sinks.blobs.marker import KnownStore
 from cues_kafka.sinks.blobs.store import BlobStore, open_store
@@ -52,10 +53,10 @@ def dialect(declared: Sql) -> Dialect:
     How to talk to the database that is declared.
 
     Raises:
-        ConfigError: a package or the address is missing.
+        ConfigError: a package or the address is missing, or the address cannot be read.
     """
     url = address(declared)
-    match dialect_of(url):
+    match DatabaseAddress(url).dialect:
         case "sqlite":
             from cues_kafka.sinks.sqlite import Sqlite  # noqa: PLC0415
 

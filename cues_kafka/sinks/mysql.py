@@ -9,9 +9,10 @@ import socket
 from collections.abc import Mapping, Sequence
 from select import select
 from typing import Any, Final
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from cues_kafka.errors import ConfigError, RetriableError
+from cues_kafka.graph.addresses import DatabaseAddress
 from cues_kafka.sinks.dialect import DEADLOCK, IDLE_S, INTO_OUTBOX, LOCK_S, OUTBOX, RELEASE, SAVEPOINT, TASKS, creating
 from cues_kafka.sinks.statements import MYSQL, refused
 
@@ -96,16 +97,17 @@ class MySql:
     schema: Sequence[str] = creating(SHAPE, " ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
 
     def __init__(self, url: str) -> None:
-        self._parts = urlsplit(url)
+        self.address = DatabaseAddress(url)
+        self._parts = self.address.parts
         self._options = dict(parse_qsl(self._parts.query, keep_blank_values=True))
 
     def connect(self) -> Any:
         """See `Dialect`."""
         parts = self._parts
-        if unknown := sorted(self._options.keys() - OPTIONS):
+        if self._options.keys() - OPTIONS:  # they may be the end of a password
             raise ConfigError(
-                f"the address of MySQL has options that are not known: {', '.join(unknown)}. There are "
-                f"{', '.join(sorted(OPTIONS))}"
+                f"the address of MySQL has options that are not known. There are {', '.join(sorted(OPTIONS))}. In a "
+                "password write %3F for '?'"
             )
         wait = f"SET SESSION innodb_lock_wait_timeout = {math.ceil(self.lock_s)}"
         try:
@@ -126,11 +128,14 @@ class MySql:
             # At REPEATABLE READ a transaction would see rows as they were before it had the lock.
             self.execute(connection, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
         except OSError as error:
-            raise RetriableError(f"MySQL does not answer: {error.strerror or error}", code="TARGET") from None
+            raise RetriableError(f"MySQL does not answer: {self.address.attempt(error)}", code="TARGET") from None
         except pymysql.MySQLError as error:
+            text = self.address.attempt(error)
             if error.args and error.args[0] in REFUSED:
-                raise ConfigError(f"MySQL refuses: {_text(error)}. Correct the address, or the user's rights") from None
-            raise RetriableError(f"MySQL does not answer: {_text(error)}", code="TARGET") from None
+                raise ConfigError(f"MySQL refuses: {text}. Correct the address, or the user's rights") from None
+            raise RetriableError(f"MySQL does not answer: {text}", code="TARGET") from None
+        except ValueError as error:
+            raise self.address.unusable(error) from None
         return connection
 
     def _reached(self) -> socket.socket:
@@ -225,8 +230,8 @@ class MySql:
         """See `Dialect`."""
         code = _code(error)
         if code is None or code == 0 or 2000 <= code < 3000:
-            return _text(error) if connection is None or not connection.open else ""
-        return f"{OUTAGES[code]} ({_text(error)})" if code in OUTAGES else ""
+            return self.address.quiet(error) if connection is None or not connection.open else ""
+        return f"{OUTAGES[code]} ({self.address.quiet(error)})" if code in OUTAGES else ""
 
     def locked_out(self, error: BaseException) -> bool:
         """See `Dialect`."""
@@ -260,7 +265,3 @@ class MySql:
 
 def _code(error: BaseException) -> int | None:
     return error.args[0] if error.args and isinstance(error.args[0], int) else None
-
-
-def _text(error: BaseException) -> str:
-    return " ".join(str(one) for one in error.args) or type(error).__name__

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from typing import Any, Final
 
 from cues_kafka.errors import ConfigError, RetriableError
+from cues_kafka.graph.addresses import DatabaseAddress
 from cues_kafka.sinks.dialect import DEADLOCK, IDLE_S, INTO_OUTBOX, LOCK_S, OUTBOX, RELEASE, SAVEPOINT, TASKS, creating
 from cues_kafka.sinks.statements import POSTGRES, refused
 
@@ -35,6 +36,9 @@ OUTAGES: Final = {
     "XX": "the server failed",
 }
 """SQLSTATE codes, or what they begin with, that are not one step's fault: the whole transaction is tried again."""
+
+REFUSED: Final = ("authentication failed", "does not exist", "no pg_hba.conf entry", "connection is bad: invalid ")
+"""What texts say of a connection that no later try would open; such an exception has no code."""
 
 CHANGED: Final = "cached plan must not change result type"
 """What the server says, as 0A000, of a prepared statement after `ALTER TABLE`. A new connection prepares it again."""
@@ -84,13 +88,13 @@ class Postgres:
     )
 
     def __init__(self, url: str) -> None:
-        self._url = url
+        self.address = DatabaseAddress(url)
 
     def connect(self) -> Any:
         """See `Dialect`."""
         try:
             connection = _PostgresConnection.connect(
-                self._url,
+                self.address.url,
                 autocommit=True,
                 connect_timeout=CONNECT_S,
                 application_name="cues-kafka",
@@ -103,12 +107,14 @@ class Postgres:
             row = connection.execute("SELECT EXISTS (SELECT FROM pg_trigger WHERE tgdeferrable)").fetchone()
             connection.deferrable = row is None or row[0]
         except psycopg.OperationalError as error:
-            text = _brief(error)
-            if any(word in text for word in ("authentication failed", "does not exist", "no pg_hba.conf entry")):
-                raise ConfigError(f"PostgreSQL refuses: {text}. Correct the address, or the user's rights") from None
+            self.address.refuse_port(error)
+            if any(word in str(error) for word in REFUSED):
+                raise self._refusal(error) from None
+            text = self.address.attempt(error)
             raise RetriableError(f"PostgreSQL does not answer: {text}", code="TARGET") from None
-        except psycopg.Error as error:
-            raise ConfigError(f"PostgreSQL: {_brief(error)}") from None
+        except (psycopg.Error, ValueError) as error:
+            answered = getattr(error, "sqlstate", None) is not None
+            raise (self._refusal(error) if answered else self.address.unreadable(error)) from None
         return connection
 
     def columns(self, connection: Any, table: str) -> Mapping[str, str]:
@@ -119,6 +125,10 @@ class Postgres:
             (table,),
         )
         return dict(found.fetchall())
+
+    def _refusal(self, error: BaseException) -> ConfigError:
+        text = self.address.attempt(error)
+        return ConfigError(f"PostgreSQL refuses: {text}. Correct the address, or the user's rights")
 
     def begin(self, connection: Any, statement: str, parameters: Sequence[Any]) -> Any:
         """See `Dialect`. One round trip; four where idle connections are ended: in a pipeline none is."""
@@ -214,13 +224,17 @@ class Postgres:
         """See `Dialect`."""
         code = getattr(error, "sqlstate", None)
         if code is None:
-            return _brief(error) if connection is None or connection.closed else ""
+            return self._brief(error) if connection is None or connection.closed else ""
         if code == "0A000" and CHANGED in str(error):
-            return f"a table was changed ({_brief(error)})"
+            return f"a table was changed ({self._brief(error)})"
         for begin, why in OUTAGES.items():
             if code.startswith(begin):
-                return f"{why} ({_brief(error)})"
+                return f"{why} ({self._brief(error)})"
         return ""
+
+    def _brief(self, error: BaseException) -> str:
+        """The first line: it names what happened."""
+        return self.address.quiet(error).splitlines()[0]
 
     def locked_out(self, error: BaseException) -> bool:
         """See `Dialect`."""
@@ -251,8 +265,3 @@ class Postgres:
     def refused(self, statement: str) -> str:
         """See `Dialect`."""
         return refused(statement, POSTGRES)
-
-
-def _brief(error: BaseException) -> str:
-    """The first line: it names what happened, and a later one may name the address."""
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -129,7 +129,7 @@ class SqlTarget(TaskTarget):
             self._dialect.close(connection)
 
     def _failed(self, error: BaseException) -> RetriableError:
-        text = " ".join(str(error).split())
+        text = " ".join(self._dialect.address.quiet(error).split())
         return self._retriable(f"{type(error).__name__}: {text}")
 
     def _locked(self, connection: Any, owner: int | None = None) -> Sequence[Any] | None:
@@ -244,6 +244,7 @@ class SqlTarget(TaskTarget):
 
     def note(self, error: BaseException) -> None:
         """See `InTransaction`."""
+        self._dialect.address.hide(error)
         if not self.noted and (why := self._dialect.outage(error, self._connection)):
             self.noted = f"the database of {self._task}: {why}"
 

@@ -6,9 +6,10 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
-from cues_kafka.errors import RetriableError
+from cues_kafka.errors import ConfigError, RetriableError
+from cues_kafka.graph.addresses import DatabaseAddress
 from cues_kafka.sinks.dialect import INTO_OUTBOX, OUTBOX, RELEASE, SAVEPOINT, TASKS, creating
 from cues_kafka.sinks.statements import SQLITE, refused
 
@@ -91,7 +92,8 @@ class Sqlite:
     schema: Sequence[str] = creating(SHAPE)
 
     def __init__(self, url: str) -> None:
-        self._path = Path(unquote(urlsplit(url).path)[1:])
+        self.address = DatabaseAddress(url)
+        self._path = Path(unquote(self.address.parts.path)[1:])
 
     def connect(self) -> Any:
         """See `Dialect`."""
@@ -108,7 +110,11 @@ class Sqlite:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
         except sqlite3.Error as error:
-            raise RetriableError(f"the SQLite file {self._path.name!r}: {error}", code="TARGET") from error
+            raise RetriableError(f"the file of SQLite: {self.address.attempt(error)}", code="TARGET") from None
+        except ValueError:
+            raise ConfigError(
+                "the address of SQLite is no path of a file. Write sqlite:///relative/path or sqlite:////absolute/path"
+            ) from None
         return connection
 
     def columns(self, connection: Any, table: str) -> Mapping[str, str]:
@@ -197,7 +203,7 @@ class Sqlite:
         if code is None:
             return ""
         why = OUTAGES.get(code & 0xFF)
-        return f"{why} ({error})" if why else ""
+        return f"{why} ({self.address.quiet(error)})" if why else ""
 
     def brief(self, connection: Any, *, on: bool) -> None:
         """See `Dialect`. There is no server; the lock of a process that dies is gone, that of a frozen one is not."""

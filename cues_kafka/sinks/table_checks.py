@@ -103,7 +103,7 @@ def _refused(dialect: Dialect, connection: Any, statement: str) -> str:
     try:
         _rows(dialect, connection, statement)
     except dialect.errors as error:
-        return str(error).strip().splitlines()[0]
+        return dialect.address.quiet(error).splitlines()[0]
     return ""
 
 
@@ -120,5 +120,5 @@ def _rows(dialect: Dialect, connection: Any, statement: str) -> Any:
         with suppress(dialect.errors):
             dialect.rollback(connection)
         if why := dialect.outage(error, connection):
-            raise RetriableError(why, code="TARGET") from error
+            raise RetriableError(why, code="TARGET") from None
         raise

@@ -100,9 +100,9 @@ def _make(talk: Dialect, connection: Any, where: str) -> None:
                 talk.rollback(connection)
             if last:
                 raise ConfigError(
-                    f"{where}: the tables {TASKS} and {OUTBOX} cannot be made: {error}. Grant the user CREATE, or run "
-                    "`cues-kafka plan MODULE:GRAPH --apply` as one who may"
-                ) from error
+                    f"{where}: the tables {TASKS} and {OUTBOX} cannot be made: {talk.address.quiet(error)}. Grant the "
+                    "user CREATE, or run `cues-kafka plan MODULE:GRAPH --apply` as one who may"
+                ) from None
 
 
 def missing(talk: Dialect, connection: Any) -> bool:
@@ -147,7 +147,7 @@ def misshapen(talk: Dialect, connection: Any) -> Iterator[str]:
 
 def _raise_outage(talk: Dialect, connection: Any, error: Exception) -> None:
     if why := talk.outage(error, connection):
-        raise RetriableError(f"the database does not answer: {why}", code="TARGET") from error
+        raise RetriableError(f"the database does not answer: {why}", code="TARGET") from None
 
 
 def inspect_databases(graph: Graph, broker: Broker, terms: Terms) -> Findings:

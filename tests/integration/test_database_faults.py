@@ -11,13 +11,15 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 
-from cues_kafka import CommitPolicy, Graph, Processor, RetriableError, Source, Sql, TaskStopped, Topic
+from cues_kafka import CommitPolicy, ConfigError, Graph, Processor, RetriableError, Source, Sql, TaskStopped, Topic
 from cues_kafka.ports import HeldAttempt
 from cues_kafka.sinks.dialect import Dialect
+from cues_kafka.sinks.lookup import dialect
 from cues_kafka.sinks.sql import SqlTarget
 from cues_kafka.sinks.turns import TaskName
 from cues_kafka.testing.tester import Tester
@@ -267,7 +269,27 @@ def test_server_killed_during_a_call_is_an_outage(restarted: Shop) -> None:
     assert whole(tester, shop)
 
 
-def test_connection_that_an_operator_ends_is_an_outage(shop: Shop) -> None:
+REFUSALS = {
+    "postgresql": ("password authentication failed for user ***", "database *** does not exist"),
+    "mysql": ("Access denied for user *** (using password: YES)", "Unknown database ***"),
+}
+"""What a server says of a wrong password, and of a database that it does not have."""
+
+
+def test_server_that_refuses_is_told_without_its_address(shop: Shop) -> None:
+    """The text has the kind of refusal; the user, the host, the port and the names are masked."""
+    parts = urlsplit(shop.url)
+    wrong = (shop.url.replace(f":{parts.password}@", ":hidden@"), shop.url.replace(parts.path, "/hidden"))
+    for url, why in zip(wrong, REFUSALS[shop.name], strict=True):
+        with pytest.raises(ConfigError, match="SQL refuses: ") as refused:
+            dialect(Sql(url)).connect()
+        assert why in str(refused.value)
+        for part in ("hidden", parts.username, parts.hostname, str(parts.port), parts.password):
+            assert str(part) not in str(refused.value)
+
+
+def test_connection_that_an_operator_ends_is_an_outage(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    """The log says so, and names no address."""
     calls: list[int] = []
 
     def book(order: int, db: Any) -> int:
@@ -282,6 +304,10 @@ def test_connection_that_an_operator_ends_is_an_outage(shop: Shop) -> None:
         return order
 
     assert whole(loaded(shop, book).run(), shop)
+    parts = urlsplit(shop.url)
+    assert "the database of book/0" in caplog.text
+    for part in (parts.hostname, str(parts.port), parts.password):
+        assert str(part) not in caplog.text
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import ConfigError, GraphError
+from cues_kafka.graph.addresses import DatabaseAddress
 from cues_kafka.graph.effects import dialect_of
 from cues_kafka.graph.levels import CLAIMED_FEED, OUTBOX_FEED, EdgeKind
 
@@ -84,7 +85,8 @@ class SqlOutbox:
         Make what a process reads from. It connects when it is first read.
 
         Raises:
-            ConfigError: the environment variable is not set, or the database's driver is not installed.
+            ConfigError: the environment variable is not set, the address cannot be read, or the database's driver is
+                not installed.
         """
         url = self.url or os.environ.get(self.env, "")
         if not url:
@@ -92,10 +94,7 @@ class SqlOutbox:
                 f"SqlOutbox(env={self.env!r}): the environment variable {self.env} is not set. Set it to the address "
                 "of the database: postgresql://user@host/database"
             )
-        try:
-            dialect = dialect_of(url)
-        except GraphError as error:
-            raise ConfigError(str(error)) from None
+        dialect = DatabaseAddress(url).dialect
         try:
             return _READERS[dialect](self, url)
         except ImportError as error:

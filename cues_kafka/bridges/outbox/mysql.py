@@ -17,12 +17,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 import pymysql
 
 from cues_kafka.bridges.outbox.reader import AT_ONCE, OutboxReader, OutboxTable
 from cues_kafka.errors import ConfigError, RecoveryError, RetriableError
+from cues_kafka.graph.addresses import DatabaseAddress
 from cues_kafka.graph.message import Message
 
 CONNECT_S: Final = 10
@@ -131,13 +132,7 @@ class MysqlOutbox(OutboxReader):
         with self._lock:
             try:
                 if self._connection is None:
-                    self._connection = pymysql.connect(
-                        **_settings(self._url),
-                        autocommit=True,
-                        connect_timeout=CONNECT_S,
-                        read_timeout=ANSWER_S,
-                        charset="utf8mb4",
-                    )
+                    self._connection = self._connect()
                 with self._connection.cursor() as cursor:
                     yield cursor
             except (pymysql.Error, OSError) as error:
@@ -147,9 +142,27 @@ class MysqlOutbox(OutboxReader):
                     raise self.refuse(error, self.quiet(error)) from error
                 raise RetriableError(f"the database: {type(error).__name__} {self.quiet(error)}") from error
 
+    def _connect(self) -> Any:
+        address = self._address
+        try:
+            return pymysql.connect(
+                **_settings(address.url),
+                autocommit=True,
+                connect_timeout=CONNECT_S,
+                read_timeout=ANSWER_S,
+                charset="utf8mb4",
+            )
+        except (pymysql.Error, OSError) as error:
+            text = address.attempt(error)
+            if error.args and error.args[0] in NOT_THERE:
+                raise self.refuse(error, text) from None
+            raise RetriableError(f"the database: {type(error).__name__} {text}") from None
+        except ValueError as error:
+            raise address.unusable(error) from None
+
 
 def _settings(url: str) -> dict[str, Any]:
-    parts = urlsplit(url)
+    parts = DatabaseAddress(url).parts
     if parse_qsl(parts.query):
         raise ConfigError("SqlOutbox(url): options behind '?' are not known for MySQL and MariaDB. Leave them out.")
     return {

@@ -16,7 +16,7 @@ from typing import Any, Final
 import psycopg
 
 from cues_kafka.bridges.outbox.reader import OutboxReader, OutboxTable
-from cues_kafka.errors import RecoveryError, RetriableError
+from cues_kafka.errors import BrokerError, ConfigError, RecoveryError, RetriableError
 from cues_kafka.graph.message import Message
 from cues_kafka.observe.log import get_logger
 
@@ -116,13 +116,23 @@ class PostgresOutbox(OutboxReader):
         with self._lock:
             try:
                 if self._connection is None:
-                    self._connection = psycopg.connect(self._url, autocommit=True, connect_timeout=CONNECT_S)
+                    self._connection = self._connect()
                 yield self._connection
             except psycopg.ProgrammingError as error:
                 raise self.refuse(error, self.quiet(error)) from error
             except psycopg.Error as error:
                 self._disconnect()
                 raise RetriableError(f"the database: {self.quiet(error)}") from error
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        address = self._address
+        try:
+            return psycopg.connect(address.url, autocommit=True, connect_timeout=CONNECT_S)
+        except psycopg.OperationalError as error:
+            address.refuse_port(error)
+            raise RetriableError(f"the database: {address.attempt(error)}") from None
+        except (psycopg.Error, ValueError) as error:
+            raise address.unreadable(error) from None
 
     # News
 
@@ -135,14 +145,14 @@ class PostgresOutbox(OutboxReader):
         query = f"LISTEN {self.name(self.outbox.channel or '')}".encode()
         while not self._closed.is_set():
             try:
-                with psycopg.connect(self._url, autocommit=True, connect_timeout=CONNECT_S) as connection:
+                with self._connect() as connection:
                     self._listens = connection
                     connection.execute(query)
                     wake()
                     while not self._closed.is_set():
                         for _ in connection.notifies(timeout=LISTEN_S, stop_after=1):
                             wake()
-            except psycopg.Error as error:
+            except (psycopg.Error, BrokerError, ConfigError) as error:
                 if not self._closed.wait(AGAIN_S):
                     log.info("listens again", table=self.outbox.table, why=self.quiet(error))
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, Final, Protocol, TypeAlias
-from urllib.parse import unquote, urlsplit
 
 from cues_kafka.errors import RecoveryError
+from cues_kafka.graph.addresses import DatabaseAddress
 from cues_kafka.graph.feed import Encoded
 from cues_kafka.graph.message import Message
 
@@ -51,7 +50,7 @@ class OutboxReader(ABC):
 
     def __init__(self, outbox: OutboxTable, url: str) -> None:
         self.outbox = outbox
-        self._url = url
+        self._address = DatabaseAddress(url)
         self._shape = ""
         self._parsed = False  # values come as what their JSON means, so a text is a value, not bytes of the codec
 
@@ -174,11 +173,5 @@ class OutboxReader(ABC):
         )
 
     def quiet(self, error: BaseException) -> str:
-        """The text of an error without address, user and password."""
-        text = re.sub(r"connection to server at .*? failed: ", "", " ".join(str(error).split()))
-        text = re.sub(r"(user|host|server|database) ('[^']*'@'[^']*'|\"[^\"]*\"|'[^']*')", r"\1 ***", text)
-        parts = urlsplit(self._url)
-        secret = {parts.password, parts.username, parts.hostname, self._url, parts.netloc}
-        for word in sorted((one for one in secret if one), key=len, reverse=True):
-            text = text.replace(unquote(word), "***").replace(word, "***")
-        return re.sub(r"\b\d{1,3}(\.\d{1,3}){3}\b", "***", text)
+        """The text of an error on an open connection, without the address."""
+        return " ".join(self._address.quiet(error).split())

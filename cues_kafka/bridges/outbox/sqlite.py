@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from cues_kafka.bridges.outbox.reader import OutboxReader, OutboxTable
 from cues_kafka.errors import RecoveryError, RetriableError
@@ -21,7 +21,7 @@ class SqliteOutbox(OutboxReader):
 
     def __init__(self, outbox: OutboxTable, url: str) -> None:
         super().__init__(outbox, url)
-        self._path = Path(unquote(urlsplit(url).path)[1:])
+        self._path = Path(unquote(self._address.parts.path)[1:])
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
 
