@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
+from contextlib import closing
 from importlib import metadata
 from pathlib import Path
 
@@ -14,6 +16,8 @@ from cues_kafka import ConfigError, Memory, start
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.cli.loading import load_graph
 from cues_kafka.cli.main import app
+from cues_kafka.plan.inspectors import Terms
+from cues_kafka.runtime.prepare import plan_start, prepare
 from cues_kafka.testing.tester import Tester
 
 HEAD = """
@@ -186,6 +190,35 @@ def test_the_exit_code_tells_whether_anything_would_change(tmp_path: Path, monke
     assert ends("--exit-code") == 3
     broker.configure("g.p.backing", {"cleanup.policy": "delete"})
     assert ends("--exit-code") == 1
+
+
+def test_plan_apply_makes_our_tables_in_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan says before that they are missing, and makes none; a start that must not make them says the command."""
+    on(broker := MemoryBroker(), monkeypatch)
+    path = tmp_path / "shop.db"
+    effects = f'effects={{"db": Sql("sqlite:///{path}")}}'
+    target = program(tmp_path, f'Graph("g", Source("a"), Processor(book, name="p", inputs="a", {effects}))')
+    file = Path(target.rpartition(":")[0])
+    file.write_text(f"from cues_kafka import Sql\ndef book(a, db): ...\n{file.read_text()}")
+    graph, missing = load_graph(target), "the tables cues_task and cues_outbox are missing in this database"
+
+    def tables() -> set[str]:
+        with closing(sqlite3.connect(path)) as opened:
+            return {name for (name,) in opened.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+    def planned(*options: str) -> Result:
+        return CliRunner().invoke(app, ["plan", target, "--bootstrap", "localhost:9092", *options])
+
+    assert "the database has no tables cues_task and cues_outbox. `plan --apply`" in planned().output
+    broker.create(plan_start(graph, broker, Terms()).create)
+    with pytest.raises(ConfigError, match=f"p, effects.'db'.: {missing}. `cues-kafka plan MODULE:GRAPH --apply`"):
+        prepare(graph, broker, terms=Terms(create_topics=False))
+    assert tables() == set()
+
+    applied = planned("--apply")
+    assert (applied.exit_code, tables()) == (0, {"cues_task", "cues_outbox"}), applied.output
+    assert "has no tables" not in planned().output
+    prepare(graph, broker, terms=Terms(create_topics=False))
 
 
 def test_tasks_that_would_stop_are_said_with_commands_to_paste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
