@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 from cues_kafka import Blobs, CommitPolicy, Graph, Json, Processor, Source, Sql, Store, TaskStopped, Topic
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.errors import ConfigError, RecoveryError
-from cues_kafka.operate.moving import Maintenance
+from cues_kafka.operate.moving import Maintenance, PlannedMove
+from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.prepare import make_stores
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
@@ -80,10 +82,18 @@ class Shop:
 
     def reset(self, to: str) -> list[str]:
         """Stop the worker and reset; gives what the operator was told."""
+        return self.moved(lambda tool: tool.reset(to=to))
+
+    def accept_loss(self) -> list[str]:
+        """The same for messages that are gone from the log."""
+        return self.moved(lambda tool: tool.accept_loss())
+
+    def moved(self, plan: Callable[[Maintenance], list[PlannedMove]]) -> list[str]:
+        """Stop the worker, plan the moves and carry them out."""
         self.tester.stop()
         self.tester.broker.expire("g.book")  # a worker that crashed is a member until its session ends
         tool = Maintenance(self.graph, self.tester.broker, "book", who="test", clock=self.tester.clock)
-        moves = tool.reset(to=to)
+        moves = plan(tool)
         tool.carry_out(moves)
         return [note for move in moves for note in move.notes]
 
@@ -155,6 +165,25 @@ def test_reset_publishes_first_what_the_database_is_ahead_with(shop: Shop) -> No
     shop.tester.run()
     assert shop.rows() == [0, 0, 1, 1, 2, 2]
     assert shop.booked() == [0, 1, 2, 0, 1, 2]
+
+
+def test_accept_loss_publishes_first_what_the_database_is_ahead_with(shop: Shop) -> None:
+    """Their rows are there, so their messages come too; only what no call has seen is lost, and counted as lost."""
+    shop.send(3).tester.run()
+    shop.send(5).tester.run(crash=Crash("after", "CommitTarget", 1))
+    assert shop.rows() == [0, 1, 2, 3, 4, 5]
+    shop.tester.restart()
+    shop.broker.trim({TopicPartition("orders", 0): 7})
+
+    with pytest.raises(RecoveryError, match=r"has moved since.*run the command again"):
+        shop.accept_loss()
+    assert shop.booked() == [0, 1, 2, 3, 4, 5]
+    [note] = shop.accept_loss()
+    assert note.startswith("orders/0: what offsets [6, 7) hold is LOST")
+    assert shop.booked() == [0, 1, 2, 3, 4, 5]
+    shop.tester.run()
+    assert shop.rows() == shop.booked() == [0, 1, 2, 3, 4, 5, 7]
+    assert shop.accept_loss() == []
 
 
 def test_reset_to_the_database_needs_one(shop: Shop) -> None:
