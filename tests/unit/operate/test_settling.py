@@ -167,6 +167,29 @@ def test_reset_publishes_first_what_the_database_is_ahead_with(shop: Shop) -> No
     assert shop.booked() == [0, 1, 2, 0, 1, 2]
 
 
+def test_fail_over_that_loses_commits_under_an_open_connection_stops_the_task(shop: Shop) -> None:
+    """Each batch compares its step with the row under the lock: no row is written behind steps that are gone."""
+    stands = "SELECT base, step, attempt FROM cues_task"
+    shop.send(3).tester.run()
+    with sqlite3.connect(shop.path) as replica:
+        behind = replica.execute(stands).fetchone()
+    shop.send(3).tester.run()
+    with sqlite3.connect(shop.path) as made:
+        assert made.execute(stands).fetchone() != behind
+        made.execute("UPDATE cues_task SET (base, step, attempt) = (?, ?, ?)", behind)
+        made.execute("DELETE FROM rows WHERE id > 2")
+
+    shop.send(3)
+    with pytest.raises(TaskStopped, match=r"stands at step 3, its newest record at step 6.*book --to database"):
+        shop.tester.run()
+
+    assert shop.rows() == [0, 1, 2]
+    assert shop.booked() == [0, 1, 2, 3, 4, 5]
+    shop.reset("database")
+    shop.tester.run()
+    assert shop.rows() == list(range(9))
+
+
 def test_accept_loss_publishes_first_what_the_database_is_ahead_with(shop: Shop) -> None:
     """Their rows are there, so their messages come too; only what no call has seen is lost, and counted as lost."""
     shop.send(3).tester.run()

@@ -329,6 +329,29 @@ def test_batch_that_a_recovery_overtakes_is_committed_as_it_was_begun(
     assert len(tester.errors()) == 1
 
 
+@pytest.mark.parametrize("began", [True, False])
+def test_former_owner_begins_no_batch_once_its_successor_has_asked(began: bool, path: Path) -> None:
+    """The question alone puts the owner into the row, whether or not the former one had begun a batch."""
+    declared = Sql(f"sqlite:///{path}")
+    make_tables(declared, "the test", create=True)
+    former, successor = (open_target({"db": declared}, "g", "book", 0) for _ in range(2))
+    former.ask(1, 0)
+    if began:
+        former.begin_batch(1, 0)
+        former.discard()
+
+    assert successor.ask(3, 0) == HeldAttempt(0, 0, 1, "")
+    for _ in range(2):
+        with pytest.raises(RetriableError, match="stands at step 0, owner 3; the task at step 0, owner 1: it asks"):
+            former.begin_batch(1, 0)
+    successor.begin_batch(3, 0)
+    successor.commit(HeldAttempt(0, 1, 3, ""), [])
+
+    assert successor.newest() == HeldAttempt(0, 1, 3, "")
+    for target in (former, successor):
+        target.close()
+
+
 def test_outbox_of_another_process_is_not_published_twice(path: Path) -> None:
     """A process that comes back took the outbox for as empty as it had left it, and its attempt published it again."""
     declared = Sql(f"sqlite:///{path}")
