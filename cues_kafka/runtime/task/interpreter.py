@@ -37,6 +37,7 @@ from cues_kafka.records.bytes import encode_record
 from cues_kafka.records.held import published, row_of
 from cues_kafka.records.reading import newest, offsets_of, read_record, record_below
 from cues_kafka.runtime.task.gate import Gate
+from cues_kafka.runtime.task.outbox_places import check_places
 from cues_kafka.runtime.task.task_log import TaskLog
 from cues_kafka.state.layers import MARK
 
@@ -299,6 +300,7 @@ class Interpreter:
         if row is not None and self.task.record is not None and row.step > self.task.record.step:
             sequence = self.task.next_sequence
             log.warning("behind its target", task=self.task.spec.name, steps=row.step - self.task.record.step)
+            check_places(target.outbox(), self._world.broker)
             self._records = (published(target.outbox(), sequence),)
         return on.TargetAsked(row)
 

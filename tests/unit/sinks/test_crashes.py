@@ -23,12 +23,13 @@ from cues_kafka import (
     Source,
     Sql,
     Store,
+    TaskStopped,
     Timers,
     Topic,
 )
 from cues_kafka.brokers.memory import Faults, MemoryBroker
 from cues_kafka.core.records import Attempt
-from cues_kafka.ports import HeldAttempt, TransactionalSink
+from cues_kafka.ports import HeldAttempt, NewTopic, TransactionalSink
 from cues_kafka.sinks.lookup import open_target
 from cues_kafka.sinks.sql import SqlTarget
 from cues_kafka.sinks.tables import make_tables
@@ -44,6 +45,12 @@ def book(order: dict[str, Any], db: Any) -> dict[str, Any] | None:
     if order["id"] % 10 == 3:
         raise ValueError("three")
     return {"booked": order["id"]} if order["id"] % 2 == 0 else None
+
+
+def book_keyed(order: dict[str, Any], db: Any) -> Message[int]:
+    """A row and a message with the key of the order."""
+    db.execute("INSERT INTO rows (id, text) VALUES (?, ?)", (order["id"], order["text"]))
+    return Message(order["id"], key=str(order["id"]))
 
 
 def book_many(orders: list[dict[str, Any]], db: Any) -> list[dict[str, Any] | None]:
@@ -75,6 +82,7 @@ def graph_of(path: Path, kind: str) -> Graph:
         "plain": {"fn": book, "outputs": "booked"},
         "batch": {"fn": book_many, "outputs": "booked", "batch": True},
         "store": {"fn": book_and_count, "outputs": "booked", "state": {"counts": Store(Json(int))}},
+        "keyed": {"fn": book_keyed, "outputs": "booked"},
         "fork": {"fn": fork, "outputs": {"all": "all", "booked": "booked"}},
     }
     own = dict(settings[kind])
@@ -327,6 +335,61 @@ def test_batch_that_a_recovery_overtakes_is_committed_as_it_was_begun(
     assert rows(path) == [0, 1, 2, 4]
     assert [one["booked"] for one in tester.values("booked")] == [0, 2, 4]
     assert len(tester.errors()) == 1
+
+
+def test_outcome_whose_topic_or_partition_is_gone_is_named_and_published_once_it_is_there(path: Path) -> None:
+    """The remedy is that of the cause; the function is not called again, and no row and no message is doubled."""
+    called: list[int] = []
+
+    def sort(order: int, db: Any) -> Message[int]:
+        called.append(order)
+        db.execute("INSERT INTO rows (id, text) VALUES (?, '')", (order,))
+        return Message(order, partition=2)
+
+    processor = Processor(sort, inputs="orders", outputs="sorted", effects={"db": Sql(f"sqlite:///{path}")})
+    widths = {"orders": Topic(partitions=1), "sorted": Topic(partitions=3)}
+    tester = Tester(Graph("g", Source("orders"), processor, topics=widths))
+    for order in range(4):
+        tester.send("orders", order)
+    tester.run(crash=Crash("after", "CommitTarget", 1))
+
+    tester.broker.delete(["sorted"])
+    with pytest.raises(
+        TaskStopped, match=r"go to 'sorted', which does not exist\. Remedy: `cues-kafka plan .* creates"
+    ):
+        tester.restart().run()
+    tester.broker.create([NewTopic("sorted", 2, None, {})])
+    with pytest.raises(
+        TaskStopped, match=r"partition 2 of 'sorted', which has 2 partitions\. Remedy: kafka-topics .* 3 a"
+    ):
+        tester.restart().run()
+    assert (rows(path), tester.broker.messages("sorted")) == ([0, 1, 2, 3], [])
+    tester.broker.add_partitions("sorted", 3)
+    tester.restart().run()
+
+    published = [one.value() for one in tester.broker.messages("sorted")]
+    assert published == [b"0", b"1", b"2", b"3"]
+    assert called == rows(path) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("width", [1, 7])
+def test_outcome_with_a_key_goes_to_the_partition_that_its_key_has_when_it_is_published(width: int, path: Path) -> None:
+    """The count changes between the commit of the database and that of Kafka, and a partition may be gone."""
+    tester = Tester(graph_of(path, "keyed"))
+    for i in range(20):
+        tester.send("orders", {"id": i, "text": ""}, key=str(i))
+    tester.run(crash=Crash("after", "CommitTarget", 1))
+    assert tester.crashed
+    tester.broker.delete(["booked"])
+    tester.broker.create([NewTopic("booked", width, None, {})])
+    tester.restart().run()
+
+    published = tester.broker.messages("booked")
+    came = {one.key(): one.partition() for one in published}
+    assert (len(published), set(came)) == (20, {str(i).encode() for i in range(20)})
+    others = tester.broker.sender("other").send([("booked", None, key, b"0", [], 1) for key in came])
+    assert [one.partition for one in others] == [*came.values()]
+    assert len({*came.values()}) == width
 
 
 @pytest.mark.parametrize("began", [True, False])
