@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from cues_kafka.bridges.outbox.reader import OutboxReader
     from cues_kafka.graph.message import Message
 
+_EITHER: Final = OUTBOX_FEED._replace(
+    level="exactly once (place; in MySQL and MariaDB rows claimed by their ids)",
+    why=f"{OUTBOX_FEED.why}. In MySQL and MariaDB: {CLAIMED_FEED.why}",
+)
+"""What is said where the address is in a variable that is not set, so that the database is not known."""
+
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
 _TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}(\.[A-Za-z_][A-Za-z0-9_$]{0,62})?")
 
@@ -77,8 +83,22 @@ class SqlOutbox:
 
     @property
     def edge(self) -> EdgeKind:
-        """What it guarantees, on which condition, and the command that shows it."""
-        return CLAIMED_FEED if self.url and dialect_of(self.url) == "mysql" else OUTBOX_FEED
+        """What it guarantees, on which condition, and the command that shows it; it depends on the database."""
+        match self._dialect:
+            case "mysql":
+                return CLAIMED_FEED
+            case None:
+                return _EITHER
+            case _:
+                return OUTBOX_FEED
+
+    @property
+    def _dialect(self) -> str | None:
+        """Which database it is in; None: the variable is not set here, or is no address."""
+        try:
+            return dialect_of(self.url or os.environ.get(self.env, ""))
+        except GraphError:
+            return None
 
     def open(self) -> OutboxReader:
         """

@@ -100,6 +100,54 @@ def test_files_of_dataframes_are_an_edge_out_of_kafka() -> None:
     assert "hidden-bucket" not in f"{planned.text(topics=True, acls=True)}{planned.to_dict()}"
 
 
+KNOWN = (
+    "exactly once (place)",
+    "messages and place in one transaction; the database keeps what it commits",
+)
+CLAIMED = (
+    "exactly once (rows claimed by their ids, and deleted behind the commit)",
+    "messages and numbers of rows in one transaction, rows deleted later; the database keeps deletions",
+)
+EITHER = (
+    "exactly once (place; in MySQL and MariaDB rows claimed by their ids)",
+    f"{KNOWN[1]}. In MySQL and MariaDB: {CLAIMED[1]}",
+)
+
+
+LEVELS = {
+    "postgresql://shop:hidden@db.internal/shop": KNOWN,
+    "sqlite:///hidden.db": KNOWN,
+    "mysql://shop:hidden@db.internal/shop": CLAIMED,
+    "mariadb://shop:hidden@db.internal/shop": CLAIMED,
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "url", "expected"),
+    [
+        *(("url", url, level) for url, level in LEVELS.items()),
+        *(("env", url, level) for url, level in LEVELS.items()),
+        ("env", "", EITHER),
+        ("env", "hidden", EITHER),
+    ],
+)
+def test_an_outbox_has_the_level_of_its_database(
+    given: str, url: str, expected: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where its address is in a variable; one that is not set here says both."""
+    monkeypatch.setenv("SHOP_DATABASE", url)
+    outbox = SqlOutbox(url) if given == "url" else SqlOutbox(env="SHOP_DATABASE")
+
+    planned = plan(Graph("g", Feed(outbox, into="orders")))
+
+    assert (planned.feeds[0].level, planned.edges[0].why) == expected
+    assert planned.edges[0].level == "exactly once"
+    text = planned.text()
+    assert expected[0] in text
+    assert expected[1] in " ".join(text.split())
+    assert "hidden" not in text
+
+
 def test_each_strategy_has_its_level() -> None:
     """W1, W5: between topics, and for effects of the function itself."""
     graph = Graph(
