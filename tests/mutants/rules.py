@@ -1325,8 +1325,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _sink(
         "E1: what a step has caused is no outage (PostgreSQL)",
         "postgres",
-        '                return f"{why} ({_brief(error)})"\n        return ""\n',
-        '                return f"{why} ({_brief(error)})"\n        return code\n',
+        '                return f"{why} ({self._brief(error)})"\n        return ""\n',
+        '                return f"{why} ({self._brief(error)})"\n        return code\n',
     ),
     _sink(
         "E1: the outbox is in the transaction of the row (MySQL)",
