@@ -30,6 +30,8 @@ from tests.proof.model.tables import Looked
 from tests.proof.model.world import World
 from tests.proof.model.worlds import ONE, TWO, WORLDS, with_faults, world_of
 
+PROOF = Path(__file__).parents[2] / "docs" / "proof"
+
 NEAREST = 500
 """How many states of each world `make test` looks at."""
 
@@ -223,6 +225,13 @@ def test_a_broken_core_is_a_counterexample_and_no_crash(monkeypatch: pytest.Monk
     found = Search(World(with_faults("alone", NO_FAULTS))).run()
 
     assert "Flushed cannot happen" in found.violated
+
+
+def test_the_known_violation_comes_about_as_the_page_says() -> None:
+    """When it does not any more, docs/proof.md, docs/strategies.md and the changelog must not say so."""
+    setting, _, path = trace.load(PROOF / "counterexample-least-latest.json")
+
+    assert "I17" in (trace.follow(setting, path) or "")
 
 
 def test_a_counterexample_is_followed_again_from_its_file(tmp_path: Path) -> None:
