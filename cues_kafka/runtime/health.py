@@ -183,13 +183,18 @@ def _counts(tally: TaskTally) -> Iterator[tuple[str, float | Histogram]]:
     yield "deliveries_total", tally.deliveries
     yield "outputs_total", tally.outputs
     yield "output_messages_total", tally.messages
-    yield "output_bytes_total", tally.size
     yield "dropped_total", tally.dropped
+    yield "fenced_total", tally.fenced
+    yield "recovery_seconds", tally.recovery_s
+    yield from _told_anywhere(tally)
+
+
+def _told_anywhere(tally: TaskTally) -> Iterator[tuple[str, float | Histogram]]:
+    """What native tasks and slots of Spark tell alike."""
+    yield "output_bytes_total", tally.size
     yield "retries_total", tally.retries
     yield "failures_total", tally.failures
     yield "stops_total", tally.stops
-    yield "fenced_total", tally.fenced
-    yield "recovery_seconds", tally.recovery_s
     yield "batch_seconds", tally.batch_s
     yield "commit_seconds", tally.commit_s
 
@@ -203,12 +208,7 @@ def _on_spark(status: TaskStatus) -> Iterator[tuple[str, float | Histogram]]:
     yield "dropped_total", totals.dropped
     yield "fenced_total", status.fenced
     if tally is not None:
-        yield "output_bytes_total", tally.size
-        yield "retries_total", tally.retries
-        yield "failures_total", tally.failures
-        yield "stops_total", tally.stops
-        yield "batch_seconds", tally.batch_s
-        yield "commit_seconds", tally.commit_s
+        yield from _told_anywhere(tally)
 
 
 def _kinds(status: TaskStatus) -> Mapping[str, int]:

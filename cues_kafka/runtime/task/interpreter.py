@@ -300,8 +300,9 @@ class Interpreter:
         if row is not None and self.task.record is not None and row.step > self.task.record.step:
             sequence = self.task.next_sequence
             log.warning("behind its target", task=self.task.spec.name, steps=row.step - self.task.record.step)
-            check_places(target.outbox(), self._world.broker)
-            self._records = (published(target.outbox(), sequence),)
+            records = list(target.outbox())
+            check_places(records, self._world.broker)
+            self._records = (published(records, sequence),)
         return on.TargetAsked(row)
 
     def _fetch_sibling(self, _: do.FetchSibling) -> on.Event:

@@ -216,7 +216,7 @@ def test_error_that_goes_to_a_function_is_the_drivers_without_the_address() -> N
 
 
 def test_file_of_sqlite_shows_in_no_text(tmp_path: Path) -> None:
-    """Neither its name nor its directory, where it is none of a database."""
+    """If a file is no database, `plan` shows neither its name nor its directory."""
     path = tmp_path / "hidden.db"
     path.write_text("no database, but a text that is long enough to be one" * 9)
     graph = Graph("g", Source("a"), Processor(read, inputs="a", effects={"db": Sql(f"sqlite:///{path}")}))

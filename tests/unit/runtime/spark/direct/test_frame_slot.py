@@ -90,7 +90,7 @@ def test_rows_and_the_end_of_the_range_are_committed_together() -> None:
 
 
 def test_a_slot_tells_the_driver_what_its_batches_took_and_wrote_and_that_it_stopped() -> None:
-    """A batch begins with its first row; the rows that were there before the slot are none of its own."""
+    """The time of a batch begins with its first row. The slot does not count rows that were delivered before it."""
 
     class Seconds(SystemClock):
         now_s = 0.0
