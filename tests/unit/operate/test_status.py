@@ -327,6 +327,7 @@ def test_record_that_brokers_do_not_give_in_time_hides_no_other_task(
     with start(graph, cluster) as running:
         running.send_many("orders", range(20))
         running.wait_idle(timeout_s=WAIT_S)
+        until(running, lambda: status(cluster, graph), lambda seen: seen["check/0"].told_s and seen["check/1"].told_s)
     view = view_of(cluster, graph)
     slow = RetriableError("nothing new below 4 of g.check.backing/1 for 15 s", code=OPEN_TRANSACTION)
 
