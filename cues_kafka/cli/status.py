@@ -204,7 +204,7 @@ def lines(seen: GraphStatus, *, bootstrap: str = "BOOTSTRAP") -> Iterator[str]:
         if one.stopped:
             since = f" since {_clock(one.stopped_s)}" if one.stopped_s else ""
             message = f" (message {one.at}, hash {one.hash})" if one.at else ""
-            yield f"{one.task} stopped{since}{told}{left}: {one.stopped}{message}; remedy: {_remedy(one)}"
+            yield f"{one.task} stopped{since}{told}{left}: {one.stopped}{message}; remedy: {one.remedy}"
         elif told or left:
             yield f"{one.task}{told or left}: its process was {one.owner}"
         if one.held:
@@ -217,12 +217,6 @@ def lines(seen: GraphStatus, *, bootstrap: str = "BOOTSTRAP") -> Iterator[str]:
     yield from (f"{why}: {_some(tasks)}" for why, tasks in held.items())
     yield from _throttled(seen, bootstrap)
     yield from seen.unseen
-
-
-def _remedy(one: SeenTask) -> str:
-    """What to do. The task itself does not know the command for changed inputs; `plan --records` does."""
-    migrate = "run the command that `cues-kafka plan MODULE:GRAPH --records` prints, which adds and drops inputs; or "
-    return (migrate if one.stopped.startswith("bindings changed") else "") + one.remedy
 
 
 def _throttled(seen: GraphStatus, bootstrap: str) -> Iterator[str]:

@@ -102,10 +102,9 @@ def handle(task: Task, event: on.Event) -> Next:
 
 
 def _assigned(task: Task, event: on.Assigned) -> Next:
+    kept = Task(task.spec, left_due=task.left_due, carried=task.carried, resolved=task.resolved)
     # E1: a target tells starts apart by the sequence of their first record, which is committed before their batches.
-    first = event.first or task.spec.target
-    left_due, carried = task.left_due, task.carried
-    return Task(task.spec, state=Doing.INITIALISING, first=first, left_due=left_due, carried=carried), do.Init()
+    return replace(kept, state=Doing.INITIALISING, first=event.first or task.spec.target), do.Init()
 
 
 def _initialised(task: Task, _: on.Initialised) -> Next:
@@ -246,7 +245,10 @@ def _sibling_read(task: Task, event: on.SiblingRead) -> Next:
     if event.moving_from:
         return _stop(task, incomplete(task.spec, event.moving_from).halt)
     held = None if task.spec.rules.fenced else dict(task.offsets)
-    positions = first_positions(task.spec, dict(task.inputs), event.born, held)
+    positions = first_positions(task.spec, dict(task.inputs), event.born, held, task.resolved)
+    if not task.spec.rules.fenced:
+        # W6: each round sends the same offsets, so it does no harm when those of a former one come late.
+        task = replace(task, resolved=positions)
     born = task.spec.width if event.born is None else event.born
     return _transact(task, begun(task, start_of(task, positions, born), event.born), Doing.ASSIGNING)
 
@@ -307,25 +309,30 @@ def _failed(task: Task, event: on.Failed) -> Next:
         # D5: the one that fenced delivers this range, or is a native worker; taking the id back would only fence it.
         return _stop(task, on.Halt("fenced", event.text, "see the newest record of the task: its writer runs it"))
     task = replace(task, carried=task.in_doubt)
-    fenced_twice = task.fenced_twice
     if event.fenced:
         last = task.fenced_at_s
-        fenced_twice = fenced_twice or (last is not None and event.at_s - last < FENCED_WITHIN_S)
+        twice = task.fenced_twice or (last is not None and event.at_s - last < FENCED_WITHIN_S)
+        task = replace(task, fenced_at_s=event.at_s, fenced_twice=twice)
     if task.state in _WORKING and event.at_s - (task.recovered_at_s or 0.0) >= FORGOTTEN_AFTER_S:
         task = replace(task, rounds=0)
     if task.rounds >= MAX_ROUNDS:
         return _stop(task, exhausted(task, event))
-    back = Task(
+    back = replace(_back(task), stale_since_s=task.stale_since_s)
+    return back, do.Discard(event.text, min(0.1 * 2**task.rounds, 5.0) if task.rounds else 0.0)
+
+
+def _back(task: Task) -> Task:
+    """R7: the task on its way to R1. It forgets what it read, and keeps what it owes, carries and has resolved."""
+    return Task(
         task.spec,
         state=Doing.DISCARDING,
         rounds=task.rounds + 1,
-        fenced_at_s=event.at_s if event.fenced else task.fenced_at_s,
-        fenced_twice=fenced_twice,
-        stale_since_s=task.stale_since_s,
+        fenced_at_s=task.fenced_at_s,
+        fenced_twice=task.fenced_twice,
         left_due=task.may_owe_left,
-        carried=task.carried,
+        carried=task.in_doubt,
+        resolved=task.resolved,
     )
-    return back, do.Discard(event.text, min(0.1 * 2**task.rounds, 5.0) if task.rounds else 0.0)
 
 
 def _discarded(task: Task, _: on.Done) -> Next:
@@ -401,7 +408,7 @@ def _landed(task: Task) -> Next:
     """W5, W6: a record without a transaction is there, behind what it speaks of; its offsets go with it, or went."""
     assert task.pending
     if isinstance(task.pending, Start):
-        return _committed(task, on.Committed())
+        return _committed(replace(task, resolved=()), on.Committed())
     return _offsets(task)
 
 
@@ -474,16 +481,7 @@ def _discard(task: Task, text: str) -> Next:
         return _stop(
             task, on.Halt("refused", f"gave up after {task.rounds} rounds: {text}", "find who else writes here")
         )
-    back = Task(
-        task.spec,
-        state=Doing.DISCARDING,
-        rounds=task.rounds + 1,
-        fenced_at_s=task.fenced_at_s,
-        fenced_twice=task.fenced_twice,
-        left_due=task.may_owe_left,
-        carried=task.in_doubt,
-    )
-    return back, do.Discard(text, 0.0)
+    return _back(task), do.Discard(text, 0.0)
 
 
 # Delivery: P1, P2, P4 and section 2.

@@ -12,6 +12,9 @@ from cues_kafka.core.records import VERSION, Record, Snapshot
 from cues_kafka.core.spec import Spec
 from cues_kafka.ports import Position, Positions
 
+MIGRATE = "run the command that `cues-kafka plan MODULE:GRAPH --records` prints, which adds and drops inputs; or "
+"""What a remedy for changed bindings begins with. `plan --records` itself names that command instead."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
@@ -117,7 +120,11 @@ def plan_of(spec: Spec, inputs: Mapping[str, InputFacts]) -> bytes:
 
 
 def first_positions(
-    spec: Spec, inputs: Mapping[str, InputFacts], born: int | None, offsets: Mapping[str, int | None] | None = None
+    spec: Spec,
+    inputs: Mapping[str, InputFacts],
+    born: int | None,
+    offsets: Mapping[str, int | None] | None = None,
+    resolved: Positions = (),
 ) -> Positions:
     """
     Where a fresh task starts.
@@ -131,13 +138,17 @@ def first_positions(
         inputs: what the cluster says about the inputs.
         born: partition count in a sibling's record; None if no sibling has one.
         offsets: at-least-once: the group's, which a start that was not completed has committed (W6).
+        resolved: at-least-once: where this task wanted to start before, with or without an answer (W6).
     """
     at_end = spec.start == "latest" and (born is None or spec.partition < born)
+    before = {(p.binding, p.topic_id): p.offset for p in resolved}
 
     def offset(binding: str) -> int:
         facts = inputs[binding]
         if (held := (offsets or {}).get(binding)) is not None:
             return held
+        if (asked := before.get((binding, facts.topic_id))) is not None:
+            return asked
         if isinstance(spec.start, int):
             return spec.start
         return facts.stable if at_end else facts.low
@@ -215,9 +226,9 @@ def _other_bindings(spec: Spec, record: Record) -> Refuse | None:
     return _refuse(
         f"bindings changed: the record, written by {record.writer.name!r}, has {_shown(was)}; the graph has "
         f"{_shown(now)}",
-        f"declare the inputs as they were. If {record.writer.name!r} is another application, give this graph a name "
-        "of its own. Or give the processor a new name: it then begins at its start=, and with 'earliest' all that its "
-        "inputs hold is delivered again, so outputs repeat",
+        f"{MIGRATE}declare the inputs as they were. If {record.writer.name!r} is another application, give this graph "
+        "a name of its own. Or give the processor a new name: it then begins at its start=, and with 'earliest' all "
+        "that its inputs hold is delivered again, so outputs repeat",
     )
 
 

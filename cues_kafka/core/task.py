@@ -92,6 +92,7 @@ class Task:
         tail_facts: the same for tailers and the replay topic.
         tail_ends: up to where tailers show messages to the due steps, or to the next one, which was put off (S5).
         carried: at-most-once: what the next transaction commits of the batch that was called last (W1).
+        resolved: at-least-once: where a start begins whose offsets were sent, and whose record is not there yet (W6).
     """
 
     spec: Spec
@@ -120,6 +121,7 @@ class Task:
     tail_facts: tuple[tuple[str, InputFacts], ...] = ()
     tail_ends: Positions = ()
     carried: Unsettled | None = None
+    resolved: Positions = ()
 
     @property
     def positions(self) -> Positions:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from cues_kafka.core.events import Halt, InputFacts
 from cues_kafka.core.moves import decide
 from cues_kafka.core.records import Record
-from cues_kafka.core.recover import Refuse, foreign, recover
+from cues_kafka.core.recover import MIGRATE, Refuse, foreign, recover
 from cues_kafka.core.spec import Input, Move, Spec
 from cues_kafka.core.staged import Enter, verdict
 from cues_kafka.core.tails import placed
@@ -135,8 +135,9 @@ def _migrating(spec: Spec, record: Record | None, halt: Halt, made: Collection[s
         halt: the refusal.
         made: inputs that do not exist yet; the command refuses until they do.
     """
-    if record is None or not halt.text.startswith("bindings changed"):
+    if record is None or not halt.remedy.startswith(MIGRATE):
         return halt
+    otherwise = halt.remedy.removeprefix(MIGRATE)
     options = difference(spec, record).command
     later = ", or with latest in place of earliest to skip what an added input holds" if "=earliest" in options else ""
     command = f"`cues-kafka migrate MODULE:GRAPH {spec.processor}{options}`"
@@ -146,9 +147,9 @@ def _migrating(spec: Spec, record: Record | None, halt: Halt, made: Collection[s
         refuse_busy(spec, record)
     except RecoveryError as error:
         then = f"Before it, {create}" if made else "The command is then"
-        return replace(halt, remedy=f"{error} {then} {command}{later}. Or {halt.remedy}")
+        return replace(halt, remedy=f"{error} {then} {command}{later}. Or {otherwise}")
     steps = f"stop the workers, {create or 'and run'} {command}{later}"
-    return replace(halt, remedy=f"{steps}. It first says what is lost. Or {halt.remedy}")
+    return replace(halt, remedy=f"{steps}. It first says what is lost. Or {otherwise}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,13 +227,6 @@ def test_a_broken_core_is_a_counterexample_and_no_crash(monkeypatch: pytest.Monk
     assert "Flushed cannot happen" in found.violated
 
 
-def test_the_known_violation_comes_about_as_the_page_says() -> None:
-    """When it does not any more, docs/proof.md, docs/strategies.md and the changelog must not say so."""
-    setting, _, path = trace.load(PROOF / "counterexample-least-latest.json")
-
-    assert "I17" in (trace.follow(setting, path) or "")
-
-
 def test_a_counterexample_is_followed_again_from_its_file(tmp_path: Path) -> None:
     """With the mutant it ends as before; without it the path does not exist, or nothing is wrong at its end."""
     [mutant] = [mutant for mutant in MUTANTS if mutant.name == "delivery reports not counted"]

@@ -205,7 +205,13 @@ def _start_without_offsets() -> Patch:
 def _offsets_ignored() -> Patch:
     """W6: a task without a record resolves `start=` whatever the group says."""
     old = rules.first_positions
-    return core, "first_positions", lambda spec, inputs, born, _: old(spec, inputs, born, None)
+    return core, "first_positions", lambda spec, inputs, born, _, asked: old(spec, inputs, born, None, asked)
+
+
+def _resolved_again() -> Patch:
+    """W6: each round of a recovery resolves `start=` where the one before sent offsets and got no answer."""
+    old = rules.first_positions
+    return core, "first_positions", lambda spec, inputs, born, held, _: old(spec, inputs, born, held)
 
 
 def _other_strategy_believed() -> Patch:
@@ -254,6 +260,7 @@ STRATEGIES: Final = [
     Mutant("outcomes at-least-once are not counted", "least", NET, (_reports_uncounted(),)),
     Mutant("a start at-least-once sends no offsets", "least-latest", ZOMBIE, (_start_without_offsets(),)),
     Mutant("a start at-least-once ignores the group", "least-latest", NET, (_offsets_ignored(),)),
+    Mutant("a start at-least-once is resolved again", "least-latest", NETS, (_resolved_again(),)),
     Mutant("a record of another strategy is believed", "changed", NET, (_other_strategy_believed(),), progress=False),
     Mutant("a strategy changes by the record alone", "changed", NET, (_record_alone(),), progress=False),
     Mutant("a strategy changes by its declaration", "changed", NOTHING, (_changed_by_declaration(),)),

@@ -81,18 +81,6 @@ def test_lines_say_why_a_task_stands_still_and_what_to_do() -> None:
     ]
 
 
-def test_a_task_with_other_inputs_names_the_command_that_says_how_to_migrate_it() -> None:
-    """Beside its own remedy, which goes back."""
-    stopped = report(
-        state="stopped", stopped="bindings changed: the record has 'a'", remedy="declare them as they were"
-    )
-    [line] = command.lines(seen(stopped))
-    assert line.endswith(
-        "remedy: run the command that `cues-kafka plan MODULE:GRAPH --records` prints, which adds and drops inputs; or "
-        "declare them as they were"
-    )
-
-
 def test_lines_say_what_is_not_heard_of_left_or_paused() -> None:
     """And what cannot be seen."""
     tasks = [

@@ -10,7 +10,7 @@ from cues_kafka.core.moves import MOVED, behind_both
 from cues_kafka.core.records import Attempt, Start, Totals
 from cues_kafka.core.recover import Refuse, recover
 from cues_kafka.core.spec import Move
-from tests.unit.core.world import World, at, attempt, called, facts, make_spec, snapshot
+from tests.unit.core.world import RECREATED, World, at, attempt, called, facts, make_spec, snapshot
 
 SPEC = make_spec(strategy="at-least-once")
 
@@ -56,6 +56,43 @@ def test_a_task_without_a_record_begins_at_the_groups_offsets() -> None:
     world = World(replace(SPEC, start="latest"), offsets={"in": 7})
 
     world.begin()
+
+    assert world.log[0].positions == at(7)
+
+
+def test_a_start_is_resolved_once_although_its_offsets_get_no_answer() -> None:
+    """W6: offsets that come late must not put the group behind what this task will deliver."""
+    world = World(replace(SPEC, start="latest"))
+    world.answers[do.SendOffsets] = [world.failed("no answer"), world.failed("no answer")]
+    world.answers[do.FetchInputs] = [on.InputsFetched(facts(SPEC, stable=end), 0.0) for end in (7, 8, 9)]
+
+    world.begin()
+
+    assert [effect.positions for effect in world.effects if isinstance(effect, do.SendOffsets)] == [at(7)] * 3
+    assert world.log[0].positions == at(7)
+
+
+def test_a_start_is_resolved_again_where_its_topic_was_recreated() -> None:
+    """The offset of a deleted topic means nothing in the one that has its name now."""
+    world = World(replace(SPEC, start="latest"))
+    world.answers[do.SendOffsets] = [world.failed("no answer")]
+    recreated = {"in": on.InputFacts(RECREATED, 0, 2, 2)}
+    world.answers[do.FetchInputs] = [on.InputsFetched(found, 0.0) for found in (facts(SPEC, stable=7), recreated)]
+
+    world.begin()
+
+    assert [(p.offset, p.topic_id) for p in world.log[0].positions] == [(2, RECREATED)]
+
+
+def test_a_stopped_task_begins_again_where_it_wanted_to_start() -> None:
+    """W6: its offsets may still come late."""
+    world = World(replace(SPEC, start="latest"))
+    world.answers[do.SendOffsets] = [world.failed("no answer")] * 6
+    world.answers[do.FetchInputs] = [on.InputsFetched(facts(SPEC, stable=7), 0.0)]
+    task, _ = world.begin()
+    assert task.state.value == "stopped"
+
+    world.run(task, on.Assigned())
 
     assert world.log[0].positions == at(7)
 

@@ -104,9 +104,11 @@ def test_a_task_stops_with_the_words_that_were_foreseen(graph: Graph, why: str, 
     assert stop.tasks == ("work/0", "work/1")
     assert why in stop.why
     assert remedy in stop.remedy
+    assert "--records" not in stop.remedy, "it names the command itself"
     with pytest.raises(TaskStopped) as stopped:
         Tester(graph, broker=tester.broker).run()
     assert stop.why in str(stopped.value)
+    assert ("plan MODULE:GRAPH --records" in str(stopped.value)) == ("declare the inputs" in remedy)
 
 
 def test_an_input_that_is_taken_out_is_foreseen() -> None:
