@@ -610,12 +610,21 @@ class TransactionalSink(Protocol):
         """
         ...
 
+    @property
+    def parts(self) -> bool:
+        """
+        Whether it may commit a batch in several transactions, and Kafka's comes behind the last of them.
+
+        Each of them has the attempt of all steps since Kafka's newest record, and the later ones begin at its step.
+        """
+        ...
+
     def ask(self, owner: int, step: int) -> HeldAttempt | None:
         """
         The newest attempt. Waits for one that is being committed, and ends what a former process left open.
 
-        In the same transaction, where it stands at this step, or nothing is known of the task and the step is 0, it
-        notes the owner: batches of smaller ones are refused from now on.
+        In the same transaction, where it stands at this step, is made over it, or nothing is known of the task and the
+        step is 0, it notes the owner: batches of smaller ones are refused from now on.
         """
         ...
 

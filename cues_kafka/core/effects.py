@@ -46,8 +46,9 @@ class AskTarget:
     """
     E1: ask the target for the newest attempt that it has committed; it waits for one that is being committed.
 
-    In the same transaction a row that stands at this step, or is not there at step 0, gets the owner's number, if its
-    own is smaller: from then on it refuses the batches of former owners. Another row is left as it is.
+    In the same transaction a row that stands at this step, is the attempt behind it, or is not there at step 0, gets
+    the owner's number, if its own is smaller: from then on it refuses the batches of former owners, and the parts of
+    them. Another row is left as it is.
 
     Attributes:
         owner: sequence of the first record of this start.

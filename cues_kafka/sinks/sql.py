@@ -68,6 +68,11 @@ class SqlTarget(TaskTarget):
         """See `ports.TransactionalSink`."""
         return self._dialect.locks_rows
 
+    @property
+    def parts(self) -> bool:
+        """See `ports.TransactionalSink`."""
+        return True
+
     # Recovery
 
     def ask(self, owner: int, step: int) -> HeldAttempt | None:
@@ -78,7 +83,7 @@ class SqlTarget(TaskTarget):
             row = self._locked(connection, owner)
             if row is None and step == 0:
                 dialect.execute(connection, _INSERT, (*self._task, owner))
-            elif row is not None and row[1] == step and row[2] < owner:
+            elif row is not None and step in row[:2] and row[2] < owner:
                 dialect.execute(connection, _OWN, (owner, *self._task))
             dialect.commit(connection)
         return None if row is None else HeldAttempt(*row[:4])

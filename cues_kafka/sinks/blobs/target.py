@@ -177,6 +177,11 @@ class BlobTarget(TaskTarget):
         """See `ports.TransactionalSink`. Objects are put while the function is called."""
         return False
 
+    @property
+    def parts(self) -> bool:
+        """See `ports.TransactionalSink`. The log has one entry for each attempt of Kafka."""
+        return False
+
     # Recovery
 
     def ask(self, owner: int, step: int) -> HeldAttempt | None:

@@ -101,6 +101,7 @@ class Batch(NamedTuple):
         halt: why not more of them.
         cut: whether another process has ended its connection.
         ahead: whether it was called ahead of Kafka's commit, see `ahead`.
+        kept: how many of its steps are committed already, see `parts`.
     """
 
     done: Delivered
@@ -108,6 +109,7 @@ class Batch(NamedTuple):
     halt: str
     cut: bool = False
     ahead: bool = False
+    kept: int = 0
 
 
 class Published(NamedTuple):
@@ -234,9 +236,13 @@ class OutboxWorld(World):
         out.append(((self._name(w, p), f"asks the target, which has {what}"), owner, told))
 
     def _fenced(self, s: State, p: int, ask: do.AskTarget) -> State:
-        """A row that stands where the record does gets the owner's number: former owners cannot move it any more."""
+        """
+        The row gets the owner's number: former owners cannot move it any more.
+
+        Only where it stands at the record's step, or is the attempt behind it.
+        """
         row, database = self._row(s, p), self.database(s, p)
-        if row.step != ask.step:
+        if ask.step not in (row.step, row.base):
             return s
         row = replace(row, owner=max(row.owner, ask.owner))
         return self._put_database(s, p, database._replace(now=database.now._replace(row=row)))
@@ -330,7 +336,7 @@ class OutboxWorld(World):
         """What the database has when this batch is committed."""
         task, now = self.task(lane), self.database(s, p).now
         row = row_of(task, self.machine.facts.positions(batch.ends), Totals(*self._counts(batch.done)))
-        acted = tuple((step, kind) for step, kind in batch.done if self._acts(kind))
+        acted = tuple((step, kind) for step, kind in batch.done[batch.kept :] if self._acts(kind))
         value = self._value(p, lane._replace(carried=batch.done, own=None)) if self.setting.stores else ()
         return Contents(row, batch.done, value, self._named(task), now.applied + acted)
 

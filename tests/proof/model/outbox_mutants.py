@@ -28,6 +28,7 @@ from tests.proof.model.mutant import (
     handlers,
 )
 from tests.proof.model.outbox import ACTS, Batch, Contents, OutboxWorld, Published
+from tests.proof.model.parts import PartsWorld
 from tests.proof.model.states import Delivered, Lane, State, Step, Turn
 
 
@@ -291,7 +292,57 @@ def _ahead_not_locked() -> Patch:
     return around_world("_holder", holder, AheadWorld)
 
 
+# Batches that are committed in parts.
+
+
+def _attempt_not_claimed() -> Patch:
+    """A recovery that finds the row one attempt ahead leaves it to its owner."""
+
+    def fenced(old: Any, world: OutboxWorld, s: State, p: int, ask: do.AskTarget) -> State:
+        claimed: State = old(world, s, p, ask)
+        return claimed if world._row(s, p).step == ask.step else s
+
+    return _world("_fenced", fenced)
+
+
+def _part_by_itself() -> Patch:
+    """The row of a part begins where the part before it ended."""
+
+    def written(old: Any, world: PartsWorld, *place: Any) -> Contents:
+        s, p, _, batch = place
+        after: Contents = old(world, *place)
+        before = world.database(s, p).now.row
+        if not batch.kept or before is None or after.row is None:
+            return after
+        return after._replace(row=replace(after.row, base=before.step), outbox=batch.done[batch.kept :])
+
+    return around_world("_written", written, PartsWorld)
+
+
+def _part_not_compared() -> Patch:
+    """The next part begins on whatever the target holds."""
+    return around_world("_fits_part", lambda *_: True, PartsWorld)
+
+
+def _kept_part_forgotten() -> Patch:
+    """Kafka's transaction has the steps behind the first part alone."""
+
+    def told(old: Any, world: PartsWorld, turn: Turn, ends: Any, done: Delivered) -> State:
+        return old(world, turn, ends, done[-1:])  # type: ignore[no-any-return]
+
+    return around_world("_told", told, PartsWorld)
+
+
 OUTBOX: Final[tuple[Mutant, ...]] = (
+    Mutant(
+        "a target that is an attempt ahead is asked without a fence",
+        "outbox-parts",
+        ZOMBIE,
+        (_attempt_not_claimed(),),
+    ),
+    Mutant("the row of a part begins at the part before it", "outbox-parts", CRASH, (_part_by_itself(),)),
+    Mutant("the next part does not compare the row", "outbox-parts", ZOMBIE, (_part_not_compared(),)),
+    Mutant("Kafka gets the last part of a batch alone", "outbox-parts", NOTHING, (_kept_part_forgotten(),)),
     Mutant(
         "E1 as first written, with step number and owner alone: what the target has is skipped, its outcome is lost",
         "outbox",

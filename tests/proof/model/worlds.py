@@ -19,6 +19,7 @@ from tests.proof.model.loose import ChangedWorld, LooseWorld
 from tests.proof.model.marking import MarkerWorld
 from tests.proof.model.migrating import CHANGES, MigratedOutboxWorld, MigratedWorld
 from tests.proof.model.outbox import OutboxWorld, TimedOutboxWorld
+from tests.proof.model.parts import PartsWorld
 from tests.proof.model.renaming import RenamedWorld
 from tests.proof.model.replaying import ReplayWorld
 from tests.proof.model.staged import StagedWorld
@@ -445,6 +446,20 @@ _WORLDS = [
         target=True,
     ),
     Setting(
+        name="outbox-parts",
+        about="a target that commits a batch in parts before Kafka's transaction",
+        inputs=("o?f",),
+        target=True,
+    ),
+    Setting(
+        name="outbox-parts-moved",
+        about="the same, and a reset beside a worker that the operator believes stopped",
+        inputs=("n?o",),
+        workers=("native", "tool"),
+        moves=2,
+        target=True,
+    ),
+    Setting(
         name="outbox-slots",
         about="a target, and two Spark slots for one range",
         inputs=("?o",),
@@ -587,6 +602,9 @@ _WORLDS = [
 CALLED_AHEAD = {"outbox-ahead", "outbox-ahead-kill"}
 """Worlds in which user code is called ahead of a commit."""
 
+IN_PARTS = {"outbox-parts", "outbox-parts-moved"}
+"""Worlds in which a target commits batches in parts."""
+
 WORLDS = {setting.name: setting for setting in _WORLDS}
 
 
@@ -606,6 +624,8 @@ def world_of(setting: Setting) -> World:
     if setting.target and CHANGES & {*setting.workers}:
         return MigratedOutboxWorld(setting)
     if setting.target and not setting.timers:
+        if setting.name in IN_PARTS:
+            return PartsWorld(setting)
         return AheadWorld(setting) if setting.name in CALLED_AHEAD else OutboxWorld(setting)
     kinds: tuple[tuple[object, type[World]], ...] = (
         ("renamed" in setting.workers, RenamedWorld),
