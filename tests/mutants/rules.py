@@ -1260,13 +1260,19 @@ MUTANTS: tuple[Mutant, ...] = (
     _sink(
         "E1: a recovery makes the row its own",
         "sql",
-        "            elif row is not None and row[1] == step and row[2] < owner:\n",
+        "            elif row is not None and step in row[:2] and row[2] < owner:\n",
         "            elif row is not None and row[1] < step:\n",
     ),
     _sink(
-        "E1: a row that is ahead stays with its owner until it is published",
+        "E1: a recovery makes a row its own that is an attempt ahead, too",
         "sql",
+        "            elif row is not None and step in row[:2] and row[2] < owner:\n",
         "            elif row is not None and row[1] == step and row[2] < owner:\n",
+    ),
+    _sink(
+        "E1: a recovery leaves a row that is elsewhere as it is",
+        "sql",
+        "            elif row is not None and step in row[:2] and row[2] < owner:\n",
         "            elif row is not None and row[2] < owner:\n",
     ),
     _sink(

@@ -72,6 +72,8 @@ class Batch:
         records: what to produce.
         deliveries, outputs, errors, messages, drained, timers: counts, see `Totals`.
         size: bytes of keys and values.
+        kept: steps that the target has committed already, in parts.
+        parts: how many parts those are.
         halt: why it ended early.
         cause: the user's exception behind `halt`.
         closed: whether it is committed as it is: the user asked for a commit (`step.request_commit`), or a step spoiled
@@ -116,6 +118,8 @@ class Batch:
     replays: int = 0
     behind: Positions = ()
     size: int = 0
+    kept: int = 0
+    parts: int = 0
     halt: Halt | None = None
     cause: BaseException | None = None
     closed: bool = False

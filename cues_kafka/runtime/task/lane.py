@@ -34,6 +34,7 @@ from cues_kafka.runtime.task import handling
 from cues_kafka.runtime.task.ahead import COMMITTING, CallsAhead, OpenBatch
 from cues_kafka.runtime.task.alone import ASK_AGAIN_S, Alone
 from cues_kafka.runtime.task.interpreter import CommitOffsets, Hook, Interpreter, Records, World
+from cues_kafka.runtime.task.parts import is_part
 from cues_kafka.runtime.task.recalling import Recalling
 from cues_kafka.runtime.task.replaying import Present, Replaying
 from cues_kafka.runtime.task.restoring import Restoring
@@ -657,6 +658,8 @@ class Lane:
             return self._polled(task, buffer)
         if not self._finishing:
             self._fill(task, buffer, once=False)
+            while buffer.ready and self._keep_part(task, buffer):
+                self._fill(task, buffer, once=False)
         with self._lock:
             batch, self._batch = self._batch, None
         if batch is None:
@@ -805,6 +808,28 @@ class Lane:
         if buffer and self._retrying is None:
             self.ahead = self.calls_ahead.call(task, buffer)
 
+    def _keep_part(self, task: Task, buffer: Buffer) -> bool:
+        """Have the target commit what was called, if more may be called before Kafka's transaction; whether it has."""
+        with self._lock:
+            batch = self._batch if self.buffer is buffer else None
+        target = self._context.target
+        if (
+            batch is None
+            or target is None
+            or not is_part(task, batch, limit=self._limit, now_s=self._clock.monotonic())
+            or not self._committed(task, target, batch)
+        ):
+            return False
+        batch.kept = batch.deliveries
+        batch.parts += 1
+        return True
+
+    def _begin_part(self, task: Task, batch: Batch) -> None:
+        """If the target has committed all that was called, begin its next transaction."""
+        if batch.kept and batch.kept == batch.deliveries:
+            assert self._context.target
+            self._context.target.begin_batch(owner_of(task), task.next_base + batch.kept)
+
     def _drop_batch(self, buffer: Buffer) -> bool:
         if self.buffer is not buffer:
             return False
@@ -839,7 +864,7 @@ class Lane:
                 batch = batch or self._open(task, most=limit)
                 fired = self._fire(batch, limit - batch.deliveries, buffer)
                 batch.closed = batch.closed or task.careful
-        left = ready = min(buffer.ready, limit - (batch.deliveries if batch else 0))
+        left = ready = min(buffer.ready, limit - (batch.deliveries - batch.kept if batch else 0))
         deadline = self._clock.monotonic() + self._policy.max_seconds
         while left > 0 and not (batch and (batch.halt or batch.closed or batch.size >= self._policy.max_bytes)):
             if batch is None:
@@ -849,6 +874,7 @@ class Lane:
             cut = self._next_cut(task, buffer, min(left, self._chunk_size(left)))
             if not cut.steps:
                 break
+            self._begin_part(task, batch)
             done = self._call(cut.steps, batch, buffer)
             if done < len(cut.steps):
                 rest = cut.steps[done:] if done >= 0 else [*batch.steps[done:], *cut.steps]
@@ -980,6 +1006,8 @@ class Lane:
             return True
         if self.buffer is not self._worked_on or self.interpreter.gate.closed:
             return False
+        if batch.kept == batch.deliveries:
+            return True  # in parts
         assert batch.sequence == task.next_sequence, "it was called behind another attempt"
         self.interpreter.point("before", COMMIT_TARGET)
         row = row_of(task, batch.ends, batch.totals, batch.behind)

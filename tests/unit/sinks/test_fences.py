@@ -91,15 +91,42 @@ def test_a_batch_at_another_step_than_the_row_is_refused(step: int, opened: Any,
     assert row(declared) == (0, 1, 1)
 
 
-def test_a_row_that_is_ahead_keeps_its_owner_until_it_is_published(opened: Any, declared: Sql) -> None:
-    """A recovery that finds an attempt of its former owner does not make it its own."""
+def test_a_former_owner_adds_no_part_to_what_a_recovery_has_found(opened: Any, declared: Sql) -> None:
+    """The row is an attempt ahead. From the answer on it is that of the one who publishes it, with its outbox."""
     former, heir = opened(), opened()
     former.ask(1, 0)
     commit(former, 1, 0)
 
     assert heir.ask(3, 0) == HeldAttempt(0, 1, 1, "")
-    assert row(declared) == (0, 1, 1)
+    assert row(declared) == (0, 1, 3)
+    with pytest.raises(RetriableError, match=r"stands at step 1, owner 3; the task at step 1, owner 1"):
+        former.begin_batch(1, 1)
     assert list(heir.outbox()) == [RECORD]
+
+
+def test_a_row_that_is_elsewhere_is_not_claimed(opened: Any, declared: Sql) -> None:
+    """It is behind the record, or over another one: the task will refuse, and changes nothing."""
+    former, heir = opened(), opened()
+    former.ask(1, 0)
+    commit(former, 1, 0)
+    commit(former, 1, 1)
+
+    for step in (0, 3):
+        assert heir.ask(5, step) == HeldAttempt(1, 2, 1, "")
+    assert row(declared) == (1, 2, 1)
+
+
+def test_parts_of_a_batch_begin_where_the_part_before_ended(opened: Any, declared: Sql) -> None:
+    """Each row is that of all steps since the record, and has the place that a recovery publishes."""
+    target = opened()
+    target.ask(1, 0)
+    target.begin_batch(1, 0)
+    target.commit(HeldAttempt(0, 2, 1, "of two"), [])
+    target.begin_batch(1, 2)
+    target.commit(HeldAttempt(0, 3, 1, "of three"), [])
+
+    assert target.newest() == HeldAttempt(0, 3, 1, "of three")
+    assert opened().ask(3, 0) == HeldAttempt(0, 3, 1, "of three")
 
 
 def test_the_outbox_and_the_row_are_committed_together_or_not_at_all(opened: Any, declared: Sql) -> None:
