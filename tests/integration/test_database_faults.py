@@ -7,13 +7,11 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import psycopg
 import pytest
 
 from cues_kafka import CommitPolicy, ConfigError, Graph, Processor, RetriableError, Source, Sql, TaskStopped, Topic
@@ -23,8 +21,7 @@ from cues_kafka.sinks.lookup import dialect
 from cues_kafka.sinks.sql import SqlTarget
 from cues_kafka.sinks.turns import TaskName
 from cues_kafka.testing.tester import Tester
-from tests.integration.databases import SERVERS, TABLE, Shop, Shops
-from tests.servers.postgres import Postgres
+from tests.integration.databases import SERVERS, TABLE, Shop, Shops, served
 
 TASK = TaskName("g", "book", 0)
 
@@ -228,21 +225,34 @@ def test_disk_that_is_full_is_an_outage(shop: Shop, table: str, event: str) -> N
     assert whole(tester.run(), shop)
 
 
-def test_connection_limit_is_an_outage(postgres_servers: Callable[..., Postgres], tmp_path: Path) -> None:
-    server = postgres_servers(settings={"max_connections": "5", "superuser_reserved_connections": "0"})
-    url = server.url()
-    shop = Shop("postgresql", url, "%s", lambda: psycopg.connect(url, autocommit=True), server)
+LIMITS = {
+    "postgresql": {"max_connections": "5", "superuser_reserved_connections": "0"},
+    "mysql": {"max-connections": "10"},
+}
+"""Settings of a server that takes few connections; MariaDB takes no fewer."""
+
+
+def take_connections(shop: Shop, taken: ExitStack) -> None:
+    """Open connections until the server refuses one."""
+    while True:
+        taken.enter_context(closing(shop.connect()))
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_connection_limit_is_an_outage(name: str, request: pytest.FixtureRequest) -> None:
+    servers = request.getfixturevalue("postgres_servers" if name == "postgresql" else "mariadb_servers")
+    shop = served(name, servers(settings=LIMITS[name]), "shop")
     shop.query(TABLE)
 
     def book(order: int, db: Any) -> int:
         shop.insert(db, order)
         return order
 
+    tester = loaded(shop, book)
     with ExitStack() as taken:
-        tester = loaded(shop, book)
-        for _ in range(5):
-            taken.enter_context(psycopg.connect(url))
-        with pytest.raises(TaskStopped, match="too many clients"):
+        with pytest.raises(shop.dialect().errors, match=r"(?i)too many"):
+            take_connections(shop, taken)
+        with pytest.raises(TaskStopped, match=r"(?i)too many"):
             tester.run()
 
     assert whole(tester.run(), shop)
