@@ -334,8 +334,8 @@ def owner() -> tuple[int, int]:
 
 
 def copy(source: Path, target: Path) -> None:
-    """Copy a directory of data to a new place, for the user that servers run as."""
-    shutil.copytree(source, target)
+    """Copy a directory of data to a new place, for the user that servers run as. A killed server leaves its socket."""
+    shutil.copytree(source, target, ignore=lambda folder, names: {n for n in names if Path(folder, n).is_socket()})
     user, group = owner()
     if os.geteuid() == 0:
         for folder, _, files in os.walk(target):

@@ -98,8 +98,11 @@ def test_mariadb_keeps_committed_rows_after_sigkill(mariadb: MariaDbDatabase) ->
 
 
 def test_mariadb_is_set_back_to_a_backup(mariadb: MariaDbDatabase, tmp_path: Path) -> None:
+    """The backup may be that of a server that was killed."""
     mariadb.server.execute(f"CREATE TABLE `{mariadb.name}`.t (i int)")
+    mariadb.server.kill()
     mariadb.server.backup(tmp_path / "backup")
+    mariadb.server.start()
     with mariadb.server.connect(mariadb.name) as connection:
         connection.cursor().execute("INSERT INTO t VALUES (1)")
         connection.commit()
