@@ -21,6 +21,7 @@ from cues_kafka.sinks.lookup import dialect
 from cues_kafka.sinks.sql import SqlTarget
 from cues_kafka.sinks.turns import TaskName
 from cues_kafka.testing.tester import Tester
+from tests.fault.support import until
 from tests.integration.databases import SERVERS, TABLE, Shop, Shops, served
 
 TASK = TaskName("g", "book", 0)
@@ -204,7 +205,7 @@ def test_disk_that_is_full_is_an_outage(shop: Shop, table: str, event: str) -> N
     """
     Whether a row of the function's meets it, or the row that says where the task stands.
 
-    A trigger raises the error that the server has for it, because no test may fill a disk.
+    A trigger raises the error that the server has for it, because one whose disk is full may end without a word.
     """
 
     def book(order: int, db: Any) -> int:
@@ -230,6 +231,28 @@ LIMITS = {
     "mysql": {"max-connections": "10"},
 }
 """Settings of a server that takes few connections; MariaDB takes no fewer."""
+
+
+def test_server_that_dies_of_its_full_disk_is_an_outage(restarted: Shop) -> None:
+    """It cannot write its log, so it ends with the commit. It is started again when there is room."""
+    shop = restarted
+    filled: list[int] = []
+
+    def book(order: int, db: Any) -> int:
+        shop.insert(db, order)
+        if order == 4 and not filled:
+            shop.server.fill_disk()
+            filled.append(order)
+        return order
+
+    tester = loaded(shop, book, batch=2)
+    with pytest.raises(TaskStopped, match=r"the task goes on by itself once it answers"):
+        tester.run()
+    until(lambda: not shop.server.running, "the server has ended")
+    shop.server.start()
+
+    assert shop.ids() == tester.values("booked") == [0, 1, 2, 3]
+    assert whole(tester.run(), shop)
 
 
 def take_connections(shop: Shop, taken: ExitStack) -> None:
