@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -184,9 +184,11 @@ def test_a_server_dies_with_its_keeper(postgres_servers: Callable[..., Postgres]
 @contextmanager
 def watched(keeper: int) -> Iterator[None]:
     """All processes of a server end by what the block does; a zombie that its new parent has not seen yet has ended."""
-    children = psutil.Process(keeper).children(recursive=True)
-    assert children
-    descriptors = [os.pidfd_open(pid) for pid in (keeper, *(child.pid for child in children))]
+    descriptors = [os.pidfd_open(keeper)]
+    for child in psutil.Process(keeper).children(recursive=True):
+        with suppress(ProcessLookupError):  # that of a connection which was closed has ended by itself
+            descriptors.append(os.pidfd_open(child.pid))
+    assert len(descriptors) > 1
     yield
     for descriptor in descriptors:
         assert select.select([descriptor], [], [], 10)[0]
