@@ -121,6 +121,8 @@ class DatabaseAddress:
 
     def _whole(self, error: BaseException) -> str:
         """The driver's text; that of MySQL's is a number and a sentence."""
+        if self.dialect == "mysql" and error.args == (0, ""):  # all that it says of a connection that is closed
+            return "the connection is closed"
         text = " ".join(map(str, error.args)) if self.dialect == "mysql" else str(error)
         if isinstance(error, OSError):
             text = error.strerror or str(error)

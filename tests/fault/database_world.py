@@ -2,46 +2,60 @@
 
 from __future__ import annotations
 
+import resource
+import signal
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
 
-import psycopg
+from pymysql.constants import COMMAND
 
 from cues_kafka import Graph, Json, Kafka, Processor, Source, Sql, Topic, start
 from cues_kafka.runtime import CommitPolicy
-from cues_kafka.sinks.dialect import INTO_OUTBOX
-from cues_kafka.sinks.postgres import Postgres
+from cues_kafka.sinks.dialect import INTO_OUTBOX, RELEASE, Dialect
+from cues_kafka.sinks.lookup import dialect
 from tests.fault.killing import Killing, Point, die
 
 PARTITIONS = 2
 BAD, DOUBLE, NIL = 7, 4, 3
 """Of ten numbers: one is refused behind its row, one violates a constraint, one has a row and no message."""
 
-TABLES = (
-    "CREATE TABLE one (n integer PRIMARY KEY, twice integer); CREATE TABLE many (n integer PRIMARY KEY, twice integer)"
+TABLES = tuple(
+    statement
+    for name in ("one", "many")
+    for statement in (
+        f"DROP TABLE IF EXISTS {name}",
+        f"CREATE TABLE {name} (n integer PRIMARY KEY, twice integer)",
+    )
 )
+
+KILLED = (-signal.SIGKILL, -signal.SIGXFSZ)
+"""How a process ends that dies at its point. SQLite commits in the process itself; there, a limit on files ends it."""
+
+FRAME: Final = 24 + 4096
+"""Bytes that one page takes in the log of SQLite."""
 
 
 def one(n: int, db: Any) -> int | None:
     """A row and a message."""
-    db.execute("INSERT INTO one VALUES (%s, %s)", (n, 2 * n))
+    db.execute(f"INSERT INTO one VALUES ({n}, {2 * n})")
     if n % 10 == BAD:
         raise ValueError(f"bad {n}")
     if n % 10 == DOUBLE:
-        db.execute("INSERT INTO one VALUES (%s, %s)", (n, 2 * n))
+        db.execute(f"INSERT INTO one VALUES ({n}, {2 * n})")
     return None if n % 10 == NIL else n
 
 
 def many(numbers: list[int], db: Any) -> list[int | None]:
-    """The same for a list, by `COPY`."""
+    """The same for a list; in PostgreSQL by `COPY`."""
     db.insert("many", ["n", "twice"], [(n, 2 * n) for n in numbers])
     for n in numbers:
         if n % 10 == BAD:
             raise ValueError(f"bad {n}")
         if n % 10 == DOUBLE:
-            db.execute("INSERT INTO many VALUES (%s, %s)", (n, 2 * n))
+            db.execute(f"INSERT INTO many VALUES ({n}, {2 * n})")
     return [None if n % 10 == NIL else n for n in numbers]
 
 
@@ -99,37 +113,61 @@ def graph(prefix: str, url: str, partitions: int = PARTITIONS) -> Graph:
     )
 
 
+def _commit_in_postgresql(connection: Any) -> None:
+    """Die with the commit on its way to the server."""
+    connection.pgconn.send_query(b"COMMIT")
+    connection.pgconn.flush()
+    die()
+
+
+def _commit_in_mysql(connection: Any) -> None:
+    """Die with the commit on its way to the server."""
+    connection._execute_command(COMMAND.COM_QUERY, "COMMIT")
+    die()
+
+
+def _commit_in_sqlite(connection: Any) -> None:
+    """Die when the log has one page of the commit, and half of the next one."""
+    (path,) = (row[2] for row in connection.execute("PRAGMA database_list") if row[1] == "main")
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (Path(f"{path}-wal").stat().st_size + FRAME * 3 // 2, most))
+    connection.execute("COMMIT")
+    raise AssertionError("the commit wrote less than two pages, so it was not cut")
+
+
+COMMITS: Final[Mapping[str, Callable[[Any], None]]] = {
+    "postgresql": _commit_in_postgresql,
+    "mysql": _commit_in_mysql,
+    "sqlite": _commit_in_sqlite,
+}
+"""For each database, how a process begins a commit that it does not see the end of."""
+
+
 def run(bootstrap: str, prefix: str, url: str, point: Point | None, partitions: int = PARTITIONS) -> None:
     """Run until idle, or be killed at the nth time at a point; `inside` is while the commit is under way."""
     hook = Ahead(point)
-    finish = Postgres.finish
+    kind: type[Dialect] = type(dialect(Sql(url)))
+    finish = kind.finish
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it
 
     def finish_and_die(
-        self: Postgres, connection: Any, statements: Sequence[tuple[str, Sequence[Any]]], rows: Sequence[Sequence[Any]]
+        self: Dialect, connection: Any, statements: Sequence[tuple[str, Sequence[Any]]], rows: Sequence[Sequence[Any]]
     ) -> None:
         if not hook.at("inside", "CommitTarget"):
             finish(self, connection, statements, rows)
             return
-        connection.execute("RELEASE SAVEPOINT cues")
+        self.execute(connection, RELEASE)
         for statement, parameters in statements:
             self.execute(connection, statement, parameters)
         for row in rows:
             self.execute(connection, INTO_OUTBOX, row)
-        connection.pgconn.send_query(b"COMMIT")
-        connection.pgconn.flush()
-        die()
+        COMMITS[self.name](connection)
 
-    Postgres.finish = finish_and_die  # type: ignore[method-assign]
+    kind.finish = finish_and_die  # type: ignore[method-assign]
     policy = CommitPolicy(max_messages=4)
     shop = graph(prefix, url, partitions)
     with start(shop, Kafka(bootstrap), instance=f"{prefix}.1", policy=policy, hook=hook) as running:
         running.wait_idle(timeout_s=60)
-
-
-def rows(url: str, table: str) -> list[tuple[int, int]]:
-    """The rows of a table, in order."""
-    with psycopg.connect(url) as connection:
-        return [(row[0], row[1]) for row in connection.execute(f"SELECT n, twice FROM {table} ORDER BY n")]
 
 
 def kept(numbers: Iterable[int]) -> list[int]:

@@ -6,9 +6,10 @@ import json
 import re
 import threading
 import time
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-import psycopg
 import pytest
 
 from cues_kafka import CommitPolicy, Graph, Json, Kafka, Message, Processor, Source, Sql, Topic, start
@@ -18,10 +19,10 @@ from cues_kafka.runtime.prepare import prepare
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 from tests.fault import database_world
-from tests.fault.database_world import BAD, DOUBLE, NIL, PARTITIONS
+from tests.fault.database_world import BAD, DOUBLE, KILLED, NIL, PARTITIONS
 from tests.fault.killing import Point, forked
 from tests.fault.support import Record, Setup, _avro, backing, check_chain, committed, outcomes, produce, until
-from tests.servers.fixtures import PostgresDatabase
+from tests.integration.databases import SERVERS, Shop, Shops
 
 FEW: list[Point] = [
     ("before", "CommitTarget", 2),
@@ -37,9 +38,12 @@ AHEAD: list[Point] = [
 ]
 """With one partition, so that batches are called ahead (P7)."""
 
-ALL: list[Point] = [
+COMMITS: list[Point] = [
     *((moment, "CommitTarget", nth) for moment in ("before", "inside", "after") for nth in (1, 2, 5)),
     *((moment, "Commit", nth) for moment in ("before", "inside", "after") for nth in (2, 5, 6)),
+]
+ALL: list[Point] = [
+    *COMMITS,
     *(
         (moment, effect, nth)
         for effect in ("AskTarget", "Begin", "SendOffsets", "Produce", "Flush", "Call")
@@ -48,24 +52,51 @@ ALL: list[Point] = [
     ),
 ]
 
+"""What differs between databases is in the commits, so the others are asked about `COMMITS` only."""
+
+VIOLATIONS = {"postgresql": "UniqueViolation", "mysql": "IntegrityError", "sqlite": "IntegrityError"}
+"""What the drivers raise for a row that is there already."""
+
+
+@pytest.fixture(scope="module")
+def shops(request: pytest.FixtureRequest) -> Shops:
+    """The databases."""
+    return Shops(request)
+
+
+@pytest.fixture
+def database(request: pytest.FixtureRequest, shops: Shops, tmp_path: Path) -> Shop:
+    """An empty database of the kind that the test names."""
+    return shops.give(request.param, tmp_path)
+
+
+@pytest.fixture(params=[SERVERS[0], *(pytest.param(name, marks=pytest.mark.full) for name in SERVERS[1:])])
+def shop(request: pytest.FixtureRequest, shops: Shops, tmp_path: Path) -> Shop:
+    """An empty database in a server."""
+    return shops.give(request.param, tmp_path)
+
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
-    ("points", "partitions"),
+    ("database", "points", "partitions"),
     [
-        pytest.param(FEW, PARTITIONS, id="few"),
-        pytest.param(AHEAD, 1, id="ahead", marks=pytest.mark.full),
-        pytest.param(ALL, PARTITIONS, id="all", marks=pytest.mark.full),
+        pytest.param("postgresql", FEW, PARTITIONS, id="few"),
+        pytest.param("postgresql", AHEAD, 1, id="ahead", marks=pytest.mark.full),
+        pytest.param("postgresql", ALL, PARTITIONS, id="all", marks=pytest.mark.full),
+        pytest.param("mysql", AHEAD, 1, id="mysql-ahead", marks=pytest.mark.full),
+        pytest.param("mysql", COMMITS, PARTITIONS, id="mysql", marks=pytest.mark.full),
+        pytest.param("sqlite", COMMITS, PARTITIONS, id="sqlite", marks=pytest.mark.full),
     ],
+    indirect=["database"],
 )
 def test_kills_around_the_commits_of_both_systems_leave_one_outcome(
-    kafka: KafkaFixture, postgres: PostgresDatabase, points: list[Point], partitions: int
+    kafka: KafkaFixture, database: Shop, points: list[Point], partitions: int
 ) -> None:
     """One process after the other dies at its point, with new messages before each. All that is there is exact."""
     context = forked()
-    prefix, url = re.sub(r"[^A-Za-z0-9-]", "-", kafka.unique("db")), postgres.url
-    with psycopg.connect(url) as connection:
-        connection.execute(database_world.TABLES)
+    prefix, url = re.sub(r"[^A-Za-z0-9-]", "-", kafka.unique("db")), database.url
+    for statement in database_world.TABLES:
+        database.query(statement)
     graph = database_world.graph(prefix, url, partitions)
     broker = open_broker(Kafka(kafka.bootstrap))
     client = Client(broker, graph)
@@ -84,21 +115,21 @@ def test_kills_around_the_commits_of_both_systems_leave_one_outcome(
         for n in range(len(numbers), len(numbers) + 20):
             numbers[n] = n // 2 % partitions
             client.send(f"{prefix}.numbers", Message(n, partition=numbers[n]))
-        if run(point) != -9:
+        if run(point) not in KILLED:
             unkilled.append(point)
     assert run(None) == 0
     assert unkilled == [], "a point that no run passes proves nothing"
 
     kept = database_world.kept(numbers)
     for name in ("one", "many"):
-        assert database_world.rows(url, name) == [(n, 2 * n) for n in kept]
+        assert database.query(f"SELECT n, twice FROM {name} ORDER BY n") == [(n, 2 * n) for n in kept]
         messages, failed = (committed(kafka.bootstrap, f"{prefix}.{topic}") for topic in (name, f"failed-{name}"))
         for partition in range(partitions):
             given = [json.loads(m.value() or b"") for m in messages if m.partition() == partition]
             assert given == [n for n in kept if numbers[n] == partition and n % 10 != NIL]
         errors = sorted((_avro(m.value() or b"", "error")["exception"], m.key()) for m in failed)
         assert [one[0] for one in errors].count("ValueError") == sum(n % 10 == BAD for n in numbers)
-        assert [one[0] for one in errors].count("UniqueViolation") == sum(n % 10 == DOUBLE for n in numbers)
+        assert [one[0] for one in errors].count(VIOLATIONS[database.name]) == sum(n % 10 == DOUBLE for n in numbers)
         assert len(errors) == len(numbers) - len(kept)
         assert set(outcomes([*messages, *failed]).values()) == {1}
         check_chain(backing(kafka.bootstrap, f"{prefix}.{name}.backing"))
@@ -109,19 +140,17 @@ def test_kills_around_the_commits_of_both_systems_leave_one_outcome(
 
 
 def test_database_that_goes_away_under_load_pauses_the_tasks(
-    kafka: KafkaFixture, postgres: PostgresDatabase, caplog: pytest.LogCaptureFixture
+    kafka: KafkaFixture, shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
     """They say so, go on by themselves, lose nothing, and do not spin meanwhile. It is down at the start, too."""
     setup = Setup(kafka.bootstrap, kafka.unique("dbdown"))
-    server = postgres.server
-    with psycopg.connect(postgres.url) as connection:
-        connection.execute("CREATE TABLE work (n integer PRIMARY KEY)")
+    server = shop.server
 
     def work(n: int, db: Any) -> int:
-        db.execute("INSERT INTO work VALUES (%s)", (n,))
+        shop.insert(db, n)
         return n
 
-    graph = setup.graph(work, effects={"db": Sql(postgres.url)}, partitions=2)
+    graph = setup.graph(work, effects={"db": Sql(shop.url)}, partitions=2)
     server.kill()
     back = threading.Timer(1.0, server.start)
     back.start()
@@ -129,14 +158,7 @@ def test_database_that_goes_away_under_load_pauses_the_tasks(
         back.join()
         assert "database not there" in caplog.text
         setup.send(*(Record(b"%d" % n, partition=n % 2) for n in range(150)))
-
-        def count() -> int:
-            with psycopg.connect(postgres.url) as connection:
-                row = connection.execute("SELECT count(*) FROM work").fetchone()
-                assert row
-                return int(row[0])
-
-        until(lambda: count() >= 20, "it works")
+        until(lambda: len(shop.ids()) >= 20, "it works")
         caplog.clear()
         server.kill()
         setup.send(*(Record(b"%d" % n, partition=n % 2) for n in range(150, 300)))
@@ -144,7 +166,7 @@ def test_database_that_goes_away_under_load_pauses_the_tasks(
         time.sleep(1.0)  # a while in which they could spin
         said = caplog.text
         server.start()
-        until(lambda: count() == 300, "all is written")
+        until(lambda: len(shop.ids()) == 300, "all is written")
         running.wait_idle(timeout_s=60)
 
     assert len(said.splitlines()) <= 2 * 3 * 8, "a line for each round of each task, with pauses that double"
@@ -159,26 +181,27 @@ def test_database_that_goes_away_under_load_pauses_the_tasks(
 
 @pytest.mark.full
 def test_processors_that_lock_rows_in_opposite_order_lose_nothing(
-    kafka: KafkaFixture, postgres: PostgresDatabase, caplog: pytest.LogCaptureFixture
+    kafka: KafkaFixture, shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """PostgreSQL ends one of two transactions that wait for each other. Its batch is called again, with no error."""
+    """The server ends one of two transactions that wait for each other. Its batch is called again, with no error."""
     name = kafka.unique("dblocks")
-    with psycopg.connect(postgres.url) as connection:
-        connection.execute("CREATE TABLE counts (k integer PRIMARY KEY, up integer NOT NULL, down integer NOT NULL)")
-        connection.execute("INSERT INTO counts SELECT k, 0, 0 FROM generate_series(0, 9) k")
-        connection.execute(f'ALTER DATABASE "{postgres.name}" SET deadlock_timeout = 100')
+    shop.query("DROP TABLE IF EXISTS counts")
+    shop.query("CREATE TABLE counts (k integer PRIMARY KEY, up integer NOT NULL, down integer NOT NULL)")
+    shop.query(f"INSERT INTO counts VALUES {', '.join(f'({k}, 0, 0)' for k in range(10))}")
+    if shop.name == "postgresql":  # it waits for a second by default, and MariaDB not at all
+        shop.query(f'ALTER DATABASE "{urlsplit(shop.url).path[1:]}" SET deadlock_timeout = 100')
 
     def up(n: int, db: Any) -> int:
-        db.execute("UPDATE counts SET up = up + 1 WHERE k = %s", (n % 10,))
+        db.execute(f"UPDATE counts SET up = up + 1 WHERE k = {n % 10}")
         time.sleep(0.002)
         return n
 
     def down(n: int, db: Any) -> int:
-        db.execute("UPDATE counts SET down = down + 1 WHERE k = %s", (9 - n % 10,))
+        db.execute(f"UPDATE counts SET down = down + 1 WHERE k = {9 - n % 10}")
         time.sleep(0.002)
         return n
 
-    effects = {"db": Sql(postgres.url)}
+    effects = {"db": Sql(shop.url)}
     graph = Graph(
         name,
         Source(f"{name}.in"),
@@ -199,9 +222,7 @@ def test_processors_that_lock_rows_in_opposite_order_lose_nothing(
 
     assert "deadlock" in caplog.text, "else the test shows nothing"
     assert committed(kafka.bootstrap, f"{name}.errors") == []
-    with psycopg.connect(postgres.url) as connection:
-        rows = connection.execute("SELECT up, down FROM counts").fetchall()
-    assert rows == [(count // 10, count // 10)] * 10
+    assert shop.query("SELECT up, down FROM counts") == [(count // 10, count // 10)] * 10
     for side in ("up", "down"):
         given = [json.loads(m.value() or b"") for m in committed(kafka.bootstrap, f"{name}.{side}")]
         assert given == [*range(count)]

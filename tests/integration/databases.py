@@ -100,14 +100,18 @@ class Shops:
 
     def _make(self, name: str) -> Shop:
         server = self._request.getfixturevalue("postgres_server" if name == "postgresql" else "mariadb_server")
-        database = f"shop_{uuid.uuid4().hex[:12]}"
-        url = server.create_database(database)
-        if name == "postgresql":
-            return Shop(name, url, "%s", lambda: psycopg.connect(url, autocommit=True), server)
+        return served(name, server, f"shop_{uuid.uuid4().hex[:12]}")
 
-        def connect() -> pymysql.Connection:
-            opened: pymysql.Connection = server.connect(database)
-            opened.autocommit(True)
-            return opened
 
-        return Shop(name, url, "%s", connect, server)
+def served(name: str, server: Any, database: str) -> Shop:
+    """A new database in a server, without the user's table."""
+    url = server.create_database(database)
+    if name == "postgresql":
+        return Shop(name, url, "%s", lambda: psycopg.connect(url, autocommit=True), server)
+
+    def connect() -> pymysql.Connection:
+        opened: pymysql.Connection = server.connect(database)
+        opened.autocommit(True)
+        return opened
+
+    return Shop(name, url, "%s", connect, server)

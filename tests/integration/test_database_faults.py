@@ -7,13 +7,11 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import psycopg
 import pytest
 
 from cues_kafka import CommitPolicy, ConfigError, Graph, Processor, RetriableError, Source, Sql, TaskStopped, Topic
@@ -23,8 +21,8 @@ from cues_kafka.sinks.lookup import dialect
 from cues_kafka.sinks.sql import SqlTarget
 from cues_kafka.sinks.turns import TaskName
 from cues_kafka.testing.tester import Tester
-from tests.integration.databases import SERVERS, TABLE, Shop, Shops
-from tests.servers.postgres import Postgres
+from tests.fault.support import until
+from tests.integration.databases import SERVERS, TABLE, Shop, Shops, served
 
 TASK = TaskName("g", "book", 0)
 
@@ -207,7 +205,7 @@ def test_disk_that_is_full_is_an_outage(shop: Shop, table: str, event: str) -> N
     """
     Whether a row of the function's meets it, or the row that says where the task stands.
 
-    A trigger raises the error that the server has for it, because no test may fill a disk.
+    A trigger raises the error that the server has for it, because one whose disk is full may end without a word.
     """
 
     def book(order: int, db: Any) -> int:
@@ -228,21 +226,56 @@ def test_disk_that_is_full_is_an_outage(shop: Shop, table: str, event: str) -> N
     assert whole(tester.run(), shop)
 
 
-def test_connection_limit_is_an_outage(postgres_servers: Callable[..., Postgres], tmp_path: Path) -> None:
-    server = postgres_servers(settings={"max_connections": "5", "superuser_reserved_connections": "0"})
-    url = server.url()
-    shop = Shop("postgresql", url, "%s", lambda: psycopg.connect(url, autocommit=True), server)
+LIMITS = {
+    "postgresql": {"max_connections": "5", "superuser_reserved_connections": "0"},
+    "mysql": {"max-connections": "10"},
+}
+"""Settings of a server that takes few connections; MariaDB takes no fewer."""
+
+
+def test_server_that_dies_of_its_full_disk_is_an_outage(restarted: Shop) -> None:
+    """It cannot write its log, so it ends with the commit. It is started again when there is room."""
+    shop = restarted
+    filled: list[int] = []
+
+    def book(order: int, db: Any) -> int:
+        shop.insert(db, order)
+        if order == 4 and not filled:
+            shop.server.fill_disk()
+            filled.append(order)
+        return order
+
+    tester = loaded(shop, book, batch=2)
+    with pytest.raises(TaskStopped, match=r"the task goes on by itself once it answers"):
+        tester.run()
+    until(lambda: not shop.server.running, "the server has ended")
+    shop.server.start()
+
+    assert shop.ids() == tester.values("booked") == [0, 1, 2, 3]
+    assert whole(tester.run(), shop)
+
+
+def take_connections(shop: Shop, taken: ExitStack) -> None:
+    """Open connections until the server refuses one."""
+    while True:
+        taken.enter_context(closing(shop.connect()))
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_connection_limit_is_an_outage(name: str, request: pytest.FixtureRequest) -> None:
+    servers = request.getfixturevalue("postgres_servers" if name == "postgresql" else "mariadb_servers")
+    shop = served(name, servers(settings=LIMITS[name]), "shop")
     shop.query(TABLE)
 
     def book(order: int, db: Any) -> int:
         shop.insert(db, order)
         return order
 
+    tester = loaded(shop, book)
     with ExitStack() as taken:
-        tester = loaded(shop, book)
-        for _ in range(5):
-            taken.enter_context(psycopg.connect(url))
-        with pytest.raises(TaskStopped, match="too many clients"):
+        with pytest.raises(shop.dialect().errors, match=r"(?i)too many"):
+            take_connections(shop, taken)
+        with pytest.raises(TaskStopped, match=r"(?i)too many"):
             tester.run()
 
     assert whole(tester.run(), shop)

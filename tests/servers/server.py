@@ -14,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+import psutil
+
 from cues_kafka.brokers.local.jars import cache_dir, exclusive
 from cues_kafka.brokers.local.ports import free_ports
 from tests.servers.packages import ServerError
@@ -157,6 +159,15 @@ class Server(ABC):
     def resume(self) -> None:
         """Send SIGCONT after `pause`."""
         self._signal("SIGCONT")
+
+    def fill_disk(self) -> None:
+        """Let none of its processes write to a file any more, as on a full disk. What is started later may write."""
+        for process in psutil.Process(self.keeper_pid).children(recursive=True):
+            try:  # as the user whose processes they are
+                run(["prlimit", "--pid", str(process.pid), "--fsize=1:"], os.environ)
+            except ServerError:
+                if psutil.pid_exists(process.pid):  # else its connection was closed meanwhile
+                    raise
 
     def make_ready(self) -> None:
         """Undo what a test did: start or resume it, and wait until it answers. What `start` was given stays."""
@@ -334,8 +345,8 @@ def owner() -> tuple[int, int]:
 
 
 def copy(source: Path, target: Path) -> None:
-    """Copy a directory of data to a new place, for the user that servers run as."""
-    shutil.copytree(source, target)
+    """Copy a directory of data to a new place, for the user that servers run as. A killed server leaves its socket."""
+    shutil.copytree(source, target, ignore=lambda folder, names: {n for n in names if Path(folder, n).is_socket()})
     user, group = owner()
     if os.geteuid() == 0:
         for folder, _, files in os.walk(target):

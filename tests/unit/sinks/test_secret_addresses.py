@@ -206,6 +206,17 @@ def test_what_servers_say_is_shown_without_the_address() -> None:
     assert address.quiet(psycopg.OperationalError()) == "OperationalError"
 
 
+def test_closed_connection_of_mysql_is_named() -> None:
+    """Its driver says a number and no word. The log had `InterfaceError: 0`."""
+    address = DatabaseAddress("mysql://wilma:hidden@db.internal/stock")
+    closed = pymysql.connect(defer_connect=True)
+
+    with pytest.raises(pymysql.InterfaceError) as caught:
+        closed.query("SELECT 1")
+
+    assert address.quiet(caught.value) == "the connection is closed"
+
+
 def test_error_that_goes_to_a_function_is_the_drivers_without_the_address() -> None:
     """Its code stays, which functions ask for."""
     error = pymysql.OperationalError(1142, "SELECT command denied to user 'wilma'@'10.1.2.3' for table 'rows'")
