@@ -230,7 +230,8 @@ class CommitPolicy:
     A function may also ask for a commit behind its step: `step.request_commit()`.
 
     Attributes:
-        max_messages: steps in one transaction.
+        max_messages: steps in one transaction; with a database, in one of its transactions. One of Kafka follows up to
+            eight of those, as long as no message comes of their steps.
         max_bytes: bytes of keys and values in one transaction.
         max_seconds: how long user code is called for one transaction.
         idle_seconds: after how long a position that moved only over markers is committed (P1).

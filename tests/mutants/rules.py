@@ -42,6 +42,7 @@ BATCH_FILES = "tests/unit/runtime/spark/staged/test_batch_files.py"
 VERIFY = "tests/unit/verify/test_verify.py"
 IMPERATIVE = "tests/unit/runtime/test_imperative.py"
 FENCES = "tests/unit/sinks/test_fences.py"
+DATABASE_PARTS = "tests/unit/sinks/test_parts.py"
 TARGETS = "tests/unit/sinks/test_crashes.py"
 CALLS = "tests/unit/sinks/test_calls.py"
 CALLS_ALONE = "tests/unit/sinks/test_calls_alone.py"
@@ -1274,6 +1275,39 @@ MUTANTS: tuple[Mutant, ...] = (
         "sql",
         "            elif row is not None and step in row[:2] and row[2] < owner:\n",
         "            elif row is not None and row[2] < owner:\n",
+    ),
+    _lane(
+        "E1: the next part begins where the part before ended",
+        "task.next_base + batch.kept",
+        "task.next_base",
+        DATABASE_PARTS,
+    ),
+    _lane(
+        "E1: what is committed in parts is not committed once more",
+        "        if batch.kept == batch.deliveries:\n            return True  # in parts\n",
+        "",
+        DATABASE_PARTS,
+    ),
+    Mutant(
+        "E1: only batches without messages have parts",
+        "cues_kafka/runtime/task/parts.py",
+        " or len(batch.records)",
+        "",
+        (DATABASE_PARTS,),
+    ),
+    Mutant(
+        "E1: Kafka follows a few parts",
+        "cues_kafka/runtime/task/parts.py",
+        "batch.parts + 1 < MOST",
+        "batch.parts < MOST",
+        (DATABASE_PARTS,),
+    ),
+    Mutant(
+        "E1: Kafka follows parts soon",
+        "cues_kafka/runtime/task/parts.py",
+        "now_s - batch.began_s < WITHIN_S",
+        "now_s >= batch.began_s",
+        (DATABASE_PARTS,),
     ),
     _sink(
         "E1: a former owner does not claim the row",
