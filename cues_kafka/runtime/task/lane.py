@@ -87,7 +87,8 @@ class Lane:
         spec: the task's.
         interpreter: does what the core decides.
         buffer: what was fetched and not yet taken; None before the first recovery.
-        ahead: whether the last `work` called user code ahead of a commit under way. Then call it again soon.
+        ahead: whether the last `work` called user code ahead of a commit under way, or committed a part of a batch.
+            Then call it again soon.
         calls_ahead: calls user code while a commit is under way.
         stopped: why the task stopped; None while it works.
         stopped_at: `at` and `hash` of the message that it stopped at, if there was one.
@@ -338,7 +339,7 @@ class Lane:
         Call user code where that is due, and return what happened.
 
         Returns:
-            An event for `advance`, already posted; None: nothing to do now, or user code was called ahead.
+            An event for `advance`, already posted; None: nothing to do now, or see `ahead`.
         """
         self._working = True
         self.ahead = False
@@ -658,8 +659,9 @@ class Lane:
             return self._polled(task, buffer)
         if not self._finishing:
             self._fill(task, buffer, once=False)
-            while buffer.ready and self._keep_part(task, buffer):
-                self._fill(task, buffer, once=False)
+            if self._keep_part(task, buffer):
+                self.ahead = True  # of Kafka's transaction; meanwhile more is fetched, and other tasks have their turn
+                return None
         with self._lock:
             batch, self._batch = self._batch, None
         if batch is None:
