@@ -34,8 +34,8 @@ once. By hand, [benchmarks/hand_sql.py](../benchmarks/hand_sql.py): the rows of 
 positions in Kafka; a crash between the two doubles rows. *A message each*: the function also gives each message to a
 topic. With cues-kafka such messages are rows of the outbox in the same transaction first."""
 
-PRICE = """- What small batches pay for exactly once is waiting, and most of it is for Kafka. In ms, the quickest tenth
-  of 179 batches of 1,000 rows, both sides in turn, from timestamps around the calls (2026-11-26):
+PRICE = """- With a transaction of Kafka behind each batch of 1,000 rows, most of the time is waiting for Kafka.
+  In ms, the quickest tenth of 179 batches, both sides in turn, from timestamps around the calls (2026-11-26):
 
   | part of a batch                                           | cues-kafka | by hand |
   |-----------------------------------------------------------|------------|---------|
@@ -49,19 +49,17 @@ PRICE = """- What small batches pay for exactly once is waiting, and most of it 
   | all of it                                                 | 7.0        | 3.1     |
 
 - When this table was made, nothing ran beside Kafka. Now the worker calls the next batch meanwhile, in a
-  transaction of the database that stays open until Kafka's commit is known (P7). It no longer waits for
-  `BEGIN`, for making the rows and for `COPY`, as long as they take less time than Kafka. The client also
-  writes the record while the coordinators take the offsets (P5). Both versions in turn, on a busier machine,
-  medians of 6 and 4 runs: 8.7 ms instead of 10.0 for 1,000 rows, 20.3 ms instead of 25.6 for 10,000. By hand
-  it was 6.1 ms and 16.1 ms.
-- What is left is a chain. The record is what recovery compares with the row (E1), so each batch writes one:
-  its partition is registered, it is written, and its report comes back, all before the commit. About 1 ms of
-  that is the client's, which rounds a timer of 1 us up to a millisecond. And the database commits before
-  Kafka's transaction begins (E1).
-- On two processors the parts compete. While one batch is made into rows and taken by the database, the broker answers
-  `TxnOffsetCommit` and the record of the batch before in 4 to 8 ms, and in 1 ms otherwise (the client's log, batches of
-  10,000). Without the call ahead it is slower all the same: 395,000 rows/s instead of 463,000, in runs of
-  tenths of a second. Such runs are too short: they gave 0.86 where runs of seconds give the figure above."""
+  transaction of the database that stays open until Kafka's commit is known (P7). And where no messages come of
+  the calls, one transaction of Kafka follows up to eight of the database (E1): with and without these parts in
+  turn, medians of 3, 226,000 rows/s instead of 142,000 in batches of 1,000, and 358,000 instead of 343,000 in
+  batches of 10,000. By hand it was 154,000 and 319,000: that loop has a transaction of Kafka for each batch.
+- With messages each batch waits for a transaction of Kafka of its own, which is a chain. The record is what
+  recovery compares with the row (E1), so each batch writes one: its partition is registered, it is written, and
+  its report comes back, all before the commit. About 1 ms of that is the client's, which rounds a timer of 1 us
+  up to a millisecond. And the database commits before Kafka's transaction begins (E1).
+- On two processors the parts compete. While one batch is made into rows and taken by the database, the broker
+  answers `TxnOffsetCommit` and the record of the batch before in 4 to 8 ms, and in 1 ms otherwise (the client's
+  log, batches of 10,000)."""
 """Where the time of a small batch goes; a figure for each part, from timestamps around the calls in both programs."""
 
 
