@@ -14,6 +14,7 @@ import time
 import tomllib
 import uuid
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -366,6 +367,17 @@ def test_the_promise_is_the_same_everywhere() -> None:
 
     assert promises[0] == promises[1]
     assert len(promises[0]) == 1
+
+
+def test_delta_lake_was_tried_with_the_pyspark_that_is_installed() -> None:
+    """Another pyspark has other builds: then the trial is to be repeated, and the table to be written again."""
+    text = (ROOT / "docs/dataframes.md").read_text(encoding="utf-8")
+    [table] = re.findall(r"^\| build \| Spark \|.*\n\| ---.*\n((?:\|.*\n)+)", text, re.MULTILINE)
+
+    tried = [row.split(" | ")[1] for row in table.splitlines()]
+
+    assert set(tried[:-1]) == {f"pyspark {version('pyspark')}"}
+    assert "tests.spark.delta_program" in text
 
 
 def test_the_settings_that_the_page_names_exist_with_their_defaults() -> None:

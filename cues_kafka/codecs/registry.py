@@ -125,9 +125,9 @@ class RegistrySchemas:
         except SchemaRegistryError as error:
             if error.http_status_code in (409, 422):
                 raise ConfigError(f"{subject!r}: the registry refuses the schema: {error.error_message}") from error
-            raise self._outage(f"the subject {subject!r}", error) from error
+            raise self._outage(f"the subject {subject!r}", error) from None
         except _network_errors() as error:
-            raise self._outage(f"the subject {subject!r}", error) from error
+            raise self._outage(f"the subject {subject!r}", error) from None
 
     def _schema(self, own: Own) -> Schema:
         """A declared schema as the client sends it; those that it names are in the subjects of their names."""
@@ -164,10 +164,10 @@ class RegistrySchemas:
             yield missing
         except SchemaRegistryError as error:
             if error.error_code not in _NOT_FOUND:  # at another path, or where no registry is, 404 has another code
-                raise self._outage(what, error) from error
+                raise self._outage(what, error) from None
             missing.append(True)
         except _network_errors() as error:
-            raise self._outage(what, error) from error
+            raise self._outage(what, error) from None
 
     def _outage(self, what: str, error: Exception) -> RetriableError:
         text = self._options.scrubbed(f"{type(error).__name__}: {error}")
@@ -224,7 +224,7 @@ def _client(options: Any) -> SchemaRegistryClient:
     try:
         return SchemaRegistryClient({**settings, **options.config})
     except (ValueError, TypeError, OSError) as error:
-        raise ConfigError(f"{options!r}: {options.scrubbed(str(error))}") from error
+        raise ConfigError(f"{options!r}: {options.scrubbed(str(error))}") from None
 
 
 _open: dict[str, RegistrySchemas] = {}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import re
+from collections.abc import Iterator
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -97,7 +99,7 @@ class DatabaseAddress:
         text = _ATTEMPT.sub("", self._whole(error))
         for pattern in (*_QUOTED, *_NUMBERS):
             text = re.sub(pattern, MASK, text, flags=re.DOTALL)
-        for word in self._words():
+        for word in self.words():
             text = _masked(text, word)
         return _first_line(text) or type(error).__name__
 
@@ -106,8 +108,16 @@ class DatabaseAddress:
         return self._without(self._whole(error)).strip() or type(error).__name__
 
     def hide(self, error: BaseException) -> None:
-        """Take the address out of an error that goes to the function, and on into an error message."""
-        error.args = tuple(self._without(one) if isinstance(one, str) else one for one in error.args)
+        """
+        Take the address out of a driver's error, and out of those that led to it.
+
+        It goes to the function, and with its causes into error messages, spans and tracebacks.
+        """
+        for one in led_to(error):
+            one.args = tuple(self._without(arg) if isinstance(arg, str) else arg for arg in one.args)
+            if isinstance(one, OSError):  # its text is made of these, and no longer of `args`
+                one.strerror = None if one.strerror is None else self._without(str(one.strerror))
+                one.filename = one.filename and MASK
 
     def _without(self, text: str) -> str:
         text = _ATTEMPT.sub("", text).replace(self.url, MASK)
@@ -132,13 +142,51 @@ class DatabaseAddress:
         hosts = self.parts.netloc.rpartition("@")[2].split(",")
         return [*hosts, *(host.partition("]")[0].lstrip("[") if "[" in host else host.split(":")[0] for host in hosts)]
 
-    def _words(self) -> list[str]:
+    def words(self) -> list[str]:
         """All parts of the address, the longest first."""
         parts = self.parts
         found = {self.url, parts.netloc, parts.username, parts.password, parts.path.strip("/"), parts.fragment}
         found |= {*self._hosts()}
         found |= {value for _, value in parse_qsl(parts.query)}
         return sorted((one for one in found if one), key=len, reverse=True)
+
+
+class _Masking(logging.Filter):
+    """Takes addresses out of what a driver logs. The driver names hosts and users where it gives up a connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: dict[str, DatabaseAddress] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """See `logging.Filter`. Every line passes."""
+        said = masked = record.getMessage()
+        words = {word for address in list(self.addresses.values()) for word in address.words()}
+        for word in sorted(words, key=len, reverse=True):  # the name of one host may be a part of another one's
+            masked = _masked(masked, word)
+        if masked != said:
+            record.msg, record.args = masked, ()
+        return True
+
+
+_MASKING: Final = _Masking()
+
+
+def mask_log(logger: str, address: DatabaseAddress) -> None:
+    """Have lines of a driver's logger show no part of an address."""
+    _MASKING.addresses[address.url] = address
+    logging.getLogger(logger).addFilter(_MASKING)
+
+
+def led_to(error: BaseException) -> Iterator[BaseException]:
+    """An error, and all that led to it: what it was raised from, and in the handling of which."""
+    seen: set[int] = set()
+    left: list[BaseException | None] = [error]
+    while left:
+        if (one := left.pop()) is not None and id(one) not in seen:
+            seen.add(id(one))
+            yield one
+            left += [one.__cause__, one.__context__]
 
 
 def _masked(text: str, word: str) -> str:

@@ -50,12 +50,12 @@ def _edge(where: str, kind: EdgeKind) -> Guarantee:
 
 
 def _out_of_kafka(processor: Processor, strategy: str) -> Iterator[Guarantee]:
+    """What a target guarantees by itself holds exactly-once only. Otherwise the strategy says what holds (W8)."""
+    kind = NEVER_TWICE if strategy == "at-most-once" else ANYTHING
     for name, one in processor.targets.items():
-        yield _edge(f"{processor.name} -> {one.title(name)}", one.edge)
-    if processor.has_effects and strategy == "at-most-once":
-        yield _edge(f"{processor.name} -> its effects", NEVER_TWICE)
-    elif processor.has_effects and not processor.targets:
-        yield _edge(f"{processor.name} -> its effects", ANYTHING)
+        yield _edge(f"{processor.name} -> {one.title(name)}", one.edge if strategy == "exactly-once" else kind)
+    if processor.has_effects and not processor.targets:
+        yield _edge(f"{processor.name} -> its effects", kind)
 
 
 def _out_of_spark(frame: DataFrameProcessor) -> Iterator[Guarantee]:

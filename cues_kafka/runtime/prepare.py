@@ -301,9 +301,13 @@ def _not_at(strategy: str, processor: Processor, graph: Graph) -> str:
             EXACTLY,
         ),
         (bool(processor.state), "state= is committed with the attempt", EXACTLY),
-        (bool(processor.targets), "effects= with a database or a store of files commit the attempt too", EXACTLY),
         (
-            bool(processor.calls),
+            processor.target is not None,
+            "effects= with a database or a store of files commit the attempt too",
+            EXACTLY,
+        ),
+        (
+            bool(processor.targets),
             "calls of effects= are kept for a retry",
             f"call by a client of your own, which system= opens; or {EXACTLY}",
         ),

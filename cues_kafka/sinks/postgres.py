@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from typing import Any, Final
 
 from cues_kafka.errors import ConfigError, RetriableError
-from cues_kafka.graph.addresses import DatabaseAddress
+from cues_kafka.graph.addresses import DatabaseAddress, mask_log
 from cues_kafka.sinks.dialect import DEADLOCK, IDLE_S, INTO_OUTBOX, LOCK_S, OUTBOX, RELEASE, SAVEPOINT, TASKS, creating
 from cues_kafka.sinks.statements import POSTGRES, refused
 
@@ -89,6 +89,7 @@ class Postgres:
 
     def __init__(self, url: str) -> None:
         self.address = DatabaseAddress(url)
+        mask_log("psycopg", self.address)
 
     def connect(self) -> Any:
         """See `Dialect`."""

@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from cues_kafka.errors import ConfigError, RetriableError
+from cues_kafka.graph.addresses import led_to
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import HeldAttempt
 from cues_kafka.sinks.connection import Database
@@ -134,6 +135,7 @@ class SqlTarget(TaskTarget):
             self._dialect.close(connection)
 
     def _failed(self, error: BaseException) -> RetriableError:
+        self._dialect.address.hide(error)  # it is the cause of what is raised
         text = " ".join(self._dialect.address.quiet(error).split())
         return self._retriable(f"{type(error).__name__}: {text}")
 
@@ -259,6 +261,9 @@ class SqlTarget(TaskTarget):
             return f"the database of {self._task}: the transaction has ended"
         if isinstance(error, self._dialect.errors):
             self.note(error)
+        for one in led_to(error):  # the function may have raised another exception because of a cursor's
+            if isinstance(one, self._dialect.errors):
+                self._dialect.address.hide(one)
         return self.noted
 
     def commit(self, held: HeldAttempt, records: Iterable[tuple[Any, ...]]) -> None:

@@ -130,7 +130,8 @@ def misshapen(talk: Dialect, connection: Any) -> Iterator[str]:
             found = talk.columns(connection, table)
         except talk.errors as error:
             _raise_outage(talk, connection, error)
-            yield f"the columns of the table {table} cannot be read: {error}. Grant the user SELECT on it"
+            why = talk.address.quiet(error)
+            yield f"the columns of the table {table} cannot be read: {why}. Grant the user SELECT on it"
             continue
         if not found or found == wanted:
             continue

@@ -11,9 +11,12 @@ import psycopg
 import pytest
 
 from cues_kafka import CommitPolicy, ConfigError, Graph, Message, Sink, Source, Sql, Topic
+from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.graph.effects import Upsert
 from cues_kafka.operate.moving import Maintenance
+from cues_kafka.plan.inspectors import Terms
 from cues_kafka.ports import Coordinates
+from cues_kafka.runtime.prepare import plan_start
 from cues_kafka.sinks.dialect import OUTBOX, TASKS, Dialect
 from cues_kafka.sinks.lookup import dialect
 from cues_kafka.sinks.rows import UpsertTable
@@ -146,6 +149,115 @@ def test_a_table_that_does_not_fit_is_refused(server: Server) -> None:
     tester.run()
 
     assert server.run("SELECT carrier, n FROM bare").fetchone() == ("UA", 1)
+
+
+BOTH, PG, MY = ("postgres", "mariadb"), ("postgres",), ("mariadb",)
+UNFIT = (
+    (
+        BOTH,
+        "carrier VARCHAR(9) PRIMARY KEY, n BIGINT, seat BIGINT NOT NULL",
+        "'seat', which takes no NULL and has no def",
+    ),
+    (
+        BOTH,
+        "carrier VARCHAR(9), n BIGINT, PRIMARY KEY (carrier, n)",
+        "exactly the columns 'carrier' of key=. Add one: ",
+    ),
+    (BOTH, "carrier VARCHAR(9) PRIMARY KEY, n BIGINT GENERATED ALWAYS AS (1) STORED", "rows cannot be written: "),
+    (PG, "carrier VARCHAR(9) UNIQUE DEFERRABLE, n BIGINT", "'latest_carrier_key' may wait for the commit (DEFERRABLE)"),
+    (
+        MY,
+        "carrier VARCHAR(9), n BIGINT, UNIQUE (carrier(3))",
+        "no unique index has exactly the columns 'carrier' of key=",
+    ),
+    (
+        MY,
+        "carrier VARCHAR(9) PRIMARY KEY, n BIGINT, UNIQUE by_n (n)",
+        "the unique index 'by_n' has other columns than key",
+    ),
+)
+"""Columns of a table that no upsert can write, in which databases, and a part of what is said."""
+
+
+@pytest.mark.parametrize(
+    ("server", "columns", "told"),
+    [(one, columns, told) for kinds, columns, told in UNFIT for one in kinds],
+    indirect=["server"],
+)
+def test_a_table_whose_rows_or_keys_do_not_fit_is_refused_and_not_touched(
+    server: Server, columns: str, told: str
+) -> None:
+    """With the remedy, by a plan and by a start. Else each row would fail, or take the place of another key's."""
+    server.run("DROP TABLE latest")
+    server.run(f"CREATE TABLE latest ({columns}, {', '.join(GUARD[server.talk.name])})")
+    graph = graph_of(Sink("latest", inputs="flights", into=server.upsert))
+
+    refusals = plan_start(graph, MemoryBroker(), Terms()).refusals
+    with pytest.raises(ConfigError) as refused:
+        Tester(graph)
+
+    assert all(one.startswith("latest, effects['into'], table 'latest': ") for one in refusals)
+    assert told in " ".join(refusals)
+    assert told in str(refused.value)
+    assert server.latest() == []
+
+
+FILLED: dict[str, tuple[str, list[str]]] = {
+    "postgresql": (
+        "number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+        [
+            "CREATE FUNCTION fill() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.seat := 7; RETURN NEW; END'",
+            "CREATE TRIGGER fill BEFORE INSERT ON latest FOR EACH ROW EXECUTE FUNCTION fill()",
+        ],
+    ),
+    "mysql": (
+        "number BIGINT AUTO_INCREMENT PRIMARY KEY, kind ENUM('a', 'b') NOT NULL",
+        ["CREATE TRIGGER fill BEFORE INSERT ON latest FOR EACH ROW SET NEW.seat = 7, NEW.kind = 'b'"],
+    ),
+}
+"""How each kind of database counts rows, and the statements that make a trigger which fills `seat`."""
+
+
+def test_columns_that_the_database_fills_need_no_value(server: Server) -> None:
+    """By a default, by counting, by computing, and by a trigger before the insertion."""
+    numbered, trigger = FILLED[server.talk.name]
+    server.run("DROP TABLE latest")
+    server.run(
+        f"CREATE TABLE latest ({numbered}, carrier VARCHAR(9) UNIQUE NOT NULL, n BIGINT NOT NULL, "
+        f"seat BIGINT NOT NULL, town VARCHAR(9) DEFAULT '' NOT NULL, twice BIGINT GENERATED ALWAYS AS (2 * n) STORED, "
+        f"{', '.join(GUARD[server.talk.name])})"
+    )
+    graph = graph_of(Sink("latest", inputs="flights", into=server.upsert))
+    with pytest.raises(ConfigError, match="without the column 'seat', which"):
+        Tester(graph)
+    for statement in trigger:
+        server.run(statement)
+    tester = Tester(graph)
+    for n, carrier in enumerate(["UA", "B6", "UA"]):
+        tester.send("flights", {"carrier": carrier, "n": n}, key=carrier)
+    tester.run()
+
+    assert tester.errors() == []
+    assert server.latest() == [("B6", 1), ("UA", 2)]
+    rows = server.run("SELECT carrier, seat, twice FROM latest ORDER BY carrier").fetchall()
+    assert list(rows) == [("B6", 7, 2), ("UA", 7, 4)]
+
+
+def test_rows_of_an_identity_column_are_written_by_copy(postgres: Any) -> None:
+    """PostgreSQL refuses such values in INSERT and takes them in COPY, which a table of rows is written by."""
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE flight (id bigint GENERATED ALWAYS AS IDENTITY, carrier text NOT NULL)")
+        sql = Sql(postgres.url)
+        rows = sql.table("flight", columns=["id", "carrier"])
+        tester = Tester(graph_of(Sink("rows", inputs="flights", into=rows)))
+        tester.send("flights", {"id": 5, "carrier": "UA"})
+        tester.run()
+        assert connection.execute("SELECT id, carrier FROM flight").fetchall() == [(5, "UA")]
+        for addition in (*GUARD["postgresql"], "UNIQUE (id)"):
+            connection.execute(f"ALTER TABLE flight ADD {addition}")
+        upsert = sql.upsert("flight", key="id", columns=["carrier"])
+        with pytest.raises(ConfigError, match="rows cannot be written: cannot insert a non-DEFAULT value"):
+            Tester(graph_of(Sink("latest", inputs="flights", into=upsert)))
 
 
 @pytest.mark.parametrize(

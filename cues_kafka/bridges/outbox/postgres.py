@@ -17,6 +17,7 @@ import psycopg
 
 from cues_kafka.bridges.outbox.reader import OutboxReader, OutboxTable
 from cues_kafka.errors import BrokerError, ConfigError, RecoveryError, RetriableError
+from cues_kafka.graph.addresses import mask_log
 from cues_kafka.graph.message import Message
 from cues_kafka.observe.log import get_logger
 
@@ -35,6 +36,7 @@ class PostgresOutbox(OutboxReader):
 
     def __init__(self, outbox: OutboxTable, url: str) -> None:
         super().__init__(outbox, url)
+        mask_log("psycopg", self._address)
         self._lock = threading.Lock()
         self._connection: psycopg.Connection[Any] | None = None
         self._closed = threading.Event()

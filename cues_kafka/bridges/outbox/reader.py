@@ -173,5 +173,6 @@ class OutboxReader(ABC):
         )
 
     def quiet(self, error: BaseException) -> str:
-        """The text of an error on an open connection, without the address."""
+        """The text of an error on an open connection, without the address, which its causes then do not show either."""
+        self._address.hide(error)
         return " ".join(self._address.quiet(error).split())

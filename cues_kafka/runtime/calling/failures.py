@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from cues_kafka.core.hashing import delivery_hash
 from cues_kafka.errors import context_of
+from cues_kafka.graph.addresses import led_to
 from cues_kafka.graph.error_message import ErrorCause, ErrorMessage
 from cues_kafka.ports import Coordinates, WireMessage
 from cues_kafka.runtime.calling.carried import Shown
@@ -134,13 +135,8 @@ def end_frames(error: BaseException) -> None:
     Its `finally` would else run when the exception is forgotten: after the step was taken back, and what it writes to
     a store or a database would be committed with the next step.
     """
-    seen: set[int] = set()
-    left: list[BaseException | None] = [error]
-    while left:
-        if (one := left.pop()) is not None and id(one) not in seen:
-            seen.add(id(one))
-            traceback.clear_frames(one.__traceback__)
-            left += [one.__cause__, one.__context__]
+    for one in led_to(error):
+        traceback.clear_frames(one.__traceback__)
 
 
 def location(error: BaseException, fn: Any = None) -> str:

@@ -215,8 +215,7 @@ class TracedCaller(Caller):
         hop = self._hop_of(failure.taken, failure.batch)
         if hop is None:
             return super()._fail(error, failure)
-        if (span := self._begin(hop, failure.retrying)) is not None:
-            harmless(lambda: span.failed(error, text_of(error)))
+        span = self._begin(hop, failure.retrying)
         outcome: Outcome = "none"
         try:
             if super()._fail(error, failure):
@@ -226,6 +225,8 @@ class TracedCaller(Caller):
                 outcome = "retry"
                 self._again.add(hop.place)
         finally:
+            if span is not None:  # behind the above, by which a driver's text has no address any more
+                harmless(lambda: span.failed(error, text_of(error)))
             hop.messages = 0
             hop.end(outcome)
         return outcome == "error"

@@ -12,7 +12,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
@@ -315,7 +315,7 @@ class FsspecStore:
             except FileExistsError:
                 return False
             except FileNotFoundError as error:
-                raise self._retriable("create", path, error) from error
+                raise self._retriable("create", path, error) from None
         return True
 
     def put(self, path: str, data: bytes | Path) -> None:
@@ -326,7 +326,7 @@ class FsspecStore:
             else:
                 self._told("write", path, self._files.pipe_file, self.url(path), data)
         except (FileExistsError, FileNotFoundError) as error:
-            raise self._retriable("write", path, error) from error
+            raise self._retriable("write", path, error) from None
 
     def exists(self, path: str) -> bool:
         """See `BlobStore`."""
@@ -379,13 +379,11 @@ class FsspecStore:
             return ask(*given, **named)
         except (FileExistsError, FileNotFoundError, ConfigError):
             raise
-        except Exception as error:
-            raise self._retriable(verb, path, error) from error
+        except Exception as error:  # noqa: BLE001 - the new one has its text without addresses and logins
+            raise self._retriable(verb, path, error) from None
 
     def _retriable(self, verb: str, path: str, error: Exception) -> RetriableError:
-        text = " ".join(str(error).split()) or "no reason given"
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
+        text = _without(self._secrets, " ".join(str(error).split())) or "no reason given"
         return _no_answer(verb, path, f"{type(error).__name__}: {text}")
 
 
@@ -404,7 +402,14 @@ def _filesystem(scheme: str, options: dict[str, Any]) -> Any:
     except ImportError as error:
         raise ConfigError(f"Blobs({scheme}://...): {error}. Install it: pip install 'cues-kafka[blobs]'") from error
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"Blobs({scheme}://...): {error}. Correct the address or options=") from error
+        why = _without(_texts(options), str(error))
+        raise ConfigError(f"Blobs({scheme}://...): {why}. Correct the address or options=") from None
+
+
+def _without(secrets: Iterable[str], text: str) -> str:
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return text
 
 
 def _texts(given: Any) -> Iterator[str]:
@@ -430,7 +435,7 @@ def _told(verb: str, path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _no_answer(verb, path, f"{type(error).__name__}: {error.strerror or error}") from error
+        raise _no_answer(verb, path, f"{type(error).__name__}: {error.strerror or error}") from None
 
 
 def _no_answer(verb: str, path: str, why: str) -> RetriableError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -68,6 +69,15 @@ def test_only_a_registry_knows_that_a_schema_is_missing(answering: str, error: t
     """A proxy's page, a login, a redirection: the task waits, and no message becomes an error message."""
     with pytest.raises(error):
         RegistrySchemas(Registry(answering)).by_id(5)
+
+
+@pytest.mark.parametrize("answering", [(401, b'{"error_code": 40101, "message": "no hunter22 here"}')], indirect=True)
+def test_an_answer_that_repeats_the_login_is_told_without_it(answering: str) -> None:
+    """In the text, and in the traceback that a span or a program shows."""
+    schemas = RegistrySchemas(Registry(answering, auth=("me", "hunter22")))
+    with pytest.raises(RetriableError, match=r"no \*\*\* here") as raised:
+        schemas.by_id(5)
+    assert "hunter22" not in "".join(traceback.format_exception(raised.value))
 
 
 @pytest.mark.parametrize("answering", [(200, b'{"schema": "\\"int\\""}'), (200, b'{"id": null}')], indirect=True)

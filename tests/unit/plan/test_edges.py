@@ -168,6 +168,42 @@ def test_each_strategy_has_its_level() -> None:
     ]
 
 
+def call(order: dict[str, Any], **servers: Any) -> None:
+    """Calls of servers."""
+    raise NotImplementedError
+
+
+CALLS: dict[str, Any] = {"http": Http("https://pay.example"), "kept": Http("https://pay.example", journal=True)}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "level", "why"),
+    [
+        ("at-most-once", "at most once", "the function is never called twice for a message"),
+        ("at-least-once", "at least once", "the function may be called again after a crash"),
+    ],
+)
+@pytest.mark.parametrize("of_graph", [True, False], ids=["of the graph", "of the processor"])
+def test_a_target_has_the_level_of_its_processors_strategy_and_no_other(
+    of_graph: bool, strategy: Any, level: str, why: str
+) -> None:
+    """Its own level holds exactly-once. A plan prints one level for it, beside the refusal (W8)."""
+    processor = Processor(call, inputs="a", effects={**CALLS, "once": Once()}, strategy=None if of_graph else strategy)
+    graph = Graph("g", Source("a"), processor, strategy=strategy if of_graph else "exactly-once")
+
+    found = [one for one in edges_of(graph) if one.where.startswith("call -> ")]
+    text = plan(graph).text()
+
+    assert [(one.where, one.level) for one in found] == [
+        ("call -> server http", level),
+        ("call -> server kept", level),
+        ("call -> calls once", level),
+    ]
+    assert all(one.why.startswith(why) for one in found)
+    assert text.count(" -> its effects") == 0
+    assert "Idempotency-Key" not in text
+
+
 def test_a_worker_at_least_once_needs_no_right_to_transactional_ids() -> None:
     """W5: the tools that move its tasks do."""
     graph = Graph("g", Source("a"), Processor(ring, inputs="a", strategy="at-least-once"))

@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 import threading
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -268,7 +269,21 @@ def test_store_that_fails_says_what_and_hides_the_options() -> None:
         raise RuntimeError("no login for hunter22")
 
     store._files = type("F", (), {"cat_file": refuse, "_strip_protocol": lambda *_: ""})()
-    with pytest.raises(RetriableError, match=r"does not read a/b: RuntimeError: no login for \*\*\*$"):
+    with pytest.raises(RetriableError, match=r"does not read a/b: RuntimeError: no login for \*\*\*$") as raised:
         store.read("a/b")
+    assert "hunter22" not in "".join(traceback.format_exception(raised.value))
     with pytest.raises(ConfigError, match="nonsense"):
         open_store("nonsense://x")
+
+
+def test_options_that_a_library_refuses_are_told_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the text, and in the traceback of a program that does not catch it."""
+
+    def refuse(_: str, **given: str) -> None:
+        raise ValueError(f"Invalid endpoint: {given['endpoint_url']}")
+
+    options = {"endpoint_url": "http://me:hunter22@internal"}
+    monkeypatch.setattr("fsspec.filesystem", refuse)
+    with pytest.raises(ConfigError, match=r"Invalid endpoint: \*\*\*\. Correct the address or options=") as raised:
+        FsspecStore("memory://x", options)
+    assert "hunter22" not in "".join(traceback.format_exception(raised.value))

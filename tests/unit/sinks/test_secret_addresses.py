@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import socket
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,13 @@ from tenacity import stop_after_attempt
 from cues_kafka import ConfigError, Graph, GraphError, Processor, RetriableError, Source, Sql
 from cues_kafka.bridges.outbox.declare import SqlOutbox
 from cues_kafka.brokers.memory import MemoryBroker
+from cues_kafka.graph import addresses
 from cues_kafka.graph.addresses import DatabaseAddress
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.runtime.prepare import plan_start
 from cues_kafka.sinks import tables
 from cues_kafka.sinks.lookup import dialect
+from cues_kafka.sinks.mysql import MySql
 from cues_kafka.sinks.patience import asking
 
 SECRETS = ("hid", "den", "internal", "127.0.0.1", "5x", "99999", "wilma", "stock")
@@ -224,6 +228,62 @@ def test_error_that_goes_to_a_function_is_the_drivers_without_the_address() -> N
     DatabaseAddress("mysql://wilma:hidden@db.internal/stock").hide(error)
 
     assert error.args == (1142, "SELECT command denied to user *** for table 'rows'")
+
+
+def test_what_led_to_a_drivers_error_has_no_address_either() -> None:
+    """It goes into error messages as a cause, and into tracebacks."""
+    try:
+        try:
+            raise ConnectionResetError(104, "reset by db.internal", "/hidden/socket")
+        except OSError as first:
+            raise psycopg.OperationalError("lost db.internal, as wilma with hidden") from first
+    except psycopg.OperationalError as error:
+        DatabaseAddress("postgresql://wilma:hidden@db.internal/stock").hide(error)
+        told = "".join(traceback.format_exception(error))
+
+    assert "psycopg.OperationalError: lost ***, as wilma with ***" in told
+    assert "ConnectionResetError: [Errno 104] reset by ***: '***'" in told
+
+
+def test_lines_of_a_driver_have_no_address_and_those_of_other_connections_stay(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With any level on. The driver names the connection where an error hides another one."""
+    monkeypatch.setattr(addresses._MASKING, "addresses", {})  # those of other tests
+    dialect(Sql("postgresql://internal/"))
+    dialect(Sql("postgresql://wilma:hid%20den@db.internal/stock"))
+    caplog.set_level("DEBUG", logger="psycopg")
+    log = logging.getLogger("psycopg")
+
+    log.warning(
+        "error ignored terminating %r: %s", "<Pipeline (host=db.internal user=wilma database=stock)>", "hid den"
+    )
+    log.warning("error ignored terminating %r", "<Pipeline (host=db.elsewhere user=fred)>")
+
+    assert caplog.messages == [
+        "error ignored terminating '<Pipeline (host=*** user=*** database=***)>': ***",
+        "error ignored terminating '<Pipeline (host=db.elsewhere user=fred)>'",
+    ]
+
+
+def test_columns_that_may_not_be_read_are_told_without_the_user() -> None:
+    """A server names the user and its host in such a refusal."""
+    talk = Fake()
+
+    told = list(tables.misshapen(talk, None))
+
+    assert all("SELECT command denied to user *** for table" in one for one in told)
+    assert len(told) == 2
+
+
+class Fake(MySql):
+    """A server that refuses each question."""
+
+    def __init__(self) -> None:
+        super().__init__("mysql://wilma:hidden@db.internal/stock")
+
+    def columns(self, connection: Any, table: str) -> Any:
+        raise pymysql.OperationalError(1142, f"SELECT command denied to user 'wilma'@'10.1.2.3' for table {table}")
 
 
 def test_file_of_sqlite_shows_in_no_text(tmp_path: Path) -> None:

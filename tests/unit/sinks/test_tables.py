@@ -429,6 +429,19 @@ BAD_TABLES = {
         "ALTER TABLE latest ADD COLUMN cues_offset INTEGER; ALTER TABLE latest ADD COLUMN cues_deleted BOOLEAN NOT NULL"
     ),
     f"CREATE TABLE latest (carrier TEXT, n INTEGER, {GUARD})": ("CREATE UNIQUE INDEX latest_key ON latest (carrier)"),
+    f"CREATE TABLE latest (carrier TEXT, n INTEGER, {GUARD}, PRIMARY KEY (carrier, n))": (
+        "no primary key and no unique index has exactly the columns 'carrier' of key="
+    ),
+    f"CREATE TABLE latest (carrier TEXT PRIMARY KEY, n INTEGER, Town TEXT NOT NULL, seat TEXT NOT NULL, {GUARD})": (
+        "no row can be inserted without the column 'Town', 'seat', which takes no NULL and has no default. Name what "
+        "is missing in columns=, or give it a default"
+    ),
+    f"CREATE TABLE latest (carrier TEXT UNIQUE, n INTEGER, id INTEGER PRIMARY KEY, {GUARD}) WITHOUT ROWID": (
+        "no row can be inserted without the column 'id'"
+    ),
+    f"CREATE TABLE latest (carrier TEXT PRIMARY KEY, n INTEGER AS (1), {GUARD})": (
+        "rows cannot be written: cannot INSERT into generated column"
+    ),
 }
 
 
@@ -447,6 +460,22 @@ def test_a_table_that_does_not_fit_is_refused_before_the_start(statement: str, t
     assert BAD_TABLES[statement] in str(refused.value)
     with sqlite3.connect(path) as made:
         assert [row[0] for row in made.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")] == [statement]
+
+
+def test_columns_that_sqlite_fills_need_no_value(tmp_path: Path) -> None:
+    """The number of a row, a default, and a column that is computed; the case of letters does not count."""
+    path = tmp_path / "filled.db"
+    with sqlite3.connect(path) as made:
+        made.execute(
+            f"CREATE TABLE latest (number INTEGER PRIMARY KEY, Carrier TEXT NOT NULL UNIQUE, n INTEGER NOT NULL, "
+            f"town TEXT NOT NULL DEFAULT '', twice INTEGER NOT NULL AS (2 * n) STORED, {GUARD})"
+        )
+    shop = Shop(path, Sink("latest", inputs="flights", into=latest(Sql(f"sqlite:///{path}"))))
+
+    shop.send({"carrier": "UA", "n": 1}, {"carrier": "B6", "n": 2}, {"carrier": "UA", "n": 3}).run()
+
+    assert shop.errors() == []
+    assert shop.rows("SELECT Carrier, n, twice FROM latest ORDER BY 1") == [("B6", 2, 4), ("UA", 3, 6)]
 
 
 def test_our_tables_and_those_of_the_user_are_seen_to_through_one_connection(
@@ -610,7 +639,7 @@ def test_a_table_is_valid_only_during_the_call(path: Path, sql: Sql) -> None:
     def escape(flight: dict[str, Any], latest: Any, rows: Any) -> None:
         kept[:] = [latest.put, rows.insert]
 
-    effects: dict[str, SqlTable | Upsert] = {"latest": latest(sql), "rows": sql.table("flight", columns=["id"])}
+    effects: dict[str, SqlTable | Upsert] = {"latest": latest(sql), "rows": sql.table("entry", columns=["id"])}
     shop = Shop(path, Processor(escape, inputs="flights", effects=effects))
     shop.send({"carrier": "UA", "n": 1}).run()
 
