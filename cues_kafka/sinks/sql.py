@@ -29,6 +29,12 @@ _OWN = f"UPDATE {TASKS} SET owner = ? WHERE {_OF_TASK}"  # noqa: S608
 _EMPTY = f"DELETE FROM {OUTBOX} WHERE {_OF_TASK}"  # noqa: S608
 _READ = f"SELECT records FROM {OUTBOX} WHERE {_OF_TASK} ORDER BY place"  # noqa: S608
 
+_LATER = (
+    "another process has the task now. If there is none, an application of this name on another cluster has asked the "
+    "database, or Kafka lost records: stop the workers, and run `cues-kafka reset MODULE:GRAPH {} --to database`"
+)
+"""What helps where the row has a later owner than the task."""
+
 
 class SqlTarget(TaskTarget):
     """
@@ -199,6 +205,7 @@ class SqlTarget(TaskTarget):
             raise RetriableError(
                 f"the database of {self._task} {where}; the task at step {step}, owner {owner}: it asks again",
                 code="TARGET",
+                remedy=_LATER.format(self._task.processor) if row is not None and row[2] > owner else "",
             )
 
     def _claim(self, connection: Any, owner: int) -> None:

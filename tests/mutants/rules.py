@@ -1284,8 +1284,26 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _lane(
         "E1: what is committed in parts is not committed once more",
-        "        if batch.kept == batch.deliveries:\n            return True  # in parts\n",
+        "if batch.deliveries == batch.kept:",
+        "if not batch.deliveries:",
+        DATABASE_PARTS,
+    ),
+    _worker(
+        "E1: at a stop the tasks are not given up before Kafka follows parts",
+        "            self._let_parts_end()\n",
         "",
+        DATABASE_PARTS,
+    ),
+    _worker(
+        "E1: at a stop Kafka follows parts",
+        "            if lane.in_parts and (event := lane.finish()) is not None:\n",
+        "            if not lane.target and (event := lane.finish()) is not None:\n",
+        DATABASE_PARTS,
+    ),
+    _worker(
+        "E1: at a stop Kafka follows the last part",
+        "if event is not None and lane.target is not None:",
+        "if event is not None and lane.target is None:",
         DATABASE_PARTS,
     ),
     Mutant(

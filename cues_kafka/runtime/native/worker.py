@@ -88,6 +88,9 @@ JOINING_S = 3.0
 PLACED_S = 1.0
 """After this time in the group a worker counts as placed, although it was given no partition."""
 
+PARTS_END_S = 1.0
+"""How long a stop waits for the caller of tasks with a target: for a call that is under way no longer than this."""
+
 LONG_S = 1.0
 """The status shows calls that take longer."""
 
@@ -382,11 +385,18 @@ class ProcessorWorker(Worker):
     def close(self) -> None:
         """Release everything in order and leave."""
         try:
+            self._let_parts_end()
             self.on_revoke(list(self.lanes))
             self._member.close(leave=self._leave)
         finally:
             self._reader.close()
             self._caller.close()
+
+    def _let_parts_end(self) -> None:
+        """At a stop, let the caller have Kafka follow what targets have committed: tools want both at one step (E1)."""
+        caller = self._threads[1]
+        if self._stopping.is_set() and caller.is_alive() and any(lane.target for lane in self.lanes.values()):
+            caller.join(timeout=PARTS_END_S)
 
     def _serve(self, member: Member) -> None:
         if self._rejoin.is_set():
@@ -596,6 +606,9 @@ class ProcessorWorker(Worker):
         while not self._stopping.is_set():
             if not self.call_once():
                 self._sleep()
+        for lane in list(self.lanes.values()):
+            if lane.in_parts and (event := lane.finish()) is not None:
+                self._advance(lane, event)
 
     def call_once(self) -> bool:
         """Call user code for each task that has messages; whether any had."""
@@ -608,8 +621,10 @@ class ProcessorWorker(Worker):
         for lane in lanes:
             lane.calls_ahead.sole = len(lanes) == 1
             event = lane.finish() if holding else lane.work()
-            if self._stopping.is_set():
-                return worked  # the gates are closing: the event would come too late, and the pool may be gone
+            if self._stopping.is_set():  # the gates are closing, and the pool may be gone
+                if event is not None and lane.target is not None:
+                    self._advance(lane, event)  # see `_let_parts_end`
+                return worked
             worked = worked or lane.ahead
             if event is not None:
                 worked = True

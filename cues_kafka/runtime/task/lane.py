@@ -233,6 +233,12 @@ class Lane:
         return self._batch is None and not self._working and not self.busy
 
     @property
+    def in_parts(self) -> bool:
+        """Whether the target has committed a part of the open batch (E1)."""
+        batch = self._batch
+        return batch is not None and batch.kept > 0
+
+    @property
     def calling(self) -> Calling | None:
         """The call of user code that is under way, for other threads; None: there is none."""
         if (now := self._calling) is None:
@@ -1003,13 +1009,11 @@ class Lane:
 
     def _committed(self, task: Task, target: TransactionalSink, batch: Batch) -> bool:
         """E1: commit what the steps wrote, with their outcomes. Kafka's transaction comes behind; False: it is void."""
-        if not batch.deliveries:
+        if batch.deliveries == batch.kept:  # a transaction may have begun, for a step that did not end
             target.discard()
             return True
         if self.buffer is not self._worked_on or self.interpreter.gate.closed:
             return False
-        if batch.kept == batch.deliveries:
-            return True  # in parts
         assert batch.sequence == task.next_sequence, "it was called behind another attempt"
         self.interpreter.point("before", COMMIT_TARGET)
         row = row_of(task, batch.ends, batch.totals, batch.behind)

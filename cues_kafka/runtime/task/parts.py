@@ -15,7 +15,7 @@ MOST = 8
 each, and 4 ms with one behind eight."""
 
 WITHIN_S = 0.2
-"""For how long the group's offsets and `verify` may lag behind the target, about, for the sake of speed."""
+"""The last part of a batch begins within this time, for the group's offsets and `verify` lag behind the target."""
 
 
 def is_part(task: Task, batch: Batch, *, limit: int, now_s: float) -> bool:

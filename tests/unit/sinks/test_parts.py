@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import closing, nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cues_kafka import CommitPolicy, Graph, Message, Processor, RetriableError, Retry, Source, Sql, TaskStopped, Topic
+from cues_kafka import (
+    CommitPolicy,
+    Graph,
+    Interrupt,
+    Memory,
+    Message,
+    Processor,
+    RetriableError,
+    Retry,
+    Source,
+    Sql,
+    TaskStopped,
+    Topic,
+    connect,
+    start,
+)
 from cues_kafka.brokers.memory import MemoryBroker
+from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.records import Attempt
 from cues_kafka.ports import HeldAttempt
+from cues_kafka.records.reading import records_of
+from cues_kafka.records.scanning import read_all
+from cues_kafka.runtime.native.worker import ProcessorWorker
 from cues_kafka.runtime.task.parts import MOST, WITHIN_S
 from cues_kafka.sinks.dialect import TASKS
 from cues_kafka.sinks.sql import SqlTarget
@@ -159,6 +180,30 @@ def test_a_retry_keeps_the_parts_before_it(sink: Sink, tmp_path: Path, monkeypat
     assert [n for n in sink.called if n < 6] == [*range(6)]
 
 
+@pytest.mark.parametrize("error", [OSError, Interrupt])
+def test_a_part_without_a_step_that_ended_holds_no_transaction(
+    error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first step is to be called again after a pause, or stops the task; others can write meanwhile."""
+    sink = Sink(tmp_path / "b.db", monkeypatch, retry=Retry(on=(OSError,), first_s=30))
+
+    def before(n: int) -> None:
+        if n == FIRST + SMALL and sink.called.count(n) <= 2:
+            raise error("not now")
+
+    def at_commit(_: int) -> None:
+        with closing(sqlite3.connect(sink.path, timeout=0, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+
+    sink.before, sink.faults.disturb = before, at_commit
+    with nullcontext() if error is OSError else pytest.raises(TaskStopped):
+        sink.run(10)
+    sink.tester.restart().run()
+
+    assert sink.steps[:2] == [FIRST, FIRST + SMALL]
+    assert sink.rows == [*range(10)]
+
+
 @pytest.mark.parametrize("nth", [1, 3, 5])
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("effect", ["CommitTarget", "Begin", "Produce", "SendOffsets", "Commit", "Call"])
@@ -248,3 +293,37 @@ def test_parts_that_take_long_wait_for_kafka(pause_s: float, sink: Sink) -> None
     sink.run(8)
 
     assert sink.steps == ([2, 8] if not pause_s else [2, 4, 8])
+
+
+@pytest.mark.parametrize("nth", [2, 3, 1 + MOST])
+def test_a_stop_in_order_leaves_both_at_one_step(nth: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker is asked to stop at a commit of the database. `rename` and `migrate` refuse where Kafka is behind."""
+    sink, memory = Sink(tmp_path / "a.db", monkeypatch), Memory()
+    reached, asked, revoked = threading.Event(), threading.Event(), threading.Event()
+    stop, on_revoke = ProcessorWorker.stop, ProcessorWorker.on_revoke
+
+    def stops(worker: ProcessorWorker, *, leave: bool) -> None:
+        stop(worker, leave=leave)
+        asked.set()
+
+    def revokes(worker: ProcessorWorker, partitions: Sequence[int]) -> None:
+        revoked.set()
+        on_revoke(worker, partitions)
+
+    def at_target(_: int) -> None:
+        if len(sink.held) + 1 == nth:
+            reached.set()
+            assert asked.wait(30)
+            assert not revoked.wait(0.2), "the task was given up before Kafka followed"
+
+    monkeypatch.setattr(ProcessorWorker, "stop", stops)
+    monkeypatch.setattr(ProcessorWorker, "on_revoke", revokes)
+    monkeypatch.setattr("cues_kafka.runtime.native.worker.PARTS_END_S", 30.0)
+    sink.at_target = at_target
+    graph = sink.tester.graph
+    with start(graph, memory, policy=CommitPolicy(max_messages=SMALL)), connect(memory, graph) as client:
+        client.send_many("in", [*range(FIRST + MOST * SMALL + 1)])
+        assert reached.wait(30)
+
+    newest = records_of(list(read_all(open_broker(memory), "g.f.backing", 1)))[-1]
+    assert newest.step == sink.held[-1][1] == len(sink.rows) == nth * SMALL
