@@ -30,8 +30,9 @@ _EMPTY = f"DELETE FROM {OUTBOX} WHERE {_OF_TASK}"  # noqa: S608
 _READ = f"SELECT records FROM {OUTBOX} WHERE {_OF_TASK} ORDER BY place"  # noqa: S608
 
 _LATER = (
-    "another process has the task now. If there is none, an application of this name on another cluster has asked the "
-    "database, or Kafka lost records: stop the workers, and run `cues-kafka reset MODULE:GRAPH {} --to database`"
+    "another process has the task now. If no other process runs it, an application of this name on another cluster "
+    "uses the database too, or Kafka lost records: stop the workers, and run "
+    "`cues-kafka reset MODULE:GRAPH {} --to database`"
 )
 """What helps where the row has a later owner than the task."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import threading
 import traceback
 import urllib.error
 import urllib.request
@@ -31,7 +30,6 @@ from cues_kafka import (
     Memory,
     OpenLineage,
     Processor,
-    Running,
     Source,
     Spans,
     Sql,
@@ -42,6 +40,7 @@ from cues_kafka import (
 from cues_kafka.brokers.local.ports import free_ports
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.ports import Observer
+from tests.unit.runtime.native.test_lost_rights import until
 
 PASSWORD = "zq7 Kx/9vT"
 HOST = "db.qqhost.internal"
@@ -119,16 +118,6 @@ def login(request: pytest.FixtureRequest, hosts: dict[str, str]) -> Iterator[Log
         run(f"GRANT ALL ON {database.name}.* TO {USER}")
         yield Login(url, run, (change.format("other"), f"KILL USER {USER}"), change.format(PASSWORD), "`")
         run(f"DROP USER {USER}")
-
-
-def until(running: Running, condition: Callable[[], Any]) -> None:
-    """Wait for something that stopped tasks must not end."""
-    ended = threading.Event()
-    for _ in range(2_000):
-        if condition():
-            return
-        ended.wait(0.01)
-    pytest.fail(f"not within 20 s; {running.status()}")
 
 
 def page(port: int, name: str) -> str:
