@@ -188,6 +188,8 @@ def _resumed(task: Task, record: Record) -> Next:
     except Stale:
         return _discard(task, "an older record was read than before")
     task = replace(task, carried=carried)
+    if task.leaving:
+        return _settle(task, Doing.RELEASED) if carried.due else _release(task)
     if carried.halt is None:
         return _assign(task, carried.ends)
     return _settle(replace(task, halt=carried.halt), Doing.STOPPED)
@@ -630,15 +632,14 @@ def _revoked(task: Task, event: on.Revoked) -> Next:
 
 def _interrupted(task: Task, _: on.Revoked) -> Next:
     """
-    Q1: the task is revoked while it recovers, or after a failure stopped it; a rebalance is no death.
+    Q1, W2: the task is revoked while it recovers, or after a failure stopped it; a rebalance is no death.
 
-    If it must say `left`, it returns to R1 once more to say it.
+    If it owes anything, it returns to R1 once more to commit that.
     """
-    owed = task.left_due if task.state is Doing.STOPPED else task.may_owe_left
-    if not owed or task.leaving:
+    if not task.owes or task.leaving:
         return _release(task)
-    back = Task(task.spec, state=Doing.DISCARDING, left_due=True, leaving=True)
-    return back, do.Discard("saying left before the partition is given up", 0.0)
+    back = Task(task.spec, state=Doing.DISCARDING, left_due=task.may_owe_left, leaving=True, carried=task.carried)
+    return back, do.Discard("committing what is due before the partition is given up", 0.0)
 
 
 def _abandoned(task: Task, _: on.Lost | on.Revoked) -> Next:

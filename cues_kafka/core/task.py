@@ -86,7 +86,7 @@ class Task:
         stale_since_s: monotonic time since which R5 would refuse for what may be a stale answer.
         left_due: the newest record may be a snapshot of this process that does not say `left` (Q1). Only before R4,
             and after a stop.
-        leaving: the task was revoked while it recovered, and goes on only to say `left`.
+        leaving: the task was revoked while it recovered, and goes on only to commit what it owes (see `owes`).
         offsets: the answer to R2, while R3 to R5 go on.
         inputs: the answer to R5.
         tail_facts: the same for tailers and the replay topic.
@@ -231,6 +231,13 @@ class Task:
     def may_owe_left(self) -> bool:
         """Whether the newest record may be a snapshot that must say `left`; only R4 tells what the last commit did."""
         return self.left_due or self.must_leave(self.record) or self.must_leave(self.pending)
+
+    @property
+    def owes(self) -> bool:
+        """Whether it must recover if it is revoked meanwhile: to say `left` (Q1), or for a batch in its hands (W2)."""
+        if self.state is Doing.STOPPED:
+            return self.left_due
+        return self.may_owe_left or (self.carried is not None and (self.carried.due or self.carried.doubtful))
 
     def must_leave(self, record: Record | None) -> bool:
         """Whether this record is a snapshot of this process that does not say `left` yet (Q1)."""

@@ -587,18 +587,19 @@ class Lane:
         Leave in order (A3): wait for a transaction past P5, commit `left` where it is due, release.
 
         The task does not wait for user code, whose result is thrown away, and only briefly for a recovery, which has
-        written nothing. With no time left, a task that would have to recover in order to commit `left` goes without.
+        written nothing. With no time left, a task that would have to recover in order to commit what it owes goes
+        without.
 
         Args:
             timeout_s: how long it may wait.
-            in_group: whether the worker is still a member of its group. If not, the group refuses `left`, and a task
-                that recovered in order to commit it would only fence its successor. So it goes without.
+            in_group: whether the worker is still a member of its group. If not, the group refuses what it owes, and a
+                task that recovered in order to commit it would only fence its successor. So it goes without.
         """
         interpreter = self.interpreter
         interpreter.gate.close()
         interpreter.log.catch_up(at_once=True)
         task = self.task
-        recovering = task.state not in _AT_WORK and not (task.left_due and in_group)
+        recovering = task.state not in _AT_WORK and not (task.owes and in_group)
         if not interpreter.lock.acquire(
             timeout=max(0.0, min(timeout_s, RECOVERY_PATIENCE_S) if recovering else timeout_s)
         ):
@@ -609,7 +610,7 @@ class Lane:
         try:
             task = self.task
             if task.state is not Doing.RELEASED:
-                late = timeout_s < 0 and task.left_due
+                late = timeout_s < 0 and task.state not in _AT_WORK and task.owes
                 out = not in_group and task.state not in _AT_WORK
                 interpreter.advance(*((on.Lost(), ()) if late or out else self._revoked()))
         finally:

@@ -34,6 +34,7 @@ from tests.proof.model.states import Faults, Turn
 from tests.proof.model.taking import Running, TakingWorld
 
 NET_AND_ZOMBIE: Final = Faults(crash=0, move=0, net=1, zombie=1, total=2)
+NET_AND_MOVE: Final = Faults(crash=0, move=1, net=1, zombie=0, total=2)
 
 Next = tuple[Task, do.Effect]
 
@@ -141,6 +142,23 @@ def _started_behind_the_gate() -> tuple[Patch, Patch]:
 def _released_with_outcomes() -> Patch:
     """W2: a task that is revoked in order commits nothing."""
     return handler("_revoked", lambda _, task, __: core._release(task))
+
+
+def _released_in_recovery(owes: Callable[[Task], bool]) -> Patch:
+    """W2: a task that is revoked while it recovers, and owes nothing by this rule, commits nothing."""
+
+    def interrupted(old: Any, task: Task, event: Any) -> Next:
+        return old(task, event) if owes(task) else core._release(task)
+
+    return handler("_interrupted", interrupted)
+
+
+def _nothing(_: Task) -> bool:
+    return False
+
+
+def _waits(task: Task) -> bool:
+    return task.carried is not None and task.carried.due
 
 
 def _counted_together() -> Patch:
@@ -254,6 +272,10 @@ STRATEGIES: Final = [
     Mutant("a revoked task stands behind the last step that ended", "most", MOVE, (_behind_the_ended(),)),
     Mutant("a step starts behind a closed gate", "most", MOVE, _started_behind_the_gate()),
     Mutant("a revoked task leaves its outcomes", "most", MOVE, (_released_with_outcomes(),)),
+    Mutant(
+        "a task revoked in a recovery leaves its outcomes", "most", NET_AND_MOVE, (_released_in_recovery(_nothing),)
+    ),
+    Mutant("a task revoked in doubt forgets what it took", "most", NET_AND_MOVE, (_released_in_recovery(_waits),)),
     Mutant("steps are taken when they are settled", "most-alone", NOTHING, (_counted_together(),)),
     Mutant("outcomes wait for the next batch", "most-alone", NOTHING, (_no_flush(),)),
     Mutant("at-least-once writes the record first", "least", CRASH, (_record_first(),)),

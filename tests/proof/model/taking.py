@@ -19,8 +19,8 @@ from tests.proof.model.machine import Key, offsets_of
 from tests.proof.model.states import HOLE, IDLE, MEANS, Delivered, Lane, Part, State, Step, Turn
 from tests.proof.model.world import World
 
-IN_ORDER = frozenset({Doing.READY, Doing.CALLING, Doing.BEGINNING})
-"""States in which a task that is revoked commits what it has; in others it may drop that (W2)."""
+IN_ORDER = frozenset({"revoked", "committed", "inputs"})
+"""What a task hears last that was revoked in order: it has committed what it had, or had nothing to commit (W2)."""
 
 
 class Running(NamedTuple):
@@ -58,7 +58,7 @@ class TakingWorld(World):
         before = self.task(lane)
         after = super()._tell(s, w, p, lane, *key)
         if (new := self.worker(after, w).lanes[p]) is None:
-            in_order = key[0] == "committed" or (key[0] == "revoked" and before.state in IN_ORDER)
+            in_order = key[0] in IN_ORDER and before.state is not Doing.STOPPED
             return after if in_order else self._excused(after, p)
         waits = self.task(new).carried
         kept = lane.carried if waits and waits.batch.deliveries else ()

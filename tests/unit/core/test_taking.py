@@ -113,6 +113,51 @@ def test_a_task_that_is_revoked_between_two_batches_commits_what_waits() -> None
         assert (other.log[-1].positions, other.log[-1].batch) == (at(4), Totals(4, 4, 0, 0, 4))
 
 
+def test_a_task_that_is_revoked_while_it_recovers_commits_what_waits() -> None:
+    """W2: a rebalance refused its commit, and takes the task away before it has recovered."""
+    world, task = ready()
+    task = taken(world, task, 4, 4)
+    task, _ = world.run(task, started(called(at(4), 4), 4))
+    world.answers[do.SendOffsets] = [world.failed()]
+    world.answers[do.AssignReader] = [LATE]
+
+    task, effect = world.run(task, on.Polled(at(9), 5))
+
+    assert effect == do.Release()
+    assert (world.log[-1].positions, world.log[-1].batch) == (at(4), Totals(4, 4, 0, 0, 4))
+    assert in_flight(world.log[-1]) == 0
+
+
+def test_a_task_that_is_revoked_in_doubt_gives_back_what_it_took() -> None:
+    """W3: the take has no answer, so its batch was never called, and the next owner may call it."""
+    world, task = ready()
+    world.answers[do.Commit] = [on.Committed("took 61 s")]
+    world.answers[do.Discard] = [LATE]
+    lost, _ = handle(task, on.Polled(at(9), 9))
+    assert lost.pending
+    world.log.append(lost.pending)  # the answer says suspect, and the record is there
+
+    _, effect = world.run(task, on.Polled(at(9), 9))
+
+    assert effect == do.Release()
+    assert (world.log[-1].positions, world.log[-1].batch) == (at(0), Totals(taken=-9))
+    assert in_flight(world.log[-1]) == 0
+
+
+def test_a_task_whose_commit_fails_again_while_it_leaves_is_released() -> None:
+    """W2: a revocation waits for one more try, and not for an outage; the next owner counts what is dropped."""
+    world, task = ready()
+    task = taken(world, task, 4, 4)
+    task, _ = world.run(task, started(called(at(4), 4), 4))
+    world.answers[do.SendOffsets] = [world.failed(), world.failed()]
+    world.answers[do.AssignReader] = [LATE]
+
+    _, effect = world.run(task, on.Polled(at(9), 5))
+
+    assert effect == do.Release()
+    assert in_flight(world.log[-1]) == 4
+
+
 def test_a_task_with_nothing_to_say_leaves_at_once() -> None:
     """No record is written for nothing."""
     world, task = ready()

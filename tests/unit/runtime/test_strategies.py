@@ -30,14 +30,15 @@ from cues_kafka import (
     Topic,
     start,
 )
-from cues_kafka.brokers.memory import Faults, MemoryReader
+from cues_kafka.brokers.memory import Faults, MemoryBroker, MemoryReader
 from cues_kafka.core.records import Attempt, Start
 from cues_kafka.core.taking import in_flight
 from cues_kafka.core.task import Doing
 from cues_kafka.errors import TaskStopped
 from cues_kafka.ports import Watermarks
 from cues_kafka.runtime import CommitPolicy
-from cues_kafka.testing.tester import Crash, Tester
+from cues_kafka.runtime.task.lane import Lane
+from cues_kafka.testing.tester import Crash, Tester, VirtualClock
 from cues_kafka.verify.scan import Report, verify
 
 CALLED: list[int] = []
@@ -503,6 +504,41 @@ def test_at_most_once_a_revocation_before_the_first_call_gives_the_whole_batch_b
     assert list(range(COUNT)) == CALLED
     assert (tester.totals("text").dropped, tester.totals("text").taken) == (0, COUNT)
     assert looked(tester).ok
+
+
+class Rebalanced(Faults):
+    """The group refuses the second batch of a task, and takes the task away at the same time."""
+
+    def __init__(self) -> None:
+        self.lane: Lane | None = None
+
+    def before(self, operation: str, client: str) -> None:
+        """Refuse it once."""
+        if operation == "offsets" and self.lane is not None and len(CALLED) == POLICY.max_messages:
+            self.lane.interpreter.gate.close()
+            self.lane = None
+            raise RetriableError("ILLEGAL_GENERATION")
+
+
+def test_at_most_once_a_rebalance_that_refuses_a_commit_drops_nothing() -> None:
+    """W2: the task is taken away before it has recovered; it commits what waits first."""
+    faults = Rebalanced()
+    tester = Tester(graph("at-most-once"), policy=POLICY, broker=MemoryBroker(clock=VirtualClock(), faults=faults))
+    worker = tester.run()._workers[0]
+    faults.lane = worker.lanes[0]
+    for n in range(COUNT):
+        tester.send("numbers", n)
+    tester.run()
+    assert worker.lanes[0].task.state is Doing.DISCARDING
+
+    worker.on_revoke([0])
+
+    newest = tester.records("text")[-1]
+    assert (newest.totals.deliveries, newest.totals.dropped, in_flight(newest)) == (POLICY.max_messages, 0, 0)
+    tester.restart().run()
+    assert list(range(COUNT)) == CALLED
+    assert looked(tester).ok
+    assert looked(tester)["text"].totals.dropped == 0
 
 
 class Silent(Codec):
