@@ -36,6 +36,9 @@ _LATER = (
 )
 """What helps where the row has a later owner than the task."""
 
+_REFUSED = "have the database take this user and this address again; the task goes on by itself once it does"
+"""What helps where the database refuses what it took at the start."""
+
 
 class SqlTarget(TaskTarget):
     """
@@ -132,7 +135,11 @@ class SqlTarget(TaskTarget):
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
-        connection = self._dialect.connect()
+        try:
+            connection = self._dialect.connect()
+        except ConfigError as error:  # the database let this user in at the start
+            error.remedy = error.remedy or _REFUSED
+            raise
         try:
             self._dialect.brief(connection, on=True)
             yield connection

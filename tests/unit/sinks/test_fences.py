@@ -12,7 +12,7 @@ import psycopg
 import pymysql
 import pytest
 
-from cues_kafka import RetriableError, Sql
+from cues_kafka import ConfigError, RetriableError, Sql
 from cues_kafka.ports import HeldAttempt
 from cues_kafka.sinks.dialect import OUTBOX, TASKS, Dialect
 from cues_kafka.sinks.lookup import open_target
@@ -266,3 +266,23 @@ def test_what_no_step_has_caused_is_an_outage(dialect: Dialect, error: Exception
 def test_what_a_step_has_caused_is_none(dialect: Dialect, error: Exception) -> None:
     """It becomes an error message; to try it again would help nothing."""
     assert dialect.outage(error) == ""
+
+
+def test_a_refusal_in_mid_run_names_what_helps(
+    opened: Callable[[], SqlTarget], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R7: the database let the user in at the start, so no topic is missing, and nothing has to be restarted."""
+    target = opened()
+
+    def refuse(_: Dialect) -> Any:
+        raise ConfigError("PostgreSQL refuses: password authentication failed. Correct the address")
+
+    monkeypatch.setattr(Sqlite, "connect", refuse)
+    with pytest.raises(ConfigError, match="password") as asked:
+        target.ask(1, 0)
+    with pytest.raises(RetriableError, match="password") as begun:
+        target.begin_batch(1, 0)
+
+    for error in (asked.value, begun.value):
+        assert "the task goes on by itself" in error.remedy
+        assert "topic" not in error.remedy
