@@ -123,6 +123,37 @@ def test_a_revocation_in_mid_call_repeats_nothing_and_drops_at_most_that_call(ka
     assert len(committed(kafka.bootstrap, f"{prefix}.told")) == 270 - report["tell"].totals.dropped
 
 
+def test_rebalances_drop_no_more_than_the_calls_under_way(kafka: KafkaFixture) -> None:
+    """W2: small batches, so rebalances refuse commits again and again; each revocation may drop the call under way."""
+    prefix, called, lock = prefix_of(kafka), Counter[int](), threading.Lock()
+
+    class Quick:
+        def call(self, n: int) -> None:
+            with lock:
+                called[n] += 1
+            threading.Event().wait(0.002)
+
+    graph, cluster, moves = strategy_world.graph(prefix, "at-most-once", Quick), Kafka(kafka.bootstrap), 4
+    policy, count = CommitPolicy(max_messages=5), 5000
+    with start(graph, cluster, instance="one", policy=policy) as first:
+        first.send_many(f"{prefix}.numbers", [Message(n, partition=n % 2) for n in range(count)])
+        for _ in range(moves):
+            before = len(called)
+            with start(graph, cluster, instance="two", policy=policy) as second:
+                until(lambda: len(second.status().tasks) == 1, "a task has moved")
+                until(lambda n=before: len(called) > min(n + 50, count - 1), "both work")  # type: ignore[misc]
+            until(lambda: len(first.status().tasks) == 2, "the first one has both again")
+        first.wait_idle(timeout_s=PATIENCE_S)
+    broker = open_broker(cluster)
+    report = verify(graph, broker)
+    broker.close()
+
+    assert report.ok, "\n".join(report.lines)
+    assert max(called.values()) == 1
+    assert len(called) == count
+    assert report["tell"].totals.dropped <= 2 * moves
+
+
 def test_at_least_once_a_task_that_moves_loses_nothing(kafka: KafkaFixture) -> None:
     """W5: a second worker comes while the first one works, and both go on."""
     prefix, called, lock = prefix_of(kafka), Counter[int](), threading.Lock()
