@@ -52,6 +52,7 @@ def test_a_message_that_is_blamed_for_the_deaths_of_another_one_is_found_soon() 
     assert first_failure(never_alone).options.seed < 300
 
 
+@pytest.mark.full
 def test_a_failure_shrinks_to_the_least_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """One processor, no faults, few messages; its command replays it."""
     error_besides_an_output(monkeypatch)

@@ -196,6 +196,7 @@ def test_a_join_of_two_streams_reads_both_once(world: World, kafka: KafkaFixture
     )
 
 
+@pytest.mark.full
 def test_windows_that_close_without_a_message_are_published(world: World, kafka: KafkaFixture) -> None:
     """
     Append mode: a batch without new messages gives the rows of a window that the watermark has passed; the window is

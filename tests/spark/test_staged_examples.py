@@ -165,6 +165,7 @@ def test_the_best_of_each_hour_are_published_once_in_order(example: Example) -> 
     assert len(expected) == 6
 
 
+@pytest.mark.full
 @of("dedupe")
 def test_events_that_come_again_are_passed_on_once(example: Example) -> None:
     """At once, and in another micro-batch after a restart."""

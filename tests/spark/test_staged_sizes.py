@@ -94,9 +94,8 @@ def test_batches_of_every_size_are_published_once_by_driver_and_by_spark(
     ]
 
 
-@pytest.mark.parametrize(
-    "store", [pytest.param("HDFSBackedStateStoreProvider", marks=pytest.mark.full), "RocksDBStateStoreProvider"]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("store", ["HDFSBackedStateStoreProvider", "RocksDBStateStoreProvider"])
 def test_state_counts_a_batch_once_that_was_computed_again(
     spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
