@@ -38,8 +38,7 @@ def test_an_example_prints_what_it_is_about(name: str, tmp_path: Path) -> None:
 
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True, timeout=60)
 
-    # A span is printed when it ends, and the first step may end before the span around `send` does.
-    assert sorted(done.stdout.splitlines()) == sorted(PRINTED[name])
+    assert done.stdout.splitlines() == PRINTED[name]
 
 
 def test_an_example_has_one_idea_and_fewer_than_sixty_lines() -> None:
