@@ -48,6 +48,19 @@ def prefix_of(kafka: KafkaFixture) -> str:
     return re.sub(r"[^A-Za-z0-9-]", "-", kafka.unique("level"))
 
 
+def caller(called: Counter[int], pause_s: float = 0.0) -> type:
+    """What the function calls: it counts who it is called for, and takes its time."""
+    lock = threading.Lock()
+
+    class Caller:
+        def call(self, n: int) -> None:
+            with lock:
+                called[n] += 1
+            threading.Event().wait(pause_s)
+
+    return Caller
+
+
 @pytest.mark.parametrize("strategy", POINTS)
 def test_a_killed_process_repeats_or_drops_as_its_strategy_says(
     kafka: KafkaFixture, tmp_path: Path, strategy: str
@@ -94,15 +107,8 @@ def test_a_killed_process_repeats_or_drops_as_its_strategy_says(
 
 def test_a_revocation_in_mid_call_repeats_nothing_and_drops_at_most_that_call(kafka: KafkaFixture) -> None:
     """W2: two workers of one process share two partitions, and one of them comes while the other one is calling."""
-    prefix, called, lock = prefix_of(kafka), Counter[int](), threading.Lock()
-
-    class Slow:
-        def call(self, n: int) -> None:
-            with lock:
-                called[n] += 1
-            threading.Event().wait(0.01)
-
-    graph, cluster = strategy_world.graph(prefix, "at-most-once", Slow), Kafka(kafka.bootstrap)
+    prefix, called = prefix_of(kafka), Counter[int]()
+    graph, cluster = strategy_world.graph(prefix, "at-most-once", caller(called, 0.01)), Kafka(kafka.bootstrap)
     policy = CommitPolicy(max_messages=200)
     with start(graph, cluster, instance="one", policy=policy) as first:
         for n in range(300):
@@ -125,16 +131,9 @@ def test_a_revocation_in_mid_call_repeats_nothing_and_drops_at_most_that_call(ka
 
 def test_rebalances_drop_no_more_than_the_calls_under_way(kafka: KafkaFixture) -> None:
     """W2: small batches, so rebalances refuse commits again and again; each revocation may drop the call under way."""
-    prefix, called, lock = prefix_of(kafka), Counter[int](), threading.Lock()
-
-    class Quick:
-        def call(self, n: int) -> None:
-            with lock:
-                called[n] += 1
-            threading.Event().wait(0.002)
-
-    graph, cluster, moves = strategy_world.graph(prefix, "at-most-once", Quick), Kafka(kafka.bootstrap), 4
-    policy, count = CommitPolicy(max_messages=5), 5000
+    prefix, called = prefix_of(kafka), Counter[int]()
+    graph, cluster = strategy_world.graph(prefix, "at-most-once", caller(called, 0.002)), Kafka(kafka.bootstrap)
+    policy, count, moves = CommitPolicy(max_messages=5), 5000, 4
     with start(graph, cluster, instance="one", policy=policy) as first:
         first.send_many(f"{prefix}.numbers", [Message(n, partition=n % 2) for n in range(count)])
         for _ in range(moves):
@@ -156,14 +155,8 @@ def test_rebalances_drop_no_more_than_the_calls_under_way(kafka: KafkaFixture) -
 
 def test_at_least_once_a_task_that_moves_loses_nothing(kafka: KafkaFixture) -> None:
     """W5: a second worker comes while the first one works, and both go on."""
-    prefix, called, lock = prefix_of(kafka), Counter[int](), threading.Lock()
-
-    class Quick:
-        def call(self, n: int) -> None:
-            with lock:
-                called[n] += 1
-
-    graph, cluster = strategy_world.graph(prefix, "at-least-once", Quick), Kafka(kafka.bootstrap)
+    prefix, called = prefix_of(kafka), Counter[int]()
+    graph, cluster = strategy_world.graph(prefix, "at-least-once", caller(called)), Kafka(kafka.bootstrap)
     with start(graph, cluster, instance="one", policy=CommitPolicy(max_messages=20)) as first:
         first.send_many(f"{prefix}.numbers", [Message(n, partition=n % 2) for n in range(4000)])
         with start(graph, cluster, instance="two", policy=CommitPolicy(max_messages=20)) as second:
