@@ -610,9 +610,9 @@ class Lane:
         try:
             task = self.task
             if task.state is not Doing.RELEASED:
-                late = timeout_s < 0 and task.state not in _AT_WORK and task.owes
-                out = not in_group and task.state not in _AT_WORK
-                interpreter.advance(*((on.Lost(), ()) if late or out else self._revoked()))
+                late = timeout_s < 0 and task.owes
+                lost = task.state not in _AT_WORK and (late or not in_group)
+                interpreter.advance(*((on.Lost(), ()) if lost else self._revoked()))
         finally:
             self._let_go()
             interpreter.lock.release()
