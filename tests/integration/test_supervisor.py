@@ -244,7 +244,7 @@ def test_workers_are_kept_where_no_descriptor_is_left_to_wait_for_them(
 
 
 def test_a_worker_starts_as_soon_as_the_machine_lets_it(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fork that finds no memory or no descriptor is tried again."""
+    """A fork that finds no memory or no descriptor is tried again. What did not start counts as no restart."""
     refusals, real = [errno.EAGAIN, errno.EMFILE], subprocess.Popen
 
     def popen(*arguments: Any, **options: Any) -> Any:
@@ -255,8 +255,12 @@ def test_a_worker_starts_as_soon_as_the_machine_lets_it(log: Path, monkeypatch: 
     monkeypatch.setattr(subprocess, "Popen", popen)
     with Supervisor(lambda k: [sys.executable, "-c", WORKER, f"w{k}", str(log)], workers=1) as running:
         wait_for(lambda: count(log, "runs") == 1)
+        refusals += [errno.ENOMEM, errno.EAGAIN]
+        running.signal(1, signal.SIGKILL)
+        wait_for(lambda: count(log, "runs") == 2)
 
         assert running.gave_up is None
+        assert running.restarts == {1: 1}
 
 
 def test_a_program_that_is_not_there_is_given_up() -> None:

@@ -481,7 +481,7 @@ class Supervisor:
         worker.backoff_s = min(worker.backoff_s * 2, MAX_BACKOFF_S)
 
     def _spawn(self, worker: _Worker, now: float) -> None:
-        worker.restarts += worker.process is not None
+        replaced = worker.process is not None
         try:
             said, tells = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
             try:
@@ -509,6 +509,7 @@ class Supervisor:
             log.error("worker does not start", worker=worker.k, error=str(error))
             self.gave_up = WRONG
             return
+        worker.restarts += replaced
         worker.started_s, worker.due_s = now, None
         log.info("worker started", worker=worker.k, pid=worker.process.pid)
         self._on_change()
