@@ -73,6 +73,7 @@ def running(
         finally:
             process.kill()
             process.wait()
+            print(log.read_text())  # pytest shows it if the test fails
 
 
 def send(kafka: KafkaFixture, graph: Graph, *numbers: int) -> None:
@@ -146,6 +147,8 @@ def test_a_killed_worker_comes_back_and_goes_on_where_the_dead_one_stood(
         wait_for(lambda: arrived(kafka, graph) == [2, 4, 6, 8, 10, 12], timeout_s=40)
         wait_for(lambda: log.read_bytes().count(b"ready after") == 3, timeout_s=30)
         wait_for(lambda: answer(port, "readyz")[0] == 200)
+        # A worker is ready with its first tasks. Here each processor's group moves one task to it, at its own time.
+        wait_for(lambda: len(numbers(answer(port, "metrics")[1], "cues_kafka_deliveries_total")) == 4, timeout_s=30)
         told_metrics = answer(port, "metrics")[1]
         assert sum(numbers(told_metrics, "cues_kafka_worker_restarts_total")) == 1
         assert numbers(told_metrics, "cues_kafka_worker_up") == [1, 1]
