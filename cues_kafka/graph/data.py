@@ -461,7 +461,8 @@ def described(part: Processor | DataFrameProcessor | Feed) -> dict[str, Any]:
 def _named(target: Any) -> str:
     """The name of a function, or of an object's class, whether or not it can be imported."""
     one = target if hasattr(target, "__qualname__") else type(target)
-    return f"{one.__module__}:{one.__qualname__}"
+    home = getattr(one, "__module__", None) or getattr(one, "__objclass__", type(one)).__module__  # str.upper has none
+    return f"{home}:{one.__qualname__}"
 
 
 _KINDS: Final[dict[str, Callable[..., Declaration]]] = {
