@@ -93,6 +93,8 @@ class Admin:
         brokers = self.reach()
         described = self._describe(topics)
         configs = self._configs(described)
+        # Another broker may answer the second question. It may not know yet a topic that was created just now.
+        described = {topic: found for topic, found in described.items() if topic in configs}
         return ClusterFacts(
             brokers,
             {
@@ -101,11 +103,11 @@ class Admin:
                     topic_id=_bytes_of(found.topic_id),
                     partitions=len(found.partitions),
                     replication=min((len(p.replicas) for p in found.partitions), default=1),
-                    config=configs.get(topic, {}),
+                    config=configs[topic] or {},
                 )
                 for topic, found in described.items()
             },
-            unchecked=tuple(sorted(described.keys() - configs.keys())),
+            unchecked=tuple(sorted(topic for topic, config in configs.items() if config is None)),
             user=self._watch.user,
             cluster_id=self._cluster_id,
         )
@@ -262,18 +264,20 @@ class Admin:
         found = self._results(asked, "describing", "Describe", ignore=MISSING, remedy=more)
         return {topic: facts for topic, facts in found.items() if facts is not None}
 
-    def _configs(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
-        """Settings by topic, without the topics whose settings this user may not read."""
+    def _configs(self, topics: Iterable[str]) -> dict[str, dict[str, str] | None]:
+        """Settings by topic: None where this user may not read them. A topic that is not there is left out."""
         resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         if not resources:
             return {}
-        configs = {}
+        configs: dict[str, dict[str, str] | None] = {}
         for resource, future in self._ask(self._client.describe_configs, resources).items():
             doing = f"reading the settings of topic {resource.name}"
             entries = self._result(future, doing, ignore={*KINDS, *MISSING})
             if entries is not None:
                 given = {key: str(entry.value) for key, entry in entries.items() if entry.value is not None}
                 configs[resource.name] = given
+            elif name(error_of(future.exception())) in KINDS:
+                configs[resource.name] = None
         return configs
 
     def delete_group(self, group: str) -> None:

@@ -188,3 +188,32 @@ def test_a_coordinator_that_moves_or_reads_its_log_is_asked_again(monkeypatch: p
 
     assert admin.members("group") == ["a"]
     assert asked == ["group"] * 3
+
+
+def test_a_topic_that_only_one_broker_knows_yet_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start that met it on three nodes was refused: its user may not read the settings. It may; they come later."""
+    admin = Admin(Kafka("localhost:1"))
+    errors = {"made-just-now": KafkaError.UNKNOWN_TOPIC_OR_PART, "hidden": KafkaError.TOPIC_AUTHORIZATION_FAILED}
+
+    def settings(resources: Sequence[Any], **_: Any) -> dict[Any, Future[Any]]:
+        answers = {resource: Future[Any]() for resource in resources}
+        for resource, answer in answers.items():
+            if (code := errors.get(resource.name)) is not None:
+                answer.set_exception(KafkaException(KafkaError(code)))
+            else:
+                answer.set_result({"cleanup.policy": SimpleNamespace(value="delete")})
+        return answers
+
+    topic_id = SimpleNamespace(get_most_significant_bits=lambda: 1, get_least_significant_bits=lambda: 2)
+    described = SimpleNamespace(topic_id=topic_id, partitions=[SimpleNamespace(replicas=[1, 2, 3])])
+    monkeypatch.setattr(admin, "reach", lambda: 3)
+    monkeypatch.setattr(admin, "_describe", lambda topics: dict.fromkeys(topics, described))
+    monkeypatch.setattr(admin, "_client", SimpleNamespace(describe_configs=settings, poll=lambda _: 0))
+
+    facts = admin.facts(["known", "made-just-now", "hidden"])
+
+    assert {topic: dict(found.config) for topic, found in facts.topics.items()} == {
+        "known": {"cleanup.policy": "delete"},
+        "hidden": {},
+    }
+    assert facts.unchecked == ("hidden",)
