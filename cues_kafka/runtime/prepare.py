@@ -166,11 +166,18 @@ def plan_start(graph: Graph, broker: Broker, terms: Terms) -> Plan:
         ConfigError: the terms do not fit the graph.
         CuesError: an inspector gets no answer.
     """
+    return _planned(graph, broker, terms)[0]
+
+
+def _planned(graph: Graph, broker: Broker, terms: Terms) -> tuple[Plan, ClusterFacts]:
+    """The same, with the facts that it was planned on."""
     found = [inspect(graph, broker, terms) for inspect in INSPECTORS]
     [facts] = [one.facts for one in found if one.facts is not None]
     sides = Sides.of(terms.cluster)
     planned = plan(graph, facts, accept_unchecked=terms.accept_unchecked, sides=sides).with_findings(found)
-    return planned.at(without_user(terms.cluster.bootstrap)) if isinstance(terms.cluster, Kafka) else planned
+    if isinstance(terms.cluster, Kafka):
+        planned = planned.at(without_user(terms.cluster.bootstrap))
+    return planned, facts
 
 
 def prepare(
@@ -192,7 +199,7 @@ def prepare(
     """
     names, terms = topics_to_ask(graph), terms or Terms()
     await_databases(graph, only)
-    planned = plan_start(graph, broker, terms)
+    planned, before = _planned(graph, broker, terms)
     planned.refuse()
     for processor in selected(graph, only):
         if why := not_in_this_release(processor, graph, terms.cluster):
@@ -211,7 +218,8 @@ def prepare(
     if planned.create and terms.create_topics:
         _create(broker, planned.create, needed)
     make_tables(graph, only, create=terms.create_topics)
-    facts = _facts_with(broker, names, {topic.name for topic in needed})
+    known = before.topics.keys() & set(names)  # it was planned on topics without which a graph works, too
+    facts = _facts_with(broker, names, known | {topic.name for topic in needed})
     if facts.unchecked and not terms.accept_unchecked:
         plan(graph, facts).refuse()  # topics that were created just now
     return planned, facts
@@ -234,12 +242,12 @@ class _Unseen(RetriableError):
     """Topics that were created a moment ago are not known yet."""
 
 
-def _facts_with(broker: Broker, names: Sequence[str], created: set[str]) -> ClusterFacts:
-    """Ask until the answer has all topics that were just created: a broker may not know them yet."""
+def _facts_with(broker: Broker, names: Sequence[str], there: Collection[str]) -> ClusterFacts:
+    """Ask until the answer has these topics. A broker may not know them yet that were created a moment ago."""
 
     def all_of_them() -> ClusterFacts:
         facts = broker.facts(names)
-        if missing := sorted(created - set(facts.topics)):
+        if missing := sorted(set(there) - set(facts.topics)):
             raise _Unseen(f"topics {missing} are still not there after {VISIBLE_S:g} s; look at the brokers' logs")
         return facts
 

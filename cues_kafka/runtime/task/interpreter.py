@@ -307,7 +307,9 @@ class Interpreter:
 
     def _fetch_sibling(self, _: do.FetchSibling) -> on.Event:
         spec, broker = self.task.spec, self._world.broker
-        width = broker.facts([spec.backing]).topics[spec.backing].partitions
+        width = broker.partitions([spec.backing]).get(spec.backing)
+        if width is None:  # the broker that was asked does not know yet a topic that was created just now
+            raise RetriableError(f"asking for the partitions of {spec.backing}: the topic is not there")
         others = [TopicPartition(spec.backing, p) for p in range(width) if p != spec.partition]
         for place, marks in broker.watermarks(others).items() if others else ():
             record = record_below(broker, place, marks.low, marks.stable, self._world.clock, group=spec.group)

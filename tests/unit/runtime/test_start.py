@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
+from dataclasses import replace
 
 import pytest
 
 from cues_kafka import ConfigError, Graph, Memory, Processor, Source, TaskStopped, start
+from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.ports import NewTopic
+from cues_kafka.plan.inspectors import Terms
+from cues_kafka.ports import ClusterFacts, NewTopic
+from cues_kafka.runtime.prepare import prepare
 
 
 def test_wait_idle_waits_for_user_code_that_runs() -> None:
@@ -67,3 +72,48 @@ def test_start_says_what_it_wants_instead_of_a_graph() -> None:
     """The name of one, for example."""
     with pytest.raises(ConfigError, match=r"first argument is the graph, not str. Write start\(Graph"):
         start("life", Memory())  # type: ignore[arg-type]
+
+
+def test_topics_that_a_broker_does_not_know_yet_do_not_end_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another worker has created them just now: the next broker that is asked may lag. KeyError ended the process."""
+
+    class Lagging(MemoryBroker):
+        """Its second answer about topics, and its first one about the partitions of one, come from such a broker."""
+
+        asked, counted = 0, 0
+
+        def facts(self, topics: Collection[str]) -> ClusterFacts:
+            self.asked += 1
+            return replace(super().facts(topics), topics={}) if self.asked == 2 else super().facts(topics)
+
+        def partitions(self, topics: Collection[str] | None = None) -> dict[str, int]:
+            self.counted += topics is not None
+            return {} if topics is not None and self.counted == 1 else super().partitions(topics)
+
+    def upper(word: str) -> str:
+        return word.upper()
+
+    graph = Graph("g", Source("in"), Processor(upper, inputs="in", outputs="out"))
+    memory, lagging = Memory(), Lagging()
+    memory.held.append(lagging)
+    prepare(graph, lagging, only=["upper"], terms=Terms(["upper"]))
+    lagging.asked = lagging.counted = 0
+
+    with start(graph, memory, only=["upper"]) as running:
+        assert lagging.asked > 2
+        assert lagging.counted > 1
+        running.send("in", "a", key="k")
+        running.wait_idle(timeout_s=20)
+        assert [message.value for message in running.messages("out")] == ["A"]
+
+
+def test_a_method_of_a_built_in_class_is_a_function_like_others() -> None:
+    """`str.upper` has no `__module__`: the declaration that error messages carry could not be written, at the start."""
+    graph = Graph("g", Source("in"), Processor(str.upper, name="upper", inputs="in", outputs="out", errors="failed"))
+    with start(graph, Memory()) as running:
+        running.send("in", "a", key="k")
+        running.send("in", 7, key="k")
+        running.wait_idle(timeout_s=20)
+        assert [message.value for message in running.messages("out")] == ["A"]
+        [failed] = running.messages("failed")
+        assert failed.value.declaration["fn"] == "builtins:str.upper"
