@@ -141,7 +141,7 @@ def test_a_killed_worker_comes_back_and_goes_on_where_the_dead_one_stood(
         assert answer(port, "healthz") == (200, "ok\n")
         assert "there are /healthz, /readyz and /metrics" in answer(port, "told")[1]
 
-        [victim, _] = [int(pid) for pid in re.findall(r"pid (\d+)$", log.read_text(), re.MULTILINE)][-2:]
+        [victim, _] = [int(pid) for pid in re.findall(r"ready after .* pid (\d+)$", log.read_text(), re.MULTILINE)][-2:]
         os.kill(victim, signal.SIGKILL)
         send(kafka, graph, 3, 4, 5, 6)
         wait_for(lambda: arrived(kafka, graph) == [2, 4, 6, 8, 10, 12], timeout_s=40)

@@ -76,7 +76,7 @@ def delivered(kafka: KafkaFixture, graph: Graph) -> int:
 
 def worker(log: Path) -> int:
     """The process that was started last."""
-    return int(re.findall(r"pid (\d+)$", log.read_text(), re.MULTILINE)[-1])
+    return int(re.findall(r"ready after .* pid (\d+)$", log.read_text(), re.MULTILINE)[-1])
 
 
 def restored(log: Path) -> list[int]:

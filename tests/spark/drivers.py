@@ -15,6 +15,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
 
+import psutil
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from cues_kafka import Graph, Kafka
@@ -111,7 +112,7 @@ class Driver(Program):
             start_new_session=True,
             env={**os.environ, **_ENVIRONMENT, "SPARK_LOCAL_DIRS": str(directory), **(environment or {})},
         )
-        self._strays: set[int] = set()
+        self._strays: set[psutil.Process] = set()  # the same process, whoever has its number later
         self._told = threading.Thread(target=self._hear, daemon=True)
         self._told.start()
 
@@ -128,7 +129,7 @@ class Driver(Program):
 
     def pids(self, command: str = "") -> list[int]:
         """Processes of this driver's session that have a text in their command."""
-        return [pid for pid in _session(self.process.pid) if command in _command(pid)]
+        return [pid for pid in self._session() if command in _command(pid)]
 
     def java(self) -> int:
         """The JVM of the driver."""
@@ -181,29 +182,48 @@ class Driver(Program):
 
     def kill_all(self, *but: int) -> None:
         """SIGKILL of everything that it started, but for these; daemons first, before they tell their workers."""
-        for pid in self.pids("pyspark.daemon") + _session(self.process.pid):
+        for pid in self.pids("pyspark.daemon") + self._session():
             if pid not in but:
                 _end(pid)
-        self._strays.update(but)
+        for pid in but:
+            self._meet(pid)
         self.process.wait()
 
     def kill(self) -> None:
         """All that lives, also what left the session."""
-        for line in self.lines:
-            if found := re.search(r" pid (\d+)$", line):
-                self._strays.add(int(found[1]))
         # Until no process is left: one that is not dead yet may still be starting others.
-        until(lambda: not [_end(pid) for pid in [*_session(self.process.pid), *self._strays] if _alive(pid)], "all end")
+        until(lambda: not self._kill_once(), "all end")
         super().kill()
         os.write(self._pipe_fd, b"over\n")
         self._told.join(5)
         os.close(self._pipe_fd)
+
+    def _kill_once(self) -> list[int]:
+        """SIGKILL; the processes that lived."""
+        lived = [_end(pid) for pid in self._session()]
+        for stray in [*self._strays]:
+            with suppress(psutil.NoSuchProcess):
+                if stray.is_running() and stray.status() != psutil.STATUS_ZOMBIE:
+                    stray.kill()
+                    lived.append(stray.pid)
+        return lived
+
+    def _session(self) -> list[int]:
+        """Living processes of its session. When all are gone, the number may soon be another test's process."""
+        pid = self.process.pid
+        return [] if self.process.returncode is not None and _fields(pid) is not None else _session(pid)
+
+    def _meet(self, pid: int) -> None:
+        with suppress(psutil.NoSuchProcess):
+            self._strays.add(psutil.Process(pid))
 
     def _hear(self) -> None:
         with self._pipe.open(encoding="utf-8") as told:
             for line in told:
                 if line == "over\n":
                     return
+                if found := re.search(r" pid (\d+)$", line):
+                    self._meet(int(found[1]))
                 with self._news:
                     self.lines.append(line.rstrip())
                     self._news.notify_all()
