@@ -112,7 +112,7 @@ class Driver(Program):
             start_new_session=True,
             env={**os.environ, **_ENVIRONMENT, "SPARK_LOCAL_DIRS": str(directory), **(environment or {})},
         )
-        self._strays: set[psutil.Process] = set()  # the same process, whoever has its number later
+        self._strays: set[psutil.Process] = set()  # others may have their numbers later
         self._told = threading.Thread(target=self._hear, daemon=True)
         self._told.start()
 

@@ -111,10 +111,16 @@ class Guard:
         return {"pid": self._children[name].pid}
 
     def do_signal(self, name: str, number: int) -> dict[str, Any]:
-        """Send a signal to a child, unless it has ended: its pid may belong to another process by now."""
+        """
+        Send a signal to a child, unless it has ended: its pid may belong to another process by now.
+
+        Behind SIGSTOP, wait until all of its threads stand still. One on another processor goes on for a moment.
+        """
         child = self._children[name]
         if child.poll() is None:
             child.send_signal(number)
+            if number == signal.SIGSTOP and hasattr(os, "waitid"):  # macOS has none in Python 3.12
+                os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         return {}
 
     def do_wait(self, name: str, timeout_s: float) -> dict[str, Any]:

@@ -95,3 +95,29 @@ def test_guard_of_a_program_starts_nothing_again(asked: Asked) -> None:
 
     assert not psutil.pid_exists(pid)
     assert not (asked.directory / module.PIDS).exists()
+
+
+BUSY = """
+import hashlib, threading
+data = bytes(1 << 20)
+def busy():
+    while True:
+        hashlib.sha256(data)  # without Python's lock
+for _ in range(4):
+    threading.Thread(target=busy).start()
+"""
+
+
+def test_a_child_that_is_stopped_stands_still_when_the_guard_answers(asked: Asked) -> None:
+    """Threads on other processors go on for a moment after SIGSTOP: a paused node answered a request."""
+    at = str(asked.directory)
+    pid = int(asked.ask("start", name="1", argv=[sys.executable, "-c", BUSY], log=f"{at}/1.log", cwd=at)["pid"])
+    tasks = Path(f"/proc/{pid}/task")
+    until(lambda: len([*tasks.iterdir()]) == 5, "its threads run", timeout_s=10)
+
+    for _ in range(50):
+        asked.ask("signal", name="1", number=int(signal.SIGSTOP))
+        states = [(task / "stat").read_text().rpartition(") ")[2][0] for task in tasks.iterdir()]
+        assert states == ["T"] * 5
+        asked.ask("signal", name="1", number=int(signal.SIGSTOP))  # once more changes nothing
+        asked.ask("signal", name="1", number=int(signal.SIGCONT))
