@@ -177,7 +177,8 @@ class KafkaSession:
                 report = later
                 count += 1
         except CLIENT_ERRORS as problem:
-            raise self._failed(problem, "writing") from problem
+            # The client may know already that it may not write to the topic of this record.
+            raise self._failed(problem, "writing", needs=[Right("Write", "topic", topic)]) from problem
         finally:
             self._reports.produced = count
         return count - before
@@ -200,7 +201,8 @@ class KafkaSession:
                     where = -1 if where is None else where
                     self._wait_for_room((topic, value, key, where, reports.report, None, time_ms, head))
         except CLIENT_ERRORS as problem:
-            raise self._failed(problem, "writing") from problem
+            topic = records[max(0, len(values) - length_hint(waiting) - 1)][0]
+            raise self._failed(problem, "writing", needs=[Right("Write", "topic", topic)]) from problem
         finally:
             reports.produced += len(values) - length_hint(waiting)
         return len(values)

@@ -170,6 +170,35 @@ def test_refused_offsets_name_the_cause_and_not_what_was_thrown_away_with_it(
         session.send_offsets({TopicPartition("t", 0): 1}, GroupMetadata("g", OUTSIDE, b""))
 
 
+class Columns(list[tuple[Any, ...]]):
+    """Records that the session takes by column."""
+
+    def columns(self) -> tuple[Any, ...]:
+        topics, partitions, keys, values, headers, times = zip(*self, strict=True)
+        return topics, partitions, keys, values, headers, times
+
+
+@pytest.mark.parametrize("records", [list, Columns])
+def test_a_record_that_the_client_refuses_at_once_names_its_topic(records: Any) -> None:
+    """The client remembers what the brokers have refused. The error said that a right on "the topic" was missing."""
+
+    class Refusing:
+        def poll(self, _: float) -> int:
+            return 0
+
+        def produce(self, topic: str, *_: Any) -> None:
+            if topic == "closed":
+                raise KafkaException(KafkaError(codes()["TOPIC_AUTHORIZATION_FAILED"]))
+
+    session = KafkaSession(NOWHERE, "id")
+    session.abandon()
+    session._producer = Refusing()  # type: ignore[assignment]
+    session.produce([("first", 0, b"", b"", [], 0)])
+
+    with pytest.raises(BrokerError, match="may not write to topic `closed`"):
+        session.produce(records((topic, 0, b"", b"", [], 0) for topic in ("open", "closed", "other")))
+
+
 class Waiting:
     """A producer whose coordinator does not answer until the test says so, in a cluster with these brokers."""
 
