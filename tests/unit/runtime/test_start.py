@@ -74,7 +74,7 @@ def test_start_says_what_it_wants_instead_of_a_graph() -> None:
         start("life", Memory())  # type: ignore[arg-type]
 
 
-def test_topics_that_a_broker_does_not_know_yet_do_not_end_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topics_that_a_broker_does_not_know_yet_do_not_end_a_start() -> None:
     """Another worker has created them just now: the next broker that is asked may lag. KeyError ended the process."""
 
     class Lagging(MemoryBroker):
