@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from typing import Final, Protocol
 from weakref import WeakSet
 
@@ -24,7 +23,7 @@ class IdleClient(Protocol):
 
 
 class IdleServer:
-    """Serves what is still there of what was added, on one thread of this process; may be shared by threads."""
+    """Serves what was added and is still there, on one thread of this process; may be shared by threads."""
 
     def __init__(self, every_s: float = EVERY_S) -> None:
         """
@@ -35,18 +34,25 @@ class IdleServer:
         self._lock = threading.Lock()
         self._served: WeakSet[IdleClient] = WeakSet()
         self._pid = 0  # of the process that has the thread: a forked one has none
+        self._over = threading.Event()  # the end of the thread
 
     def add(self, client: IdleClient) -> None:
-        """Serve it until it is gone."""
+        """Serve it until it is removed, or gone."""
         with self._lock:
-            if self._pid != os.getpid():
-                self._pid, self._served = os.getpid(), WeakSet()
-                threading.Thread(target=self._run, name="cues-kafka-idle", daemon=True).start()
+            if self._pid != os.getpid() or self._over.is_set():
+                self._pid, self._served, self._over = os.getpid(), WeakSet(), threading.Event()
+                threading.Thread(target=self._run, args=(self._over,), name="cues-kafka-idle", daemon=True).start()
             self._served.add(client)
 
-    def _run(self) -> None:
-        while True:
-            time.sleep(self._every_s)
+    def remove(self, client: IdleClient) -> None:
+        """Serve it no more; the thread ends with the last one."""
+        with self._lock:
+            self._served.discard(client)
+            if not self._served:
+                self._over.set()
+
+    def _run(self, over: threading.Event) -> None:
+        while not over.wait(self._every_s):
             with self._lock:
                 served = list(self._served)
             while served:

@@ -252,6 +252,7 @@ class KafkaSession:
         with self._between:
             producer, self._producer = self._producer, None
         if producer is not None:
+            IDLE.remove(self)
             _drop(producer, abort=abort)
 
     def serve(self) -> None:

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from cues_kafka import Kafka
-from cues_kafka.brokers.kafka.idle import IdleServer
+from cues_kafka.brokers.kafka.idle import IDLE, IdleServer
 from cues_kafka.brokers.kafka.session import KafkaSession
 
 WAIT_S = 30
@@ -34,6 +34,16 @@ class Polled:
 
     def abort_transaction(self, _: float) -> None:
         pass
+
+
+class Served:
+    """A client that says that it was served."""
+
+    def __init__(self) -> None:
+        self.served = threading.Event()
+
+    def serve(self) -> None:
+        self.served.set()
 
 
 def session_with(producer: Polled, *, transactional: bool) -> KafkaSession:
@@ -77,6 +87,34 @@ def test_a_session_without_transactions_is_served_behind_its_flush() -> None:
     assert polls_of(session, producer) == 0
     session.flush()
     assert polls_of(session, producer) == 1
+
+
+def serving() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one.name == "cues-kafka-idle"]
+
+
+def test_the_thread_ends_with_the_last_client_and_begins_again_with_the_next() -> None:
+    """A program that has closed its clients keeps no thread."""
+    others = set(serving())
+    server = IdleServer(every_s=0.01)
+    for _ in range(2):
+        one, two = Served(), Served()
+        server.add(one)
+        server.add(two)
+        (thread,) = set(serving()) - others
+        server.remove(one)
+        assert two.served.wait(WAIT_S)
+        server.remove(two)
+        server.remove(two)
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
+
+
+def test_a_session_that_is_thrown_away_is_served_no_more() -> None:
+    session = KafkaSession(Kafka("127.0.0.1:1"), "id")
+    assert session in IDLE._served
+    session.abandon()
+    assert session not in IDLE._served
 
 
 def test_what_was_added_is_served_until_it_is_gone() -> None:
