@@ -111,22 +111,37 @@ def test_deadlock_is_called_again(shop: Shop, swallowed: bool, caplog: pytest.Lo
     assert whole(tester, shop)
 
 
-def test_serialization_failure_is_called_again(shops: Shops, tmp_path: Path) -> None:
-    shop = shops.give("postgresql", tmp_path)
+def test_serialization_failure_is_called_again(shop: Shop) -> None:
+    """
+    Another transaction has changed the row since the transaction took its snapshot.
+
+    On MariaDB our transactions take one for each statement. A function may have it otherwise for the next ones, until
+    the failure: the task connects again then.
+    """
     shop.query("INSERT INTO shop (id, text) VALUES (1001, '')")
+    settings: tuple[str, ...] = ()
+    url, fails = shop.url, 2
+    if shop.name == "postgresql":
+        url += "?options=-c%20default_transaction_isolation%3Dserializable"
+    else:
+        settings, fails = ("TRANSACTION ISOLATION LEVEL REPEATABLE READ", "innodb_snapshot_isolation = ON"), 1
     calls: list[int] = []
 
     def book(order: int, db: Any) -> int:
         calls.append(order)
         shop.insert(db, order)
-        if order == 3 and calls.count(3) < 3:
+        if order == 0:
+            for setting in settings:
+                db.execute(f"SET SESSION {setting}")
+        if order == 3 and calls.count(3) <= fails:
+            db.execute("SELECT text FROM shop WHERE id = 1001").fetchall()
             shop.query("UPDATE shop SET text = 'theirs' WHERE id = 1001")
             db.execute("UPDATE shop SET text = 'ours' WHERE id = 1001")
         return order
 
-    tester = loaded(shop, book, url=f"{shop.url}?options=-c%20default_transaction_isolation%3Dserializable").run()
+    tester = loaded(shop, book, batch=2, url=url).run()
 
-    assert calls.count(0) == 3
+    assert calls.count(2) == calls.count(3) == fails + 1, "all of the batch is called again"
     shop.query("DELETE FROM shop WHERE id > 1000")
     assert whole(tester, shop)
 
