@@ -190,6 +190,30 @@ def test_a_question_behind_an_idle_connection_that_was_closed_is_answered(strict
     broker.close()
 
 
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda broker, place: broker.watermarks([place]),
+        lambda broker, place: broker.offsets_at({place: 0}),
+        lambda broker, place: broker.trim({place: 0}),
+    ],
+    ids=["ends", "time", "trim"],
+)
+def test_the_client_never_searches_for_a_leader_by_itself(
+    broker: KafkaBroker, kafka: KafkaFixture, caplog: pytest.LogCaptureFixture, question: Callable[..., object]
+) -> None:
+    """Its search is one of two threads that do not wait for each other; with a new client it ended the process."""
+    place = TopicPartition(make(broker, kafka.unique("led")), 0)
+    new = KafkaBroker(Kafka(kafka.bootstrap, config={"debug": "metadata"}))
+    with caplog.at_level("DEBUG", "cues_kafka.librdkafka"):
+        question(new, place)
+        new._admin._client.poll(0)  # log lines come through here
+    new.close()
+
+    assert "describe topics" in caplog.text
+    assert "query partition leaders" not in caplog.text
+
+
 def test_a_group_that_may_not_be_read_is_named_with_the_right_that_is_missing(strict: LocalBroker) -> None:
     """The client only says that it has no answer; why comes by the way, and asking again would not help."""
     broker = KafkaBroker(Kafka(strict.bootstrap))

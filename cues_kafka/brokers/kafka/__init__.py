@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, TypeVar
 
@@ -39,6 +40,7 @@ _UNKNOWN = "_NOENT"
 
 _SILENT = "_TIMED_OUT"
 
+LEAST_ASK_S: Final = 0.1
 FIRST_ASK_S: Final = 2.0
 """How long leaders are asked before a new client asks them: behind a broker's restart librdkafka 2.16 can leave the
 question with a leader of before until that one is back, and a new client has its answer in 10 ms."""
@@ -181,20 +183,29 @@ class KafkaBroker:
             self._last_admin = None
 
     def _of_leaders(self, question: Callable[[float], _Answer]) -> _Answer:
-        """Ask leaders; a new topic's broker may not know yet that it leads, and a moved leader not any more."""
-        renewed, for_s = False, self.options.start_timeout_s
+        """
+        Ask leaders; a new topic's broker may not know yet that it leads, and a moved leader not any more.
+
+        A client that gets no answer may wait for a node that is dead: as the leader, or as the node that it asks who
+        leads. The next client may wait for another one, and half as long again.
+        """
+        renewed, for_s = False, FIRST_ASK_S
+        deadline = time.monotonic() + self.options.start_timeout_s
 
         def passes(error: RetriableError) -> bool:
-            nonlocal renewed
-            if error.code in (_UNKNOWN, _SILENT) and not renewed:
+            nonlocal renewed, for_s
+            if error.code == _SILENT:
+                for_s *= 1.5
+                return True
+            if error.code == _UNKNOWN and not renewed:
                 renewed = True
                 return True
             return error.code in _LEADERLESS
 
         def ask() -> _Answer:
-            return question(for_s if renewed else min(FIRST_ASK_S, for_s))
+            return question(max(LEAST_ASK_S, min(for_s, deadline - time.monotonic())))
 
-        return ask_again(ask, for_s, while_=passes, longest_s=FIRST_S)
+        return ask_again(ask, self.options.start_timeout_s, while_=passes, longest_s=FIRST_S)
 
     @property
     def _admin(self) -> Admin:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from typing import Any, Final
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicCollection
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import (  # the package does not export these names to type checkers
@@ -58,9 +58,14 @@ MOVING: Final = {"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "N
 _STABLE: Final = "Stable"
 _NONE: Final = -1
 """The brokers' answer where no message is as late as a time."""
+_NO_ENTRY: Final = KafkaError._NOENT  # noqa: SLF001 - what the client itself says of a partition that is not there
+_AGE_MS: Final = 900_000
+"""How long the client remembers leaders, by its own default."""
 _SILENT: Final = "the address is silent: firewall, wrong host?"
 _WHERE: Final = "Kafka(...) in a program, --bootstrap or CUES_KAFKA_BOOTSTRAP for the commands"
 _OF_BROKERS: Final = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+_END: Final = "asking for the end of"
+_TIME: Final = "asking for the offset of a time in"
 _SPEC: Any = OffsetSpec  # its stubs are untyped
 _EARLIEST: Final = _SPEC.earliest()
 _LATEST: Final = _SPEC.latest()
@@ -85,6 +90,8 @@ class Admin:
         self._watch = Watch("admin", options)
         self._probed: Finding | None = None
         self._settings = options.settings("admin", client_id="cues-kafka.admin")
+        self._led_s = int(self._settings.get("metadata.max.age.ms", _AGE_MS)) / 1000 / 2  # well before it forgets
+        self._led: dict[TopicPartition, float] = {}  # until when the client knows who leads it
         check_files(self._settings)
         self._client = self._watch.open(AdminClient, self._settings)
         check_own_settings(options)
@@ -194,6 +201,7 @@ class Admin:
         places = [ClientPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
         if not places:
             return
+        self._find_leaders(offsets, None, "deleting records of")
         for place, future in self._ask(self._client.delete_records, places).items():
             doing = f"deleting records of {place.topic}/{place.partition} below {place.offset}"
             self._result(future, doing, Right("Delete", "topic", place.topic))
@@ -203,6 +211,7 @@ class Admin:
     ) -> dict[TopicPartition, Watermarks]:
         if not partitions:
             return {}
+        self._find_leaders(partitions, for_s, _END)
         # Three questions side by side. The answers may be of slightly different moments; offsets only grow.
         low = self._offsets(dict.fromkeys(partitions, _EARLIEST), for_s)
         stable = self._offsets(dict.fromkeys(partitions, _LATEST), for_s, IsolationLevel.READ_COMMITTED)
@@ -211,7 +220,7 @@ class Admin:
         self._await([*low.values(), *stable.values(), *high.values()], "asking for the ends of partitions")
         found = {}
         for tp in partitions:
-            doing = f"asking for the end of {tp.topic}/{tp.partition}"
+            doing = f"{_END} {tp.topic}/{tp.partition}"
             right = Right("Describe", "topic", tp.topic)
             lows, stables, highs = (self._offset(asked[tp], doing, right) for asked in (low, stable, high))
             stables = max(lows, stables)
@@ -223,10 +232,11 @@ class Admin:
     ) -> dict[TopicPartition, int | None]:
         if not times:
             return {}
+        self._find_leaders(times, for_s, _TIME)
         found: dict[TopicPartition, int | None] = {}
         specs = {at: _SPEC.for_timestamp(time_ms) for at, time_ms in times.items()}
         for at, future in self._offsets(specs, for_s).items():
-            doing = f"asking for the offset of a time in {at.topic}/{at.partition}"
+            doing = f"{_TIME} {at.topic}/{at.partition}"
             offset = self._offset(future, doing, Right("Describe", "topic", at.topic), none=_NONE)
             found[at] = None if offset == _NONE else offset
         return found
@@ -293,6 +303,36 @@ class Admin:
             and all(p.leader is not None and p.leader.id >= 0 for p in found[topic].partitions)
             for topic, count in least.items()
         )
+
+    def _find_leaders(self, partitions: Iterable[TopicPartition], for_s: float | None, doing: str) -> None:
+        """
+        Have the client know who leads these partitions; before each question for leaders.
+
+        librdkafka 2.16 begins ListOffsets and DeleteRecords on the calling thread. Where it does not know a leader, it
+        waits for the next metadata. If they come in that moment, its own thread ends the search while the caller is
+        still within it, and the process dies of a segmentation fault (`rdkafka_partition.c`,
+        `rd_kafka_topic_partition_list_query_leaders_async_worker`). Several threads with a new client met it.
+
+        Raises:
+            RetriableError: a partition has no leader now, or is not there.
+        """
+        now = time.monotonic()
+        wanted = [place for place in partitions if self._led.get(place, now) <= now]
+        if not wanted:
+            return
+        asked = self._ask(
+            self._client.describe_topics, TopicCollection(list({one.topic for one in wanted})), for_s=for_s
+        )
+        self._await(asked.values(), f"{doing} {len(wanted)} partitions")
+        for place in wanted:
+            at, right = f"{doing} {place.topic}/{place.partition}", Right("Describe", "topic", place.topic)
+            found = self._result(asked[place.topic], at, right, ignore=MISSING)
+            leaders = {one.id: one.leader for one in found.partitions} if found else {}
+            if place.partition not in leaders:
+                raise self._failed(KafkaException(KafkaError(_NO_ENTRY, "the cluster has no such partition")), at)
+            if (leader := leaders[place.partition]) is None or leader.id < 0:
+                raise RetriableError(f"{at}: it has no leader now", code="LEADER_NOT_AVAILABLE")
+        self._led |= dict.fromkeys(wanted, now + self._led_s)
 
     def _offsets(
         self,

@@ -21,6 +21,7 @@ from cues_kafka.errors import RetriableError
 from cues_kafka.ports import NewTopic, TopicPartition
 
 PLACE = TopicPartition("in", 0)
+LEADER = SimpleNamespace(id=1)
 
 
 @pytest.fixture
@@ -137,36 +138,105 @@ def test_no_message_at_a_time_is_told_apart_from_no_answer(monkeypatch: pytest.M
         admin.offsets_at({PLACE: 1})
 
 
-def test_leaders_that_do_not_answer_are_asked_again_by_a_new_client() -> None:
-    """Behind a broker's restart the client can leave a question with the old leader; the first try is short."""
+def test_leaders_that_do_not_answer_are_asked_again_by_new_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client can leave a question with a node that is dead; the next one asks another, and waits longer."""
     broker, asked = KafkaBroker(Kafka("localhost:1", start_timeout_s=9.0)), list[float]()
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr("cues_kafka.brokers.kafka.time", SimpleNamespace(monotonic=lambda: clock.now))
+    passing = SimpleNamespace(monotonic=lambda: clock.now, sleep=lambda _: None)
+    monkeypatch.setattr("cues_kafka.brokers.patience.time", passing)
 
     def ask(for_s: float) -> str:
         asked.append(for_s)
-        if len(asked) <= silent:
-            raise RetriableError("no answer", code="_TIMED_OUT")
-        return "answer"
+        if len(asked) > silent:
+            return "answer"
+        clock.now += for_s
+        raise RetriableError("no answer", code="_TIMED_OUT")
 
-    silent = 1
+    silent = 2
     assert broker._of_leaders(ask) == "answer"
-    assert asked == [FIRST_ASK_S, 9.0]
+    assert asked == [FIRST_ASK_S, 3.0, 4.0]
 
     asked.clear()
-    silent = 2
+    silent, clock.now = 9, 0.0
     with pytest.raises(RetriableError, match="no answer"):
         broker._of_leaders(ask)
-    assert asked == [FIRST_ASK_S, 9.0]
+    assert asked == [FIRST_ASK_S, 3.0, 4.0]
 
 
 class _Client:
-    """An administrative client that answers when the test says so."""
+    """An administrative client that answers when the test says so; the leader of a topic's one partition is known."""
 
-    def __init__(self, answers: Sequence[Future[Any]]) -> None:
+    def __init__(self, answers: Sequence[Future[Any]], leader: Any = LEADER) -> None:
         self._answers = iter(answers)
+        self._leader = leader
+        self.asked: list[str] = []
+
+    def describe_topics(self, topics: Any, **_: Any) -> dict[str, Future[Any]]:
+        self.asked.append("leaders")
+        answer: Future[Any] = Future()
+        answer.set_result(SimpleNamespace(partitions=[SimpleNamespace(id=0, leader=self._leader)]))
+        return dict.fromkeys(topics.topic_names, answer)
 
     def list_offsets(self, request: Mapping[Any, Any], **_: Any) -> dict[Any, Future[Any]]:
+        self.asked.append("offsets")
         answer = next(self._answers)
         return dict.fromkeys(request, answer)
+
+    def poll(self, _: float) -> int:
+        return 0
+
+
+def test_leaders_are_found_before_they_are_asked_and_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client's own search for them may end the process."""
+    admin, client = Admin(Kafka("localhost:1")), _Client(_answers(*range(9)))
+    monkeypatch.setattr(admin, "_client", client)
+    times = iter((1000.0, 1449.0, 1450.0))
+    monkeypatch.setattr("cues_kafka.brokers.kafka.admin.time", SimpleNamespace(monotonic=lambda: next(times)))
+
+    for _ in range(3):
+        admin.watermarks([PLACE])
+
+    assert client.asked == ["leaders", *["offsets"] * 6, "leaders", *["offsets"] * 3]
+
+
+def test_leaders_are_remembered_no_longer_than_the_client_remembers_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user may have it ask more often."""
+    admin = Admin(Kafka("localhost:1", config={"metadata.max.age.ms": 5000}))
+    client = _Client(_answers(*range(6)))
+    monkeypatch.setattr(admin, "_client", client)
+    times = iter((1000.0, 1002.5))
+    monkeypatch.setattr("cues_kafka.brokers.kafka.admin.time", SimpleNamespace(monotonic=lambda: next(times)))
+
+    for _ in range(2):
+        admin.watermarks([PLACE])
+
+    assert client.asked.count("leaders") == 2
+
+
+@pytest.mark.parametrize(
+    ("leader", "partition", "code", "spent"),
+    [
+        (None, 0, "LEADER_NOT_AVAILABLE", False),
+        (SimpleNamespace(id=-1), 0, "LEADER_NOT_AVAILABLE", False),
+        (LEADER, 1, "_NOENT", True),
+    ],
+    ids=["none", "not known", "no partition"],
+)
+def test_a_partition_without_a_leader_is_not_asked(
+    monkeypatch: pytest.MonkeyPatch, leader: Any, partition: int, code: str, spent: bool
+) -> None:
+    """The client would search for it."""
+    admin, client = Admin(Kafka("localhost:1")), _Client(_answers(1, 2, 3), leader)
+    monkeypatch.setattr(admin, "_client", client)
+
+    for _ in range(2):
+        with pytest.raises(RetriableError, match=f"asking for the end of in/{partition}") as caught:
+            admin.watermarks([PLACE._replace(partition=partition)])
+        assert caught.value.code == code
+
+    assert admin.spent == spent
+    assert client.asked == ["leaders"] * 2
 
 
 def test_a_coordinator_that_moves_or_reads_its_log_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
