@@ -129,6 +129,7 @@ def test_a_worker_that_is_killed_again_and_again_restores_only_what_is_new(
             if kill < KILLS:
                 enough = before + chance.randrange(1, PIECE // 2)
                 wait_for(partial(lambda least: delivered(kafka, graph) > least, enough), timeout_s=60)
+                wait_for(partial(lambda least: len(restored(log)) >= least, (kill + 1) * WIDTH), timeout_s=60)
                 os.kill(victim, signal.SIGKILL)
                 wait_for(partial(lambda dead: worker(log) != dead, victim), timeout_s=30)
         wait_for(lambda: read_through(kafka, graph, len(words)), timeout_s=60)

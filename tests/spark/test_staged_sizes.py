@@ -44,7 +44,12 @@ def topics(kafka: KafkaFixture) -> Iterator[tuple[Kafka, str, str]]:
 
 def written(checkpoint: Path) -> tuple[int, set[str]]:
     """The batch whose files are there, and by whom they are."""
-    [attempt] = (checkpoint / "stage").glob("*/*")
+
+    def attempts() -> list[Path]:
+        return list((checkpoint / "stage").glob("*/*"))
+
+    until(lambda: len(attempts()) == 1, "the files of the batch before are gone: they go behind its publication")
+    [attempt] = attempts()
     rows = {"driver" if file.name == "few.parquet" else "Spark" for file in (attempt / "rows").glob("*.parquet")}
     return int(attempt.parent.name), rows
 

@@ -7,8 +7,9 @@ says which class an error gets, and what a reader must know about it if the clie
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -131,6 +132,26 @@ MEANINGS: Final = {
 CLIENT_ERRORS: Final = (KafkaException, SystemError)
 """What a call of a producer may raise. When a fatal error meets delivery reports in one call, the client sets its
 exception and still calls back (2.16.1); Python then raises SystemError with that exception as the cause."""
+
+_Result = TypeVar("_Result")
+
+
+def catchable(call: Callable[..., _Result], *args: Any) -> _Result:
+    """
+    Call a client where it reports, and raise its errors as exceptions.
+
+    Below Python 3.12 the client (2.16.1) can raise a `KafkaError` itself, which is no exception: where a fatal error
+    meets another report in one call, as a log line. No `except` with a class catches it, and the thread ends without
+    a word. Nothing may be raised while it is handled: Python would read it as an exception.
+    """
+    try:
+        return call(*args)
+    except BaseException:
+        raise
+    except:  # noqa: E722 - what is left
+        bare = sys.exc_info()[1]
+    raise KafkaException(bare)
+
 
 HOLLOW: Final = {"_FATAL", "_PURGE_QUEUE", "_PURGE_INFLIGHT"}
 """Errors that only point at the client's fatal error."""

@@ -27,7 +27,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
-from cues_kafka.brokers.kafka.classify import classify, name
+from cues_kafka.brokers.kafka.classify import catchable, classify, name
 from cues_kafka.brokers.kafka.rights import Right
 from cues_kafka.brokers.kafka.session import generation_of
 from cues_kafka.brokers.kafka.watch import LOG, Watch
@@ -229,7 +229,7 @@ class KafkaMember:
 
     def _serve(self, timeout_s: float) -> Any:
         try:
-            return self._consumer.poll(timeout_s)
+            return catchable(self._consumer.poll, timeout_s)
         except KafkaException as problem:
             raise self._failed(problem) from problem
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from cues_kafka.brokers.kafka.classify import CLIENT_ERRORS, error_of, name
+from cues_kafka.brokers.kafka.classify import CLIENT_ERRORS, catchable, error_of, name
 from cues_kafka.brokers.kafka.rights import Right
 from cues_kafka.brokers.kafka.session import warm
 from cues_kafka.brokers.kafka.watch import Watch
@@ -65,7 +65,7 @@ class KafkaSender:
         producer, self._producer = self._producer, None
         if producer is not None:
             with suppress(*CLIENT_ERRORS):  # the producer has failed, and `send` has raised that with its reason
-                producer.flush(0)
+                catchable(producer.flush, 0)
 
     def _client(self) -> Producer:
         self._watch.same_process()
@@ -91,7 +91,7 @@ class KafkaSender:
 
     def _serve(self, call: Callable[[float], int], timeout_s: float, topics: Sequence[str]) -> None:
         try:
-            call(timeout_s)
+            catchable(call, timeout_s)
         except CLIENT_ERRORS as problem:
             raise self._failed(problem, "sending", topics) from problem
 

@@ -35,7 +35,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
-from cues_kafka.brokers.kafka.classify import CLIENT_ERRORS, HOLLOW, error_of, name
+from cues_kafka.brokers.kafka.classify import CLIENT_ERRORS, HOLLOW, catchable, error_of, name
 from cues_kafka.brokers.kafka.idle import IDLE
 from cues_kafka.brokers.kafka.rights import Right
 from cues_kafka.brokers.kafka.watch import LOG, Watch
@@ -261,7 +261,7 @@ class KafkaSession:
             if self._producer is None or self._at_work or self._watch.forked:
                 return
             try:
-                self._producer.poll(0)
+                catchable(self._producer.poll, 0)
             except CLIENT_ERRORS as problem:
                 LOG.debug("%s: while idle: %s", self._id, problem)
 
@@ -273,7 +273,7 @@ class KafkaSession:
 
     def _call(self, doing: str, function: Callable[..., Any], *args: Any) -> Any:
         try:
-            return function(*args)
+            return catchable(function, *args)
         except CLIENT_ERRORS as problem:
             raise self._failed(problem, doing) from problem
 
@@ -282,7 +282,7 @@ class KafkaSession:
         producer = self._client()
         deadline = time.monotonic() + self._timeout_s
         while time.monotonic() < deadline:
-            producer.poll(0.05)
+            catchable(producer.poll, 0.05)
             with contextlib.suppress(BufferError):
                 producer.produce(*record)
                 return
@@ -431,7 +431,7 @@ def _call_bounded(timeout_s: float, call: Callable[[], Any], hopeless: Callable[
 
     def run() -> None:
         try:
-            call()
+            catchable(call)
         except BaseException as problem:  # noqa: BLE001 - the waiting thread raises it
             outcome.put(problem)
         else:
@@ -465,7 +465,7 @@ def _drop(producer: Producer, *, abort: bool) -> None:
 def _destroy(box: list[Producer], abort: bool) -> None:
     if abort:
         try:
-            box[0].abort_transaction(ABANDON_S)
+            catchable(box[0].abort_transaction, ABANDON_S)
         except Exception as problem:  # noqa: BLE001 - the client is dropped in any case, and the next init decides
             LOG.debug("abort while abandoning: %s", problem)
     box.clear()

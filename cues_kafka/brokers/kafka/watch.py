@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError, Producer, ThrottleEvent
 
-from cues_kafka.brokers.kafka.classify import CLIENT_ERRORS, HOLLOW, because, error_of, name, translate
+from cues_kafka.brokers.kafka.classify import CLIENT_ERRORS, HOLLOW, because, catchable, error_of, name, translate
 from cues_kafka.brokers.kafka.opening import open_client
 from cues_kafka.brokers.kafka.rights import Right, user_of
 from cues_kafka.errors import BrokerError, FatalError
@@ -243,7 +243,7 @@ class Watch:
         deadline = time.monotonic() + REASON_S
         while True:
             try:
-                client.poll(0.05)
+                catchable(client.poll, 0.05)
             except CLIENT_ERRORS as raised:  # it raises a fatal error instead of reporting it (2.16.1)
                 self.on_error(error_of(raised))
             if name(error) != "_FATAL" or self.fatal is not None or time.monotonic() >= deadline:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import struct
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, libve
 
 import cues_kafka.brokers.kafka
 from cues_kafka.brokers.kafka import KafkaBroker
-from cues_kafka.brokers.kafka.classify import MEANINGS, classify, translate
+from cues_kafka.brokers.kafka.classify import CLIENT_ERRORS, MEANINGS, catchable, classify, error_of, translate
 from cues_kafka.brokers.kafka.reader import KafkaReader
 from cues_kafka.brokers.kafka.sender import KafkaSender
 from cues_kafka.brokers.kafka.session import KafkaSession, _Reports, generation_of, outside_token
@@ -92,6 +94,48 @@ def test_an_error_that_points_at_a_fatal_one_becomes_that_one() -> None:
     error = translate(KafkaError(codes()["_PURGE_QUEUE"]), "x", fatal=KafkaError(codes()["_FENCED"], "f", True))
 
     assert error.fenced
+
+
+def raise_bare(error: KafkaError) -> None:
+    """As the client does it, below Python 3.12."""
+    raising = ctypes.pythonapi.PyErr_SetObject
+    raising(ctypes.py_object(type(error)), ctypes.py_object(error))
+
+
+def test_an_error_that_is_no_exception_is_caught_and_keeps_what_it_says() -> None:
+    """A worker's thread ended without a word when its session was fenced: no `except` of ours caught the error."""
+    fenced = KafkaError(KafkaError._FENCED, "transactional producer fenced", True)
+    with pytest.raises(CLIENT_ERRORS) as caught:
+        catchable(raise_bare, fenced)
+    if sys.version_info < (3, 12):
+        assert error_of(caught.value) is fenced
+        assert (fenced.fatal(), fenced.str()) == (True, "transactional producer fenced")
+        assert (caught.value.__context__, caught.value.__cause__) == (None, None)
+
+    with pytest.raises(ZeroDivisionError):
+        catchable(lambda: 1 // 0)
+    assert catchable(max, 1, 2) == 2
+
+
+@pytest.mark.parametrize("doing", ["flush", "commit_transaction", "poll"])
+def test_a_session_names_an_error_that_is_no_exception(doing: str) -> None:
+    """Each call that hears what the client reports."""
+    fenced = KafkaError(KafkaError._FENCED, "transactional producer fenced", True)
+    session = KafkaSession(NOWHERE, "id")
+    session.abandon()
+    calls: dict[str, Any] = {"flush": lambda _: 0, "commit_transaction": lambda _: None, "poll": lambda _: 0}
+    calls |= {"begin_transaction": lambda: None, doing: lambda _: raise_bare(fenced)}
+    session._producer = SimpleNamespace(**calls)  # type: ignore[assignment]
+    session.begin()
+
+    def end() -> None:
+        session.flush()
+        session.commit()
+
+    with pytest.raises(BrokerError) as caught:
+        end()
+    if sys.version_info < (3, 12):
+        assert caught.value.fenced
 
 
 def test_a_client_error_inside_a_system_error_is_found() -> None:
