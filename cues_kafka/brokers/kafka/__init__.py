@@ -41,6 +41,7 @@ _UNKNOWN = "_NOENT"
 _SILENT = "_TIMED_OUT"
 
 LEAST_ASK_S: Final = 0.1
+"""How long the last client is asked whose time is over before it begins."""
 FIRST_ASK_S: Final = 2.0
 """How long leaders are asked before a new client asks them: behind a broker's restart librdkafka 2.16 can leave the
 question with a leader of before until that one is back, and a new client has its answer in 10 ms."""

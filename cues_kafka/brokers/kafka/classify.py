@@ -146,9 +146,9 @@ def catchable(call: Callable[..., _Result], *args: Any) -> _Result:
     """
     try:
         return call(*args)
-    except BaseException:
+    except BaseException:  # whatever is an exception goes on as it is
         raise
-    except:  # noqa: E722 - what is left
+    except:  # noqa: E722 - the bare error, which is raised below
         bare = sys.exc_info()[1]
     raise KafkaException(bare)
 
