@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from cues_kafka.core.events import Halt, InputFacts
-from cues_kafka.core.records import Choice, Record, Snapshot
+from cues_kafka.core.records import Attempt, Choice, Record, Snapshot
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import is_published
 from cues_kafka.core.taking import Unsettled
@@ -166,7 +166,18 @@ class Task:
     @property
     def pipelined(self) -> bool:
         """Whether user code may be called while a commit is under way (P7)."""
-        return self.spec.rules.ahead and not (self.snapshot_due or self.careful or self._seen_at_once)
+        waits = self.snapshot_due or self.careful or self._seen_at_once or self._commits_something_else
+        return self.spec.rules.ahead and not waits
+
+    @property
+    def _commits_something_else(self) -> bool:
+        """
+        Whether the record under way is none that a batch of messages follows at once (P7).
+
+        Behind a snapshot comes the attempt that it announces, also that of a replay (Y1), which may be announced where
+        no snapshot is due. Behind a task's first record comes a recovery, and behind the last one nothing.
+        """
+        return self.pending is not None and not (isinstance(self.pending, Attempt) and self.then is Doing.READY)
 
     @property
     def _seen_at_once(self) -> bool:

@@ -808,10 +808,6 @@ class Lane:
         # In this order: what is taken from an old buffer is void. An old task with a new buffer would skip messages.
         buffer = self.buffer
         task = self.task
-        if task.halt is not None:
-            return  # it stops at the step that comes next
-        if task.record is None:
-            return  # it begins (R5), and a buffer that is there is of the recovery before
         if buffer and self._replay_comes_next(task, buffer):
             return  # what is called ahead would be committed first
         if buffer and self._retrying is None:

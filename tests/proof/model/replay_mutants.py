@@ -89,6 +89,11 @@ def _begun_again() -> Patch:
     return rules, "begin", lambda spec, facts, _before=(): old(spec, facts)
 
 
+def _ahead_of_any_commit() -> Patch:
+    """P7: only what is due now is asked for, and not what the commit under way is of."""
+    return Task, "_commits_something_else", property(lambda _: False)
+
+
 REPLAYS: Final[tuple[Mutant, ...]] = (
     Mutant("an error is settled outside of the transaction", "replay", CRASH, _settled_outside(), progress=False),
     Mutant("no record says what is settled", "replay", NOTHING, (_world("_settling", lambda *_: ()),), progress=False),
@@ -115,6 +120,13 @@ REPLAYS: Final[tuple[Mutant, ...]] = (
         "replay-effects",
         CRASH,
         ((Task, "messages_first", property(lambda _: False)),),
+        progress=False,
+    ),
+    Mutant(
+        "messages are called ahead of the snapshot that announces a replay",
+        "replay-ahead",
+        NOTHING,
+        (_ahead_of_any_commit(),),
         progress=False,
     ),
     Mutant("deaths on replays are not counted", "replay-kill", NOTHING, (_not_counted(),)),

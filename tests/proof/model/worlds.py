@@ -22,6 +22,7 @@ from tests.proof.model.outbox import OutboxWorld, TimedOutboxWorld
 from tests.proof.model.parts import PartsWorld
 from tests.proof.model.renaming import RenamedWorld
 from tests.proof.model.replaying import ReplayWorld
+from tests.proof.model.replays_ahead import ReplayAheadWorld
 from tests.proof.model.staged import StagedWorld
 from tests.proof.model.states import Faults, Setting
 from tests.proof.model.tables import TableWorld
@@ -338,6 +339,15 @@ _WORLDS = [
         again="oo",
     ),
     Setting(
+        name="replay-ahead",
+        about="a replay beside messages that are called ahead of a commit",
+        inputs=("eoo",),
+        workers=("native",),
+        batch=1,
+        replays=1,
+        again="ooo",
+    ),
+    Setting(
         name="drop",
         about="errors that are replayed or dropped, or both, beside live traffic, and a store",
         inputs=("eo",),
@@ -599,7 +609,7 @@ _WORLDS = [
     ),
 ]
 
-CALLED_AHEAD = {"outbox-ahead", "outbox-ahead-kill"}
+CALLED_AHEAD = {"outbox-ahead", "outbox-ahead-kill", "replay-ahead"}
 """Worlds in which user code is called ahead of a commit."""
 
 IN_PARTS = {"outbox-parts", "outbox-parts-moved"}
@@ -638,6 +648,7 @@ def world_of(setting: Setting) -> World:
         ("driver" in setting.workers, StagedWorld),
         (setting.forgets, MarkerWorld),
         ("dropper" in setting.workers, DroppingWorld),
+        (setting.replays and setting.name in CALLED_AHEAD, ReplayAheadWorld),
         (setting.replays, ReplayWorld),
         (setting.timers, TimerWorld),
     )

@@ -9,14 +9,27 @@ import pytest
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
 from cues_kafka.core.machine import IllegalEvent
-from cues_kafka.core.records import Attempt, Snapshot, TargetRow, Totals
+from cues_kafka.core.records import Attempt, Snapshot, Start, TargetRow, Totals
 from cues_kafka.core.recover import Refuse, recover
 from cues_kafka.core.replays import begin
 from cues_kafka.core.spec import REPLAY, Spec
 from cues_kafka.core.task import Task
 from cues_kafka.ports import Positions
 from tests.unit.core.test_task import again
-from tests.unit.core.world import RECREATED, TWO, B, World, at, attempt, facts, make_spec, snapshot, start
+from tests.unit.core.world import (
+    RECREATED,
+    TWO,
+    B,
+    World,
+    at,
+    attempt,
+    called,
+    deliver,
+    facts,
+    make_spec,
+    snapshot,
+    start,
+)
 
 SPEC = make_spec(errors=True, replay="g.p.replay")
 ONE = Totals(1, 1, 0, 0, 1, replays=1)
@@ -57,6 +70,38 @@ def test_request_is_one_step_at_the_same_positions() -> None:
     assert (delivered.positions, delivered.step, delivered.replays) == (at(5), 41, place(4))
     assert delivered.totals.replays == 1
     assert task.takes_replays
+
+
+def test_nothing_is_called_ahead_of_a_replay() -> None:
+    """P7, Y1: it would have the sequence of the replay's attempt. Ahead of an attempt of messages it is called."""
+    world = world_of()
+    task, _ = world.begin()
+    task, _ = deliver(world, task, at(6), 1)
+    world.tasks.clear()
+    task, _ = announced(world, task)
+    task, _ = world.run(task, on.Called(at(6), ONE, replays=place(4)))
+    beside = [task.pipelined for task in world.tasks if task.pending]
+    world.tasks.clear()
+    world.run(task, called(at(7), outputs=1))
+
+    assert beside
+    assert not any(beside)
+    assert all(task.pipelined for task in world.tasks)
+
+
+@pytest.mark.parametrize("spec", [make_spec(), make_spec(strategy="at-least-once")], ids=["fenced", "at-least-once"])
+def test_nothing_is_called_ahead_of_the_first_record_and_of_a_stop(spec: Spec) -> None:
+    """P7: a recovery ends behind the one, and nothing comes behind the other."""
+    world = World(spec)
+    task, _ = world.begin()
+    task, _ = deliver(world, task, at(4), 1)
+    world.run(task, called(at(5), outputs=1, halt=on.Halt("refused", "no more", "none")))
+
+    started = [task.pipelined for task in world.tasks if isinstance(task.pending, Start)]
+    stopping = [task.pipelined for task in world.tasks if isinstance(task.pending, Attempt) and task.halt]
+    assert started
+    assert stopping
+    assert not any(started + stopping)
 
 
 def test_next_record_lands_behind_the_record_that_settles() -> None:

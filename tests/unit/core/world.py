@@ -117,6 +117,7 @@ class World:
         now_s: monotonic time; passes with every discard.
         high: high watermark of the backing partition.
         effects: all that was asked for, in order.
+        tasks: the task behind each event, in order.
         answers: given once each in the place of the usual answer, by class of the effect.
     """
 
@@ -129,6 +130,7 @@ class World:
     now_s: float = 1000.0
     high: int = 10
     effects: list[do.Effect] = field(default_factory=list)
+    tasks: list[Task] = field(default_factory=list)
     answers: dict[type[do.Effect], list[on.Event]] = field(default_factory=dict)
     _open: Record | None = None
 
@@ -136,9 +138,11 @@ class World:
         """From an event to the next effect that only a shell with user code can answer."""
         task, effect = handle(task, event)
         self.effects.append(effect)
+        self.tasks.append(task)
         while not isinstance(effect, SHELL):
             task, effect = handle(task, self._answer(effect))
             self.effects.append(effect)
+            self.tasks.append(task)
         return task, effect
 
     def begin(self) -> tuple[Task, do.Effect]:
