@@ -395,7 +395,7 @@ NTP: Final = "let both follow a time server (chrony, ntpd), and see which of the
 def _stamp_s(patient: Patient, place: TopicPartition) -> float:
     low, stable, _ = patient.broker.watermarks([place])[place]
     found = newest(patient.broker, place, low, stable, patient.clock, group=_group(place), key=KEY)
-    return found.timestamp()[1] / 1000 if found else patient.first.at_s
+    return patient.first.at_s if found is None else found.timestamp()[1] / 1000
 
 
 def _group(place: TopicPartition) -> str:

@@ -369,17 +369,17 @@ class ClientTailer:
         return self._present() if self._direction == "forward" else self._previous()
 
     def _present(self) -> WireMessage | None:
-        if found := self._head():
+        if (found := self._head()) is not None:
             return found
         self._fetch(0)
-        if found := self._head():
+        if (found := self._head()) is not None:
             return found
         ends = {place: marks.stable for place, marks in self._marks().items()}
         clock = self._access.clock
         deadline = clock.monotonic() + PATIENCE_S
         while any(self._end_of(place) < end for place, end in ends.items()):
             self._fetch(SLICE_S)
-            if found := self._head():
+            if (found := self._head()) is not None:
                 return found
             if clock.monotonic() >= deadline:
                 raise RetriableError(
