@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 
 from cues_kafka.brokers.temporary import locked_directory
 from cues_kafka.testing.fixtures import KafkaFixture
+from tests.costs import Costs
 from tests.spark.archive import jvm_options
 from tests.sweeping import Sweeper
 from tests.testers import HEAVY, SPARE_S, HeavyScheduling, end_after, limit_s
@@ -78,9 +79,19 @@ STDERR = pytest.StashKey[int]()
 """Where the process itself prints: while a test runs, what is printed is captured."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """See `tests.costs`."""
+    parser.addoption(
+        "--costs", type=int, default=0, metavar="N", help="print the N costliest tests by processor seconds"
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Nothing is captured yet."""
     config.stash[STDERR] = os.dup(2)
+    if shown := config.getoption("costs"):
+        shares_out = bool(config.getoption("numprocesses", None)) and not hasattr(config, "workerinput")
+        config.pluginmanager.register(Costs(shown, shares_out=shares_out), "costs")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
