@@ -22,6 +22,9 @@ from cues_kafka.brokers.wire import request
 
 _API_VERSIONS: Final = 18
 
+ASKED: Final = 3
+"""How often a broker is asked that does not answer within `TIMEOUT_S`."""
+
 HEARTBEAT: Final = 68
 """ConsumerGroupHeartbeat, the request of members of the group protocol `consumer`."""
 
@@ -93,13 +96,27 @@ def apis_of(host: str, port: int, settings: Mapping[str, Any]) -> dict[int, int]
     """
     The newest version of each request that a broker takes; empty: it does not tell; None: nothing answers there.
 
+    What does not answer in time is asked again: that a machine has much to do says nothing about its broker.
+
     Every listener answers this request before a login. A certificate of the broker is not checked: no secret is sent.
     """
+    for _ in range(ASKED):
+        try:
+            return _apis_of(host, port, settings)
+        except TimeoutError:  # a broker that has too much to do, or none: it is asked again
+            continue
+    return None
+
+
+def _apis_of(host: str, port: int, settings: Mapping[str, Any]) -> dict[int, int] | None:
+    """Ask once what `apis_of` asks; raises TimeoutError where no answer comes in time."""
     context = unverified() if login_of(settings)[0].endswith("ssl") else None
     if context is not None:
         add_certificate(context, settings)
     try:
         socket.create_connection((host, port), timeout=TIMEOUT_S).close()
+    except TimeoutError:
+        raise
     except OSError:
         return None
     try:
@@ -107,6 +124,8 @@ def apis_of(host: str, port: int, settings: Mapping[str, Any]) -> dict[int, int]
             answer = request(connection, _API_VERSIONS, 0, b"")
             code, count = answer.int16(), answer.int32()
             ranges = [(answer.int16(), answer.int16(), answer.int16()) for _ in range(count)]
+    except TimeoutError:
+        raise
     except (OSError, struct.error):  # such as a certificate that only librdkafka can read
         return {}
     return {api: newest for api, _, newest in ranges} if code == 0 else {}

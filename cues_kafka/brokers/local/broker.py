@@ -25,7 +25,15 @@ from cues_kafka.brokers.local.identities import Identities, Login
 from cues_kafka.brokers.local.jars import Jars, Say, find_jars
 from cues_kafka.brokers.local.java import Java, find_java
 from cues_kafka.brokers.local.ports import free_ports
-from cues_kafka.brokers.local.prepare import ARCHIVE, MOST_NODES, QUICK, STRONG, command, node_directory, prepare
+from cues_kafka.brokers.local.prepare import (
+    MOST_NODES,
+    QUICK,
+    STRONG,
+    archive_options,
+    command,
+    node_directory,
+    prepare,
+)
 from cues_kafka.brokers.local.properties import (
     CONTROLLER,
     LOGIN,
@@ -201,8 +209,8 @@ class LocalBroker:
         self._guard = guard = _Guard(self._place or Path(tempfile.gettempdir()))
         self._ports = self._choose_ports()
         options = list(STRONG if self._benchmark else QUICK)
-        if not self._benchmark and (prepared / ARCHIVE).is_file():
-            options.append(f"-XX:SharedArchiveFile={prepared / ARCHIVE}")
+        if not self._benchmark:
+            options += archive_options(prepared)
         users = Identities.make(guard.directory / IDENTITIES) if self._secure else None
         overrides = {**(users.broker_settings() if users else {}), **self._overrides}
         options += users.java_options() if users else []

@@ -79,8 +79,8 @@ class RunningBroker:
         """Ids of the nodes that answer now."""
         tls = self.identities.context() if self.identities else None
         doors = self.listeners.get(MUTUAL, self.bootstrap).split(",")
-        ports = [int(door.rpartition(":")[2]) for door in doors]
-        return tuple(node.id for node, port in zip(self.nodes, ports, strict=True) if probe.look(port, tls) is not None)
+        doors_of = zip(self.nodes, (probe.Door(int(door.rpartition(":")[2]), tls) for door in doors), strict=True)
+        return tuple(node.id for node, door in doors_of if probe.answers(door))
 
 
 def up(

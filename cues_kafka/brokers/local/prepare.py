@@ -37,7 +37,12 @@ STRONG = ("-Xms1g", "-Xmx1g")
 
 
 ARCHIVE = "classes.jsa"
-"""The class archive in a prepared directory; the file is missing if Java could not make one."""
+"""The class archive in a prepared directory; it is empty if Java cannot make one, and missing if time ran out."""
+
+FORMAT_S = 300.0
+"""How long formatting may take; it takes 2 s."""
+TRAIN_S, END_S, DUMP_S = 300.0, 60.0, 300.0
+"""How long the broker whose classes are listed may take to serve and to end, and a JVM to write the archive."""
 
 
 def node_directory(prepared: Path, node_id: int) -> Path:
@@ -65,14 +70,23 @@ def prepare(java: Java, jars: Jars, env: Mapping[str, str], *, say: Say) -> Path
     The prepared directory of this Java and these jars, which one process makes if it is missing.
 
     Raises:
-        BrokerError: formatting failed; the text holds its output.
+        BrokerError: formatting failed, with its output, or did not end in time.
     """
     directory = cache_dir(env) / "prepared" / _key(java, jars)
-    if not directory.is_dir():
+    if not (directory / ARCHIVE).is_file():
         with exclusive(directory.with_suffix(".lock")):
             if not directory.is_dir():
                 _make(directory, java, jars, say)
+            elif not (directory / ARCHIVE).is_file():  # an earlier start had too little time for it
+                with tempfile.TemporaryDirectory(prefix="prepare-", dir=directory.parent) as name:
+                    _archive(directory, Path(name), java, jars, say)
     return directory
+
+
+def archive_options(prepared: Path) -> list[str]:
+    """The options of a JVM that takes its classes from the archive, if there is one."""
+    archive = prepared / ARCHIVE
+    return [f"-XX:SharedArchiveFile={archive}"] if archive.is_file() and archive.stat().st_size else []
 
 
 def _key(java: Java, jars: Jars) -> str:
@@ -94,10 +108,10 @@ def _make(directory: Path, java: Java, jars: Jars, say: Say) -> None:
             for process in formatting:
                 running.callback(process.kill)
             for process in formatting:
-                output, _ = process.communicate(timeout=120)
+                output = _output(process)
                 if process.returncode != 0:
                     raise BrokerError(f"Kafka's StorageTool failed to format a data directory:\n{output[-2000:]}")
-        _archive(made, work, java, jars)
+        _archive(made, work, java, jars, say)
         made.rename(directory)
 
 
@@ -111,35 +125,56 @@ def _format(made: Path, node_id: int, work: Path, java: Java, jars: Jars) -> sub
     )  # fmt: skip
 
 
-def _archive(made: Path, work: Path, java: Java, jars: Jars) -> None:
-    """Run a broker once, list the classes that it loads, and put them into an archive.
+def _output(process: subprocess.Popen[str]) -> str:
+    try:
+        return process.communicate(timeout=FORMAT_S)[0]
+    except subprocess.TimeoutExpired:
+        raise BrokerError(
+            f"Kafka's StorageTool did not format a data directory within {FORMAT_S:g} s. Start again when the machine "
+            "has less to do."
+        ) from None
 
-    The archive is *static*: it does not build on an archive of the JDK, which the Java from PyPI lacks. If anything
-    fails there is no archive, and the broker only starts slower.
+
+def _archive(prepared: Path, work: Path, java: Java, jars: Jars, say: Say) -> None:
+    """Run a broker once, list the classes that it loads, and put them into an archive; see `ARCHIVE`.
+
+    The archive is *static*: it does not build on an archive of the JDK, which the Java from PyPI lacks. Without one,
+    the broker only starts slower.
     """
-    data, file, classes = work / "train", work / "train.properties", work / "classes.lst"
-    shutil.copytree(node_directory(made, 1), data)
+    data, file, classes, made = work / "train", work / "train.properties", work / "classes.lst", work / ARCHIVE
+    shutil.copytree(node_directory(prepared, 1), data)
     client, controller = free_ports(2)
     write_properties(file, node_properties(1, ports=[{PLAINTEXT: client, CONTROLLER: controller}], data=data))
     listing = command(
         java, jars, work, "kafka.Kafka", str(file), options=[*QUICK, f"-XX:DumpLoadedClassList={classes}"]
     )
-    dump = ["-Xshare:dump", f"-XX:SharedClassListFile={classes}", f"-XX:SharedArchiveFile={made / ARCHIVE}"]
+    dump = ["-Xshare:dump", f"-XX:SharedClassListFile={classes}", f"-XX:SharedArchiveFile={made}"]
     with (work / "train.log").open("wb") as log:
         quietly: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT, "cwd": work}
-        training = subprocess.Popen(listing, **quietly)
         try:
-            end = time.monotonic() + 60
-            while training.poll() is None and time.monotonic() < end and not _serves(client):
-                time.sleep(0.05)
-            training.send_signal(signal.SIGTERM)
-            training.wait(20)
+            _train(subprocess.Popen(listing, **quietly), client)
+            dumping = command(java, jars, work, options=[*QUICK, *dump])
+            subprocess.run(dumping, **quietly, timeout=DUMP_S, check=False)
         except subprocess.TimeoutExpired:
+            say("the broker's class archive was not made in time; the next start tries again, and this one is slower")
             return
-        finally:
-            training.kill()
-            training.wait()
-        subprocess.run(command(java, jars, work, options=[*QUICK, *dump]), **quietly, timeout=120, check=False)
+    made.touch()  # also where Java made none
+    made.rename(prepared / ARCHIVE)
+
+
+def _train(training: subprocess.Popen[bytes], client: int) -> None:
+    """Let the broker serve, then end it in order: only then does its JVM write the list of classes."""
+    try:
+        end = time.monotonic() + TRAIN_S
+        while training.poll() is None and not _serves(client):
+            if time.monotonic() > end:
+                raise subprocess.TimeoutExpired(training.args, TRAIN_S)
+            time.sleep(0.05)
+        training.send_signal(signal.SIGTERM)
+        training.wait(END_S)
+    finally:
+        training.kill()
+        training.wait()
 
 
 def _serves(port: int) -> bool:

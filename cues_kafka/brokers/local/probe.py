@@ -17,6 +17,9 @@ from cues_kafka.brokers.wire import Parts, request
 METADATA, FIND_COORDINATOR = 3, 10
 GROUP, TRANSACTION = 0, 1
 
+ASKED = 3
+"""How often a node is asked that does not answer in time, before it is called silent."""
+
 
 class Door(NamedTuple):
     """The port of a node on this machine, and how its connections are encrypted; None: they are not."""
@@ -40,6 +43,11 @@ def look(port: int, tls: ssl.SSLContext | None = None, *, timeout_s: float = 2.0
         return View(frozenset(_node(answer) for _ in range(answer.int32())), _controller(answer))
     except (OSError, struct.error, UnicodeDecodeError):
         return None
+
+
+def answers(door: Door) -> bool:
+    """Whether a node serves; one that is only slow is asked again."""
+    return any(look(*door) is not None for _ in range(ASKED))
 
 
 def has_coordinator(port: int, kind: int, tls: ssl.SSLContext | None = None, *, timeout_s: float = 2.0) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from cues_kafka.brokers.local.java import Java, first_of, installed
-from cues_kafka.errors import ConfigError
+from cues_kafka.errors import CuesError
 
 OLDEST: Final = 17
 """Spark 4 is compiled for this Java; with an older one its first class already fails."""
@@ -30,6 +30,7 @@ def find_java(env: Mapping[str, str] = os.environ, *, os_release: Path = OS_RELE
 
     Raises:
         ConfigError: there is none; the text says what was found, and the command that installs it.
+        CuesError: one that is there did not answer in time.
     """
     return first_of(installed(env), OLDEST, "Spark", remedy(os_release))
 
@@ -72,7 +73,7 @@ def main() -> int:
     """Print the Java that Spark would use."""
     try:
         found = find_java()
-    except ConfigError as error:
+    except CuesError as error:
         print(error, file=sys.stderr)
         return 1
     print(f"{found.program} ({found.origin}): Java {found.major}")

