@@ -31,6 +31,10 @@ PROVENANCE = "cues"
 OWN = (PROVENANCE, META)
 """Headers that only the framework writes."""
 
+EARLIEST_MS = 1
+"""The earliest timestamp that an output may have. Kafka's client takes 0 for the present, which is another time at each
+attempt, and brokers from 4.0 on refuse what is below."""
+
 TRAVELLING_PREFIX = "cues-"
 TRACE = ("traceparent", "tracestate")
 TRAVELLING = frozenset({*TRACE, "baggage"})
@@ -45,7 +49,7 @@ class Message(Generic[T_co]):
         value: what the topic's codec encodes; None is a tombstone, which needs a key.
         key: None: the topic's `key=` field of the value, else the (lead) input's key.
         headers: a mapping, or (name, value) pairs; text is encoded as UTF-8.
-        timestamp_ms: milliseconds since the epoch; None: the input's, the latest of several.
+        timestamp_ms: milliseconds since the epoch, where 0 counts as 1; None: the input's, the latest of several.
         partition: None: murmur2 of the key; without a key, the task's number modulo the count of partitions.
     """
 
@@ -70,6 +74,11 @@ class Out(NamedTuple, Generic[B]):
 
     binding: B
     message: Any
+
+
+def written_ms(timestamp_ms: int) -> int:
+    """The timestamp that an output is written with, given that of its input or of a `Message`; see `EARLIEST_MS`."""
+    return max(timestamp_ms, EARLIEST_MS)
 
 
 def key_bytes(key: object) -> bytes | None:

@@ -13,6 +13,7 @@ from itertools import chain, islice, repeat
 from typing import Any
 
 from cues_kafka.core.delivery import HEADER
+from cues_kafka.graph.message import EARLIEST_MS, written_ms
 from cues_kafka.ports import Headers
 
 BY_KEY = -1
@@ -82,7 +83,8 @@ class Outbox:
         Args:
             topic: the topic.
             keyless: the partition of records without a key.
-            keys, values, timestamps_ms: columns.
+            keys, values: columns.
+            timestamps_ms: those of the inputs, a column; see `written_ms`.
             headers: a column, too; bytes stand for a provenance header alone.
             alone: whether all headers are bytes.
         """
@@ -96,7 +98,8 @@ class Outbox:
         self._keys += keys
         self._values += values
         self._headers += headers
-        self._timestamps += timestamps_ms
+        early = min(timestamps_ms, default=EARLIEST_MS) < EARLIEST_MS
+        self._timestamps += map(written_ms, timestamps_ms) if early else timestamps_ms
 
     def cut(self, length: int) -> None:
         """Drop all records but the first ones."""

@@ -8,7 +8,16 @@ from typing import Any, TypeAlias
 
 from cues_kafka.core.delivery import HEADER
 from cues_kafka.errors import OutputError
-from cues_kafka.graph.message import Message, Out, header_list, key_bytes, travelling, with_travelling, writable
+from cues_kafka.graph.message import (
+    Message,
+    Out,
+    header_list,
+    key_bytes,
+    travelling,
+    with_travelling,
+    writable,
+    written_ms,
+)
 from cues_kafka.ports import Headers, WireMessage
 from cues_kafka.runtime.calling.metadata import Marks, passed_on
 
@@ -171,12 +180,12 @@ class Origin:
         timed: bool = True,
     ) -> None:
         """Outputs of no message (O8) inherit the time of day. See `passed_on` for `marks` and `timed`."""
-        self.timestamp_ms = messages[0].timestamp()[1] if messages else now_ms
+        self.timestamp_ms = written_ms(messages[0].timestamp()[1]) if messages else now_ms
         self.travelled: Headers = []
         if not messages:
             return
         if len(messages) > 1:
-            self.timestamp_ms = max(message.timestamp()[1] for message in messages)
+            self.timestamp_ms = written_ms(max(message.timestamp()[1] for message in messages))
         if marks is not None or len(messages) > 1:
             self.travelled = passed_on(messages, marks, timed=timed)
         elif (came := messages[0].headers()) and (len(came) > 1 or came[0][0] != HEADER):
@@ -215,6 +224,7 @@ def payload(target: Target, value: Any, default_key: bytes | None) -> Payload:
         headers = header_list(message.headers) if message.headers else headers
         if timestamp is not None and not (type(timestamp) is int and 0 <= timestamp < 2**63):
             raise OutputError(f"timestamp_ms={timestamp!r}: milliseconds since the epoch are a whole number from 0 on.")
+        timestamp = None if timestamp is None else written_ms(timestamp)
         if partition is not None and not (type(partition) is int and 0 <= partition < target.partitions):
             raise OutputError(
                 f"partition {partition!r} of {target.topic!r} does not exist; it has {target.partitions}. "

@@ -27,6 +27,7 @@ from cues_kafka.codecs.schema import (
 )
 from cues_kafka.codecs.text import Text
 from cues_kafka.errors import ConfigError, GraphError
+from cues_kafka.graph.message import EARLIEST_MS
 from cues_kafka.ports import WireCodec
 
 META: Final = "_cues"
@@ -303,11 +304,17 @@ def _timed(column: Any, kind: Any) -> Any:
 
 
 def _when(frame: Any, came: dict[str, Any]) -> Any:
-    """The timestamp in milliseconds since the epoch: `_timestamp`, else the input's, else null."""
+    """
+    The timestamp in milliseconds since the epoch: `_timestamp`, else the input's, else null.
+
+    As natively, 0 becomes `EARLIEST_MS`. A negative one of a row is refused later; an input's counts as 0.
+    """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
     when = f.col(TIMESTAMP) if TIMESTAMP in frame.columns else came.get("timestamp")
     if when is None:
         return f.lit(None).cast("bigint")
-    return (f.unix_millis(when) if types.get(TIMESTAMP, "timestamp") == "timestamp" else when).cast("bigint")
+    given = (f.unix_millis(when) if types.get(TIMESTAMP, "timestamp") == "timestamp" else when).cast("bigint")
+    early = given == 0 if TIMESTAMP in frame.columns else given < EARLIEST_MS
+    return f.when(early, f.lit(EARLIEST_MS).cast("bigint")).otherwise(given)

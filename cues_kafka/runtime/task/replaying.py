@@ -122,7 +122,7 @@ class Replaying:
         elif request.wish == "drop":
             present.outcome = "dropped"
         elif present.settled is None:
-            present.replayed = self._replayed(request, task)
+            present.replayed = self._replayed(request, message.timestamp()[1], task)
         return present
 
     def _request(self, message: WireMessage) -> ReplayRequest | None:
@@ -162,14 +162,14 @@ class Replaying:
             self._reader = self._broker.reader(self._spec.group, prompt=True)
         return self._reader
 
-    def _replayed(self, request: ReplayRequest, task: Task) -> Replayed:
+    def _replayed(self, request: ReplayRequest, asked_ms: int, task: Task) -> Replayed:
         found: list[WireMessage] = []
         gone = ""
         ids = {p.binding: (p.topic, p.topic_id) for p in task.positions}
         for place, topic in zip(request.consumed, request.topics, strict=True):
             message = self._original(place, topic) if ids.get(place.binding) == (topic, place.topic_id) else None
             if message is None:
-                message = Restored(topic, place, request.key, int(self._clock.time() * 1000), request.payload)
+                message = Restored(topic, place, request.key, asked_ms, request.payload)  # at each attempt this time
                 gone = gone or self._why_gone(request, place, topic, known=place.binding in ids)
             found.append(message)
         gone = gone or not_paired(self._spec.pairing, [one.binding for one in self._spec.inputs], request.consumed)
