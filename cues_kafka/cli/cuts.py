@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -11,6 +10,7 @@ import typer
 from cues_kafka.cli.config import Bootstrap, File, Profile
 from cues_kafka.cli.options import Target, interrupts
 from cues_kafka.errors import ConfigError
+from cues_kafka.graph.times import shown_time
 from cues_kafka.words import count
 
 drain_epilog = """
@@ -85,10 +85,7 @@ def cuts(
             return
         found = cuts_of(graph, broker)
         for one in found:
-            when = datetime.fromtimestamp(one.at_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-            until = datetime.fromtimestamp((one.at_ms + one.keeps_ms) / 1000, UTC).isoformat(timespec="seconds")
-            typer.echo(
-                f"{one.name}  {when}  {count(one.tasks, 'task')}  stores until {until.replace('+00:00', 'Z')}  {one.by}"
-            )
+            when, until = shown_time(one.at_ms), shown_time(one.at_ms + one.keeps_ms)
+            typer.echo(f"{one.name}  {when}  {count(one.tasks, 'task')}  stores until {until}  {one.by}")
         if not found:
             typer.echo(f"{graph.name}: no cuts")

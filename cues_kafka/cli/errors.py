@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +16,7 @@ from cues_kafka.cli.config import Bootstrap, File, Profile
 from cues_kafka.cli.options import BROKEN, Command, Target, at_least, interrupts, pasteable, say_first
 from cues_kafka.cli.tables import WIDTH, aligned, fits, paragraph
 from cues_kafka.errors import ConfigError
+from cues_kafka.graph.times import milliseconds_of, shown_time, time_of
 from cues_kafka.words import count
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _list_epilog = f"""
 \b
 Examples:
   cues-kafka errors list shop:graph
-  cues-kafka errors list shop:graph --processor check --since 2026-11-25T10:00
+  cues-kafka errors list shop:graph --processor check --since 2026-11-25T10:00Z
   cues-kafka errors list shop:graph --all --json | jq .causes
 {_EXITS}"""
 
@@ -69,7 +69,7 @@ _drop_epilog = f"""
 Examples:
   # say what would be dropped
   cues-kafka errors drop shop:graph --kind decode
-  cues-kafka errors drop shop:graph --kind decode --until 2026-11-25T10:00 --yes
+  cues-kafka errors drop shop:graph --kind decode --until 2026-11-25T10:00Z --yes
   cues-kafka errors drop shop:graph shop.errors/0@17 --yes --wait 30
 {_ASKED}"""
 
@@ -87,8 +87,8 @@ Kind = Annotated[
 ExceptionName = Annotated[
     str | None, typer.Option("--exception", metavar="CLASS", help="Only this class of exception, such as KeyError.")
 ]
-Since = Annotated[str | None, typer.Option(metavar="TIME", help="Only those that failed at this time (UTC) or later.")]
-Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only those that failed before this time (UTC).")]
+Since = Annotated[str | None, typer.Option(metavar="TIME", help="Only those that failed at this time or later.")]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only those that failed before this time.")]
 Limit = Annotated[int | None, typer.Option(metavar="N", callback=at_least(1), help="Ask for N of them at most.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it. Without it, only say what would happen.")]
 Wait = Annotated[
@@ -279,12 +279,12 @@ def table(causes: Sequence[FailureCause], *, width: int, everything: bool = Fals
     if not causes:
         return []
     numbers = ["errors", "asked", *(["settled"] if everything else [])]
-    titles = ["processor", "exception", "kind", *numbers, "first (UTC)", "last (UTC)", "newest"]
+    titles = ["processor", "exception", "kind", *numbers, "first", "last", "newest"]
     rows = [
         [
             *(one.processor, one.exception, one.kind, f"{one.count:,}", f"{one.asked:,}"),
             *([f"{one.settled:,}"] if everything else []),
-            *(_time(one.first_ms), _time(one.last_ms), one.example),
+            *(shown_time(one.first_ms), shown_time(one.last_ms), one.example),
         ]
         for one in causes
     ]
@@ -307,7 +307,7 @@ def lines(one: FiledError) -> Iterator[str]:
         ("task", f"{error.graph}.{error.task}"),
         ("renamed", f"goes on as {one.asked_of}" if one.asked_of != error.processor else None),
         ("kind", error.kind),
-        ("failed", f"{_time(error.timestamp_ms)} UTC"),
+        ("failed", shown_time(error.timestamp_ms)),
         ("at", error.location),
         *(("message", place) for place in _consumed(one)),
         ("key", None if error.key is None else _shown(error.key)),
@@ -328,7 +328,7 @@ def lines(one: FiledError) -> Iterator[str]:
 def _state(one: FiledError) -> str:
     """What became of it, and what can be done."""
     if one.settled is not None:
-        return f"settled at {_time(one.settled.at_ms)} UTC: {_how(one.settled)}"
+        return f"settled at {shown_time(one.settled.at_ms)}: {_how(one.settled)}"
     if one.asked is not None:
         return f"asked to be {'replayed' if one.asked == 'replay' else 'dropped'}; its task has not settled it yet"
     return f"open; it cannot be replayed: {one.obstacle}" if one.obstacle else "open; it can be replayed"
@@ -366,16 +366,12 @@ def _wanted(  # noqa: PLR0917  # the filters that all commands have
 
 
 def _moment(text: str | None, option: str) -> int | None:
-    """A time without a zone is in UTC, as `list` prints them: what is dropped by a wrong one stays dropped."""
     if text is None:
         return None
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigError(
-            f"{option} {text!r}: give a time such as 2026-11-25T10:00 or 2026-11-25T10:00+02:00."
-        ) from None
-    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
+    when = time_of(text)
+    if when is None:
+        raise ConfigError(f"{option} {text!r}: give a time such as 2026-11-25T10:00Z or 2026-11-25T10:00+02:00.")
+    return milliseconds_of(when, option)
 
 
 @contextmanager
@@ -433,10 +429,6 @@ def _requested_data(graph: Graph, result: Requested, *, yes: bool) -> dict[str, 
         "open": list(result.open) if yes else [],
         "causes": [_cause_data(one) for one in result.causes.values()],
     }
-
-
-def _time(ms: int) -> str:
-    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def _shown(data: bytes) -> str:

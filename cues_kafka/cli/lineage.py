@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile, load
 from cues_kafka.cli.options import as_tools_of, at_least
+from cues_kafka.graph.times import shown_time
 
 if TYPE_CHECKING:
     from cues_kafka.operate.lineage import Ancestor, Changed
@@ -117,7 +117,7 @@ def tree(root: Ancestor) -> Iterator[str]:
 def _line(one: Ancestor) -> str:
     words = [one.place]
     if one.timestamp_ms is not None:
-        words += [_time(one.timestamp_ms), *([] if one.key is None else [f"key {_shown(one.key)}"])]
+        words += [shown_time(one.timestamp_ms), *([] if one.key is None else [f"key {_shown(one.key)}"])]
     if one.made is None:
         words.append(_STATES[one.state])
         return "  ".join(words)
@@ -125,7 +125,7 @@ def _line(one: Ancestor) -> str:
     words.append(f"by {one.made.task}, batch {one.made.sequence}{which}")
     if one.made.timer is not None:
         key, due_ms = one.made.timer
-        words.append(f"timer {key!r}, due {_time(due_ms)}, which was set with")
+        words.append(f"timer {key!r}, due {shown_time(due_ms)}, which was set with")
     if one.made.replay is not None:
         words.append(f"replay {one.made.replay[0]} of error message {one.replay_of}, which delivered again")
     if one.error:
@@ -157,10 +157,6 @@ def _did(changed: Changed) -> Iterator[str]:
     for effect in changed.effects:
         found = f"{', '.join(effect.found)}; " if effect.found else ""
         yield f"effect {effect.name} ({effect.what}): {found}{effect.says}"
-
-
-def _time(ms: int) -> str:
-    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def _batch(one: Ancestor) -> str:

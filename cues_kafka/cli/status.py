@@ -6,7 +6,6 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -14,6 +13,7 @@ import typer
 from cues_kafka.cli.config import Bootstrap, File, Profile
 from cues_kafka.cli.options import Target, interrupts, pasteable
 from cues_kafka.cli.tables import WIDTH, aligned, fits, paragraph
+from cues_kafka.graph.times import shown_time
 from cues_kafka.observe.throttling import REMEDY
 from cues_kafka.words import at_address, count
 
@@ -257,4 +257,4 @@ def _span(seconds: float | None, behind: str = "") -> str:
 
 
 def _clock(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return shown_time(at_s * 1000)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
@@ -13,6 +12,7 @@ import typer
 from cues_kafka.cli.config import Bootstrap, File, Profile
 from cues_kafka.cli.options import as_tools_of, at_least, interrupts
 from cues_kafka.errors import CodecError, ConfigError
+from cues_kafka.graph.times import shown_time, time_of
 from cues_kafka.words import count
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ Examples:
   cues-kafka tail orders --limit 10
   cues-kafka tail orders --follow
   cues-kafka tail shop.checked --graph shop:graph --format json | jq .value
-  cues-kafka tail orders --from 2026-11-25T10:00 --format full
+  cues-kafka tail orders --from 2026-11-25T10:00Z --format full
   cues-kafka tail orders --from 1700 --partition 0 --limit 1
 
 Only committed messages are shown. Without --follow the command ends where the
@@ -96,12 +96,9 @@ def start_of(text: str) -> Start:
         return "earliest" if text == "earliest" else "latest"
     if text.isdecimal():
         return int(text)
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigError(
-            f"--from {text!r}: give earliest, latest, an offset, or a time such as 2026-11-25T10:00"
-        ) from None
+    if (when := time_of(text)) is None:
+        raise ConfigError(f"--from {text!r}: give earliest, latest, an offset, or a time such as 2026-11-25T10:00Z")
+    return when
 
 
 def _ends(source: ClientTopic, tailer: ClientTailer, *, follow: bool) -> Callable[[], bool]:
@@ -152,7 +149,7 @@ def printer(form: Shown) -> Callable[[Received], str]:
         )
 
     def full(message: Received) -> str:
-        time = datetime.fromtimestamp(message.timestamp_ms / 1000).astimezone().isoformat(timespec="milliseconds")
+        time = shown_time(message.timestamp_ms, fine=True)
         key = "-" if message.key_bytes is None else message.key_bytes.decode(errors="backslashreplace")
         return f"{message.topic}/{message.partition} at {message.offset}  {time}  {key}  {value(message)}"
 

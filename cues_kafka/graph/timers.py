@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.declare import Raw, Store
+from cues_kafka.graph.times import milliseconds_of
 
 Times: TypeAlias = Literal["messages", "clock"]
 
@@ -100,7 +101,7 @@ def due_ms(at: object) -> int:
     if isinstance(at, datetime):
         if at.tzinfo is None:
             raise ValueError(f"at={at!r} has no zone. Write datetime(..., tzinfo=UTC)")
-        at = round(at.timestamp() * 1000)
+        at = milliseconds_of(at, "at=")
     if type(at) is not int or not 0 <= at < LATEST_MS:
         raise ValueError(f"at={at!r}: takes milliseconds since the epoch, or a datetime with a zone")
     return at

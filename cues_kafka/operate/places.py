@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from cues_kafka.errors import ConfigError, RecoveryError
+from cues_kafka.graph.times import milliseconds_of, time_of
 from cues_kafka.ports import Broker, TopicPartition
 
 WORDS = "earliest, latest, an offset, a time such as 2026-11-23T10:00:00Z, group:NAME, database, here, or a file"
@@ -40,7 +40,7 @@ def wanted(broker: Broker, to: str, places: Collection[TopicPartition]) -> dict[
     elif to.startswith("group:"):
         found = of_group(broker, to.removeprefix("group:"), places)
     elif (when := time_of(to)) is not None:
-        asked = broker.offsets_at(dict.fromkeys(places, int(when.timestamp() * 1000)))
+        asked = broker.offsets_at(dict.fromkeys(places, milliseconds_of(when, "")))
         found = {place: marks[place].stable if asked[place] is None else asked[place] or 0 for place in places}
     else:
         found = _of_file(Path(to), places)
@@ -98,23 +98,6 @@ def _lacking(group: str, asked: Collection[TopicPartition], found: Mapping[Topic
         "says. Write the offsets of all partitions into a file, and run `cues-kafka reset MODULE:GRAPH PROCESSOR --to "
         f"FILE`. The group has {json.dumps(offsets)}."
     )
-
-
-def time_of(text: str) -> datetime | None:
-    """
-    A time in ISO form; None: the text is not one.
-
-    Raises:
-        ConfigError: it has no zone.
-    """
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    if when.tzinfo is None:
-        full = when.isoformat()  # a date alone takes no zone
-        raise ConfigError(f"{text}: the time has no zone. Write {full}Z for UTC, or {full}+02:00.")
-    return when
 
 
 def _of_file(path: Path, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:

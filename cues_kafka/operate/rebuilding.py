@@ -33,8 +33,8 @@ from cues_kafka.errors import CodecError, ConfigError, RecoveryError, RetriableE
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.handler import Handler
 from cues_kafka.graph.processor import Processor
+from cues_kafka.graph.times import milliseconds_of, time_of
 from cues_kafka.operate.moving import HeldGroup, Maintenance, PlannedMove, rewrite
-from cues_kafka.operate.places import time_of
 from cues_kafka.operate.rebuilt import Rebuilt, finished
 from cues_kafka.plan.plan import plan
 from cues_kafka.ports import Broker, Clock, TopicPartition, Watermarks, WireMessage
@@ -335,7 +335,7 @@ class Rebuild(Maintenance):
         when = time_of(self._since or "")
         if when is None:
             raise ConfigError(f"--from {self._since}: write earliest, or a time such as 2026-11-23T10:00:00Z")
-        found = self._broker.offsets_at(dict.fromkeys(marks, int(when.timestamp() * 1000)))
+        found = self._broker.offsets_at(dict.fromkeys(marks, milliseconds_of(when, "")))
         self.notes.append(f"messages before {self._since} are left out: entries that they made are not rebuilt")
         return {place: marks[place].high if offset is None else offset for place, offset in found.items()}
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from math import ceil
 
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
+from cues_kafka.graph.times import milliseconds_of
 from cues_kafka.plan.inspectors import Findings, Terms
 from cues_kafka.ports import Broker, TopicPartition, Watermarks
 from cues_kafka.words import count
@@ -41,7 +41,7 @@ def inspect_starts(graph: Graph, broker: Broker, terms: Terms) -> Findings:
             if isinstance(one.start, datetime):
                 # The ends first: what comes from now on is as new as the time, also before the tasks begin.
                 ends = broker.watermarks(inputs)
-                asked = broker.offsets_at(dict.fromkeys(inputs, ceil(one.start.timestamp() * 1000)))
+                asked = broker.offsets_at(dict.fromkeys(inputs, milliseconds_of(one.start, "start=")))
                 begins[one.name] |= {place: ends[place].stable if at is None else at for place, at in asked.items()}
             else:
                 offsets = one.offsets_of(binding)

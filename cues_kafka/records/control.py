@@ -12,10 +12,10 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from cues_kafka.errors import CodecError
+from cues_kafka.graph.times import shown_time
 from cues_kafka.ports import WireMessage
 
 VERSION: Final = 1
@@ -69,8 +69,7 @@ class Hold:
 
     def __str__(self) -> str:
         """The reason that tasks give."""
-        since = datetime.fromtimestamp(self.since_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        return f"paused by {self.by} since {since}"
+        return f"paused by {self.by} since {shown_time(self.since_ms)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

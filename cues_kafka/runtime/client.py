@@ -170,14 +170,15 @@ class Client:
             topic: the topic; None: all topics of the graph, each by its name.
             limit: how many messages to return at most, from the beginning; ignored with `last`.
             last: how many of the newest messages to return. With several partitions the timestamps decide.
-            since: only messages whose timestamp is at or past this time: a `datetime` (without a time zone: local
-                time), a `timedelta` before now, or milliseconds since the epoch.
+            since: only messages whose timestamp is at or past this time: a `datetime` with a
+                zone, a `timedelta` before now, or milliseconds since the epoch.
 
         Returns:
             The messages partition by partition, each in the order of its log.
 
         Raises:
-            ConfigError: the topic does not exist, or a number is negative; or no topic is given, and there is no graph.
+            ConfigError: the topic does not exist, a number is negative, or a time has no zone; or no topic is given,
+                and there is no graph.
         """
         if topic is not None:
             return messages_of(self._access, self._access.topic(topic), limit, last=last, since=since)

@@ -10,6 +10,7 @@ from cues_kafka.core.delivery import TIMER, parse_origin, provenance_prefix, sho
 from cues_kafka.core.hashing import timer_hash
 from cues_kafka.core.spec import Spec
 from cues_kafka.graph.timers import Timer
+from cues_kafka.graph.times import shown_time
 from cues_kafka.ports import Coordinates, Headers, WireMessage
 from cues_kafka.state.scheduled import Set
 
@@ -105,13 +106,10 @@ class Fired:
 
     @property
     def due(self) -> str:
-        """For people: when it was due; behind the year 9999 as milliseconds."""
-        try:
-            return self.timer.due.isoformat()
-        except (ValueError, OverflowError, OSError):
-            return f"{self.set.due_ms} ms"
+        """For people: when it was due."""
+        return shown_time(self.set.due_ms, fine=True)
 
     @property
     def place(self) -> str:
-        """For people: ``timer 'k' of 2026-01-01T00:00:00+00:00``."""
+        """For people: ``timer 'k' of 2026-01-01T00:00:00.000Z``."""
         return f"timer {self.set.key!r} of {self.due}"

@@ -14,6 +14,7 @@ from cues_kafka.errors import CodecError, ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.message import HeaderValue, Message, header_list, with_travelling
 from cues_kafka.graph.names import check_written_topic, tools_group
+from cues_kafka.graph.times import milliseconds_of
 from cues_kafka.graph.topic import Topic
 from cues_kafka.observe.spans import current_trace
 from cues_kafka.ports import Broker, Clock, NewTopic, Outgoing, TopicFacts, TopicPartition, WireMessage
@@ -59,10 +60,15 @@ class Access:
         return tools_group(self.graph.name if self.graph else topic)
 
     def milliseconds(self, since: Since) -> int:
-        """A time in milliseconds since the epoch."""
+        """
+        A time in milliseconds since the epoch.
+
+        Raises:
+            ConfigError: it has no zone.
+        """
         if isinstance(since, timedelta):
             return int((self.clock.time() - since.total_seconds()) * 1000)
-        return int(since.timestamp() * 1000) if isinstance(since, datetime) else since
+        return milliseconds_of(since, "") if isinstance(since, datetime) else since
 
 
 class TopicAccess:

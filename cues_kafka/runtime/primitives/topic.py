@@ -103,7 +103,8 @@ class ClientTopic:
             partition: what to read; None: all partitions, and then offsets are mappings by partition.
             name: keeps its place on the cluster, for `transaction().advance(tailer)`. Another tailer of this name and
                 client, in any process, takes it over: the former one cannot store its place any more.
-            start: where to begin without a stored place: `earliest`, `latest`, an offset, or a `datetime`.
+            start: where to begin without a stored place: `earliest`, `latest`, an offset, or a `datetime` with a
+                zone.
             again: begin at `start` although a place is stored.
 
         Raises:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -11,7 +10,6 @@ from typer.testing import CliRunner, Result
 from cues_kafka import Errors, Graph, Json, Processor, Source, Topic
 from cues_kafka.brokers import open as open_module
 from cues_kafka.cli import loading
-from cues_kafka.cli.errors import _moment
 from cues_kafka.cli.main import app
 from cues_kafka.operate import repairing
 from cues_kafka.testing.tester import Tester
@@ -115,20 +113,6 @@ def test_replay_says_what_it_would_do_then_does_it(bug: Bug, tester: Tester) -> 
 def _first(tester: Tester) -> list[str]:
     first = next(iter(tester.client.committed("shop.errors")))
     return [f"shop.errors/0@{first.offset()}"]
-
-
-def test_times_without_a_zone_are_those_that_list_prints(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Elsewhere on earth they would choose other error messages, and `drop` cannot be taken back."""
-    monkeypatch.setenv("TZ", "Asia/Tokyo")
-    time.tzset()
-    try:
-        moments = {_moment(f"2026-11-25T10:00{zone}", "--until") for zone in ("", "Z", "+00:00")}
-    finally:
-        monkeypatch.undo()
-        time.tzset()
-
-    assert moments == {1_795_600_800_000}
-    assert _moment("2026-11-25T10:00+02:00", "--until") == 1_795_600_800_000 - 2 * 3_600_000
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,9 @@ COLUMNS: Final = pa.schema(
 
 WITH_HEADERS: Final = COLUMNS.append(pa.field("headers", pa.list_(pa.field("element", _HEADER))))
 
+_LATEST_MS: Final = np.iinfo(np.int64).max // 1_000
+"""Spark counts microseconds. A later time, as of a program that writes nanoseconds, becomes this one: it would wrap."""
+
 log = get_logger("cues_kafka.source")
 
 _OUT_OF_RANGE: Final = {"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"}
@@ -124,7 +127,7 @@ def arrow(messages: Sequence[WireMessage], given: OffsetRange, *, headers: bool,
         pa.repeat(pa.scalar(given.place.topic, pa.string()), count),
         pa.repeat(pa.scalar(given.place.partition, pa.int32()), count),
         pa.array(map(kind.offset, messages), pa.int64(), size=count),
-        pa.array(times[:, 1] * 1_000, pa.timestamp("us", tz="UTC")),
+        pa.array(np.clip(times[:, 1], -_LATEST_MS, _LATEST_MS) * 1_000, pa.timestamp("us", tz="UTC")),
         # Spark shows Kafka's numbers, which are one less than the client's: 0 is the producer's time, 1 the broker's.
         pa.array(times[:, 0].astype(np.int32) - np.int32(1)),
     ]
