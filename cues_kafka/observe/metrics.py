@@ -81,6 +81,9 @@ METRICS: Final[Mapping[str, Metric]] = {
     "cues_kafka_throttled_seconds_total": Metric(
         "counter", "How long brokers held back answers to the process because of a quota.", _WORKER
     ),
+    "cues_kafka_refused_records_total": Metric(
+        "counter", "Records on topics of cues-kafka that it did not write, and refused.", _WORKER
+    ),
     "cues_kafka_ready": Metric("gauge", "1 if all tasks of the worker work, else 0.", _WORKER),
     "cues_kafka_worker_up": Metric("gauge", "1 if the worker process answers its supervisor, else 0.", _WORKER),
     "cues_kafka_worker_restarts_total": Metric("counter", "How often the worker process was replaced.", _WORKER),

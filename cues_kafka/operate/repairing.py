@@ -49,13 +49,15 @@ from cues_kafka.records.requests import (
     ReplayRequest,
     Settled,
     Wish,
-    decode_request,
-    decode_settled,
     encode_request,
     not_paired,
+    refused_key,
+    request_in,
     settled_in,
+    what_settled,
 )
 from cues_kafka.records.scanning import first_from, ranges_of, read_all, read_range
+from cues_kafka.records.strangers import readable
 from cues_kafka.runtime.given import check_graph
 from cues_kafka.runtime.task.clock import SystemClock
 
@@ -235,13 +237,15 @@ class _Ledger:
 
     def read(self) -> None:
         """Read what came since."""
+        found: list[tuple[bytes, bytes, Wish]] = []
         for message in self._new(self._replay):
-            try:
-                request = decode_request(message.value())
-            except CodecError:
-                continue  # its task settles it by its place in the replay topic
-            self.asked.setdefault(request.error.key, request.wish)
+            request = readable(message, request_in, "a request to replay")
+            if request is not None:
+                found.append((refused_key(self._replay.topic_id, message), request.error.key, request.wish))
         self.look()
+        for refused, key, wish in found:
+            if refused not in self.settled:  # else its task has refused it, so nothing is asked for
+                self.asked.setdefault(key, wish)
 
     def look(self, partitions: Collection[int] | None = None) -> None:
         """Read what is settled since."""
@@ -483,7 +487,7 @@ class Repairs:
                 ledger.look({int(partition)})
                 for key in [key for key in places if key in ledger.settled]:
                     del places[key]
-                    requested.outcomes[decode_settled(ledger.settled[key]).outcome] += 1
+                    requested.outcomes[what_settled(ledger.settled[key]).outcome] += 1
             left = len(requested.open)
             if progress is not None:
                 progress(total - left, total)
@@ -574,7 +578,7 @@ class Repairs:
             asked_of=now,
             number=_number(message),
             asked=ledger.asked.get(place.key) if ledger else None,
-            settled=None if settled is None else decode_settled(settled),
+            settled=None if settled is None else what_settled(settled),
             obstacle=never or self._gone(error),
             droppable=not never,
         )

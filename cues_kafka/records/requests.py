@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 from cues_kafka.core.delivery import SETTLED, ErrorPlace, parse_topic_id, show_topic_id
 from cues_kafka.errors import CodecError
 from cues_kafka.ports import Coordinates, WireMessage
+from cues_kafka.records.strangers import (
+    LATEST_S,
+    LIMIT,
+    MOST,
+    NAME,
+    PARTITIONS,
+    TOPIC,
+    Fields,
+    read_plain,
+    read_versioned,
+    readable,
+)
 
 VERSION = 1
 """The version of both. One of another version is not read."""
@@ -49,11 +62,50 @@ class ReplayRequest:
 
 
 def settled_in(messages: Iterable[WireMessage]) -> Iterator[tuple[bytes, bytes]]:
-    """Find the records in a backing topic that settle an error message: the key of each, and its value."""
+    """
+    Find the records in a backing topic that settle an error message: the key of each, and its value.
+
+    A value of another release counts, because its error message is settled all the same. What is no value of any
+    release is refused by name.
+    """
     for message in messages:
         key, value = message.key() or b"", message.value()
-        if key.startswith(SETTLED) and value is not None:
+        if key.startswith(SETTLED) and value is not None and readable(message, _settles, "a settled record"):
             yield key, value
+
+
+def _settles(message: WireMessage) -> bool:
+    """
+    Whether a release wrote this value.
+
+    Raises:
+        CodecError: none did.
+    """
+    plain, version = read_versioned(message.value(), "record of a settled error message")
+    if version == VERSION:
+        _settled(plain)
+    return True
+
+
+def request_in(message: WireMessage) -> ReplayRequest:
+    """
+    Read a request from the replay topic of a processor.
+
+    Raises:
+        CodecError: it is no request, is one of another release, or names messages of another task.
+    """
+    request = decode_request(message.value())
+    if other := [one.partition for one in request.consumed if one.partition != message.partition()]:
+        raise CodecError(
+            f"not a request to replay an error message: it names partition {other[0]}, and it is in partition "
+            f"{message.partition()} of the replay topic"
+        )
+    return request
+
+
+def refused_key(topic_id: bytes, message: WireMessage) -> bytes:
+    """The key of the record that settles a request which is refused: its own place in the replay topic."""
+    return SETTLED + b"?" + str(ErrorPlace(topic_id, message.partition(), message.offset())).encode()
 
 
 class Settled(NamedTuple):
@@ -113,24 +165,26 @@ def decode_request(data: bytes | None) -> ReplayRequest:
     Raises:
         CodecError: it is no request, or one of another release.
     """
-    found: Any = _read(data, "request to replay an error message")
-    try:
-        rows = found["consumed"]
-        wish = found["wish"]
-        if wish not in ("replay", "drop") or not rows:
-            raise ValueError("it asks for nothing that is known")
-        return ReplayRequest(
-            error=ErrorPlace.parse(found["error"]),
-            errors=str(found["errors"]),
-            wish=wish,
-            number=int(found["number"]),
-            consumed=tuple(Coordinates(b, parse_topic_id(id_), int(p), int(o)) for b, _, id_, p, o in rows),
-            topics=tuple(str(topic) for _, topic, *_ in rows),
-            payload=_bytes(found["payload"]),
-            key=_bytes(found["key"]),
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise CodecError(f"not a request to replay an error message: {(data or b'')[:80]!r} ({error})") from None
+    plain = read_plain(data, "request to replay an error message", VERSION)
+    rows = list(plain.rows("consumed", 5))
+    if not rows:
+        plain.refuse("consumed", [])
+    wish = plain.text("wish")
+    if wish not in get_args(Wish):
+        plain.refuse("wish", wish)
+    return ReplayRequest(
+        error=_place(plain),
+        errors=plain.text("errors", like=TOPIC),
+        wish=wish,  # type: ignore[arg-type]  # it is one of them
+        number=plain.whole("number", 1, PARTITIONS),
+        consumed=tuple(
+            Coordinates(row.text("0", like=NAME), _id(row, "2"), row.whole("3", 0, PARTITIONS), row.whole("4"))
+            for row in rows
+        ),
+        topics=tuple(row.text("1", like=TOPIC) for row in rows),
+        payload=_bytes(plain, "payload"),
+        key=_bytes(plain, "key"),
+    )
 
 
 def encode_settled(settled: Settled) -> bytes:
@@ -145,28 +199,55 @@ def decode_settled(data: bytes | None) -> Settled:
     Raises:
         CodecError: it is no such record, or one of another release.
     """
-    found: Any = _read(data, "record of a settled error message")
-    try:
-        return Settled(**{name: found[name] for name in Settled._fields})
-    except (KeyError, TypeError) as error:
-        raise CodecError(f"not a record of a settled error message: {(data or b'')[:80]!r} ({error})") from None
+    return _settled(read_plain(data, "record of a settled error message", VERSION))
 
 
-def _read(data: bytes | None, what: str) -> Any:
+def what_settled(value: bytes) -> Settled:
+    """How an error message was settled; `unreadable` at 0: a record of another release says it."""
     try:
-        found: Any = json.loads(data or b"")
-        if found["version"] != VERSION:
-            raise CodecError(
-                f"a {what} has version {found['version']}; this release reads {VERSION}: update cues-kafka"
-            )
-    except (ValueError, KeyError, TypeError) as error:
-        raise CodecError(f"not a {what}: {(data or b'')[:80]!r} ({error})") from None
-    return found
+        return decode_settled(value)
+    except CodecError:
+        return Settled("unreadable", 0, 0)
+
+
+def _settled(plain: Fields) -> Settled:
+    outcome = plain.text("outcome")
+    if outcome not in get_args(Outcome):
+        plain.refuse("outcome", outcome)
+    return Settled(
+        outcome,  # type: ignore[arg-type]  # it is one of them
+        plain.whole("number", 0, PARTITIONS),
+        plain.whole("at_ms", 0, int(LATEST_S * 1000)),
+    )
 
 
 def _text(data: bytes | None) -> str | None:
     return None if data is None else b64encode(data).decode()
 
 
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else b64decode(text, validate=True)
+def _bytes(plain: Fields, name: str) -> bytes | None:
+    if not plain.has(name):
+        return None
+    text = plain.text(name, LIMIT)
+    try:
+        return b64decode(text, validate=True)
+    except ValueError:
+        plain.refuse(name, text)
+
+
+def _id(plain: Fields, name: str) -> bytes:
+    """The 16 bytes of a topic's id, from what `show_topic_id` gives."""
+    return parse_topic_id(plain.text(name, 22, like=_TOPIC_ID))
+
+
+def _place(plain: Fields) -> ErrorPlace:
+    """Where an error message stands, from what `str` of it gives."""
+    topic_id, partition, offset = plain.text("error", like=_PLACE).split("/")
+    found = ErrorPlace(parse_topic_id(topic_id), int(partition), int(offset))
+    if found.partition > PARTITIONS or found.offset > MOST:
+        plain.refuse("error", str(found))
+    return found
+
+
+_TOPIC_ID: Final = re.compile(r"[A-Za-z0-9_-]{22}")
+_PLACE: Final = re.compile(r"[A-Za-z0-9_-]{22}/(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})")

@@ -14,6 +14,7 @@ from cues_kafka.observe.histogram import Histogram
 from cues_kafka.observe.http import Health
 from cues_kafka.observe.log import get_logger
 from cues_kafka.observe.metrics import KINDS, STATES, Sample
+from cues_kafka.observe.refused import REFUSED
 from cues_kafka.observe.tally import UNNAMED, TaskTally
 from cues_kafka.observe.throttling import THROTTLING
 from cues_kafka.ports import Broker, Clock, Positions, TopicPartition
@@ -91,6 +92,7 @@ class HealthLook:
             Sample("cues_kafka_ready", labels, float(not unready)),
             Sample("cues_kafka_cluster_unreachable_seconds", labels, silent_s),
             Sample("cues_kafka_throttled_seconds_total", labels, THROTTLING.total_s),
+            Sample("cues_kafka_refused_records_total", labels, REFUSED.total),
             *(row for one in tasks for row in self._rows(one)),
         ]
         return Health(tuple(_ill(workers)), unready, tuple(rows))

@@ -7,27 +7,25 @@ from collections.abc import Sequence
 from operator import methodcaller
 from typing import Final
 
-from cues_kafka.core.delivery import SETTLED, ErrorPlace
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import Task
 from cues_kafka.errors import CodecError, RetriableError
-from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, Coordinates, Reader, TopicPartition, WireMessage
 from cues_kafka.records.reading import PATIENCE_S
 from cues_kafka.records.requests import (
     Outcome,
     ReplayRequest,
     Settled,
-    decode_request,
     encode_settled,
     not_paired,
+    refused_key,
+    request_in,
     settled_in,
 )
 from cues_kafka.records.scanning import chunk_from
+from cues_kafka.records.strangers import readable
 from cues_kafka.runtime.calling.batch import Batch
 from cues_kafka.runtime.calling.replayed import Replayed, Restored
-
-log = get_logger("cues_kafka.task")
 
 SHARE: Final = 10
 """While messages wait, replays get a tenth of the time (Y3): they neither starve nor hold messages up."""
@@ -81,6 +79,7 @@ class Replaying:
         self._settled: dict[bytes, bytes] | None = None
         self._reader: Reader | None = None
         self._kept: dict[str, Sequence[WireMessage]] = {}  # committed messages in a row, by topic
+        self._ends: dict[str, int] = {}  # a last stable offset, by topic
         self._again_s = 0.0
         self._used_s = 0.0
 
@@ -93,6 +92,7 @@ class Replaying:
     def void(self) -> None:
         """A recovery begins: what another worker has settled is to be read."""
         self._settled = None
+        self._ends.clear()
         self.rest(always=True)
 
     def rest(self, *, always: bool = False) -> None:
@@ -112,9 +112,9 @@ class Replaying:
             BrokerError: the cluster does not answer, or an older answer came.
         """
         began_s = self._used_s = self._clock.monotonic()
-        request = self._request(message)
-        own = ErrorPlace(task.record.replays[0].topic_id if task.record else b"", message.partition(), message.offset())
-        key = (SETTLED + b"?" + str(own).encode()) if request is None else request.error.key
+        request = readable(message, lambda one: self._request(one, task), "a request to replay")
+        topic_id = task.record.replays[0].topic_id if task.record else b""
+        key = refused_key(topic_id, message) if request is None else request.error.key
         present = Present(message, key, began_s)
         present.settled = self._known(task).get(key)
         if request is None:
@@ -125,13 +125,25 @@ class Replaying:
             present.replayed = self._replayed(request, message.timestamp()[1], task)
         return present
 
-    def _request(self, message: WireMessage) -> ReplayRequest | None:
-        try:
-            return decode_request(message.value())
-        except CodecError as error:
-            where = f"{message.topic()}/{message.partition()} at {message.offset()}"
-            log.warning("request not understood", task=self._spec.name, at=where, why=str(error))
-            return None
+    def _request(self, message: WireMessage, task: Task) -> ReplayRequest:
+        """
+        The request in a message of the replay topic.
+
+        Raises:
+            CodecError: it is none, or it names a message that was never there: its offset is not in the log, which
+                ends before it. That is also so where the log was truncated.
+        """
+        request = request_in(message)
+        ids = {p.binding: (p.topic, p.topic_id) for p in task.positions}
+        for place, topic in zip(request.consumed, request.topics, strict=True):
+            if ids.get(place.binding) == (topic, place.topic_id) and place.offset >= self._ends.get(topic, 0):
+                at = TopicPartition(topic, self._spec.partition)
+                self._ends[topic] = end = self._broker.watermarks([at])[at].stable
+                if place.offset >= end:
+                    raise CodecError(
+                        f"it names {topic}/{place.partition} at {place.offset}, and that log ends at {end}"
+                    )
+        return request
 
     def _known(self, task: Task) -> dict[bytes, bytes]:
         """Y2: what is settled; read from the backing partition once after a recovery, which has fenced all others."""
@@ -165,14 +177,17 @@ class Replaying:
     def _replayed(self, request: ReplayRequest, asked_ms: int, task: Task) -> Replayed:
         found: list[WireMessage] = []
         gone = ""
+        unpaired = not_paired(self._spec.pairing, [one.binding for one in self._spec.inputs], request.consumed)
         ids = {p.binding: (p.topic, p.topic_id) for p in task.positions}
         for place, topic in zip(request.consumed, request.topics, strict=True):
-            message = self._original(place, topic) if ids.get(place.binding) == (topic, place.topic_id) else None
+            there = not unpaired and ids.get(place.binding) == (topic, place.topic_id)
+            message = self._original(place, topic) if there else None
             if message is None:
                 message = Restored(topic, place, request.key, asked_ms, request.payload)  # at each attempt this time
-                gone = gone or self._why_gone(request, place, topic, known=place.binding in ids)
+                known = place.binding in ids
+                gone = gone or ("" if unpaired and known else self._why_gone(request, place, topic, known=known))
             found.append(message)
-        gone = gone or not_paired(self._spec.pairing, [one.binding for one in self._spec.inputs], request.consumed)
+        gone = gone or unpaired
         return Replayed(self._spec, request, tuple(found), gone)
 
     def _why_gone(self, request: ReplayRequest, place: Coordinates, topic: str, *, known: bool) -> str:

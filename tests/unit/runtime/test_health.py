@@ -24,6 +24,7 @@ from cues_kafka.graph.names import transactional_id
 from cues_kafka.observe.histogram import Histogram
 from cues_kafka.observe.http import Health, listen
 from cues_kafka.observe.metrics import KINDS, METRICS, Sample, exposition
+from cues_kafka.observe.refused import Refused
 from cues_kafka.observe.tally import TaskTally
 from cues_kafka.observe.throttling import Throttling
 from cues_kafka.ports import Position
@@ -34,6 +35,7 @@ from cues_kafka.runtime.native.together import TogetherLook
 from cues_kafka.runtime.native.worker import ProcessorWorker
 from cues_kafka.runtime.status import TaskStatus
 from cues_kafka.runtime.task.clock import SystemClock
+from tests.unit.samples import at
 
 
 def check(order: dict[str, int]) -> dict[str, int]:
@@ -176,6 +178,10 @@ def test_each_number_is_exported_under_its_own_name(monkeypatch: pytest.MonkeyPa
     throttling = Throttling()
     throttling.held_back("client", "b1", 1.5)
     monkeypatch.setattr("cues_kafka.runtime.health.THROTTLING", throttling)
+    refused = Refused()
+    for offset in range(7):
+        refused.note(at("g.status", offset), "a status record", "no JSON")
+    monkeypatch.setattr("cues_kafka.runtime.health.REFUSED", refused)
     counts = TaskTally(deliveries=21, outputs=17, messages=31, size=500, dropped=3, retries=4)
     tally = replace(counts, failures=5, stops=6, fenced=2, committed_s=1_700_000_000.5)
     task = facts(tally=tally, calling_s=301.0, unreachable_s=61.0)
@@ -195,6 +201,7 @@ def test_each_number_is_exported_under_its_own_name(monkeypatch: pytest.MonkeyPa
         "last_commit_timestamp_seconds": 1_700_000_000.5,
         "cluster_unreachable_seconds": 61.0,
         "throttled_seconds_total": 1.5,
+        "refused_records_total": 7,
     }
     assert {name: [one for _, one in found[f"cues_kafka_{name}"]] for name in expected} == {
         name: [value] for name, value in expected.items()
