@@ -18,19 +18,20 @@ from io import BytesIO
 from typing import Any, NamedTuple, NoReturn
 from uuid import UUID
 
-from fastavro import schemaless_reader, schemaless_writer
+from fastavro import schemaless_writer
 
 from cues_kafka.codecs import framing
 from cues_kafka.codecs.avro_compat import problems
+from cues_kafka.codecs.avro_decode import decoder
 from cues_kafka.codecs.avro_fit import misfits
 from cues_kafka.codecs.avro_limits import check_of
 from cues_kafka.codecs.avro_records import Unfit
-from cues_kafka.codecs.avro_resolve import marked, settling, with_values
+from cues_kafka.codecs.avro_resolve import with_values
+from cues_kafka.codecs.avro_scalars import TooShort
 from cues_kafka.codecs.avro_schema import (
     Schema,
     fingerprint,
     full_name,
-    names_records,
     parse,
     same_bytes,
     schema_of,
@@ -51,20 +52,18 @@ class _Resolution:
     Attributes:
         start: where the value begins.
         writer: the schema that it was written with.
-        reader: the schema that it is read into; None: the same.
+        resolved: whether it is read into another one.
         check: of limits, where the message's size does not bound them.
-        build: from what fastavro gives to the value; None: it is the value.
-        names: whether fastavro names the records of unions of several.
-        settle: from what fastavro gives to the message's own value; None: it is that.
+        decode: from the bytes to plain values.
+        build: from these to the value; None: it is the value.
     """
 
     start: int
     writer: Schema
-    reader: Schema | None
+    resolved: bool
     check: Callable[[bytes, int], None] | None
+    decode: Callable[[bytes, int], Any]
     build: Callable[[Any], Any] | None
-    names: bool
-    settle: Callable[[Any], Any] | None = None
 
 
 class _Way(NamedTuple):
@@ -115,8 +114,6 @@ class AvroCodec:
         self._writers = None if schemas is None else Writers(schemas, self._reader_by_id)
         self._readers: dict[bytes, _Resolution] = {} if self._writers is None else self._writers.known
         self._way: _Way | None = None
-        self._reader: Schema | None = None
-        self._settle: Callable[[Any], Any] | None = None
         self._to_plain: Callable[[Any], Any] | None = None
         if self.schema is not None:
             self._to_plain = Writing().convert(self._valued(), self.shape)
@@ -165,12 +162,10 @@ class AvroCodec:
         shape = shape_of(writer) if self.shape is None else self.shape
         check, exact = check_of(writer, self._declared.limits), isinstance(self._declared.schema, type)
         if self.schema is None or writer == self.schema:
-            return _Resolution(start, writer, None, check, Reading(exact=exact).build(shape), names_records(writer))
-        if self._reader is None:
-            self._reader = marked(self._valued())
-            self._settle = settling(self._reader)
-        build = Reading(exact=exact, resolved=True).build(shape)
-        return _Resolution(start, writer, self._reader, check, build, names=False, settle=self._settle)
+            build = Reading(exact=exact).build(shape)
+            return _Resolution(start, writer, resolved=False, check=check, decode=decoder(writer), build=build)
+        build, decode = Reading(exact=exact, resolved=True).build(shape), decoder(writer, self._valued())
+        return _Resolution(start, writer, resolved=True, check=check, decode=decode, build=build)
 
     # Writing
 
@@ -211,7 +206,7 @@ class AvroCodec:
         assert self._schemas is not None
         if self._to_plain is None:
             found = self._schemas.latest(self._subject)
-            schema = with_values(parse(found.text))
+            schema = with_values(parse_with(found))
             made = _Way(framing.id_prefix(found.number), schema, Writing().convert(schema))
         else:
             number = self._schemas.id_of(self._subject, Own(schema_text(self._declared)))
@@ -227,32 +222,35 @@ class AvroCodec:
             CodecError: the bytes do not fit, or are beyond a limit; names the schemas of writer and reader.
             RetriableError: the registry does not answer.
         """
-        source = BytesIO(data)
-        found = self._readers.get(source.read(self._length))
-        if found is None:
-            found = self._learn(data)
-            source.seek(found.start)
+        found = self._readers.get(data[: self._length]) or self._learn(data)
         if len(data) > self._most_bytes:
             raise CodecError(f"The message has {len(data)} bytes, more than {self._most_bytes}. See Limits.")
         try:
             if found.check is not None:
                 found.check(data, found.start)
-            value = schemaless_reader(source, found.writer, found.reader, found.names, found.names)
-            if source.tell() != len(data):
-                raise ValueError(f"{len(data) - source.tell()} bytes are left over")
-            value = value if found.settle is None else found.settle(value)
+            value = found.decode(data, found.start)
             return value if found.build is None else found.build(value)
         except CuesError:
             raise
-        except Exception as error:  # hostile bytes may raise anything
+        except Unfit as unfit:
+            raise self._unreadable(found, unfit) from None
+        except Exception as error:  # a class may raise what it likes when it validates itself
             raise self._unreadable(found, error) from error
 
     def _unreadable(self, found: _Resolution, error: Exception) -> CodecError:
         writer = full_name(found.writer)
-        if isinstance(error, EOFError):
-            return CodecError(f"The message ends before the last field of the schema {writer}, which it names.")
-        into = f", which is not readable as {full_name(self.schema)}" if found.reader is not None else ""
-        return CodecError(f"The message was written with the schema {writer}{into}: {_short(error)}")
+        if isinstance(error, TooShort):
+            where = "".join(reversed(error.path))[:300]
+            return CodecError(
+                f"The message ends before the last field of the schema {writer}, which it names"
+                f"{': at ' + self._root_of(writer) + where if where else ''}."
+            )
+        into = f", which is not readable as {full_name(self.schema)}" if found.resolved else ""
+        what = error.text(self._root_of(writer)) if isinstance(error, Unfit) else _short(error)
+        return CodecError(f"The message was written with the schema {writer}{into}: {what}")
+
+    def _root_of(self, writer: str) -> str:
+        return writer.rpartition(".")[2] if len(writer) < 100 else "value"
 
     def _learn(self, data: bytes) -> _Resolution:
         """The reader of a schema that no message of this codec had before."""

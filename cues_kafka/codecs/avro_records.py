@@ -16,10 +16,10 @@ Convert: TypeAlias = Callable[[Any], Any]
 
 class AvroRecord(dict[str, Any]):
     """
-    A record that was one of several in a union: a dict that knows which.
+    A record or a map that was one of several in a union: a dict that knows which.
 
     Attributes:
-        record_name: its full name, which `has_type` compares, too.
+        record_name: its full name, which `has_type` compares, too; of a map "map".
     """
 
     __slots__ = ("record_name",)

@@ -1,33 +1,28 @@
-"""The declared schema for messages of other schemas: defaults as values, and records of unions that say their name.
-
-fastavro gives a default as the schema has it in JSON, text for bytes and a number for a time, and the same list to each
-message. It says which record of a union a value was only where the writer had several of them, too.
-"""
+"""The declared schema with its defaults as values: in a schema's JSON bytes are text, and a time is a number."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
+from io import BytesIO
 from typing import Any, Final
 
-from fastavro.read import LOGICAL_READERS
+from fastavro import schemaless_writer
 
-from cues_kafka.codecs.avro_records import AvroRecord
-from cues_kafka.codecs.avro_schema import Schema, inside, records_of_unions
-
-MARK: Final = ""
-"""The field by which records of unions say their name. It is no name of Avro, so no writer has it: it is a default."""
+from cues_kafka.codecs.avro_records import Unfit
+from cues_kafka.codecs.avro_scalars import scalar
+from cues_kafka.codecs.avro_schema import Schema, logical, named_in
 
 
 def with_values(schema: Schema) -> Schema:
     """
-    The schema with its defaults as values, as fastavro takes them and gives them.
+    The schema with its defaults as values, as they are written and read.
 
     Raises:
         ValueError: a default is none of its field; names the field.
     """
     made = deepcopy(schema)
-    named = _named(made)
+    named = named_in(made)
     fields = [(record, each) for record in named.values() for each in record.get("fields", ()) if "default" in each]
     for record, each in fields:
         try:
@@ -37,52 +32,6 @@ def with_values(schema: Schema) -> Schema:
                 f"the default of {record['name']}.{each['name']} is no value of the field ({type(error).__name__})"
             ) from None
     return made
-
-
-def marked(schema: Schema) -> Schema:
-    """
-    A schema with values as defaults, in which the records of unions have their names as a field.
-
-    Raises:
-        ValueError: two records of a union have one name in different namespaces, which fastavro takes for the same.
-    """
-    made = deepcopy(schema)
-    for name in (records := records_of_unions(schema)):
-        last = name.rpartition(".")[2]
-        if any(other != name and other.rpartition(".")[2] == last for other in records):
-            raise ValueError(f"a union has several records {last}, so that messages of other schemas cannot be read")
-        _named(made)[name]["fields"].append({"name": MARK, "type": "string", "default": name})
-    return made
-
-
-def settling(schema: Schema) -> Callable[[Any], Any] | None:
-    """
-    What makes a message's own value of what fastavro gave for a schema with values and marks; None: it is that already.
-
-    Records with a mark become `AvroRecord`s, and lists and dicts of defaults are copied: each message has its own.
-    """
-    defaults = [
-        each["default"] for one in _named(schema).values() for each in one.get("fields", ()) if "default" in each
-    ]
-    shared = {id(one): one for one in defaults if isinstance(one, list | dict)}
-    if not shared and not records_of_unions(schema):
-        return None
-
-    def settle(value: Any) -> Any:
-        if id(value) in shared:
-            value = deepcopy(value)
-        if type(value) is dict:
-            for key, one in value.items():
-                if type(one) in (dict, list):
-                    value[key] = settle(one)
-            return AvroRecord(value.pop(MARK), value) if MARK in value and type(value[MARK]) is str else value
-        return [*map(settle, value)] if type(value) is list else value
-
-    return settle
-
-
-def _named(schema: Schema) -> dict[str, Any]:
-    return {one["name"]: one for one in inside(schema) if isinstance(one, dict) and "name" in one}
 
 
 def _value(schema: Schema, plain: Any, named: Mapping[str, Any]) -> Any:
@@ -101,8 +50,18 @@ def _value(schema: Schema, plain: Any, named: Mapping[str, Any]) -> Any:
     if kind == "map":
         return {key: _value(schema["values"], one, named) for key, one in plain.items()}
     raw = _scalar(kind, plain)
-    read = LOGICAL_READERS.get(f"{kind}-{schema.get('logicalType')}")
-    return raw if read is None else read(raw, schema, None)
+    if kind == "enum" and raw not in schema["symbols"]:
+        raise ValueError(kind)
+    if kind == "fixed" and len(raw) != schema["size"]:
+        raise ValueError(kind)
+    if logical(schema) is None and schema.get("logicalType") != "decimal":
+        return raw
+    out = BytesIO()
+    schemaless_writer(out, {key: one for key, one in schema.items() if key != "logicalType"}, raw)
+    try:
+        return scalar(schema, converted=True)(out.getvalue(), 0)[0]
+    except Unfit as unfit:
+        raise ValueError(unfit.expected) from None
 
 
 def _of_field(field: Mapping[str, Any], plain: Mapping[str, Any], named: Mapping[str, Any]) -> Any:

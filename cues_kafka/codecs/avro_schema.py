@@ -6,8 +6,6 @@ So a class and a schema that was written by others look alike to what follows: t
 from __future__ import annotations
 
 import contextlib
-import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -16,9 +14,9 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
-import fastavro
 import fastavro.schema
 
+from cues_kafka.codecs.avro_parsing import NAME, parsed
 from cues_kafka.codecs.schema import (
     Anything,
     Choice,
@@ -35,16 +33,10 @@ from cues_kafka.codecs.schema import (
     shape_name,
 )
 from cues_kafka.errors import GraphError
-from cues_kafka.graph.declare import Digits
+from cues_kafka.graph.declare import COLUMN_DIGITS, Digits
 
 Schema: TypeAlias = Any
 """A schema as fastavro parses it: a dict, a list (a union) or a name."""
-
-MAX_BYTES: Final = 1024 * 1024
-MAX_NESTING: Final = 200
-"""Limits of a schema: characters, and JSON values inside each other."""
-
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 _SCALARS: Final[dict[type[Any], Schema]] = {
     bool: "boolean",
@@ -71,12 +63,11 @@ _LOGICAL: Final[dict[tuple[str, str], type[Any]]] = {
     ("long", "time-micros"): time,
     ("long", "timestamp-millis"): datetime,
     ("long", "timestamp-micros"): datetime,
-    ("int", "local-timestamp-millis"): datetime,
     ("long", "local-timestamp-millis"): datetime,
     ("long", "local-timestamp-micros"): datetime,
     ("string", "uuid"): UUID,
 }
-"""The logical types that fastavro converts. A schema may name others; their values stay what they are."""
+"""The logical types that the codec converts. A schema may name others; their values stay what they are."""
 
 
 def parse(text: str, references: Sequence[str] = ()) -> Schema:
@@ -88,33 +79,11 @@ def parse(text: str, references: Sequence[str] = ()) -> Schema:
         references: the JSON of the schemas that it names, those that others need first.
 
     Raises:
-        ValueError: it is no schema, or one beyond the limits.
+        ValueError: it is no schema, or one beyond the limits; names the place.
     """
-    if len(text) > MAX_BYTES:
-        raise ValueError(f"it has {len(text)} characters, more than {MAX_BYTES}")
-    try:
-        named: dict[str, Any] = {}
-        for each in (*references, text):
-            plain = json.loads(each)
-            _check_nesting(plain)
-            parsed = fastavro.parse_schema(plain, named)
-        _check_unions(parsed)
-        return fastavro.schema.expand_schema(parsed) if references else parsed
-    except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, TypeError, KeyError) as error:
-        raise ValueError(f"{type(error).__name__}: {error}") from error
-    except RecursionError:
-        raise ValueError(f"it is nested more than {MAX_NESTING} deep") from None
-
-
-def _check_nesting(plain: Any) -> None:
-    level = [plain]
-    for _ in range(MAX_NESTING):
-        level = [
-            x for one in level for x in (one.values() if isinstance(one, dict) else one) if isinstance(x, dict | list)
-        ]
-        if not level:
-            return
-    raise ValueError(f"it is nested more than {MAX_NESTING} deep")
+    made = parsed(text, references)
+    _check_unions(made)
+    return made
 
 
 def inside(schema: Schema) -> Iterator[Schema]:
@@ -167,20 +136,9 @@ def full_name(schema: Schema) -> str:
     return schema if isinstance(schema, str) else " | ".join(map(full_name, schema))
 
 
-def names_records(schema: Schema) -> bool:
-    """Whether a union of several records is in it, whose values must say which one they are."""
-    return bool(records_of_unions(schema))
-
-
-def records_of_unions(schema: Schema) -> set[str]:
-    """The names of the records that are options beside other records."""
-    kinds = {one["name"]: one["type"] for one in inside(schema) if isinstance(one, dict) and "name" in one}
-    found: set[str] = set()
-    for union in inside(schema):
-        if isinstance(union, list):
-            names = [name for name in map(full_name, union) if kinds.get(name) in ("record", "error")]
-            found.update(names if len(names) > 1 else ())
-    return found
+def named_in(schema: Schema) -> dict[str, Any]:
+    """The records, enums and fixed types that are defined in a schema, by their full names."""
+    return {one["name"]: one for one in inside(schema) if isinstance(one, dict) and "name" in one}
 
 
 # ------------------------------------------------------------------------------------------------ from shapes
@@ -240,7 +198,7 @@ class _Deriving:
 
     def _choice(self, values: tuple[Any, ...], enum: type[Enum] | None, where: str) -> Schema:
         kinds = {type(value) for value in values}
-        if enum and kinds == {str} and all(map(_NAME.match, values)):
+        if enum and kinds == {str} and all(map(NAME.match, values)):
             name: str = enum.__name__
             if self._named.get(name) is enum:
                 return name
@@ -266,7 +224,7 @@ class _Deriving:
         return made
 
     def _field(self, each: Field, where: str) -> dict[str, Any]:
-        if not _NAME.match(each.wire_name):
+        if not NAME.match(each.wire_name):
             raise GraphError(f"{where}: {each.wire_name!r} is no name in Avro, which takes letters, digits and _.")
         field: dict[str, Any] = {"name": each.wire_name, "type": self.schema(each.shape, where)}
         if each.default is None:
@@ -364,7 +322,7 @@ class _Shaping:
         if kind == "enum":
             made: Shape = Choice(tuple(schema["symbols"]))
         elif schema.get("logicalType") == "decimal" and kind in ("bytes", "fixed"):
-            made = Scalar(Decimal, Digits(schema["precision"], schema.get("scale", 0)))
+            made = Scalar(Decimal, _digits(schema["precision"], schema.get("scale", 0)))
         else:
             made = self._by_name(kind) if kind == "null" else Scalar(logical(schema) or _PRIMITIVES[kind])
         if "name" in schema:
@@ -386,6 +344,11 @@ class _Shaping:
         self._open.discard(name)
         made = self._named[name] = Structure(dict, fields, name)
         return made
+
+
+def _digits(precision: int, scale: int) -> Digits | None:
+    """The digits of a decimal, as far as columns can hold them: Avro itself has no limit."""
+    return Digits(precision, scale) if precision <= COLUMN_DIGITS else None
 
 
 def logical(schema: Mapping[str, Any]) -> type[Any] | None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, time
-from decimal import Decimal
+from decimal import Context, Decimal
 from enum import Enum
 from operator import length_hint
 from typing import Any, Final, NamedTuple
 
 from cues_kafka.codecs.avro_records import AvroRecord, Convert, ToRead, ToWrite, Unfit, reader, writer
+from cues_kafka.codecs.avro_scalars import MAX_DIGITS
 from cues_kafka.codecs.avro_schema import Schema, full_name, logical
+from cues_kafka.codecs.digits import fitting, text
 from cues_kafka.codecs.models import is_model, validates, why_refused
 from cues_kafka.codecs.schema import (
     SCALARS,
@@ -31,7 +33,6 @@ from cues_kafka.codecs.schema import (
     shape_name,
 )
 from cues_kafka.errors import GraphError
-from cues_kafka.graph.declare import Digits
 
 _FLOAT_MAX: Final = 3.4028234663852886e38
 
@@ -118,9 +119,12 @@ class Writing:
         made: list[_Option] = []
         for option in options:
             name, kind = full_name(option), self._kind(option)
-            fits = next((one for one in inner if _means(one, name, kind)), inner[0] if alone else None)
+            texts = kind == "string" and Scalar(str) in inner  # an enum beside it is another option
+            fits = (
+                None if texts else next((one for one in inner if _means(one, name, kind)), inner[0] if alone else None)
+            )
             cls = fits.cls if isinstance(fits, Structure | Ref) and fits.cls is not dict else None
-            made.append(_Option(name, self.convert(option, fits), cls, kind in ("record", "error")))
+            made.append(_Option(name, self.convert(option, fits), cls, kind))
         rest = [one.convert for one in made if one.name != "null"]
         if len(rest) == 1 and len(rest) < len(options):
             return _optional(rest[0])
@@ -157,13 +161,18 @@ class _Option(NamedTuple):
         name: by which fastavro knows it: of a record, an enum or a fixed type, or the type.
         convert: checks a value and makes it plain.
         cls: whose instances are written so; None: of no class.
-        record: whether it is a record.
+        kind: its type.
     """
 
     name: str
     convert: Convert
     cls: type[Any] | None
-    record: bool
+    kind: str
+
+    @property
+    def alike(self) -> str:
+        """The same for options whose values look alike, and mean different things."""
+        return "record" if self.kind in ("record", "error", "map") and self.cls is None else self.kind
 
 
 def _options(shape: Shape | None) -> tuple[Shape, ...]:
@@ -219,8 +228,8 @@ def _optional(convert: Convert) -> Convert:
 def _one_of(options: list[_Option]) -> Convert:
     """The convert of a union: it tells fastavro which option it is, which would take the first that looks alike."""
     classes = {one.cls: one for one in options if one.cls is not None}
-    records = {one.name: one for one in options if one.record}
-    tried = sorted(options, key=lambda one: _LAST.get(one.name, 0))
+    named = {one.name: one for one in options if one.kind in _NAMED}
+    tried = sorted(options, key=lambda one: _LAST.get(one.kind, 0))
     expected = " or ".join(one.name for one in options)
 
     def convert(value: Any) -> Any:
@@ -229,19 +238,27 @@ def _one_of(options: list[_Option]) -> Convert:
             if (found := classes.get(base)) is not None:
                 return found.name, found.convert(value)
         name = value.record_name if kind is AvroRecord else None
-        if kind is tuple and len(value) == 2 and isinstance(value[0], str) and value[0] in records:
+        if kind is tuple and len(value) == 2 and isinstance(value[0], str) and value[0] in named:
             name, value = value
         if name is None:
             return _first_that_fits(tried, value, expected)
-        if name not in records:
+        if name not in named:
             raise Unfit(expected, f"the record {name}")
-        return name, records[name].convert(value)
+        return name, named[name].convert(value)
 
     return convert
 
 
-_LAST: Final = {"double": 1, "float": 2}
-"""Options that are tried last: they take whole numbers, too, and a `float` takes what only a `double` can hold."""
+_LAST: Final = {"string": 1, "bytes": 1, "double": 1, "float": 2}
+"""
+Options that are tried last: they take whole numbers, too, a `float` takes what only a `double` can hold, and a text
+that is a symbol of an enum is that.
+"""
+
+_NAMED: Final = ("record", "error", "map", "enum", "fixed")
+"""Kinds of options that a pair may name, or an `AvroRecord`."""
+
+_SAYS: Final = {"record": "an AvroRecord, which says what it is", "map": "an AvroRecord, which says what it is"}
 
 
 def _first_that_fits(options: list[_Option], value: Any, expected: str) -> Any:
@@ -249,16 +266,17 @@ def _first_that_fits(options: list[_Option], value: Any, expected: str) -> Any:
     meant: Unfit | None = None
     found: tuple[_Option, Any] | None = None
     for one in options:
+        if found is not None and (one.alike != found[0].alike or one.kind not in _NAMED):
+            continue
         try:
             plain = one.convert(value)
         except Unfit as unfit:
             meant = unfit if unfit.path else meant
             continue
         if found is not None:
-            raise Unfit("an AvroRecord, which says what it is", f"a dict that is {found[0].name} and {one.name}")
+            says = _SAYS.get(one.kind, "a pair of a name and a value")
+            raise Unfit(says, f"a {type(value).__name__} that is {found[0].name} and {one.name}")
         found = one, plain
-        if not one.record or one.cls is not None:
-            break
     if found is None:
         raise meant or Unfit(expected, _found(value))
     return found[0].name, found[1]
@@ -371,7 +389,7 @@ def _none(*_: Any) -> tuple[type[Any], ...]:
 def _scalar(schema: Mapping[str, Any]) -> Convert:
     kind = schema["type"]
     if schema.get("logicalType") == "decimal" and kind in ("bytes", "fixed"):
-        return _decimal(Digits(schema["precision"], schema.get("scale", 0)))
+        return _decimal(min(schema["precision"], MAX_DIGITS), schema.get("scale", 0))
     if (cls := logical(schema)) is not None:
         return _logical(cls, schema["logicalType"])
     if kind == "enum":
@@ -386,7 +404,17 @@ def _scalar(schema: Mapping[str, Any]) -> Convert:
         return _double
     if kind == "fixed":
         return _sized(schema["size"])
-    return _exactly(_EXACT[kind], kind)
+    return _text if kind == "string" else _exactly(_EXACT[kind], kind)
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise Unfit("string", _found(value))
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise Unfit("text that UTF-8 can carry", "half of a surrogate pair") from None
+    return value
 
 
 def _exactly(types: tuple[type[Any], ...], expected: str) -> Convert:
@@ -448,21 +476,17 @@ def _enum(symbols: tuple[str, ...]) -> Convert:
     return convert
 
 
-def _decimal(digits: Digits) -> Convert:
+def _decimal(precision: int, scale: int) -> Convert:
+    fits, quantum, expected = fitting(precision, scale), Decimal((0, (1,), -scale)), text(precision, scale)
+    exact = Context(prec=precision)
+
     def convert(value: Any) -> Decimal:
         if type(value) is not Decimal:
             raise Unfit(expected, _found(value))
-        if value.same_quantum(last) and value.adjusted() < before:  # the same as below, without its tuple
-            return value
-        _, places, exponent = value.as_tuple()
-        if not isinstance(exponent, int):  # it is infinite, or no number
-            raise Unfit(expected, str(value))
-        if -exponent > digits.scale or len(places) + exponent > before:
-            raise Unfit(expected, "one with more digits")
-        return value
+        if not fits(value):
+            raise Unfit(expected, "one with more digits" if value.is_finite() else str(value))
+        return value if value.same_quantum(quantum) else value.quantize(quantum, context=exact)
 
-    last, before = Decimal((0, (1,), -digits.scale)), digits.precision - digits.scale
-    expected = f"a decimal of {digits.precision} digits, {digits.scale} behind the point"
     return convert
 
 
@@ -512,7 +536,7 @@ class _Members(dict[Any, Enum]):
 
 class Reading:
     """
-    Compiles a shape into what makes values of what fastavro gives; None where that is the value already.
+    Compiles a shape into what makes values of what the decoder gives; None where that is the value already.
 
     Args:
         exact: whether the schema comes from the class, so that records have its fields and no others.
@@ -557,8 +581,8 @@ class Reading:
             fields = [each._replace(attribute=each.name) for each in fields]
         made = reader(cls, fields, exact=self._exact)
         made = _validated(cls, made) if validates(cls) else made
-        self._made[cls] = _of_plain(made) if self._resolved and cls is not dict else made
-        return self._made[cls]
+        self._made[cls] = made
+        return made
 
     def _union(self, options: tuple[Shape, ...]) -> Convert | None:
         rest = [one for one in options if not isinstance(one, Null)]
@@ -566,13 +590,13 @@ class Reading:
             build = self.build(rest[0])
             return None if build is None else _optional(build)
         builds = [(one, self.build(one)) for one in rest]
-        records = {_name(one): build for one, build in builds if isinstance(one, Structure | Ref)}
+        records = {_name(one): build for one, build in builds if isinstance(one, Structure | Ref | Mapped)}
         scalars: set[type[Any]] = {one.cls for one in rest if isinstance(one, Scalar)}
         scalars.update(type(value) for one in rest if isinstance(one, Choice) for value in one.values)
 
         def make(found: Any) -> Any:
-            if type(found) is tuple or type(found) is AvroRecord:  # one of several records, and its name
-                name, value = (found.record_name, found) if isinstance(found, AvroRecord) else found
+            if type(found) is tuple:  # one of several records and maps, and its name
+                name, value = found
                 last = name.rpartition(".")[2]
                 if last not in records:
                     return AvroRecord(name, value)
@@ -606,10 +630,6 @@ def _checked(cls: type[Any]) -> Convert:
     return check
 
 
-def _of_plain(make: Convert) -> Convert:
-    return lambda found: make(dict(found) if type(found) is AvroRecord else found)
-
-
 def _validated(cls: type[Any], make: Convert) -> Convert:
     def validated(found: Any) -> Any:
         try:
@@ -622,7 +642,9 @@ def _validated(cls: type[Any], make: Convert) -> Convert:
     return validated
 
 
-def _name(shape: Structure | Ref) -> str:
+def _name(shape: Structure | Ref | Mapped) -> str:
+    if isinstance(shape, Mapped):
+        return "map"
     return (shape.name if isinstance(shape, Structure) and shape.name else shape.cls.__name__).rpartition(".")[2]
 
 

@@ -14,6 +14,7 @@ from decimal import Decimal
 from operator import attrgetter, call, is_
 from typing import Any, Final, TypeAlias
 
+from cues_kafka.codecs.digits import checked, text
 from cues_kafka.codecs.schema import (
     Anything,
     Choice,
@@ -29,6 +30,7 @@ from cues_kafka.codecs.schema import (
     is_struct,
     shape_name,
 )
+from cues_kafka.graph.declare import Digits
 
 Convert: TypeAlias = Callable[[Any], Any]
 
@@ -128,10 +130,18 @@ def _float(value: Any) -> Any:
     raise JsonMisfit("a finite number", _found(value))
 
 
-def _decimal(value: Any) -> Any:
-    if type(value) is Decimal and value.is_finite():
+def _decimal(digits: Digits | None) -> Convert:
+    fits = checked(digits)
+    expected = "a finite Decimal" if digits is None else text(digits.precision, digits.scale)
+
+    def check(value: Any) -> Any:
+        if type(value) is not Decimal:
+            raise JsonMisfit("Decimal", _found(value))
+        if not fits(value):
+            raise JsonMisfit(expected, "one with more digits" if value.is_finite() else str(value))
         return value
-    raise JsonMisfit(*(("a finite Decimal", str(value)) if type(value) is Decimal else ("Decimal", _found(value))))
+
+    return check
 
 
 def _datetime(value: Any) -> Any:
@@ -160,7 +170,9 @@ def _seconds(value: datetime | time) -> bool:
     return offset is not None and bool(offset.seconds % 60 or offset.microseconds)
 
 
-_LOOKED_AT: Final[dict[type[Any], Convert]] = {float: _float, Decimal: _decimal, datetime: _datetime, time: _time}
+_LOOKED_AT: Final[dict[type[Any], Convert]] = {
+    float: _float, Decimal: _decimal(None), datetime: _datetime, time: _time,
+}  # fmt: skip
 """Types whose values are looked at, too."""
 
 
@@ -259,8 +271,8 @@ class Checks:
         match shape:
             case Anything():
                 return refuse_foreign
-            case Scalar(cls):
-                return _LOOKED_AT[cls]
+            case Scalar(cls, digits):
+                return _LOOKED_AT[cls] if digits is None else _decimal(digits)
             case Choice(values):
                 return _one_of(values, shape_name(shape))
             case Items(item):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, ClassVar, Literal, get_origin
+from typing import Any, ClassVar, Final, Literal, get_origin
 
 from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import GraphError
@@ -84,11 +84,17 @@ class Alias:
             raise GraphError(f"Alias({self.name!r}): takes the field's name in messages.")
 
 
+COLUMN_DIGITS: Final = 38
+"""The most digits of a decimal in Spark's columns."""
+
+
 @known_arguments()
 @dataclass(frozen=True, slots=True)
 class Digits:
     """
-    How many digits a `Decimal` has: ``Annotated[Decimal, Digits(12, 2)]``. Avro and Spark need to know, JSON does not.
+    How many digits a `Decimal` may have: ``Annotated[Decimal, Digits(12, 2)]``. Avro and Spark need to know.
+
+    A value with more digits is refused, in each format, when it is read and when it is written. Nothing is rounded.
 
     Attributes:
         precision: all digits.
@@ -99,8 +105,9 @@ class Digits:
     scale: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 < self.precision <= 38 or not 0 <= self.scale <= self.precision:
-            raise GraphError(f"{self}: takes 1 to 38 digits, and no more than these behind the point.")
+        counts = type(self.precision) is int and type(self.scale) is int
+        if not counts or not 0 < self.precision <= COLUMN_DIGITS or not 0 <= self.scale <= self.precision:
+            raise GraphError(f"{self}: takes 1 to {COLUMN_DIGITS} digits, and no more than these behind the point.")
 
 
 @known_arguments()

@@ -315,8 +315,8 @@ def in_front(schema: Any, body: bytes) -> bytes:
         (LIST, b"\xff" * 20, "more than 64 bits"),
         ("string", b"\xff\xff\xff\xff\x0f", "."),
         ("bytes", b"\x01", "."),
-        ("string", b"\x02\xff", "UnicodeDecodeError"),
-        ("int", b"\x02\x02", "1 bytes are left over"),
+        ("string", b"\x02\xff", "expected text in UTF-8"),
+        ("int", b"\x02\x02", "expected the end of the message, got 1 bytes more"),
         ({"type": "enum", "name": "E", "symbols": ["a"]}, b"\x08", "."),
         (["null", "int"], b"\x08", "."),
     ],
@@ -589,13 +589,13 @@ def test_an_error_deep_in_a_value_is_found_in_one_look() -> None:
 
 @pytest.mark.parametrize("digits", [(5, 2), (3, 3), (4, 0)])
 def test_a_decimal_fits_where_its_digits_do(digits: tuple[int, int]) -> None:
-    """Each number of digits before and behind the point, compared with counting them."""
+    """Each number of digits before and behind the point, compared with arithmetic."""
     precision, scale = digits
     codec = AvroCodec(Avro({"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}))
     for coefficient in (0, 1, 9, 10, 99, 999, 1000, 9999, 10000, 99999, 100000):
         for exponent in range(-4, 4):
             value = Decimal(coefficient).scaleb(exponent)
-            fits = -exponent <= scale and len(str(coefficient)) + exponent <= precision - scale
+            fits = value < 10 ** (precision - scale) and value * 10**scale % 1 == 0  # zeros at the end do not count
             try:
                 assert codec.decode(codec.encode(value)) == value
             except CodecError:
