@@ -127,14 +127,22 @@ def _may_not_arrive(spec: Spec, move: Move, record: Record | None) -> Halt | Non
     return None
 
 
+def arrives_at(move: Move) -> int:
+    """
+    The sequence of the record that completes a move.
+
+    It is above whatever was an owner under either name, so that later starts are no former owners (E1).
+    """
+    return max(move.after, move.above, move.complete.sequence if move.complete else -1) + 1
+
+
 def renamed(spec: Spec, move: Move, before: Record | None, inputs: Mapping[str, InputFacts]) -> Record:
     """The placeholder, or the record that completes the move; the one in between is that of any move."""
     plan = plan_of(spec, inputs)
     if move.complete is None:
         where = {"positions": move.positions, "fingerprint": plan, "moving_from": move.moving_from}
         return following(Start, spec, before, born=spec.width, **where)
-    # Above whatever was an owner under either name, so that later starts are no former owners (E1).
-    sequence = max(move.after, move.above, move.complete.sequence) + 1
+    sequence = arrives_at(move)
     return replace(
         move.complete,
         sequence=sequence,

@@ -167,8 +167,8 @@ class Processor(BoundFunction):
         start: where a processor that has never run begins: `earliest`, `latest`, at the first message that is not
             older than a time, or at an offset of each partition of its only input.
         quarantine_after: after how many deaths of its process a message becomes an error message; None: never.
-        renamed_from: its former name, for texts that name the command, and for `verify`, which counts what was written
-            under that name. Only `cues-kafka rename` moves it.
+        renamed_from: its former name, for texts that name the command. Only `cues-kafka rename` moves it; afterwards
+            this may be left out.
         call: how `fn` is called.
         timer_call: how the function of its `Timers` is called; None: it has none.
     """

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from cues_kafka.errors import BrokerError
+from cues_kafka.errors import BrokerError, CodecError, RecoveryError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, quoted, tools_group
 from cues_kafka.operate.newest import NewestRecords
 from cues_kafka.ports import Broker, Clock, TopicPartition
+from cues_kafka.records.history import read_history
 from cues_kafka.records.requests import settled_in
 from cues_kafka.records.scanning import read_all
 
@@ -49,10 +50,38 @@ def follow(graph: Graph, broker: Broker, name: str, clock: Clock) -> FormerName:
         return FormerName("", f"graph {graph.name!r} has no processor {name!r} any more; {error}", {})
 
 
+def arrivals(graph: Graph, broker: Broker, clock: Clock) -> Mapping[str, str]:
+    """
+    The former names of the graph's processors, each with the name of now, as their histories say (X6).
+
+    What is settled under a former name stands under the name of now, too, whatever became of the former one's topics.
+
+    Raises:
+        BrokerError: the cluster does not answer.
+        RecoveryError: a history cannot be read.
+    """
+    sizes = broker.partitions()
+    found: dict[str, str] = {}
+    for name in graph.processors:
+        topic = backing_topic(graph.name, name)
+        if not sizes.get(topic):
+            continue
+        place = TopicPartition(topic, 0)
+        low, stable, _ = broker.watermarks([place])[place]
+        try:
+            history = read_history(broker, place, low, stable, clock, group=tools_group(graph.name))
+        except CodecError as error:
+            raise RecoveryError(f"the history of {name} in {topic!r} cannot be read: {error}") from error
+        found |= dict.fromkeys(history.names, name)
+    return found
+
+
 def _followed(graph: Graph, broker: Broker, name: str, clock: Clock) -> FormerName:
     settled: dict[bytes, bytes] = {}
     now, passed = name, list[str]()
     while now not in graph.processors:
+        if not passed and (arrived := arrivals(graph, broker, clock).get(now)):
+            return FormerName(arrived, "", {})
         passed.append(now)
         went, why = _moved_to(graph, broker, now, clock)
         if went in passed:

@@ -175,11 +175,12 @@ class _Tool(Maintenance):
         if positions == record.positions and not changes and not isinstance(record, Snapshot):
             return None
         notes = (*_notes_back(spec, record, positions, fed), *_notes_of(undone))
+        kept = tuple(p._replace(offset=part.inputs[p.binding].offsets[spec.partition]) for p in positions)
         if not changes:
             move = Move(after=record.sequence, positions=positions)
-            return PlannedMove(replace(spec, move=move), notes)
+            return PlannedMove(replace(spec, move=move), notes, kept=kept if part.stores else None)
         ids = {topic: self._ids[topic] for _, topic in spec.stores}
-        return replace(rewrite(spec, record, positions, lambda: changes, ids), notes=notes)
+        return replace(rewrite(spec, record, positions, lambda: changes, ids), notes=notes, kept=kept)
 
     # What may stand against it
 

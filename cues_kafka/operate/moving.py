@@ -16,6 +16,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -36,6 +37,7 @@ from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.operate.drivers import refuse_drivers
 from cues_kafka.operate.members import has_members
 from cues_kafka.operate.migrating import notes, positions_of, refuse_undeclared
+from cues_kafka.operate.noting import moved_messages
 from cues_kafka.operate.places import wanted
 from cues_kafka.operate.settling import DATABASE, HERE, Settling, settling, stands_at
 from cues_kafka.plan.plan import Plan, plan
@@ -84,6 +86,7 @@ class PlannedMove:
         changes: what becomes of its stores, as records of their changelogs, without the marks; None: they stay.
         settle: what is done in the task's target once the task stands there, by its newest record; None: nothing.
         waits: a former worker may write without the lock, so the group is held for two sessions first (W7).
+        kept: up to where its stores hold what it has delivered, if they go back, too; None: all of it.
     """
 
     spec: Spec
@@ -91,6 +94,7 @@ class PlannedMove:
     changes: Callable[[], Iterable[tuple[Any, ...]]] | None = None
     settle: Callable[[Record], None] | None = None
     waits: bool = False
+    kept: Positions | None = None
 
     @property
     def positions(self) -> Positions:
@@ -652,12 +656,11 @@ class Maintenance:
     def _move(self, move: PlannedMove, membership: Callable[[], GroupMetadata]) -> None:
         """Move one task, and then what its target has of it."""
         target = self.target_of(move.spec) if move.spec.target else None
-        world = World(
-            *(self._broker, self._clock, no_reader, membership, self._hook), changes=move.changes, target=target
-        )
+        world = World(*(self._broker, self._clock, no_reader, membership, self._hook), target=target)
         try:
             if move.spec.move is not None:
-                commit_move(move.spec, world)
+                spec, changes = self._with_history(move)
+                commit_move(spec, replace(world, changes=changes))
         finally:
             if target is not None:
                 target.close()
@@ -665,6 +668,17 @@ class Maintenance:
             record = self.settled(move.spec)
             assert record is not None
             move.settle(record)
+
+    def _with_history(self, move: PlannedMove) -> tuple[Spec, Callable[[], Iterable[tuple[Any, ...]]] | None]:
+        """The task, and what is written behind its record: its stores, and the history of its moves (X6)."""
+        record = None if self.staged else self.settled(move.spec)
+        said = moved_messages(self._broker, move.spec, record, self._clock, move.kept)
+        stores = move.changes
+        if not said:
+            return move.spec, stores
+        if stores is None:  # its changelogs end where they ended, and get no second mark
+            return replace(move.spec, stores=()), lambda: said
+        return move.spec, lambda: chain(said, stores())
 
     def target_of(self, spec: Spec) -> TransactionalSink:
         """The target of a task (E1)."""

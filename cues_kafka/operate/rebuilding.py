@@ -26,20 +26,22 @@ from typing import Any, Final, Self
 
 from cues_kafka.brokers.murmur2 import partition_for
 from cues_kafka.brokers.patience import ask_again
-from cues_kafka.core.records import Record, Snapshot, Start
+from cues_kafka.core.records import Record, Snapshot
 from cues_kafka.core.recover import first_positions, foreign
 from cues_kafka.core.spec import Move, Spec
-from cues_kafka.errors import CodecError, ConfigError, RecoveryError, RetriableError
+from cues_kafka.core.strategies import AT_LEAST_ONCE
+from cues_kafka.errors import ConfigError, RecoveryError, RetriableError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.handler import Handler
 from cues_kafka.graph.processor import Processor
 from cues_kafka.graph.times import milliseconds_of, time_of
 from cues_kafka.operate.moving import HeldGroup, Maintenance, PlannedMove, rewrite
+from cues_kafka.operate.noting import history_of
 from cues_kafka.operate.rebuilt import Rebuilt, finished
 from cues_kafka.plan.plan import plan
 from cues_kafka.ports import Broker, Clock, TopicPartition, Watermarks, WireMessage
-from cues_kafka.records.reading import read_record
-from cues_kafka.records.scanning import Ranges, read_merged, read_range
+from cues_kafka.records.history import DeliveredSpans, delivered
+from cues_kafka.records.scanning import Ranges, read_merged
 from cues_kafka.runtime.build import caller_of, state_dir_of
 from cues_kafka.runtime.calling.batch import Batch
 from cues_kafka.runtime.calling.caller import Caller
@@ -162,6 +164,8 @@ class Rebuild(Maintenance):
         self._member: HeldGroup | None = None
         self._stack = contextlib.ExitStack()
         self._read = self._to_read = self._born = 0
+        self._past: Mapping[int, DeliveredSpans] = {}
+        self._left_out = False
         self.notes: list[str] = []
 
     # Holding the group
@@ -213,7 +217,8 @@ class Rebuild(Maintenance):
         records = self._records()
         self._refuse_records(records)
         born = self._born = min(record.born for record in records if record)
-        ranges = self._ranges(records, born)
+        self._past = self._followed(records, born)
+        ranges = self._ranges(records)
         places: list[list[int]] = [[partition] for partition, record in enumerate(records) if record]
         older: Mapping[TopicPartition, int] = {}
         routes: Callable[[TopicPartition, WireMessage], int] | None = None
@@ -238,6 +243,7 @@ class Rebuild(Maintenance):
                     rest = {place: (older.get(place, start), end) for place, (start, end) in mine.items()}
                     for part in (first, rest):
                         self._call_all({one.spec.partition: one for one in rebuilt}, part, caller, routes)
+                    self._refuse_other_steps(rebuilt)
                     yield [one.compare() for one in rebuilt]
                 finally:
                     for one in rebuilt:
@@ -300,13 +306,38 @@ class Rebuild(Maintenance):
 
     # What there is to read
 
-    def _ranges(self, records: Sequence[Record | None], born: int) -> Ranges:
+    def _followed(self, records: Sequence[Record | None], born: int) -> Mapping[int, DeliveredSpans]:
+        """What the stores of each task were made of, whatever operators did to it (X6)."""
+        found: dict[int, DeliveredSpans] = {}
+        for spec, record in zip(self.specs, records, strict=True):
+            if record is None:
+                continue
+            history = history_of(self._broker, spec, self._clock)
+            start = self._planned.start_of(self._processor, spec.partition)
+            unknown = history.began is None and start == "latest" and spec.partition < born
+            if unknown and self._since is None:
+                raise ConfigError(
+                    f"{spec.name} began at the end of its input (start='latest'), and where that was is compacted "
+                    "away. Say --from earliest, or --from a time"
+                )
+            first = start if isinstance(start, int) else 0
+            starts = dict.fromkeys((binding for binding, _ in spec.inputs), first)
+            one = found[spec.partition] = delivered(history, record.positions, starts, stores=True)
+            if one.why_not_followed and self._since is None:
+                raise RecoveryError(
+                    f"{spec.name}: {one.why_not_followed}. So the messages below its positions do not make its "
+                    "entries. --from earliest makes them of what the inputs hold now, each message once; otherwise "
+                    "keep the entries, or give the processor a new name="
+                )
+        return found
+
+    def _ranges(self, records: Sequence[Record | None]) -> Ranges:
         """What each task has delivered of its inputs, as far as it is there and wanted."""
-        ends = {
-            TopicPartition(position.topic, spec.partition): position.offset
-            for spec, record in zip(self.specs, records, strict=True)
-            for position in (record.positions if record else ())
-        }
+        ends: dict[TopicPartition, int] = {}
+        for spec, record in zip(self.specs, records, strict=True):
+            for position in record.positions if record else ():  # two inputs may be the same topic
+                place = TopicPartition(position.topic, spec.partition)
+                ends[place] = max(position.offset, ends.get(place, 0))
         for place in ends:
             if "compact" in self._facts.topics[place.topic].config.get("cleanup.policy", "delete"):
                 raise ConfigError(
@@ -315,7 +346,7 @@ class Rebuild(Maintenance):
                 )
         marks = self._broker.watermarks([*ends])
         if self._since is None:
-            starts = self._beginnings(records, born)
+            starts = self._beginnings(ends)
         else:
             starts = dict.fromkeys(ends, 0) if self._since == "earliest" else self._since_time(marks)
         missing = [
@@ -328,6 +359,7 @@ class Rebuild(Maintenance):
                 f"{'; '.join(missing)} are gone from the input (retention or trim), and the entries that they made "
                 "would be too. Add --allow-missing to rebuild without them."
             )
+        self._left_out = bool(missing)
         self.notes += [f"{text} are gone from the input: entries that they made are not rebuilt" for text in missing]
         return {place: (max(starts[place], marks[place].low), end) for place, end in ends.items()}
 
@@ -339,33 +371,23 @@ class Rebuild(Maintenance):
         self.notes.append(f"messages before {self._since} are left out: entries that they made are not rebuilt")
         return {place: marks[place].high if offset is None else offset for place, offset in found.items()}
 
-    def _beginnings(self, records: Sequence[Record | None], born: int) -> dict[TopicPartition, int]:
-        """Where each task began: as its first record says, or its declaration where that is compacted away."""
-        found = {}
-        for spec, record in zip(self.specs, records, strict=True):
-            first = self._first(spec) if record else None
-            for position in record.positions if record else ():
-                known = [p.offset for p in (first.positions if first else ()) if p.binding == position.binding]
-                start = self._planned.start_of(self._processor, spec.partition)
-                if not known and start == "latest" and spec.partition < born:
-                    raise ConfigError(
-                        f"{spec.name} began at the end of its input (start='latest'), and where that was is compacted "
-                        "away. Say --from earliest, or --from a time"
-                    )
-                place = TopicPartition(position.topic, spec.partition)
-                found[place] = known[0] if known else start if isinstance(start, int) else 0
+    def _beginnings(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Where each task began."""
+        found: dict[TopicPartition, int] = {}
+        for binding, topic in self._processor.inputs:
+            for partition, past in self._past.items():
+                place, spans = TopicPartition(topic, partition), past.spans.get(binding, ())
+                first = min((span.start for span in spans), default=ends.get(place, 0))
+                found[place] = min(first, found.get(place, first))
         return found
 
-    def _first(self, spec: Spec) -> Start | None:
-        """The first record of a task; None: compaction has taken it."""
-        low, _, high = self._backing(spec)
-        place = TopicPartition(spec.backing, spec.partition)
-        message = next(iter(read_range(self._broker, place, low, high, group=spec.group)), None)
-        try:
-            record = read_record(message) if message is not None else None
-        except CodecError:
-            return None
-        return record if isinstance(record, Start) and record.sequence == 0 else None
+    def _wanted(self, place: TopicPartition, binding: str, offset: int) -> bool:
+        """Whether the function is called for this message: it was delivered, and not skipped by an operator."""
+        return (
+            self._since is not None
+            or place.partition not in self._past
+            or self._past[place.partition].has(binding, offset)
+        )
 
     # Keys that moved
 
@@ -440,6 +462,27 @@ class Rebuild(Maintenance):
         if self.progress:
             self.progress(read, self._to_read)
 
+    def _refuse_other_steps(self, rebuilt: Sequence[Rebuilt]) -> None:
+        """
+        Refuse where the messages that were called are not those that the tasks have counted.
+
+        Raises:
+            RecoveryError: the numbers differ.
+        """
+        records = [one.record for one in rebuilt if one.record]
+        told = self._since is not None or self._left_out or any(past.returned for past in self._past.values())
+        if told or any(record.strategy == AT_LEAST_ONCE for record in records):
+            return
+        said = sum(record.step - record.totals.timers - record.totals.replays for record in records)
+        if (called := sum(one.calls for one in rebuilt)) != said:
+            names = ", ".join(one.spec.name for one in rebuilt)
+            raise RecoveryError(
+                f"{names}: the inputs hold {count(called, 'step')} that were delivered, and the records count {said}. "
+                "So the messages do not make the entries: a message was delivered twice under at-least-once, or the "
+                "history of the task is gone. --from earliest makes the entries of what the inputs hold, each message "
+                "once; otherwise keep the entries"
+            )
+
     def _empty(self, partition: int, record: Record | None, caller: Caller) -> Rebuilt:
         spec = self.specs[partition]
         context = caller.context_of(spec)
@@ -481,7 +524,11 @@ class Rebuild(Maintenance):
             mine: dict[int, list[tuple[int, Any]]] = {}
             for place, message in chunk:
                 target = mine.setdefault(routes(place, message) if routes else place.partition, [])
-                target += [(place.partition, (index, message) if alts else message) for index in indices[place.topic]]
+                target += [
+                    (place.partition, (index, message) if alts else message)
+                    for index in indices[place.topic]
+                    if self._wanted(place, self._processor.inputs[index][0], message.offset())
+                ]
             for partition, steps in mine.items():
                 for source, run in groupby(steps, key=lambda step: step[0]):
                     self._call(rebuilt[partition], source, [step for _, step in run], caller)

@@ -11,12 +11,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final
 
 from cues_kafka.core.events import InputFacts
 from cues_kafka.core.records import Record, Snapshot
 from cues_kafka.core.recover import Refuse, foreign, recover
-from cues_kafka.core.renaming import Stage, next_stage, refusal
+from cues_kafka.core.renaming import Stage, arrives_at, next_stage, refusal
 from cues_kafka.core.spec import Move, Spec
 from cues_kafka.core.strategies import AT_LEAST_ONCE
 from cues_kafka.core.taking import in_flight
@@ -34,14 +35,16 @@ from cues_kafka.graph.names import (
     transactional_id,
 )
 from cues_kafka.graph.processor import Processor
-from cues_kafka.operate.copied_stores import copied, refuse_other_stores
+from cues_kafka.operate.copied_stores import TakenAlong, refuse_other_stores
 from cues_kafka.operate.drivers import refuse_drivers
 from cues_kafka.operate.members import has_members
 from cues_kafka.operate.moving import HeldGroup, commit_move, no_reader
+from cues_kafka.operate.noting import history_of, noted
 from cues_kafka.operate.renamed_rows import RenamedRows
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import Broker, Clock, GroupMetadata, NewTopic, TopicPartition
+from cues_kafka.records.history import Moved
 from cues_kafka.records.reading import record_below
 from cues_kafka.runtime.specs import Identity, spec_of
 from cues_kafka.runtime.task.clock import SystemClock
@@ -175,10 +178,7 @@ class Renaming:
             if steps := in_flight(record):
                 yield f"{spec.name}: {count(steps, 'step')} that a dead process has taken and not settled are DROPPED"
         if self._leaving[0].replay:
-            yield (
-                f"errors of {self._old} that are open can be replayed and dropped as those of {self._new}, until the "
-                f"topics of {self._old} are deleted"
-            )
+            yield (f"errors of {self._old} that are open can be replayed and dropped as those of {self._new}")
         for name in self._declared.state:
             topics = (changelog_topic(self._graph.name, one, name) for one in (self._old, self._new))
             yield "store {}: {} is copied to {}".format(name, *topics)
@@ -341,7 +341,7 @@ class Renaming:
         for partition, move in stage.moves:
             spec, world = specs[partition], World(self._broker, self._clock, no_reader, alone, self._hook)
             if move.complete is not None:
-                changes = copied(self._broker, self._leaving[partition], spec, move.complete, self._changelog_ids)
+                spec, changes = self._taken_along(spec, move, move.complete, alone)
                 world = replace(world, changes=changes)
                 if self._rows is not None:
                     self._rows.settle(partition, move.complete, move.above)
@@ -350,6 +350,18 @@ class Renaming:
                     target = opened.enter_context(contextlib.closing(self._rows.leaving(partition)))
                     world = replace(world, target=target)
                 commit_move(replace(spec, move=move, target=bool(spec.target and move.moved_to)), world)
+
+    def _taken_along(
+        self, spec: Spec, move: Move, last: Record, alone: Callable[[], Any]
+    ) -> tuple[Spec, Callable[[], Iterator[tuple[Any, ...]]]]:
+        """The task as it arrives, and what it takes along."""
+        old = self._leaving[spec.partition]
+        taken = TakenAlong(self._broker, old, spec, last, self._changelog_ids)
+        taken.write_most(alone)
+        arrival = Moved(arrives_at(move), last.positions, last.positions, last.positions, last.totals, self._old)
+        said = noted(spec, history_of(self._broker, old, self._clock).then(arrival))
+        # Without entries its changelogs get no marks.
+        return spec if taken.kept else replace(spec, stores=()), lambda: chain((said,), taken.rest())
 
     def _changelog_ids(self) -> dict[str, bytes]:
         found = self._broker.facts([topic for _, topic in self._arriving[0].stores])

@@ -21,7 +21,7 @@ from cues_kafka.codecs.error_messages import error_messages
 from cues_kafka.core.delivery import HEADER, ErrorPlace, parse_provenance, show_topic_id
 from cues_kafka.core.hashing import delivery_hash
 from cues_kafka.core.strategies import EXACTLY_ONCE
-from cues_kafka.errors import CodecError, ConfigError
+from cues_kafka.errors import BrokerError, CodecError, ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.error_message import ErrorMessage
 from cues_kafka.graph.names import (
@@ -32,7 +32,7 @@ from cues_kafka.graph.names import (
     replay_topic,
     tools_group,
 )
-from cues_kafka.operate.former_names import FormerName, follow
+from cues_kafka.operate.former_names import FormerName, arrivals, follow
 from cues_kafka.plan.topics import CLOCKS_MS
 from cues_kafka.ports import (
     UNREADABLE,
@@ -298,6 +298,7 @@ class Repairs:
         self._ledgers: dict[str, _Ledger] = {}
         self._former: dict[str, FormerName] = {}
         self._everywhere: dict[bytes, bytes] | None = None
+        self._arrivals: Mapping[str, str] | None = None
         self._sender: Sender | None = None
         self.foreign = 0
         self.unreadable = 0
@@ -322,6 +323,7 @@ class Repairs:
         self.foreign = self.unreadable = 0
         self._ledgers.clear()
         self._former.clear()
+        self._arrivals = None
         self._everywhere = None
         ranges = {p: r for topic in self._topics for p, r in self._ranges(topic, wanted).items()}
         done, total = 0, sum(end - start for start, end in ranges.values())
@@ -364,6 +366,7 @@ class Repairs:
         message, error = self._read(topic, partition, offset)
         self._ledgers.clear()
         self._former.clear()
+        self._arrivals = None
         return self._file(message, error)
 
     def _read(self, topic: str, partition: int, offset: int) -> tuple[WireMessage, ErrorMessage]:
@@ -568,6 +571,8 @@ class Repairs:
         ledger, now = self._ledger(error.processor), self._now(error.processor)
         before = self._followed(error.processor).settled if now != error.processor else {}
         settled = before.get(place.key) or (ledger.settled.get(place.key) if ledger else None)
+        if settled is None and (other := self._arrived.get(error.processor, now)) != now:
+            settled = other_ledger.settled.get(place.key) if (other_ledger := self._ledger(other)) else None
         never = self._never(error.processor) or self._elsewhere(error)
         return FiledError(
             topic=topic,
@@ -588,6 +593,18 @@ class Repairs:
         if name not in self._former:
             self._former[name] = follow(self._graph, self._broker, name, self._clock)
         return self._former[name]
+
+    @property
+    def _arrived(self) -> Mapping[str, str]:
+        """Former names of processors: one that is declared again has error messages that another has settled."""
+        if self._arrivals is None:
+            try:
+                self._arrivals = arrivals(self._graph, self._broker, self._clock)
+            except BrokerError as error:
+                if not error.forbidden:
+                    raise
+                self._arrivals = {}
+        return self._arrivals
 
     def _now(self, name: str) -> str:
         """The processor whose tasks take requests for error messages of this one."""

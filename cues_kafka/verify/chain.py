@@ -9,6 +9,7 @@ from cues_kafka.core.strategies import AT_LEAST_ONCE, AT_MOST_ONCE
 from cues_kafka.core.taking import in_flight
 from cues_kafka.errors import CodecError
 from cues_kafka.ports import Position, WireMessage
+from cues_kafka.records.history import HISTORY, History, decode_history
 from cues_kafka.records.reading import read_record
 from cues_kafka.verify.migrated import Migration, migration
 
@@ -25,7 +26,7 @@ class Chain:
         begin: positions of the `Start`, if compaction has left it.
         next_offset: offset at which to look for the next record.
         hidden: an open transaction hides what follows.
-        migrations: those that gave the task other inputs, as far as compaction has left them.
+        history: what operators did to the task (X6).
         moved: sequence of the last record with which an operator moved the task; None: none is there.
         whole: no record was compacted away, so an operator's would be there.
         problems: what is wrong.
@@ -39,7 +40,7 @@ class Chain:
         self.begin: tuple[Position, ...] | None = None
         self.next_offset = 0
         self.hidden = False
-        self.migrations: list[Migration] = []
+        self.history = History()
         self.moved: int | None = None
         self.whole = True
         self.problems: list[str] = []
@@ -52,7 +53,9 @@ class Chain:
         """Take the next messages of the backing partition."""
         for message in messages:
             offset = message.offset()
-            if message.key() == KEY:
+            if message.key() == HISTORY:
+                self._told(message)
+            elif message.key() == KEY:
                 try:
                     record = read_record(message)
                 except CodecError as error:
@@ -69,13 +72,27 @@ class Chain:
                     self.whole = record.sequence == 0
                 elif record.writer.runtime == "tool" and record.strategy == self.newest.strategy:  # else in place (W7)
                     self.moved = record.sequence
-                    if (made := migration(self.newest, record)) is not None:
-                        self.migrations.append(made)
                 elif record.sequence > self.newest.sequence + 1:
                     self.whole = False
                 self.loose = self.loose or record.strategy == AT_LEAST_ONCE
                 self.newest = record
                 self.next_offset = offset + 1
+
+    def _told(self, message: WireMessage) -> None:
+        try:
+            self.history = decode_history(message.value())
+        except CodecError as error:
+            self._say(f"the history of its moves at offset {message.offset()} cannot be read: {error}")
+            return
+        if self.begin is None:
+            self.begin = self.history.began
+        if moves := [move.sequence for move in self.history.moves if not move.name]:
+            self.moved = max(moves[-1], self.moved or 0)
+
+    @property
+    def migrations(self) -> list[Migration]:
+        """The moves that gave the task other inputs."""
+        return [made for move in self.history.moves if (made := migration(move)) is not None]
 
     @property
     def explained(self) -> str:

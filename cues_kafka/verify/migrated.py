@@ -1,4 +1,4 @@
-"""A migration of a task to other inputs, as its backing records tell it.
+"""A migration of a task to other inputs, as its history tells it (X6).
 
 Outcomes from before name other inputs, other pairs, or messages that the books would miss. So the books of the task
 begin at the migration, at its positions and totals, and what came before is not judged any more.
@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from cues_kafka.core.records import Record, Totals
+from cues_kafka.core.records import Totals
 from cues_kafka.graph.names import quoted
 from cues_kafka.ports import Positions
+from cues_kafka.records.history import Moved
 from cues_kafka.verify.ledger import OUTPUT, Marks, Track
 
 
@@ -55,22 +56,11 @@ class Migration(NamedTuple):
         )
 
 
-def migration(before: Record, record: Record) -> Migration | None:
-    """
-    What the record of a tool has changed; None: the inputs are the same, or it is more than a migration.
-
-    In a migration the inputs that stay keep their places. Where they do not, as after a reset to other inputs, or where
-    compaction has taken the record before, messages may have been skipped, and the books must say so.
-    """
-    if {(p.binding, p.topic) for p in before.positions} == {(p.binding, p.topic) for p in record.positions}:
+def migration(move: Moved) -> Migration | None:
+    """What a move has changed; None: the inputs are the same."""
+    if {(p.binding, p.topic) for p in move.was} == {(p.binding, p.topic) for p in move.now}:
         return None
-    was = {(p.topic_id, p.offset) for p in before.positions}
-    stay = {p.topic_id for p in before.positions}
-    if record.sequence != before.sequence + 1 or any(
-        p.topic_id in stay and (p.topic_id, p.offset) not in was for p in record.positions
-    ):
-        return None
-    return Migration(record.sequence, before.positions, record.positions, record.totals)
+    return Migration(move.sequence, move.was, move.now, move.totals)
 
 
 def newest_part(migrations: Sequence[Migration], *, join: bool) -> Migration | None:

@@ -179,7 +179,7 @@ class _Scan:
         self._marks: dict[TopicPartition, Watermarks] = {}
         self._outcomes: dict[TopicPartition, Outcomes] = {}
         self._veils: dict[str, list[str]] = {}
-        self._names = names
+        self._names = dict(names)
 
     # 1
 
@@ -192,6 +192,9 @@ class _Scan:
         self.tasks = [task for task in self.tasks if task.name not in self.left and task.there]
         for task in self.tasks:
             self._by_processor.setdefault(task.name, {})[task.partition] = task
+            for name in task.chain.history.names:  # X6: no declaration has to say it
+                if name not in self._graph.all_processors:
+                    self._names.setdefault(name, task.name)
 
     def _read_records(self, tasks: Sequence[TaskBooks | Part]) -> None:
         chains = {task.backing: task.chain for task in tasks}

@@ -21,6 +21,7 @@ from cues_kafka.core.records import Record
 from cues_kafka.graph.definition import Graph
 from cues_kafka.plan.plan import Plan
 from cues_kafka.ports import ClusterFacts, TopicPartition, WireMessage
+from cues_kafka.records.history import DeliveredSpans, delivered
 from cues_kafka.runtime.build import caller_of
 from cues_kafka.runtime.calling.caller import Caller
 from cues_kafka.runtime.specs import Identity, spec_of
@@ -223,12 +224,13 @@ class StoreScan:
         ids = {position.binding: position.topic_id for position in record.positions}
         if recreated := [task.place(one).topic for one, known in ids.items() if task.ids.get(one) != known]:
             raise NotRecomputed(f"{', '.join(map(repr, recreated))} was recreated since; what the old one held is gone")
+        past = _past(task, record, starts)
         hidden: dict[TopicPartition, int] = {}
         with ExitStack() as stack:
             streams = []
             for binding in task.bindings:
                 ranges = {task.place(binding): (starts[binding], ends.get(binding, 0))}
-                stream = self._messages(ranges, hidden)
+                stream = self._messages(ranges, hidden, past, binding)
                 stack.callback(stream.close)
                 streams.append(stream)
             steps: Iterator[Any] = zip(*streams, strict=False) if task.join else streams[0]
@@ -258,10 +260,14 @@ class StoreScan:
         return began
 
     def _messages(
-        self, ranges: Mapping[TopicPartition, tuple[int, int]], hidden: dict[TopicPartition, int]
+        self,
+        ranges: Mapping[TopicPartition, tuple[int, int]],
+        hidden: dict[TopicPartition, int],
+        past: DeliveredSpans,
+        binding: str,
     ) -> Generator[WireMessage, None, None]:
         for _, messages in self._sweeper.stream(ranges, hidden):
-            yield from messages
+            yield from (message for message in messages if past.has(binding, message.offset()))
 
     # 4
 
@@ -289,6 +295,21 @@ class StoreScan:
         if keys:
             more = f"{count(len(keys) - SHOWN, 'more key')} differ. " if len(keys) > SHOWN else ""
             found.details.append(f"store {spec.name!r}: {more}{REMEDY}")
+
+
+def _past(task: TaskBooks, record: Record, starts: Mapping[str, int]) -> DeliveredSpans:
+    """
+    Which messages the stores of a task were made of.
+
+    Raises:
+        NotRecomputed: these are not all there, or not once.
+    """
+    past = delivered(task.chain.history, record.positions, starts, stores=True)
+    if past.why_not_followed:
+        raise NotRecomputed(past.why_not_followed)
+    if past.returned:
+        raise NotRecomputed("it went back to a cut, and its totals count what was undone, too")
+    return past
 
 
 def _line(spec: StoreSpec, key: bytes, there: bytes | None, made: bytes | None) -> str:

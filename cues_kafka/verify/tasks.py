@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Final
 
@@ -15,6 +16,7 @@ from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.processor import Processor
 from cues_kafka.plan.plan import Plan
 from cues_kafka.ports import ClusterFacts, TopicPartition, Watermarks
+from cues_kafka.records.history import DeliveredSpans, History, delivered
 from cues_kafka.verify.books import Books, unmarked_limit
 from cues_kafka.verify.drains import Drains
 from cues_kafka.verify.fires import Fires
@@ -37,6 +39,7 @@ class TaskBooks(Books):
         replays: outcomes of its replays.
         part: the migration at which the books begin; None: they begin with the task.
         former: takes outcomes from before it.
+        past: which messages it has delivered since then; None: all from its beginning up to its positions.
         behind: offsets that are not delivered yet.
     """
 
@@ -55,6 +58,7 @@ class TaskBooks(Books):
         self.replays = Fires(-1, replays=True)
         self.part: Migration | None = None
         self.former = Former()
+        self.past: DeliveredSpans | None = None
 
     @property
     def join(self) -> bool:
@@ -88,6 +92,7 @@ class TaskBooks(Books):
         """Begin the books at what the newest record says."""
         super().open()
         self.part = newest_part(self.chain.migrations, join=self.join)
+        self.past = self._past()
         known = self.record.sequence if self.record else -1
         self.drains, self.fires, self.replays = Drains(known), Fires(known), Fires(known, replays=True)
         bindings = [binding for binding, _ in self.names.inputs]
@@ -97,8 +102,22 @@ class TaskBooks(Books):
             self.columns = {binding: array("q") for binding in bindings}
         self._ends = tuple(self.end(binding) for binding in bindings)
 
+    def _past(self) -> DeliveredSpans | None:
+        history = self.chain.history
+        if self.part:
+            later = tuple(move for move in history.moves if move.sequence > self.part.sequence)
+            history = History(self.part.positions, later, history.whole)
+        if self.record is None or not history.moves:
+            return None
+        first = self.start if isinstance(self.start, int) else 0
+        began = history.began if history.began is not None else self.chain.begin
+        starts = dict.fromkeys(self.bindings, first)
+        return delivered(replace(history, began=began), self.record.positions, starts)
+
     def exist(self, binding: str, offsets: list[int]) -> None:
-        """The input holds these."""
+        """The input holds these; what an operator has moved the task over does not count."""
+        if self.past is not None:
+            offsets = [offset for offset in offsets if self.past.has(binding, offset)]
         if binding in self.marks:
             self.marks[binding].exist(offsets)
         if self.join:
@@ -108,6 +127,8 @@ class TaskBooks(Books):
 
     def begin(self, binding: str) -> int | None:
         """Where it began; None: not known any more."""
+        if self.past is not None and (spans := self.past.spans.get(binding)):
+            return min(span.start for span in spans)
         known = self.part.positions if self.part else self.chain.begin or ()
         return next((p.offset for p in known if self._is(p.binding, p.topic_id, binding)), None)
 
@@ -224,6 +245,7 @@ class TaskBalance:
         if not (loose or dropped or lost or torn or duplicated or unfounded or ahead or self._limits):
             self._compare(outputs, errors, messages)
         self._compare_drained()
+        self._tell_skipped()
         for one, what in zip(others, ("timers", "replays"), strict=True):
             if one.duplicated:
                 self._details.append(f"duplicated: {count(one.duplicated, 'outcome')} of {what}")
@@ -418,6 +440,16 @@ class TaskBalance:
             return
         for binding, marks in self._task.marks.items():
             self._show("lost", binding, marks.found((EXISTS,), self._low(binding), _FAR))
+
+    def _tell_skipped(self) -> None:
+        past = self._task.past
+        for binding in self._task.bindings if past else ():
+            place, spans = self._task.place(binding), past.skipped(binding) if past else ()
+            for start, end in spans:
+                self._details.append(
+                    f"an operator has moved it over offsets [{start}, {end}) of {place.topic}/{place.partition}, which "
+                    "are not delivered"
+                )
 
     def _tell(self, kind: str, words: str) -> None:
         for binding, marks in self._task.marks.items():
