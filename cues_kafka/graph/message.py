@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias
 
 from cues_kafka.errors import OutputError
 from cues_kafka.graph.meta import META
-from cues_kafka.graph.names import quoted
 from cues_kafka.ports import Headers
 
 if TYPE_CHECKING:  # type checkers read the defaults (PEP 696), so that users may write a plain `Message` or `Out`
@@ -29,7 +28,8 @@ PROVENANCE = "cues"
 """Name of the provenance header (O8). It names the origin of one record, so it never travels."""
 
 OWN = (PROVENANCE, META)
-"""Headers that only the framework writes."""
+"""Headers that only the framework writes. Users get them with the others, and may pass all of them on. Then ours are
+left out, because they are about the message that brought them."""
 
 EARLIEST_MS = 1
 """The earliest timestamp that an output may have. Kafka's client takes 0 for the present, which is another time at each
@@ -105,21 +105,20 @@ def key_bytes(key: object) -> bytes | None:
 
 def header_list(headers: Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]] | None) -> Headers:
     """
-    Headers with encoded values, in the given order.
+    Headers with encoded values, in the given order, without those that only the framework writes (`OWN`).
 
     Raises:
-        OutputError: a name that is not text, cannot be written or is the provenance header's, or a value that is
-            neither text nor bytes.
+        OutputError: a name that is not text or cannot be written, or a value that is neither text nor bytes.
     """
     if not headers:
         return []
     pairs = headers.items() if isinstance(headers, Mapping) else headers
-    return [_header(name, value) for name, value in pairs]
+    return [_header(name, value) for name, value in pairs if name not in OWN]
 
 
 def _header(name: object, value: object) -> tuple[str, bytes | None]:
-    if not isinstance(name, str) or name in OWN:
-        raise OutputError(f"A header's name is a string other than {quoted(OWN)}, not {name!r}. Rename the header.")
+    if not isinstance(name, str):
+        raise OutputError(f"A header's name is a string, not {name!r}. Rename the header.")
     if not writable(name):
         raise OutputError(f"A header's name is text in UTF-8 without NUL, not {name!r}. Rename the header.")
     match value:

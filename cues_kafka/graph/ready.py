@@ -12,7 +12,7 @@ from uuid import UUID
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.declare import Raw, Store
 from cues_kafka.graph.durations import written
-from cues_kafka.graph.message import OWN, Message
+from cues_kafka.graph.message import Message
 from cues_kafka.graph.names import hint, quoted
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.graph.topic import Topic, fields_of
@@ -150,7 +150,7 @@ def keyed(_: Any, step: Any, by: Any) -> Message:
 
 def _copy(received: Any, key: Any = None) -> Message:
     """With all headers; without a key it gets that of the input."""
-    return Message(received.value, key=key, headers=[one for one in received.headers if one[0] not in OWN])
+    return Message(received.value, key=key, headers=received.headers)
 
 
 def check_place(name: str, by: By) -> None:

@@ -311,13 +311,18 @@ def test_timestamps_in_json_have_three_digits_or_six_where_three_would_lose_some
 def test_what_a_message_has_besides_key_and_value_makes_no_json_of_it(
     spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
 ) -> None:
-    """`_timestamp` and `_headers` are no part of the value; and a frame that says where it goes is told who does."""
+    """
+    `_timestamp` and `_headers` are no part of the value; and a frame that says where it goes is told who does.
+
+    As natively, the time 0 is written as 1, and our own headers, which came with an input, are left out.
+    """
     options, _, target = topics
     frame = spark.range(3).selectExpr(
         "string(id) AS key",
         "concat('{\"n\":', id, '}') AS value",
-        "timestamp_millis(unix_millis(current_timestamp()) - 60000) AS _timestamp",
-        "array(named_struct('key', 'trace', 'value', binary('t1'))) AS _headers",
+        "IF(id = 0, timestamp_millis(0), timestamp_millis(unix_millis(current_timestamp()) - 60000)) AS _timestamp",
+        "array(named_struct('key', 'cues', 'value', binary('x')), named_struct('key', 'trace', 'value', binary('t1'))) "
+        "AS _headers",
     )
     given: dict[str, Any] = {"topic": target, "name": f"{target}-plain", "checkpoint": str(tmp_path)}
     with pytest.raises(ConfigError, match=r"columns \['topic'\] say where a row goes .* Drop them"):
@@ -327,6 +332,9 @@ def test_what_a_message_has_besides_key_and_value_makes_no_json_of_it(
         messages = sorted(client.messages(target), key=lambda one: str(one.key))
     assert [(one.key, one.value) for one in messages] == [(str(n), {"n": n}) for n in range(3)]
     assert all(("trace", b"t1") in one.headers for one in messages)
+    assert all([value for name, value in one.headers if name == "cues"] != [b"x"] for one in messages)
+    assert all(len([name for name, _ in one.headers if name == "cues"]) <= 1 for one in messages)
+    assert [one.timestamp_ms == 1 for one in messages] == [True, False, False]
 
 
 def test_a_job_that_a_slot_refuses_is_a_task_that_stopped(

@@ -27,7 +27,7 @@ from cues_kafka.codecs.schema import (
 )
 from cues_kafka.codecs.text import Text
 from cues_kafka.errors import ConfigError, GraphError
-from cues_kafka.graph.message import EARLIEST_MS
+from cues_kafka.graph.message import EARLIEST_MS, OWN
 from cues_kafka.ports import WireCodec
 
 META: Final = "_cues"
@@ -276,11 +276,10 @@ def _message(
     if key_type not in ("binary", "string"):
         key = key.cast("string")
     kind = "array<struct<key:string,value:binary>>" if headed else "binary"
-    return [
-        key.cast("binary").alias("key"),
-        value.alias("value"),
-        (f.col(headers) if headers else f.lit(None)).cast(kind).alias("headers"),
-    ]
+    given = (f.col(headers) if headers else f.lit(None)).cast(kind)
+    if headers:  # without ours, which came with the input; a header without a name stays, and is refused
+        given = f.filter(given, lambda one: ~f.coalesce(one["key"].isin(*OWN), f.lit(False)))
+    return [key.cast("binary").alias("key"), value.alias("value"), given.alias("headers")]
 
 
 def _timed(column: Any, kind: Any) -> Any:

@@ -45,9 +45,9 @@ def test_headers_are_a_mapping_or_pairs() -> None:
     assert header_list(None) == []
 
 
-@pytest.mark.parametrize("headers", [{"cues": "forged"}, {"a": 1}, [(1, b"")], {"\ud800": "x"}, {"a\0b": "x"}])
+@pytest.mark.parametrize("headers", [{"a": 1}, [(1, b"")], {"\ud800": "x"}, {"a\0b": "x"}])
 def test_headers_that_cannot_be_written_are_refused(headers: Any) -> None:
-    """Only the framework writes provenance; a lone surrogate would end the process, and a NUL would cut the name."""
+    """A lone surrogate would end the process, and a NUL would cut the name."""
     with pytest.raises(OutputError):
         header_list(headers)
 
