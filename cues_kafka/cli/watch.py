@@ -142,13 +142,15 @@ class TaskWatch:
 
     def until(self, signals: Signals) -> int:
         """Watch until a signal comes or the worker ends, stop it, and return the exit code."""
+        from cues_kafka.runtime.calling.failures import ended_by
+
         running = self._running
         while (came := self._came(signals)) is None:
             self._look()
-            if running.failed:
+            if running.failed is not None:
                 stopped = bool(self._told) and isinstance(running.failed, TaskStopped)  # it is printed already
                 if not stopped and self._tells:
-                    typer.secho(f"this worker failed: {pasteable(str(running.failed))}", fg="red", err=True)
+                    typer.secho(f"this worker failed: {pasteable(ended_by(running.failed))}", fg="red", err=True)
                 running.abandon(leave=not self._succeeded)
                 if stopped and self._fail_fast:
                     return FAILED

@@ -18,6 +18,7 @@ from cues_kafka.observe.refused import REFUSED
 from cues_kafka.observe.tally import UNNAMED, TaskTally
 from cues_kafka.observe.throttling import THROTTLING
 from cues_kafka.ports import Broker, Clock, Positions, TopicPartition
+from cues_kafka.runtime.calling.failures import ended_by
 from cues_kafka.runtime.collector import TaskFacts
 from cues_kafka.runtime.native.worker import ProcessorWorker
 from cues_kafka.runtime.status import TaskStatus
@@ -176,7 +177,7 @@ class HealthLook:
 def _ill(workers: Iterable[Worker]) -> Iterator[str]:
     for worker in workers:
         if worker.failed is not None:
-            yield f"{worker.name} failed: {worker.failed}"
+            yield f"{worker.name} failed: {ended_by(worker.failed)}"
         elif isinstance(worker, ProcessorWorker) and worker.stands_for_s >= STANDS_S:
             yield f"{worker.name} has not served its group for {worker.stands_for_s:.0f} s"
 

@@ -18,6 +18,7 @@ from cues_kafka.observe.http import Endpoint
 from cues_kafka.plan.plan import Plan
 from cues_kafka.ports import Broker, RunObserver, Sent, TopicPartition
 from cues_kafka.records.scanning import due, holds_messages, unstable
+from cues_kafka.runtime.calling.failures import ended_by
 from cues_kafka.runtime.client import Client
 from cues_kafka.runtime.collector import Collector, TaskFacts
 from cues_kafka.runtime.health import HealthLook
@@ -172,7 +173,7 @@ class Running(Client):
     @property
     def failed(self) -> BaseException | None:
         """Why this process cannot go on, although it was not stopped. Stopped tasks are in `status`."""
-        return next((worker.failed for worker in self._workers if worker.failed), None)
+        return next((worker.failed for worker in self._workers if worker.failed is not None), None)
 
     def status(self) -> Status:
         """The tasks of this process."""
@@ -307,8 +308,8 @@ class Running(Client):
 
     def _stops(self) -> Iterator[tuple[str, TaskStopped]]:
         for worker in self._workers:
-            if worker.failed:
-                stopped = TaskStopped(f"the worker of {worker.name!r} failed: {worker.failed}")
+            if worker.failed is not None:
+                stopped = TaskStopped(f"the worker of {worker.name!r} failed: {ended_by(worker.failed)}")
                 stopped.__cause__ = worker.failed
                 yield worker.name, stopped
             for one in worker.stopped():

@@ -655,7 +655,7 @@ class Caller:
             batch.halt, batch.cause = Halt("interrupt", show(error), remedy), error
             return False
         if not isinstance(error, Exception | Interrupt):
-            raise error
+            raise failure.mark(error)
         if isinstance(error, OutputError) and failure.kind == "raised":
             failure.kind = "output"  # what a generator yielded, or a list of another length
         if isinstance(error, self._retry) and failure.kind != "decode":

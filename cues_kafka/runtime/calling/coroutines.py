@@ -56,9 +56,12 @@ class Coroutines:
     async def _settle(self, calls: Sequence[Callable[[], Any]], settle: Callable[[int, Ended], bool | None]) -> None:
         gate = asyncio.Semaphore(self._concurrency)
 
-        async def one(call: Callable[[], Any]) -> Any:
+        async def one(call: Callable[[], Any]) -> Ended:
             async with gate:
-                return await value_of(call())
+                try:
+                    return Ended(await value_of(call()))
+                except (SystemExit, KeyboardInterrupt) as error:  # asyncio lets them out of its loop, past the step
+                    return Ended(error=error)
 
         tasks = [asyncio.ensure_future(one(call)) for call in calls]
         try:
@@ -116,8 +119,8 @@ async def value_of(made: Any) -> Any:
     return [one async for one in made]
 
 
-def _ended(task: asyncio.Future[Any]) -> Ended:
+def _ended(task: asyncio.Future[Ended]) -> Ended:
     if task.cancelled():  # by itself: no other code has this task
         return Ended(error=RuntimeError("the coroutine was cancelled from inside"))
     error = task.exception()
-    return Ended(error=error) if error is not None else Ended(task.result())
+    return Ended(error=error) if error is not None else task.result()

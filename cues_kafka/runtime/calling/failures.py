@@ -83,6 +83,14 @@ class Failure:
         shown = text_of(error) if self.kind == "output" else show(error)
         return f"{self.place} {what}: {shown}{at}"
 
+    def mark(self, error: BaseException) -> BaseException:
+        """An exception that ends its worker, with a note of the message that it was raised for."""
+        at = f" at {where}" if (where := self.location(error)) else ""
+        said = f"raised for {self.place}{at}; raise a subclass of Exception to end the message as an error"
+        if said not in getattr(error, "__notes__", ()):
+            error.add_note(said)
+        return error
+
     def location(self, error: BaseException) -> str:
         """The line of the user's that raised; of an output that was refused, the first line of the function."""
         return location(error, None if self.kind in UNDECODED else self.fn)
@@ -118,6 +126,12 @@ def note(failure: Failure, error: BaseException, consumed: Sequence[Coordinates]
 def show(error: BaseException) -> str:
     """The exception as `ValueError: text`, without a traceback."""
     return f"{type(error).__name__}: {text_of(error)}"
+
+
+def ended_by(error: BaseException) -> str:
+    """Why a worker has ended: the class, the text if there is one, and for which message user code raised it."""
+    text = text_of(error)
+    return "; ".join([show(error) if text else type(error).__name__, *getattr(error, "__notes__", ())])
 
 
 def text_of(error: BaseException) -> str:

@@ -27,6 +27,7 @@ from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Inlet, Member, Observer, Positions, Reader, TopicPartition
 from cues_kafka.runtime.calling.caller import Caller
+from cues_kafka.runtime.calling.failures import ended_by
 from cues_kafka.runtime.calling.pairing import Buffer, OutOfOrder
 from cues_kafka.runtime.native.heart import Loop
 from cues_kafka.runtime.native.member_offsets import MemberOffsets
@@ -316,7 +317,7 @@ class ProcessorWorker(Worker):
             loop()
         except BaseException as error:  # a worker that lost one of its threads must not look alive
             self.failed = error
-            log.error("worker failed", processor=self.name, error=f"{type(error).__name__}: {error}")
+            log.error("worker failed", processor=self.name, error=ended_by(error))
             self._stopping.set()
             self._notify()
             for lane in list(self.lanes.values()):
@@ -652,7 +653,7 @@ class ProcessorWorker(Worker):
             lane.lose()
         except BaseException as error:
             self.failed = error
-            log.error("task failed", task=lane.spec.name, error=f"{type(error).__name__}: {error}")
+            log.error("task failed", task=lane.spec.name, error=ended_by(error))
             self._stopping.set()
             raise
         finally:

@@ -252,7 +252,7 @@ def test_a_worker_that_failed_or_stands_still_is_ill() -> None:
     stands.name, stands.failed, stands.clock, stands._moved_s = "check", None, SystemClock(), -STANDS_S
     stands._placed = False
 
-    assert look(workers=(failed,))().ill == ("check failed: no thread",)
+    assert look(workers=(failed,))().ill == ("check failed: RuntimeError: no thread",)
     [said] = look(workers=(stands,))().ill
     assert said.startswith("check has not served its group for ")
 

@@ -31,6 +31,7 @@ from cues_kafka.errors import BrokerError, CodecError, CuesError, TaskStopped
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Clock, TopicPartition
 from cues_kafka.records.reading import newest_record
+from cues_kafka.runtime.calling.failures import ended_by
 from cues_kafka.runtime.native.heart import Loop
 from cues_kafka.runtime.spark.query.earlier import QUIET_S, EarlierDriver, GaveWay
 from cues_kafka.runtime.spark.query.entering import enter_all
@@ -288,7 +289,7 @@ class SparkWorker:
         except BaseException as error:  # a worker without its thread must not look alive
             if not self._stopping.is_set():
                 self.failed = error
-                log.error("worker failed", processor=self.name, error=f"{type(error).__name__}: {error}")
+                log.error("worker failed", processor=self.name, error=ended_by(error))
         finally:
             self._query = None
             if self._cut_off:
