@@ -20,7 +20,7 @@ export PYTHON
 # A worker whose imports are compiled at each start starts two seconds later.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-native test test-full test-spark test-versions check bench bench-spark bench-peers proof-model proof-mutants proof-simulation proof-spark proof-faults lock clean
+.PHONY: help demo demo-native test test-ci test-full test-spark test-versions check bench bench-spark bench-peers proof-model proof-mutants proof-simulation proof-spark proof-faults lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -43,6 +43,9 @@ demo-native: .venv/.ready  ## the same on native workers alone, which is faster;
 
 test: .venv/.cache/spark.jsa  ## the tests, on real brokers, three side by side, in about ten minutes; ARGS="-k name -x", TESTERS=n
 	@$(PY) -m pytest -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-ci: .venv/.cache/spark.jsa  ## one short case of each family of the longer tests (tests/families.py), about five minutes
+	@$(PY) -m pytest -m family -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-full: .venv/.cache/spark.jsa  ## the longer tests that `make test` leaves out, about twenty minutes; ARGS="-k name"
 	@$(PY) -m pytest -m full -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(ARGS)

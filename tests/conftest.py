@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 
 from cues_kafka.brokers.temporary import locked_directory
 from cues_kafka.testing.fixtures import KafkaFixture
+from tests import families
 from tests.costs import Costs
 from tests.spark.archive import jvm_options
 from tests.sweeping import Sweeper
@@ -60,8 +61,10 @@ LONGEST = (*HEAVY, "tests/proof/", "tests/test_docs.py", "tests/fault/", "tests/
 """What takes minutes begins first, in this order, so that no tester waits for another one's last file."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """See `LONGEST`."""
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """See `LONGEST` and `tests.families`."""
+    families.mark(items, whole=not any("::" in argument for argument in config.args))
 
     def place(item: pytest.Item) -> int:
         return next((n for n, prefix in enumerate(LONGEST) if item.nodeid.startswith(prefix)), len(LONGEST))

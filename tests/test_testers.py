@@ -1,4 +1,4 @@
-"""Heavy files stay with two testers; a run goes on behind a test that ends its process, and ends itself."""
+"""How tests are shared out among testers, what ends a run that hangs, and which longer tests `make test-ci` runs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.families import FAMILIES, mark
 from tests.testers import HEAVY, ROOMS, HeavyScheduling
 
 CONFTEST = """
@@ -136,3 +137,40 @@ def test_files_of_a_room_stay_together(run: Any) -> None:
 
     assert (first, second) == (staged, others)
     assert third == of_file("tests/unit/test_0", 2)
+
+
+class Case:
+    """A test as it was collected."""
+
+    def __init__(self, nodeid: str, *marks: str) -> None:
+        self.nodeid, self.marks = nodeid, set(marks)
+
+    def get_closest_marker(self, name: str) -> str | None:
+        return name if name in self.marks else None
+
+    def add_marker(self, name: str) -> None:
+        self.marks.add(name)
+
+
+FILE, CASE = next(iter(FAMILIES.items()))
+NAME = f"tests/{FILE}::{CASE}"
+
+
+def test_listed_case_alone_of_its_family_is_marked() -> None:
+    """Also where only this test was asked for."""
+    items: Any = [Case(NAME, "full"), Case(f"{NAME}-other", "full")]
+
+    mark(items, whole=True)
+    mark([items[0]], whole=False)
+    mark([items[1]], whole=False)
+
+    assert [item.marks for item in items] == [{"full", "family"}, {"full"}]
+
+
+@pytest.mark.parametrize(
+    "item", [Case(f"tests/{FILE}::test_renamed", "full"), Case(NAME), Case(NAME, "full", "slow")], ids=str
+)
+def test_case_that_is_gone_or_that_is_no_longer_test_ends_the_run(item: Any) -> None:
+    """Else a family would go untested without a word."""
+    with pytest.raises(pytest.UsageError, match=r"names test_.*, which is no test marked `full`"):
+        mark([item], whole=True)
