@@ -171,7 +171,8 @@ def down(name: Name = "default") -> None:
     """Stop a broker and remove its data."""
     from cues_kafka.brokers.local import detached
 
-    typer.echo(f"broker {name!r} is stopped" if detached.down(name) else f"broker {name!r} is not running")
+    ran = detached.down(name, say=partial(typer.echo, err=True))
+    typer.echo(f"broker {name!r} is stopped" if ran else f"broker {name!r} is not running")
 
 
 @app.command(

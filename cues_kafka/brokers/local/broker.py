@@ -34,6 +34,7 @@ from cues_kafka.brokers.local.prepare import (
     node_directory,
     prepare,
 )
+from cues_kafka.brokers.local.progress import progress
 from cues_kafka.brokers.local.properties import (
     CONTROLLER,
     LOGIN,
@@ -195,7 +196,8 @@ class LocalBroker:
         attempts = ATTEMPTS if self._port is None else 1
         again = Retrying(retry=retry_if_exception_type(_PortTaken), stop=stop_after_attempt(attempts), reraise=True)
         try:
-            again(self._start_once, java, jars, prepared)
+            with progress(self._say, lambda seconds: f"still starting the local broker: {seconds:.0f} s"):
+                again(self._start_once, java, jars, prepared)
         except BaseException:
             self.stop()
             raise

@@ -104,7 +104,7 @@ def up(
         ConfigError: the port is taken, or something that `LocalBroker.start` needs is missing.
         BrokerError: it did not start.
     """
-    with _one_at_a_time():
+    with _one_at_a_time(say):
         if (record := status(name)) is not None:
             return record, False
         home = _home(name)
@@ -141,7 +141,7 @@ def start_again(name: str, *, say: Say) -> tuple[RecordedNode, ...]:
     Raises:
         BrokerError: the guard does not answer, or a node does not serve in time.
     """
-    with _one_at_a_time():
+    with _one_at_a_time(say):
         before = status(name)
         if before is None or len(before.serving()) == len(before.nodes):
             return ()
@@ -203,14 +203,14 @@ def names() -> list[str]:
     return [name for name in found if status(name) is not None]
 
 
-def down(name: str) -> bool:
+def down(name: str, *, say: Say) -> bool:
     """
-    Stop the broker of this name and remove its data; returns whether it ran.
+    Stop the broker of this name and remove its data; returns whether it ran. `say` takes a line while it waits.
 
     Raises:
         BrokerError: it did not end; the text names its pid.
     """
-    with _one_at_a_time():
+    with _one_at_a_time(say):
         record = status(name)
         if record is not None:
             # The lock is held, so this pid is still the guard's.
@@ -250,6 +250,6 @@ def _home(name: str) -> Path:
     return Path(given or platformdirs.user_state_path("cues_kafka")) / "brokers" / name
 
 
-def _one_at_a_time() -> AbstractContextManager[None]:
+def _one_at_a_time(say: Say) -> AbstractContextManager[None]:
     """A lock in the cache: a lock file cannot be removed safely, and the state directory shall be left empty."""
-    return exclusive(cache_dir() / "broker-up.lock")
+    return exclusive(cache_dir() / "broker-up.lock", say=say)

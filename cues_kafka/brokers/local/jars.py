@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -26,6 +26,7 @@ from typing import NamedTuple, TypeAlias
 import platformdirs
 
 from cues_kafka.brokers.local.java import FROM_PACKAGE, NO_PERF_DATA, Java, package_file
+from cues_kafka.brokers.local.progress import progress
 from cues_kafka.brokers.local.trust import trust_options
 from cues_kafka.errors import ConfigError
 
@@ -166,7 +167,7 @@ def find_jars(
         java: a Java.
         env: the environment that names the places.
         version: of Apache Kafka, one of `versions`. None: that of CUES_KAFKA_HOME, else `VERSION`.
-        say: is called before jars are fetched.
+        say: is called before jars are fetched, and every few seconds until they are there.
 
     Raises:
         ConfigError: a jar does not match the lock file, or no place has them; the text names the jar or the places.
@@ -187,7 +188,7 @@ def fetched(wanted: Wanted, java: Java, env: Mapping[str, str] = os.environ, *, 
     if target.is_dir():
         remedy = f"Remove {target}; the next start fetches them again."
         return _checked(target, wanted, origin=f"cache {target}", remedy=remedy)
-    with exclusive(target.with_name(f"{target.name}.lock")):
+    with exclusive(target.with_name(f"{target.name}.lock"), say=say, waits_for=f"fetches {wanted.name}"):
         if not target.is_dir():  # another process may have filled it while this one waited
             _fill(target, wanted, java, env, say)
     return fetched(wanted, java, env, say=say)
@@ -204,7 +205,8 @@ def _fill(target: Path, wanted: Wanted, java: Java, env: Mapping[str, str], say:
                 command, environment = command_of(wanted, Path(work), jars, java, env)
                 size = sum(locked.size for locked in wanted.lock.values()) / 1e6
                 say(f"fetching {wanted.name} ({size:.0f} MB, once) with {name}")
-                _run(command, work, environment)
+                with progress(say, _so_far(wanted.name, Path(work), size)):
+                    _run(command, work, environment)
                 if not any(jars.iterdir()):  # Ivy can fetch nothing and exit with 0
                     raise _NotThisWay("it ended without an error, but fetched no jar")
             except _NotThisWay as reason:
@@ -220,6 +222,21 @@ def _fill(target: Path, wanted: Wanted, java: Java, env: Mapping[str, str], say:
         "Do one of these: copy the cache of a machine that has them; install Maven (`mvn` on PATH); "
         "`pip install pyspark` (its Ivy is used; CUES_KAFKA_MAVEN_MIRROR names a mirror). " + wanted.otherwise
     )
+
+
+def _so_far(name: str, work: Path, size: float) -> Callable[[float], str]:
+    """A line of how much has come; Maven keeps what has come in a place of its own until all is there."""
+
+    def line(seconds: float) -> str:
+        jars: dict[str, int] = {}
+        for folder, _, names in os.walk(work):
+            for jar in (name for name in names if ".jar" in name):
+                with suppress(FileNotFoundError):  # it was renamed meanwhile
+                    jars[jar] = Path(folder, jar).stat().st_size
+        came = f"{sum(jars.values()) / 1e6:.0f} of {size:.0f} MB, " if jars else ""
+        return f"still fetching {name}: {came}{seconds:.0f} s"
+
+    return line
 
 
 _Command: TypeAlias = tuple[list[str], Mapping[str, str]]
@@ -322,9 +339,17 @@ def _compare(files: Sequence[Path], wanted: Wanted, *, remedy: str) -> None:
 
 
 @contextmanager
-def exclusive(file: Path) -> Iterator[None]:
-    """Hold a lock file, one process at a time; the system releases it when the process ends."""
+def exclusive(file: Path, *, say: Say = log.info, waits_for: str = "starts or stops a local broker") -> Iterator[None]:
+    """
+    Hold a lock file, one process at a time; the system releases it when the process ends.
+
+    Args:
+        file: the lock.
+        say: takes a line every few seconds while another process has it.
+        waits_for: what that process does.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        with progress(say, lambda seconds: f"waiting for another process, which {waits_for}: {seconds:.0f} s"):
+            fcntl.flock(handle, fcntl.LOCK_EX)
         yield

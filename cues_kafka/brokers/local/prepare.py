@@ -21,6 +21,7 @@ from cues_kafka.brokers.local.jars import HERE, Jars, Say, cache_dir, exclusive
 from cues_kafka.brokers.local.java import NO_PERF_DATA, Java
 from cues_kafka.brokers.local.ports import free_ports
 from cues_kafka.brokers.local.probe import GROUP, TRANSACTION, has_coordinator, look
+from cues_kafka.brokers.local.progress import progress
 from cues_kafka.brokers.local.properties import CONTROLLER, PLAINTEXT, node_properties, write_properties
 from cues_kafka.errors import BrokerError
 
@@ -74,7 +75,10 @@ def prepare(java: Java, jars: Jars, env: Mapping[str, str], *, say: Say) -> Path
     """
     directory = cache_dir(env) / "prepared" / _key(java, jars)
     if not (directory / ARCHIVE).is_file():
-        with exclusive(directory.with_suffix(".lock")):
+        with (
+            exclusive(directory.with_suffix(".lock"), say=say, waits_for="prepares the local broker"),
+            progress(say, lambda seconds: f"still preparing the local broker: {seconds:.0f} s"),
+        ):
             if not directory.is_dir():
                 _make(directory, java, jars, say)
             elif not (directory / ARCHIVE).is_file():  # an earlier start had too little time for it

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -257,3 +259,55 @@ def test_a_key_store_of_ours_is_one_for_java(tmp_path: Path) -> None:
 
     assert done.returncode == 0, done.stdout
     assert "contains 0 entries" in done.stdout
+
+
+@pytest.mark.usefixtures("lock")
+def test_fetching_tells_how_much_has_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every few seconds: 45 MB over a slow line take minutes. The fake Maven goes on when it was told."""
+    monkeypatch.setattr("cues_kafka.brokers.local.progress.EVERY_S", 0.02)
+    source, go, program = fill(tmp_path / "source"), tmp_path / "go", tmp_path / "bin" / "mvn"
+    (source / "kafka_2.13-4.3.1.jar").rename(tmp_path / "kafka_2.13-4.3.1.jar.part")
+    program.parent.mkdir()
+    program.write_text(
+        f"""#!/bin/sh
+for word; do last="$word"; done
+mv {tmp_path}/kafka_2.13-4.3.1.jar.part .
+until [ -e {go} ]; do sleep 0.02; done
+mv kafka_2.13-4.3.1.jar.part "${{last#*=}}/kafka_2.13-4.3.1.jar"
+cp {source}/*.jar "${{last#*=}}"
+"""
+    )
+    program.chmod(0o755)
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        if " of 0 MB" in line:
+            go.touch()
+
+    jars.find_jars(JAVA, {"CUES_KAFKA_CACHE": str(tmp_path / "c"), "PATH": f"{program.parent}:/usr/bin:/bin"}, say=say)
+
+    assert said[0] == "fetching Apache Kafka 4.3.1 (0 MB, once) with Maven"
+    assert re.fullmatch(r"still fetching Apache Kafka 4\.3\.1: 0 of 0 MB, \d+ s", said[-1])
+
+
+def test_program_tells_that_it_waits_for_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only one process fetches."""
+    monkeypatch.setattr("cues_kafka.brokers.local.progress.EVERY_S", 0.02)
+    lock, told, said = tmp_path / "x.lock", threading.Event(), list[str]()
+
+    def say(line: str) -> None:
+        said.append(line)
+        told.set()
+
+    def wait() -> None:
+        with jars.exclusive(lock, say=say, waits_for="fetches Apache Kafka"):
+            pass
+
+    with jars.exclusive(lock):
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        assert told.wait(30)
+    waiting.join()
+
+    assert said[0] == "waiting for another process, which fetches Apache Kafka: 0 s"

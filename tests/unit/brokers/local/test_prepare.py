@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cues_kafka.brokers.local import prepare as module
-from cues_kafka.brokers.local.jars import Jars
+from cues_kafka.brokers.local.jars import Jars, Say
 from cues_kafka.brokers.local.java import Java
 from cues_kafka.brokers.local.prepare import ARCHIVE, archive_options, node_directory, prepare
 from cues_kafka.errors import BrokerError
@@ -31,6 +31,7 @@ class Machine:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.said: list[str] = []
+        self.say: Say = self.said.append
 
     def prepare(self, *, dump: str, formatting: str = ":") -> Path:
         """Prepare with this `java`: it is one file, so it is one Java."""
@@ -38,7 +39,7 @@ class Machine:
         program.write_text(JAVA.replace("FORMAT", formatting).replace("DUMP", dump))
         program.chmod(0o755)
         environment = {"CUES_KAFKA_CACHE": str(self._directory / "cache")}
-        return prepare(Java(program, "17", 17, "test"), Jars(()), environment, say=self.said.append)
+        return prepare(Java(program, "17", 17, "test"), Jars(()), environment, say=self.say)
 
 
 @pytest.fixture
@@ -96,3 +97,23 @@ def test_formatting_that_takes_too_long_is_said_and_done_by_the_next_start(
             machine.prepare(dump=MAKES, formatting=HANGS)
 
     assert node_directory(machine.prepare(dump=MAKES), 1).is_dir()
+
+
+def test_preparing_tells_that_it_goes_on(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fake Java formats until a line was said."""
+    monkeypatch.setattr("cues_kafka.brokers.local.progress.EVERY_S", 0.02)
+    go = tmp_path / "go"
+
+    def say(line: str) -> None:
+        machine.said.append(line)
+        if line.startswith("still"):
+            go.touch()
+
+    monkeypatch.setattr(machine, "say", say)
+
+    machine.prepare(dump=MAKES, formatting=f"until [ -e {go} ]; do sleep 0.02; done")
+
+    assert machine.said[:2] == [
+        "preparing the local broker (once per Java version)",
+        "still preparing the local broker: 0 s",
+    ]
