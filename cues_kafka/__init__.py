@@ -33,6 +33,7 @@ from cues_kafka.errors import (
     TaskElsewhere,
     TaskStopped,
     Unknown,
+    UnreadableError,
     UnstableOffsets,
     error_context,
 )
@@ -239,6 +240,7 @@ __all__ = [
     "Topology",
     "Tumbling",
     "Unknown",
+    "UnreadableError",
     "UnstableOffsets",
     "Upsert",
     "alts",

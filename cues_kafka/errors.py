@@ -23,6 +23,7 @@
         ├── RetriableError      the cluster did not answer (yet)
         ├── AbortableError      this transaction is over
         └── FatalError          this client is over; ``fenced`` says that another one took its place
+            └── UnreadableError     raise the setting that is named, or go on behind what the client refuses
     BaseException
     ├── Interrupt           raised by user code that wants its task to stop
     └── Fenced              raised into user code whose task another worker has by now
@@ -222,6 +223,29 @@ class AbortableError(BrokerError):
 
 class FatalError(BrokerError):
     """This client cannot go on. Nothing to do: the task discards its producer and recovers."""
+
+
+class UnreadableError(FatalError):
+    """The client refuses a batch in a log. Raise the setting that is named, or go on behind the batch.
+
+    Attributes:
+        place: topic and partition of the batch.
+        offset: the first offset of the batch, or, where the client does not say it, the offset that it reads next.
+        bounded: the client names the offset of the batch whatever offset it reads from.
+    """
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        code: str = "",
+        place: tuple[str, int] = ("", 0),
+        offset: int = 0,
+        remedy: str = "",
+        bounded: bool = True,
+    ) -> None:
+        super().__init__(message, code=code, at=place, remedy=remedy)
+        self.place, self.offset, self.bounded = place, offset, bounded
 
 
 class LoginError(ConfigError, FatalError):

@@ -61,6 +61,7 @@ _COLUMNS = (
     ("unfounded", "unfounded"),
     ("ahead", "ahead"),
     ("dropped", "dropped"),
+    ("accepted", "accepted"),
     ("behind", "behind"),
     ("entries", "entries"),
     ("diverging", "diverging"),

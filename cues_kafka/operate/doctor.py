@@ -23,7 +23,7 @@ from cues_kafka.plan.plan import Plan, plan
 from cues_kafka.plan.topics import Sides, retention_ms, topics_to_ask
 from cues_kafka.ports import Broker, Clock, ClusterFacts, TopicPartition, Watermarks
 from cues_kafka.records.reading import newest
-from cues_kafka.records.scanning import read_range
+from cues_kafka.records.scanning import holds_messages
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.words import at_address, count
 
@@ -247,7 +247,7 @@ def _waits(patient: Patient, name: str, place: TopicPartition, at: int) -> bool:
     end = patient.first.marks[place].stable
     if at >= end or end - at > MARKERS:
         return at < end
-    return any(True for _ in read_range(patient.broker, place, at, end, group=group_id(patient.graph.name, name)))
+    return holds_messages(patient.broker, place, at, end, group=group_id(patient.graph.name, name))
 
 
 Found = Iterator[tuple[bool, str, str]]

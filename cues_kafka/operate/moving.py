@@ -39,6 +39,7 @@ from cues_kafka.operate.members import has_members
 from cues_kafka.operate.migrating import notes, positions_of, refuse_undeclared
 from cues_kafka.operate.noting import moved_messages
 from cues_kafka.operate.places import wanted
+from cues_kafka.operate.refused_batches import RefusedBatches
 from cues_kafka.operate.settling import DATABASE, HERE, Settling, settling, stands_at
 from cues_kafka.plan.plan import Plan, plan
 from cues_kafka.plan.topics import topics_to_ask
@@ -313,8 +314,8 @@ class Maintenance:
 
         After retention or a trim, a task goes on at the first message in the log. After compaction took messages of an
         announced batch, it goes on with what is left of the batch; a join goes on behind the batch, because messages
-        without partners are no steps. A tailer goes on at the first message in its log; one whose topic was recreated
-        begins at `start=` again (L2).
+        without partners are no steps. A task that stands at batches which the client refuses to read goes on behind
+        them. A tailer goes on in the same way; one whose topic was recreated begins at `start=` again (L2).
 
         Raises:
             ConfigError: the processor is staged.
@@ -329,6 +330,7 @@ class Maintenance:
             )
 
         notes: dict[int, tuple[str, ...]] = {}
+        refused = RefusedBatches(self._broker)
 
         def target(spec: Spec, record: Record | None, inputs: Mapping[str, InputFacts]) -> Positions | None:
             if record is None:
@@ -339,8 +341,9 @@ class Maintenance:
                         f"{spec.name}: {position.topic!r} was recreated. Run `cues-kafka reset MODULE:GRAPH "
                         f"{spec.processor}` instead."
                     )
-            kept = behind_loss(record, inputs)
+            kept = refused.behind(spec, behind_loss(record, inputs), inputs)
             if kept != record.positions:
+                notes[spec.partition] = tuple(refused.notes(spec.partition))
                 return kept
             if not isinstance(record, Snapshot) or any(p.offset > inputs[p.binding].stable for p in record.ends):
                 return None  # there is no batch; or the log was truncated, which R5 refuses
@@ -364,7 +367,8 @@ class Maintenance:
             marks = self._broker.watermarks(list(dict.fromkeys(places.values())))
             facts = {name: InputFacts(self._ids[place.topic], *marks[place]) for name, place in places.items()}
             tails = tuple(p for p in record.tails if p.binding in facts)
-            kept = {p.binding: p for p in tails_behind_loss(record, facts)}
+            refused = RefusedBatches(self._broker)
+            kept = {p.binding: p for p in refused.behind(spec, tails_behind_loss(record, facts), facts)}
             if tuple(kept.values()) == tails:
                 continue
             move = planned.get(spec.partition) or PlannedMove(
@@ -373,7 +377,8 @@ class Maintenance:
             assert move.spec.move
             moved = replace(move.spec, move=replace(move.spec.move, tails=tuple(kept.values())))
             notes = tuple(_tail_note(spec, p, kept.get(p.binding)) for p in tails if kept.get(p.binding) != p)
-            planned[spec.partition] = replace(move, spec=moved, notes=(*move.notes, *notes))
+            notes = (*move.notes, *refused.notes(spec.partition), *notes)
+            planned[spec.partition] = replace(move, spec=moved, notes=notes)
         return [planned[p] for p in sorted(planned)]
 
     def change_strategy(self) -> list[PlannedMove]:

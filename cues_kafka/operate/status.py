@@ -20,7 +20,7 @@ from cues_kafka.arguments import known_call
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Options
 from cues_kafka.core.records import Totals
-from cues_kafka.errors import BrokerError, CodecError, ConfigError
+from cues_kafka.errors import BrokerError, CodecError, ConfigError, UnreadableError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, group_id, status_topic, tools_group
 from cues_kafka.operate.newest import NewestRecord, NewestRecords
@@ -217,7 +217,14 @@ class StatusView:
             deadline = self._clock.monotonic() + WAITING_S
             while left and self._clock.monotonic() < deadline:
                 further: dict[TopicPartition, list[int]] = {}
-                for place, messages, eof in reader.poll(0.1):
+                try:
+                    polled = reader.poll(0.1)
+                except UnreadableError as error:  # its age is not known
+                    place = TopicPartition(*error.place)
+                    reader.unassign([place])
+                    left.pop(place, None)
+                    continue
+                for place, messages, eof in polled:
                     if place not in left or not (messages or eof is not None):
                         continue
                     reader.unassign([place])

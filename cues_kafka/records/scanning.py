@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from cues_kafka.errors import RetriableError
+from cues_kafka.errors import RetriableError, UnreadableError
 from cues_kafka.graph.names import tools_group
 from cues_kafka.ports import Broker, Clock, Reader, TopicPartition, Watermarks, WireMessage
 
@@ -321,5 +321,12 @@ def _fetch(
 
 
 def holds_messages(broker: Broker, place: TopicPartition, start: int, end: int, *, group: str) -> bool:
-    """Whether `[start, end)` holds a committed message, not only markers; `end` is at most the last stable offset."""
-    return next(iter(read_range(broker, place, start, end, group=group)), None) is not None
+    """
+    Whether `[start, end)` holds a committed message, not only markers; `end` is at most the last stable offset.
+
+    A batch that the client refuses to read holds messages.
+    """
+    try:
+        return next(iter(read_range(broker, place, start, end, group=group)), None) is not None
+    except UnreadableError:
+        return True

@@ -36,6 +36,8 @@ class TaskReport:
         ahead: outcomes above the position, of no committed batch.
         allowed: names of counts that the strategy of the task allows, so that they are no anomalies.
         dropped: steps that were taken and not settled, those in flight with them; only at-most-once has any.
+        accepted: messages that the task passed over on purpose, because the client refuses to read them
+            (`cues-kafka accept-loss`).
         behind: offsets between the positions and the inputs' last stable offsets, markers included; 0 where no message
             is among them. Of a staged processor part 0 has them; 1 more where the part of an announced batch is due.
         entries: entries of its stores that were recomputed from its messages, and compared; only with `state=True`.
@@ -61,6 +63,7 @@ class TaskReport:
     ahead: int = 0
     allowed: tuple[str, ...] = ()
     dropped: int = 0
+    accepted: int = 0
     behind: int = 0
     entries: int = 0
     diverging: int = 0

@@ -249,6 +249,9 @@ class _Scan:
                 self._veils.setdefault(topic, []).append(
                     f"an open transaction hides {topic}/{place.partition} from offset {offset} on"
                 )
+        for batch in self._sweeper.refused.values():
+            if batch.place in self._outcomes:
+                self._veils.setdefault(batch.place.topic, []).append(f"{batch} cannot be read: {batch.why}")
 
     def _readers(self) -> dict[TopicPartition, list[tuple[TaskBooks, str]]]:
         """The readers of a partition, with their binding; parts read batches, which no row names."""
@@ -358,8 +361,9 @@ class _Scan:
         """Draw the balance of one task."""
         if isinstance(task, Part):
             return task.report(self._blinds(task), self._unmarked(task))
+        refused = task.accept([*self._sweeper.refused.values()])
         report = TaskBalance(
-            task, self._marks, self._compacted_inputs(task), self._blinds(task), self._unmarked(task)
+            task, self._marks, self._compacted_inputs(task), self._blinds(task), self._unmarked(task), refused=refused
         ).report()
         found = self._stores.get(task.task)
         return found.added(report) if found else report

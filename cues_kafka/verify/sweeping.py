@@ -7,8 +7,9 @@ from time import monotonic
 from typing import TypeAlias
 
 from cues_kafka.brokers.patience import ask_again
-from cues_kafka.errors import RetriableError
-from cues_kafka.ports import Broker, TopicPartition, Watermarks, WireMessage
+from cues_kafka.errors import RetriableError, UnreadableError
+from cues_kafka.ports import Broker, Reader, TopicPartition, Watermarks, WireMessage
+from cues_kafka.records.unreadable import RefusedBatch, refused_at
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called now and then with the number of offsets that were read, and of those to read."""
@@ -33,6 +34,7 @@ class Sweeper:
     Attributes:
         broker, patience_s: as given.
         scanned: messages read.
+        refused: batches that the client refuses to read, and that were passed over.
     """
 
     def __init__(self, broker: Broker, group: str, patience_s: float, progress: Progress | None) -> None:
@@ -42,6 +44,7 @@ class Sweeper:
         self._progress = progress
         self._read = self._to_read = 0
         self.scanned = 0
+        self.refused: dict[tuple[TopicPartition, int], RefusedBatch] = {}
 
     def watermarks(self, places: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         """The watermarks of now."""
@@ -80,6 +83,10 @@ class Sweeper:
             while at and monotonic() < deadline:
                 try:
                     came = reader.poll(0.5)
+                except UnreadableError as error:
+                    self._pass_over(reader, at, TopicPartition(*error.place), ranges)
+                    deadline = monotonic() + self.patience_s
+                    continue
                 except RetriableError as error:
                     trouble = error  # the client tries again; if that fails too, this is why nothing came
                     continue
@@ -104,6 +111,22 @@ class Sweeper:
             hidden |= at
         finally:
             reader.close()
+
+    def _pass_over(self, reader: Reader, at: dict[TopicPartition, int], place: TopicPartition, ranges: Ranges) -> None:
+        """Go on behind a batch that the client refuses, and remember it."""
+        if place not in at:
+            return
+        end = ranges[place][1]
+        reader.unassign([place])
+        batch = refused_at(self.broker, place, at[place], end, group=self._group)
+        if batch is not None:
+            self.refused[place, batch.start] = batch
+            self._read += batch.end - at[place]
+            at[place] = batch.end
+        if at[place] >= end:
+            del at[place]
+        else:
+            reader.assign({place: at[place]})
 
     def _below(self, messages: Sequence[WireMessage], end: int) -> Sequence[WireMessage]:
         if messages[-1].offset() >= end:

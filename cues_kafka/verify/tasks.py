@@ -17,10 +17,11 @@ from cues_kafka.graph.processor import Processor
 from cues_kafka.plan.plan import Plan
 from cues_kafka.ports import ClusterFacts, TopicPartition, Watermarks
 from cues_kafka.records.history import DeliveredSpans, History, delivered
+from cues_kafka.records.unreadable import RefusedBatch
 from cues_kafka.verify.books import Books, unmarked_limit
 from cues_kafka.verify.drains import Drains
 from cues_kafka.verify.fires import Fires
-from cues_kafka.verify.ledger import EXISTS, UNFOUNDED, Balance, Marks, Track, mismatched
+from cues_kafka.verify.ledger import BITS, EXISTS, LOW, OUTCOME, UNFOUNDED, Balance, Marks, Track, mismatched
 from cues_kafka.verify.migrated import Former, Migration, newest_part, without
 from cues_kafka.verify.report import TaskReport
 from cues_kafka.words import count
@@ -125,6 +126,28 @@ class TaskBooks(Books):
             begin = self.begin(binding) or 0
             self.columns[binding].extend(offset for offset in offsets if begin <= offset < end)
 
+    def accept(self, batches: Sequence[RefusedBatch]) -> list[tuple[RefusedBatch, int]]:
+        """
+        Enter batches of its inputs that the client refuses to read: a message with an outcome was there.
+
+        Returns:
+            The batches below its position, each with the number of its offsets that have no outcome.
+        """
+        found = []
+        for batch in batches:
+            for binding, marks in self.marks.items():
+                first, last = max(batch.start, marks.begin), min(batch.end, marks.end)
+                if batch.place != self.place(binding) or first >= last:
+                    continue
+                passed = 0
+                for offset in range(first, last):
+                    page, at = marks.page(offset >> BITS), offset & LOW
+                    if page[at] & OUTCOME:
+                        page[at] |= EXISTS
+                    passed += not page[at] & OUTCOME
+                found.append((batch, passed))
+        return found
+
     def begin(self, binding: str) -> int | None:
         """Where it began; None: not known any more."""
         if self.past is not None and (spans := self.past.spans.get(binding)):
@@ -190,8 +213,11 @@ class TaskBalance:
         compacted: Sequence[str],
         veils: Sequence[str],
         unmarked: Sequence[str],
+        *,
+        refused: Sequence[tuple[RefusedBatch, int]] = (),
     ) -> None:
         self._task = task
+        self._refused = refused
         self._totals = without(task.record.totals, task.part) if task.record else Totals()
         self._strategy = task.record.strategy if task.record else task.names.strategy
         self._watermarks = watermarks
@@ -229,6 +255,7 @@ class TaskBalance:
         if malformed := self._sum("malformed") + task.strays.malformed:
             self._problems.append(f"{malformed} outcomes have headers that make no sense")
         said = totals.deliveries + dropped
+        accepted, steps = self._accepted(steps, said)
         if steps != said:
             self._problems.append(
                 f"its totals say {said} deliveries, but the input holds {steps} steps below its positions"
@@ -272,6 +299,7 @@ class TaskBalance:
             ahead=ahead,
             allowed=("duplicated", "out_of_order", "ahead") if loose else (),
             dropped=dropped,
+            accepted=accepted,
             behind=task.behind,
             problems=tuple(self._problems),
             limits=tuple(self._limits),
@@ -332,6 +360,21 @@ class TaskBalance:
             )
             return said
         return found
+
+    def _accepted(self, steps: int, said: int) -> tuple[int, int]:
+        """
+        Messages that the task passed over because the client refuses them, and its steps; each batch has a line.
+
+        Messages that its totals count were delivered without an outcome, by a client that could read them.
+        """
+        for batch, passed in self._refused:
+            if passed:
+                self._details.append(
+                    f"accepted: the task went on behind {batch}, {count(passed, 'message')} without an outcome: "
+                    f"{batch.why}"
+                )
+        accepted = sum(passed for _, passed in self._refused)
+        return (accepted - (said - steps), said) if 0 < said - steps <= accepted else (accepted, steps)
 
     def _trimmed(self) -> list[str]:
         task = self._task

@@ -16,10 +16,11 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from cues_kafka.brokers.kafka.classify import error_of, name, translate
 from cues_kafka.brokers.kafka.kept import KeptConsumers
+from cues_kafka.brokers.kafka.refused import CODES, TOO_LARGE, limit_of, refused
 from cues_kafka.brokers.kafka.rights import Right
 from cues_kafka.brokers.kafka.watch import LOG, Watch
 from cues_kafka.brokers.options import Kafka
-from cues_kafka.errors import BrokerError
+from cues_kafka.errors import BrokerError, UnreadableError
 from cues_kafka.graph.names import is_tools_group
 from cues_kafka.ports import Fetched, TopicPartition, WireMessage
 
@@ -29,6 +30,9 @@ takes 6 ms with it, 13 with a wait of 10. Messages before the end are fetched wh
 
 _LEADERS_S: Final = 1.0
 """How long a reader waits for the leaders of new topics. Without an answer it goes on: the client finds them later."""
+
+PROBE_S: Final = 3.0
+"""How long a partition is read alone to find out whether its next batch is too large to be received."""
 
 OPEN_S: Final = 5.0
 """How long the first records of open transactions are looked for."""
@@ -55,11 +59,13 @@ class KafkaReader:
         opened: tuple[Consumer, Watch] | None = None,
     ) -> None:
         self._name = reader_name
+        self._options = options
         self._kept = kept if prompt else None
         self._consumer, self._watch = (
             opened or (self._kept and self._kept.take(reader_name)) or _opened(options, reader_name, prompt=prompt)
         )
         self._assigned: dict[tuple[str, int], TopicPartition] = {}
+        self._starts: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
         self._errors: list[BrokerError] = []
         self._topics = 0
@@ -74,6 +80,7 @@ class KafkaReader:
             self._find_leaders({topic for topic, _ in starts} - self._led)
         self._call("assigning", self._consumer.incremental_assign, places)
         self._assigned |= {(topic, partition): TopicPartition(topic, partition) for topic, partition in starts}
+        self._starts |= starts
         self._count_topics()
 
     def unassign(self, partitions: Collection[TopicPartition]) -> None:
@@ -106,6 +113,8 @@ class KafkaReader:
         except KafkaException as problem:
             raise self._failed(problem, "reading") from problem
         fetched = self._group(batch)
+        if self._watch.oversized is not None:
+            self._note_oversized()
         # Raise an error only if nothing else came with it: the client does not give the messages again.
         if self._errors and not fetched:
             raise self._errors.pop(0)
@@ -223,9 +232,43 @@ class KafkaReader:
                 self._errors.append(self._failed(error, "reading", topic=topic))
             return
         at = TopicPartition(topic, partition)
-        if at in self._assigned:
+        if at in self._assigned and name(error) in CODES:
+            self._errors.append(self._refused(name(error), at, -1 if offset is None else offset, error.str()))
+        elif at in self._assigned:
             where = f" at {offset}" if offset is not None and offset >= 0 else ""
             self._errors.append(self._failed(error, f"reading {topic}/{partition}{where}", at=at))
+
+    def _refused(self, code: str, at: TopicPartition, offset: int, said: str) -> UnreadableError:
+        limit = limit_of(self._options.settings("reader", client_id=self._name))
+        at_offset = offset if offset >= 0 else self._position(at)
+        return refused(code, self._name, at, at_offset, said=said, limit=limit)
+
+    def _position(self, at: TopicPartition) -> int:
+        """The offset that is read next."""
+        [found] = self._consumer.position([ClientPartition(*at)])
+        return int(found.offset) if found.offset >= 0 else self._starts[at]
+
+    def _note_oversized(self) -> None:
+        """Find the partition whose batch was too large to be received: the client names none."""
+        size, self._watch.oversized = self._watch.oversized, None
+        for at in [one for one in self._assigned.values() if one not in self._paused]:
+            if not any(error.at == at for error in self._errors) and self._is_oversized(at):
+                said = f"the response of a broker has {size:,} bytes"
+                self._errors.append(self._refused(TOO_LARGE, at, -1, said))
+
+    def _is_oversized(self, at: TopicPartition) -> bool:
+        """Whether the next batch of a partition, read alone, is too large to be received."""
+        consumer, watch = _opened(self._options, self._name, prompt=True)
+        try:
+            consumer.incremental_assign([ClientPartition(*at, self._position(at))])
+            deadline = time.monotonic() + PROBE_S
+            while watch.oversized is None and time.monotonic() < deadline:
+                message = consumer.poll(0.1)
+                if message is not None and message.topic() is not None:  # its next message, its end, or another error
+                    return False
+            return watch.oversized is not None
+        finally:
+            consumer.close()
 
     def _failed(
         self,

@@ -19,6 +19,7 @@ from confluent_kafka import KafkaError, Producer, ThrottleEvent
 
 from cues_kafka.brokers.kafka.classify import CLIENT_ERRORS, HOLLOW, because, catchable, error_of, name, translate
 from cues_kafka.brokers.kafka.opening import open_client
+from cues_kafka.brokers.kafka.refused import LIMIT, SAID_TOO_LARGE, response_size
 from cues_kafka.brokers.kafka.rights import Right, user_of
 from cues_kafka.errors import BrokerError, FatalError
 from cues_kafka.observe.log import get_logger
@@ -124,6 +125,7 @@ CAUSES: Final[tuple[Cause, ...]] = (
         "the broker refuses the certificate of this client, or wants one; see 'ssl.certificate.location'",
     ),
     CUT_OFF,
+    Cause(SAID_TOO_LARGE, f"a response is larger than {LIMIT}", sure=True),
     Cause(
         r"Invalid response size|parse failure|incorrect security\.protocol|wrong version number|too long|handshake",
         "something answers there, but not a Kafka broker of this security.protocol: wrong port, or TLS on one side",
@@ -176,6 +178,7 @@ class Watch:
         suspicions: what happened to the transaction coordinator's connection.
         unwritable: topics that the transaction could not take in, because this user may not write to them.
         ends: how many calls have ended a transaction; the coordinator must not have seen more of them.
+        oversized: the size of the last response that was too large to be received, in bytes; None: there was none.
     """
 
     __slots__ = (  # needed in callbacks of the client, see `_Reports` in `session`
@@ -186,6 +189,7 @@ class Watch:
         "ends",
         "fatal",
         "label",
+        "oversized",
         "pid",
         "suspicions",
         "unwritable",
@@ -202,6 +206,7 @@ class Watch:
         self.suspicions: list[str] = []
         self.unwritable: dict[str, None] = {}
         self.ends = 0
+        self.oversized: int | None = None
         self._reasons: dict[Cause | str, str] = {}
         self._said: dict[str, tuple[float, int]] = {}
 
@@ -295,6 +300,7 @@ class Watch:
         if level < logging.INFO and "TxnCoordinator" not in str(args):
             return
         text = template % args if args else template
+        self._keep_size(text)
         if _COORDINATOR.search(text) and _LOST.search(text):
             self.suspicions.append(f"the client said: {text}")
         cause = likely_cause(text)
@@ -331,10 +337,15 @@ class Watch:
         self._reasons.pop(cause, None)
         self._reasons[cause] = text
 
+    def _keep_size(self, text: str) -> None:
+        if (size := response_size(text)) is not None:
+            self.oversized = size
+
     def on_error(self, error: KafkaError) -> None:
         """Take an error of the client that belongs to no call."""
         self.keep_fatal(error)
         text = self._scrubbed(error.str())
+        self._keep_size(text)
         cause = likely_cause(error.str())
         self._keep_reason(
             cause or name(error), f"{name(error)}: {cause.sentence + ' ' if cause else ''}({_short(text)})"

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 from cues_kafka.brokers.memory.cluster import Cluster
 from cues_kafka.brokers.memory.groups import FENCED_INSTANCE
-from cues_kafka.errors import AbortableError, BrokerError, FatalError
+from cues_kafka.errors import AbortableError, BrokerError, FatalError, UnreadableError
 from cues_kafka.ports import OUTSIDE, Fetched, FlushReport, GroupMetadata, Listener, Sent, TopicPartition, WireMessage
 
 _Answer = TypeVar("_Answer")
@@ -317,6 +317,17 @@ class MemoryReader:
         at.position = cluster.start_for(log, at.position)
         end = cluster.readable_end(log)
         messages: list[WireMessage] = []
+        for start, behind in log.refused:
+            if start <= at.position < min(behind, end):
+                raise UnreadableError(
+                    f"the batch of {place.topic}/{place.partition} at offset {start} cannot be read",
+                    code="_BAD_COMPRESSION",
+                    place=place,
+                    offset=start,
+                    remedy="raise receive.message.max.bytes in Kafka(consumer={...})",
+                )
+            if at.position < start < end:
+                end = start
         if at.position < end:
             found, at.position = log.read(at.position, end, room)
             messages = cast(list[WireMessage], found)

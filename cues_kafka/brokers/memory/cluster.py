@@ -223,6 +223,12 @@ class Cluster:
             at=TopicPartition(log.topic, log.partition),
         )
 
+    def damage(self, place: TopicPartition, start: int, end: int) -> None:
+        """Let the offsets `[start, end)` be a batch that no client can unpack."""
+        with self.changed:
+            self.log_of(place).refused.append((start, end))
+            self.changed.notify_all()
+
     def trim(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Move log starts; -1 is the high watermark."""
         with self.changed:

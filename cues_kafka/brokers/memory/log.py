@@ -96,6 +96,7 @@ class Log:
         compacted: a message needs a key, as Kafka demands of a compacted topic.
         append_time: timestamps are the broker's.
         older_ms, newer_ms: how far other timestamps may be from the present.
+        refused: batches `[start, end)` that readers refuse, as a client does what it cannot unpack.
     """
 
     def __init__(self, topic: str, partition: int, config: Mapping[str, str]) -> None:
@@ -109,6 +110,7 @@ class Log:
         self.start = 0
         self.end = 0
         self.open: dict[int, int] = {}
+        self.refused: list[tuple[int, int]] = []
         self.offsets: list[int] = []
         self.messages: list[MemoryMessage] = []
 

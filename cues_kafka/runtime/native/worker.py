@@ -22,10 +22,11 @@ from typing import Any
 from cues_kafka.core import events as on
 from cues_kafka.core.records import Totals
 from cues_kafka.core.spec import Spec
-from cues_kafka.errors import BrokerError, ConfigError, Fenced
+from cues_kafka.errors import BrokerError, ConfigError, Fenced, UnreadableError
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Inlet, Member, Observer, Positions, Reader, TopicPartition
+from cues_kafka.records.unreadable import way_past
 from cues_kafka.runtime.calling.caller import Caller
 from cues_kafka.runtime.calling.failures import ended_by
 from cues_kafka.runtime.calling.pairing import Buffer, OutOfOrder
@@ -210,6 +211,7 @@ class ProcessorWorker(Worker):
         self._assigned: deque[Lane] = deque()
         self._commands: deque[tuple[Lane, Positions, Buffer]] = deque()
         self._routes: dict[TopicPartition, tuple[Lane, Buffer]] = {}
+        self._refused: dict[TopicPartition, UnreadableError] = {}  # what the client refuses behind what it gave
         self._paused: set[TopicPartition] = set()
         self._published = GroupMetadata(self.first.group, -1)
         self._work = threading.Condition()
@@ -353,6 +355,7 @@ class ProcessorWorker(Worker):
         self._watch_call()
         self._obey(self._reader)
         self._fetch(self._reader)
+        self._stop_at_refused()
         self._serve(self._member)
 
     def _watch_call(self) -> None:
@@ -512,12 +515,27 @@ class ProcessorWorker(Worker):
         if at is not None and at in self._routes and self._routes[at][1].is_replay(at.topic):
             self._without_replays(at, error)
             return
+        if isinstance(error, UnreadableError) and at in self._routes:
+            self._refused[at] = error
+            self._reader.unassign([at])  # else the client asks for it again and again
+            return
         log.warning("reader failed", processor=self.name, error=str(error))
         lanes = {lane.spec.partition: lane for lane, _ in self._routes.values()}
         for partition, lane in lanes.items():
             if at is None or at.partition == partition:
                 self._drop(lane)
-                self._submit(lane, lane.fail(f"reading: {error}"))
+                self._submit(lane, lane.fail(f"reading: {error}", way_past(error, self.name)))
+
+    def _stop_at_refused(self) -> None:
+        """Stop the tasks that have delivered what stands before a batch that the client refuses."""
+        for at, error in list(self._refused.items()):
+            lane, buffer = self._routes.get(at, (None, None))
+            if lane is None or buffer is None:
+                del self._refused[at]
+            elif _has_come_to(lane, buffer, at.topic):
+                log.warning("reader failed", processor=self.name, error=str(error))
+                self._drop(lane)
+                self._submit(lane, lane.fail(f"reading: {error}", way_past(error, self.name)))
 
     def _without_replays(self, at: TopicPartition, error: BrokerError) -> None:
         """Messages are delivered as before; the task looks for its replay topic again when it recovers (Y1)."""
@@ -534,6 +552,7 @@ class ProcessorWorker(Worker):
         for place in places:
             del self._routes[place]
             self._paused.discard(place)
+            self._refused.pop(place, None)
         self._reader.unassign(places)
 
     # Group events, on the poller's thread, from inside `member.poll` (A3).
@@ -791,3 +810,9 @@ class ProcessorWorker(Worker):
                 if one.place.topic_id and (there is None or there.topic_id != one.place.topic_id):
                     self._submit(lane, lane.fail(f"topic {topic!r} was deleted or recreated"))
                     break
+
+
+def _has_come_to(lane: Lane, buffer: Buffer, topic: str) -> bool:
+    """Whether a task has delivered all that it can before a batch that cannot be read."""
+    due = lane.task.due
+    return (not buffer.size_of(topic) and lane.idle) or (due is not None and not buffer.holds(due.ends))

@@ -23,6 +23,7 @@ from cues_kafka.errors import BrokerError, CodecError
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.ports import BatchReport, Broker, Clock, Positions, Reader, TopicPartition
 from cues_kafka.records.reading import newest_record
+from cues_kafka.records.unreadable import way_past
 from cues_kafka.runtime.calling.caller import Caller
 from cues_kafka.runtime.calling.pairing import Buffer, OutOfOrder
 from cues_kafka.runtime.spark.direct.intake import PATIENCE_S, POLL_S
@@ -105,7 +106,7 @@ class ReplaySlot(Slot):
             self._intake.read(lane.buffer, lane.task)
             self._read(lane.buffer)
         except (BrokerError, OutOfOrder) as error:
-            self._advance(lane.fail(f"reading: {error}"))
+            self._advance(lane.fail(f"reading: {error}", way_past(error, lane.spec.processor)))
             return True
         if event := lane.work():
             lane.advance(event)

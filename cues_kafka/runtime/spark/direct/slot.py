@@ -25,6 +25,7 @@ from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.observe.log import get_logger
 from cues_kafka.observe.tally import Tally
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Observer, Positions
+from cues_kafka.records.unreadable import way_past
 from cues_kafka.runtime.calling.caller import Caller
 from cues_kafka.runtime.calling.pairing import OutOfOrder
 from cues_kafka.runtime.spark.direct.intake import POLL_S, Intake
@@ -131,7 +132,7 @@ class Slot:
         try:
             self._intake.read(lane.buffer, task)
         except (BrokerError, OutOfOrder) as error:
-            self._advance(lane.fail(f"reading: {error}"))
+            self._advance(lane.fail(f"reading: {error}", way_past(error, lane.spec.processor)))
             return
         if event := lane.work():
             lane.advance(event)

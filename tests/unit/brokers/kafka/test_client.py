@@ -474,7 +474,7 @@ def test_nothing_that_comes_behind_a_damaged_message_is_delivered() -> None:
         (0, [1], None),
         (1, [7], None),
     ]
-    with pytest.raises(BrokerError, match="t/0 at 2"):
+    with pytest.raises(BrokerError, match="t/0 at offset 2"):
         reader.poll(0)
     reader.close()
 
@@ -505,7 +505,7 @@ def test_an_error_of_one_partition_loses_no_message_of_another_one(monkeypatch: 
     [found] = reader.poll(0)
 
     assert (found.partition, [m.offset() for m in found.messages]) == (TopicPartition("t", 1), [7])
-    with pytest.raises(BrokerError, match="t/0 at 2"):
+    with pytest.raises(BrokerError, match="t/0 at offset 2"):
         reader.poll(0)
     reader.close()
 

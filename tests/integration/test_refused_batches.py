@@ -1,0 +1,82 @@
+"""Batches that a real client refuses: each stop names setting, topic, partition and offset, and there is a way past."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from confluent_kafka import Producer
+
+from cues_kafka import Graph, Kafka, Processor, Raw, Source, TaskStopped, Topic, start
+from cues_kafka.brokers.open import open_broker
+from cues_kafka.operate.moving import Maintenance
+from cues_kafka.operate.status import status
+from cues_kafka.testing.fixtures import KafkaFixture
+from cues_kafka.verify.scan import verify
+
+LIMIT = {"receive.message.max.bytes": 2_000_000, "fetch.max.bytes": 1_000_000}
+
+
+def first(value: bytes) -> bytes:
+    """Little of it."""
+    return value[:10]
+
+
+@pytest.mark.parametrize(
+    ("codec", "value", "why"),
+    [("zstd", bytes(3_000_000), "_BAD_COMPRESSION"), ("none", os.urandom(3_000_000), "TOO_LARGE")],
+    ids=["unpacks to more than the limit", "is larger than the limit"],
+)
+def test_stop_at_a_batch_that_the_client_refuses_has_two_ways_out(
+    kafka: KafkaFixture, codec: str, value: bytes, why: str
+) -> None:
+    """The setting that is named lets it through; `accept-loss` passes it, and `verify` says so."""
+    name = kafka.unique("g")
+    config = {"max.message.bytes": "10000000"}
+    graph = Graph(
+        name,
+        Source(f"{name}.in"),
+        Processor(first, name="p", inputs=f"{name}.in", outputs=f"{name}.out"),
+        errors=f"{name}.errors",
+        defaults=Topic(value=Raw(), partitions=1, config=config),
+    )
+    options = Kafka(kafka.bootstrap, consumer=LIMIT)
+    with start(graph, options) as running:
+        running.send(f"{name}.in", b"a")
+        running.wait_idle(timeout_s=30)
+    producer = Producer(
+        {
+            "bootstrap.servers": kafka.bootstrap,
+            "compression.type": codec,
+            "message.max.bytes": 9_000_000,
+            "linger.ms": 0,
+        }
+    )
+    for one in (b"b", value, b"c"):
+        producer.produce(f"{name}.in", one, partition=0)
+        assert not producer.flush(30)
+
+    with start(graph, options) as running, pytest.raises(TaskStopped) as stopped:  # noqa: PT012
+        try:
+            running.wait_idle(timeout_s=40)
+        finally:
+            running.abandon()
+    text = str(stopped.value)
+    assert why in text
+    assert f"{name}.in/0 at offset 2 " in text
+    assert "raise receive.message.max.bytes in Kafka(consumer={...}), here 2,000,000" in text
+    assert "`cues-kafka accept-loss MODULE:GRAPH p`" in text
+    assert "deleted topic" not in text
+    assert not status(options, graph).unreachable
+
+    broker = open_broker(options)
+    tool = Maintenance(graph, broker, "p", who="accept-loss")
+    [move] = tool.accept_loss()
+    tool.carry_out([move])
+    with start(graph, options) as running:
+        running.wait_idle(timeout_s=30)
+        assert [m.value for m in running.messages(f"{name}.out")] == [b"a", b"b", b"c"]
+    report = verify(graph, broker)
+    assert report.ok, list(report.lines)
+    assert report["p"].accepted == 1
+    broker.close()
