@@ -19,6 +19,7 @@ from cues_kafka.graph.error_message import ErrorMessages
 from cues_kafka.graph.formats import Avro
 from cues_kafka.graph.meta import MARKS
 from cues_kafka.graph.names import hint, quoted
+from cues_kafka.graph.partitioners import MURMUR2, PARTITIONERS
 
 TRANSIENT: Final = "10 days"
 """How long `Topic(transient=True)` keeps messages, as in Cues."""
@@ -84,6 +85,9 @@ class Topic:
         transient: how long the topic keeps messages, delivered or not, such as "7 days"; True: 10 days; None: as long
             as Kafka's own settings say.
         compacted: whether the topic keeps only the newest message of each key; with `transient`, that one for its time.
+        partitioner: how the writers of the topic place keys, by librdkafka's name: "murmur2" is the rule of Kafka's
+            Java clients and of cues-kafka, "consistent_random" (CRC32) that of most others; "custom": a rule of their
+            own, which is not checked. Stores, tables, timers and upserts count on it.
         config: Kafka's settings of a topic that is created, such as ``{"max.message.bytes": "5000000"}``; those that
             `transient` and `compacted` stand for are among them.
         given: the settings that were given, in the order of declaration.
@@ -98,6 +102,7 @@ class Topic:
     transient: str | None
     compacted: bool
     meta: frozenset[str] | Literal[False] | None
+    partitioner: str
     config: Mapping[str, str]
     given: Mapping[str, Any]
 
@@ -113,6 +118,7 @@ class Topic:
         transient: bool | str | timedelta | EllipsisType | None = ...,
         compacted: bool | EllipsisType = ...,
         meta: Collection[str] | Literal[False] | EllipsisType | None = ...,
+        partitioner: str | EllipsisType = ...,
         config: Mapping[str, str] | EllipsisType = ...,
     ) -> None:
         settings = {
@@ -125,6 +131,7 @@ class Topic:
             "transient": transient,
             "compacted": compacted,
             "meta": meta,
+            "partitioner": partitioner,
             "config": config,
         }
         given: dict[str, Any] = {name: setting for name, setting in settings.items() if setting is not ...}
@@ -171,6 +178,7 @@ _DEFAULTS: dict[str, Any] = {
     "transient": None,
     "compacted": False,
     "meta": None,
+    "partitioner": MURMUR2,
     "config": read_only({}),
 }
 
@@ -202,6 +210,7 @@ def _check_topic_settings(given: Mapping[str, Any]) -> None:
             )
     check_flag(given.get("provenance", True), "Topic: provenance")
     check_flag(given.get("compacted", True), "Topic: compacted")
+    check_choice(given.get("partitioner", MURMUR2), PARTITIONERS, "Topic: partitioner")
     if not isinstance(given.get("config", {}), Mapping):
         raise GraphError(f"Topic(config={given['config']!r}): takes a mapping such as {{'retention.ms': '86400000'}}.")
     for name in given.get("config", {}):

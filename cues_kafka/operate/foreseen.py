@@ -26,6 +26,7 @@ from cues_kafka.graph.feed import Feed
 from cues_kafka.graph.names import changelog_topic, group_id
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.operate.migrating import difference, refuse_busy
+from cues_kafka.operate.misplaced import misplaced
 from cues_kafka.operate.rebuilt import finished
 from cues_kafka.plan.plan import Plan
 from cues_kafka.plan.processors import PlannedStop
@@ -115,8 +116,8 @@ def foresee(
                 if halt is not None:
                     found.setdefault((halt.text, _whole(spec, halt.remedy)), []).append(spec.name)
             warnings += part.warnings
-    stops = tuple(PlannedStop(tuple(tasks), why, remedy) for (why, remedy), tasks in found.items())
-    return Foreseen(stops, tuple(warnings))
+    stops = [PlannedStop(tuple(tasks), why, remedy) for (why, remedy), tasks in found.items()]
+    return Foreseen((*stops, *misplaced(graph, broker, looking.facts, names)), tuple(warnings))
 
 
 def _whole(spec: Spec, remedy: str) -> str:

@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from cues_kafka.brokers.murmur2 import partition_for
+from cues_kafka.brokers.partitioners import place_of
 from cues_kafka.brokers.patience import ask_again
 from cues_kafka.core.records import Record, Snapshot
 from cues_kafka.core.recover import first_positions, foreign
@@ -160,6 +161,8 @@ class Rebuild(Maintenance):
                 "them"
             )
         self._width = self._facts.topics[self._processor.lead].partitions
+        self._partitioner = graph.topic(self._processor.lead).partitioner
+        self._place = place_of(self._partitioner) or partition_for
         self.specs = tuple(map(self._make, range(self._width)))
         self._member: HeldGroup | None = None
         self._stack = contextlib.ExitStack()
@@ -394,11 +397,11 @@ class Rebuild(Maintenance):
     def _route(self, place: TopicPartition, message: WireMessage) -> int:
         """The task that gets the next message of this one's key; without a key, its own."""
         key = message.key()
-        return place.partition if key is None else partition_for(key, self._width)
+        return place.partition if key is None else self._place(key, self._width)
 
     def _older(self, ranges: Ranges, born: int) -> dict[TopicPartition, int]:
         """
-        Look at the keys of all messages: whether they stand where the default partitioner puts them, now or with fewer
+        Look at the keys of all messages: whether they are where the declared partitioner puts them, now or with fewer
         partitions; and whether messages that are not delivered yet wait in partitions that their keys have left.
 
         Returns:
@@ -415,12 +418,13 @@ class Rebuild(Maintenance):
         strays = Counter[TopicPartition]()
         first, older = dict[TopicPartition, int](), dict[TopicPartition, int]()
         for place, message in self._messages(whole):
-            if (key := message.key()) is None or partition_for(key, self._width) == place.partition:
+            if (key := message.key()) is None or self._place(key, self._width) == place.partition:
                 continue
-            if not any(partition_for(key, width) == place.partition for width in range(born, self._width)):
+            if not any(self._place(key, width) == place.partition for width in range(born, self._width)):
                 raise ConfigError(
-                    f"{place.topic}/{place.partition} at {message.offset()}: the default partitioner (murmur2) puts "
-                    f"its key into partition {partition_for(key, self._width)}, and with fewer partitions not here "
+                    f"{place.topic}/{place.partition} at {message.offset()}: the declared partitioner "
+                    f"({self._partitioner}) puts its key into partition {self._place(key, self._width)}, and with "
+                    "fewer partitions not here "
                     "either. So it is not known which task gets the next message of a key, and the stores cannot be "
                     f"divided. {FRESH}"
                 )

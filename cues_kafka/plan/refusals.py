@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.durations import milliseconds
 from cues_kafka.graph.names import control_topic, hint, quoted, status_topic
+from cues_kafka.graph.partitioners import CUSTOM, MURMUR2, rule_of
+from cues_kafka.graph.placed import keyed_topics
 from cues_kafka.graph.processor import Processor
 from cues_kafka.plan.acls import grant
 from cues_kafka.plan.processors import FeedPlan, FramePlan, ProcessorPlan
@@ -38,8 +40,10 @@ def refusals_of(
     processors, frames = planned
     for one in processors:
         yield from _unequal_inputs(graph.processors[one.name], sizes)
+        yield from _unequal_places(graph, graph.processors[one.name], sizes)
         yield from _compacted_join(graph.processors[one.name], one.compacted)
         yield from _tailers_without_exactly_once(graph.processors[one.name], one.strategy)
+    yield from _placed_by_others(graph)
     if facts is None:
         return
     yield from _missing_inputs(graph, facts)
@@ -62,6 +66,31 @@ def refusals_of(
     ):
         for topic in sorted(facts.topics.keys() & {*topics_to_ask(graph)}):
             yield from _unsafe_settings(facts.topics[topic])
+
+
+def _unequal_places(graph: Graph, processor: Processor, sizes: Mapping[str, int | None]) -> Iterator[str]:
+    """Topics whose keys must meet, and whose writers place them by different rules."""
+    topics = [topic for topic in keyed_topics(processor) if sizes[topic] != 1]
+    rules = {topic: graph.topic(topic).partitioner for topic in topics}
+    if len({rule_of(one) for one in rules.values()}) > 1:
+        shown = ", ".join(f"{topic}: {rule}" for topic, rule in rules.items())
+        yield (
+            f"The topics of {processor.name} are declared with different partitioners ({shown}), so one key is in "
+            "different partitions of them, and a task does not find what belongs together. Put rekey(...) between one "
+            "of them and the processor, which places its keys by murmur2; or look a table up as a GlobalTable(...)."
+        )
+
+
+def _placed_by_others(graph: Graph) -> Iterator[str]:
+    """Topics of the graph's own, although their partitioner is said to be another one than ours."""
+    outputs = (topic for one in graph.all_processors.values() for topic in one.output_topics)
+    for topic in sorted({*outputs, *graph.error_topics()}):
+        if rule_of(rule := graph.topic(topic).partitioner) not in (MURMUR2, CUSTOM):
+            yield (
+                f"Topic {topic!r} is declared with partitioner={rule!r}, and the graph writes it: cues-kafka places "
+                "keys by murmur2, so a key would be in two partitions. Leave partitioner= out, and write what other "
+                "programs send to a topic of their own."
+            )
 
 
 def _too_many_copies(graph: Graph, facts: ClusterFacts) -> Iterator[str]:

@@ -23,6 +23,7 @@ from cues_kafka.graph.formats import SchemaSpec
 from cues_kafka.graph.handler import Handler
 from cues_kafka.graph.message import key_bytes
 from cues_kafka.graph.names import changelog_topic, journal_topic
+from cues_kafka.graph.placed import keyed_topics
 from cues_kafka.graph.processor import Processor
 from cues_kafka.graph.sink import is_sink
 from cues_kafka.graph.timers import Timers
@@ -35,6 +36,8 @@ from cues_kafka.runtime.calling.carried import carried_by
 from cues_kafka.runtime.calling.imperative import Hands, TailerSpec
 from cues_kafka.runtime.calling.outage import Outage
 from cues_kafka.runtime.calling.outputs import OVERHEAD_BYTES, Output, Returned, Target, key_field
+from cues_kafka.runtime.calling.placed import PlacedCaller
+from cues_kafka.runtime.calling.placements import placement_of, placements_of
 from cues_kafka.runtime.calling.step import Received, unreadable
 from cues_kafka.runtime.file_schemas import with_schemas
 from cues_kafka.runtime.task.following import Tables
@@ -113,7 +116,11 @@ def caller_of(
         for name, topic in changelogs.items()
     ]
     found = [_table(name, one, graph.topic(one.topic), facts, cluster) for name, one in processor.tables.items()]
-    tables = Tables(found) if found else None
+    keyed = keyed_topics(processor)
+    looks = {
+        one.topic: partial(placement_of, graph, processor, one.topic, facts) for one in found if one.topic in keyed
+    }
+    tables = Tables(found, looks) if found else None
 
     declared = {name: store for name, store in processor.state.items() if isinstance(store, Handler)}
     kept = journal_topic(graph.name, processor.name) if processor.journaled else None
@@ -141,7 +148,8 @@ def caller_of(
         hands = Hands(tailers, appenders, spec.partition) if tailers or appenders else None
         if hands is not None:
             given |= {name: one for name, one in hands.values.items() if name in processor.call.context}
-        return CallContext(given, stores, stores, tables, handlers, timed, target, placed, made, hands)
+        keys = placements_of(graph, processor, facts, spec.partition)
+        return CallContext(given, stores, stores, tables, handlers, timed, target, placed, made, hands, keys)
 
     def release() -> None:
         for one in (tables, shared):
@@ -165,14 +173,16 @@ def caller_of(
 
 
 def _maker(graph: Graph, processor: Processor, spans: Spans | None) -> Callable[..., Caller]:
-    """What makes the caller: where no spans are asked for, nothing of them is in it."""
+    """What makes the caller: spans and checks of keys are in it only where they are needed."""
+    kind = PlacedCaller if keyed_topics(processor) else Caller
     if spans is None:
-        return Caller
-    from cues_kafka.runtime.calling.traced import TracedCaller  # noqa: PLC0415 - needs an extra
+        return kind
+    from cues_kafka.runtime.calling.traced import TracedCaller, TracedPlacedCaller  # noqa: PLC0415 - needs an extra
 
     written = {*graph.error_topics(), *(topic for one in graph.processors.values() for topic in one.output_topics)}
     entering = [topic in graph.sources or topic not in written for _, topic in processor.inputs]
-    return partial(TracedCaller, spans=spans, graph=graph.name, entering=entering)
+    traced = TracedPlacedCaller if kind is PlacedCaller else TracedCaller
+    return partial(traced, spans=spans, graph=graph.name, entering=entering)
 
 
 def state_dir_of(options: Any, facts: ClusterFacts) -> Path | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from cues_kafka.brokers.murmur2 import partition_for
+from cues_kafka.brokers.partitioners import place_of
 from cues_kafka.errors import CodecError, ConfigError, OutputError, RetriableError, TaskElsewhere, TaskStopped
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import quoted
@@ -258,7 +258,8 @@ class Running(Client):
             data = self._access.topic(topic).target.encode_key(key)
         except (OutputError, CodecError):
             return None  # no key of these messages
-        return None if data is None else partition_for(data, width)
+        place = place_of(self.graph.topic(topic).partitioner)
+        return None if data is None or place is None else place(data, width)
 
     def stop(self) -> None:
         """Leave in order: transactions under way end, groups are left, `system=` is closed."""

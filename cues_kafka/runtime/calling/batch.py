@@ -17,6 +17,7 @@ from cues_kafka.runtime.calling.fired import Fired
 from cues_kafka.runtime.calling.imperative import Hands
 from cues_kafka.runtime.calling.outbox import Outbox
 from cues_kafka.runtime.calling.outputs import Now
+from cues_kafka.runtime.calling.placements import Placements
 from cues_kafka.runtime.calling.replayed import Replayed
 from cues_kafka.runtime.calling.turnstile import Mark, Turnstile
 from cues_kafka.runtime.task.following import Tables
@@ -44,6 +45,7 @@ class CallContext:
         placed: told which messages the function is called with, before each call; None: nothing asks for it.
         calls: what the function calls by `effects=` and knows its step (E4); None: nothing.
         hands: the task's tailers and appenders (L1); None: it has none.
+        placements: looks whether messages are in their keys' partitions; None: nothing counts on it.
     """
 
     values: Mapping[str, Any]
@@ -56,6 +58,7 @@ class CallContext:
     placed: Callable[[Sequence[Coordinates]], None] | None = None
     calls: Calls | None = None
     hands: Hands | None = None
+    placements: Placements | None = None
 
 
 @dataclass(slots=True)

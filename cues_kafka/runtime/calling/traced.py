@@ -23,6 +23,7 @@ from cues_kafka.runtime.calling.coroutines import value_of
 from cues_kafka.runtime.calling.failures import Failure, text_of
 from cues_kafka.runtime.calling.fired import Fired
 from cues_kafka.runtime.calling.outputs import Origin, Payload, size_of
+from cues_kafka.runtime.calling.placed import PlacedCaller
 from cues_kafka.runtime.calling.plain import PLAIN_ROOM, Columns
 from cues_kafka.runtime.calling.step import Received
 
@@ -357,3 +358,7 @@ def _together(flags: Sequence[bool | None]) -> bool | None:
 def _carrying(headers: Headers, trace: Headers) -> Headers:
     """Headers with another trace."""
     return [*(one for one in headers if one[0] not in TRACE), *trace]
+
+
+class TracedPlacedCaller(PlacedCaller, TracedCaller):
+    """Looks at keys first, then calls in spans."""

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 from cues_kafka.brokers.murmur2 import partition_for
+from cues_kafka.brokers.partitioners import place_of
 from cues_kafka.codecs.lookup import MadeFor
 from cues_kafka.errors import CodecError, ConfigError
 from cues_kafka.graph.definition import Graph
@@ -88,6 +89,8 @@ class TopicAccess:
         self._fresh_until_s = 0.0
         self._target: Target | None = None
         self._decoder: Decoder | None = None
+        self._place = place_of(settings.partitioner) or partition_for
+        self._by_another_rule = self._place is not partition_for  # than the client's
         self._keyless = random.randrange(1 << 16)  # noqa: S311 - spreads messages without a key over partitions
 
     @property
@@ -175,7 +178,7 @@ class TopicAccess:
             )
         _, key, data, encoded, timestamp_ms, partition = payload(self.target, made, None)
         record = Outgoing(self.name, partition, key, data, encoded or None, timestamp_ms or 0)
-        return self.place(record) if placed else record
+        return self.place(record) if placed or self._by_another_rule else record
 
     def place(self, record: Outgoing) -> Outgoing:
         """A record with a partition, so that its place in the log is known before it is written."""
@@ -183,7 +186,7 @@ class TopicAccess:
             return record
         count = self.facts.partitions
         if record.key is not None:
-            return record._replace(partition=partition_for(record.key, count))
+            return record._replace(partition=self._place(record.key, count))
         self._keyless += 1
         return record._replace(partition=self._keyless % count)
 

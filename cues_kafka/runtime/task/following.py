@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+from cues_kafka.brokers.placement import Misplaced, Placement
 from cues_kafka.codecs.framing import in_front
 from cues_kafka.errors import BrokerError, RetriableError
 from cues_kafka.observe.log import get_logger
@@ -30,8 +31,17 @@ class Tables:
     Which version a call sees is no part of the promise, so nothing is read at the ends of a range again.
     """
 
-    def __init__(self, specs: Sequence[TableSpec]) -> None:
+    def __init__(
+        self, specs: Sequence[TableSpec], placements: Mapping[str, Callable[[int], Placement]] | None = None
+    ) -> None:
+        """
+        Args:
+            specs: the tables.
+            placements: for topics whose keys must be where the input's are, what looks at one partition.
+        """
         self._specs = {one.topic: one for one in specs}
+        self._looks = placements or {}
+        self._placements: dict[TopicPartition, Placement] = {}
         self._lock = threading.Lock()
         self._reader: Reader | None = None
         self._held: dict[TopicPartition, Held] = {}  # what calls see
@@ -93,6 +103,14 @@ class Tables:
         finally:
             self._lock.release()
 
+    def misplaced(self, partition: int) -> Misplaced | None:
+        """An entry of a task's tables that is in another partition than its key's; None: none was seen."""
+        for topic in self._looks:
+            placement = self._placements.get(TopicPartition(topic, partition))
+            if placement is not None and placement.found is not None:
+                return placement.found
+        return None
+
     def leave(self, partition: int) -> None:
         """A task has left: drop what it alone needed, now or soon."""
         self._left += [TopicPartition(one.topic, partition) for one in self._specs.values() if not one.whole]
@@ -131,6 +149,9 @@ class Tables:
             self._end()
             raise RetriableError(f"a table cannot be read: {error}") from error
         self._read |= {place: Held(marks[place].low) for place in missing}
+        self._placements |= {
+            place: self._looks[place.topic](place.partition) for place in missing if place.topic in self._looks
+        }
         return marks
 
     def _poll(self, timeout_s: float) -> bool:
@@ -150,6 +171,8 @@ class Tables:
         if held is None:
             return
         spec = self._specs[fetched.partition.topic]
+        if (placement := self._placements.get(fetched.partition)) is not None:
+            placement.look(fetched.messages)
         for message in fetched.messages:
             value = message.value()
             if value is not None and spec.id_header is not None:

@@ -66,6 +66,7 @@ def graph_of(
     store: Any = None,
     config: Any = None,
     errors: str | None = "r.errors",
+    partitioner: str = "murmur2",
     **options: Any,
 ) -> Graph:
     """Words are counted."""
@@ -75,7 +76,7 @@ def graph_of(
         Source("words"),
         Processor(fn, name="count", **options),
         defaults=Topic(value=Json(), partitions=partitions),
-        topics={"words": Topic(value=Json(), partitions=partitions, config=config or {})},
+        topics={"words": Topic(value=Json(), partitions=partitions, partitioner=partitioner, config=config or {})},
         errors=errors,
     )
 
@@ -501,14 +502,14 @@ def test_messages_that_are_not_delivered_in_a_partition_that_their_key_has_left_
 
 def test_keys_that_another_partitioner_placed_are_refused() -> None:
     """It is not known where the next message of a key goes."""
-    graph = graph_of(partitions=2)
+    graph = graph_of(partitions=2, partitioner="custom")
     tester = Tester(graph)
     word = next(word for word in WORDS if partition_for(word.encode(), 2) == 0)
     tester.send("words", Message(word, key=word, partition=1))
     tester.run()
     tester.stop()
     widened(tester, 3)
-    with pytest.raises(ConfigError, match=r"words/1 at 0: the default partitioner \(murmur2\)"):
+    with pytest.raises(ConfigError, match=r"words/1 at 0: the declared partitioner \(custom\)"):
         rebuild(tester, graph)
 
 

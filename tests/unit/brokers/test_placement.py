@@ -1,0 +1,240 @@
+"""Keys that are not where the declared partitioner puts them are found, and the rule that they fit is named."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from cues_kafka import (
+    Dedupe,
+    GlobalTable,
+    Graph,
+    GraphError,
+    Json,
+    Message,
+    Processor,
+    Source,
+    State,
+    Store,
+    Table,
+    Topic,
+)
+from cues_kafka.brokers.murmur2 import partition_for
+from cues_kafka.brokers.partitioners import crc32_partition, fnv1a_partition, place_of
+from cues_kafka.brokers.placement import AT_FIRST, Placement
+from cues_kafka.errors import TaskStopped
+from cues_kafka.graph.partitioners import PARTITIONERS
+from cues_kafka.operate.foreseen import foresee
+from cues_kafka.plan.plan import plan
+from cues_kafka.plan.topics import topics_to_ask
+from cues_kafka.state.tables import TableView
+from cues_kafka.testing.tester import Tester
+
+KEYS = [f"c{n}" for n in range(40)]
+
+
+def by_crc32(key: str, width: int = 4) -> int:
+    """Where librdkafka's default puts a key."""
+    return zlib.crc32(key.encode()) % width
+
+
+def named(order: str, customers: TableView[str]) -> str:
+    """The order with its customer."""
+    return f"{order} of {customers.get(order, 'unknown')}"
+
+
+def counted(word: str, counts: State[int]) -> int:
+    """How often."""
+    counts[word] = counts.get(word, 0) + 1
+    return counts[word]
+
+
+def same(word: str) -> str:
+    """A pipe."""
+    return word
+
+
+def joined(table: Table, *, orders: str = "murmur2", customers: str = "murmur2") -> Graph:
+    """Orders with their customers."""
+    topics = {
+        "orders": Topic(value=Json(), partitions=4, partitioner=orders),
+        "customers": Topic(value=Json(), partitions=4, partitioner=customers),
+    }
+    named_with = Processor(named, inputs={"order": "orders", "customers": table}, outputs="out")
+    return Graph("g", Source("orders"), Source("customers"), named_with, defaults=Topic(value=Json()), topics=topics)
+
+
+def counting(partitioner: str = "murmur2", *, per_task: bool = False, partitions: int = 4) -> Graph:
+    """A store by key."""
+    count = Processor(
+        counted, name="count", inputs="words", outputs="out", state={"counts": Store(Json(int), per_task=per_task)}
+    )
+    topics = {"words": Topic(value=Json(), partitions=partitions, partitioner=partitioner)}
+    return Graph("g", Source("words"), count, defaults=Topic(value=Json(), partitions=partitions), topics=topics)
+
+
+def fill(tester: Tester, topic: str, place: Callable[[str], int | None], keys: Iterable[str] = KEYS) -> None:
+    """One message a key."""
+    for key in keys:
+        tester.send(topic, Message(key, key=key, partition=place(key)))
+
+
+def test_a_table_that_another_client_wrote_stops_the_task_with_the_rule_that_fits() -> None:
+    """Lookups would find a quarter of the customers, without any error."""
+    tester = Tester(joined(Table("customers")))
+    fill(tester, "customers", by_crc32)
+    fill(tester, "orders", lambda _: None)
+
+    with pytest.raises(TaskStopped) as stopped:
+        tester.run()
+
+    text = str(stopped.value)
+    assert "the table 'customers' needs all messages of a key in one partition" in text
+    assert "declare Topic(partitioner='consistent_random')" in text
+    assert "rekey(...)" in text
+
+
+def test_both_topics_of_one_rule_meet_once_it_is_declared() -> None:
+    """And what a client of ours sends to them goes where the declared rule puts it."""
+    tester = Tester(joined(Table("customers"), orders="consistent_random", customers="consistent"))
+    fill(tester, "customers", by_crc32)
+    fill(tester, "orders", lambda _: None)
+
+    tester.run()
+
+    assert sorted(tester.values("out")) == sorted(f"{key} of {key}" for key in KEYS)
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        pytest.param(joined(GlobalTable("customers")), id="a global table"),
+        pytest.param(joined(Table("customers"), orders="custom", customers="custom"), id="a rule of their own"),
+    ],
+)
+def test_what_counts_on_nothing_goes_on(graph: Graph) -> None:
+    """Keys need not be anywhere."""
+    tester = Tester(graph)
+    fill(tester, "customers", by_crc32)
+    fill(tester, "orders", by_crc32)
+
+    tester.run()
+
+    assert sorted(tester.values("out")) == sorted(f"{key} of {key}" for key in KEYS)
+
+
+def test_a_store_stops_before_the_first_message_of_another_rule() -> None:
+    """What came before is committed, so the counts so far are right."""
+    tester = Tester(counting())
+    fill(tester, "words", lambda _: None)
+    tester.run()
+    moved = next(key for key in KEYS if partition_for(key.encode(), 4) != by_crc32(key) == 3)
+    tester.send("words", Message("more", key=KEYS[0]))
+    tester.send("words", Message("wrong", key=moved, partition=3))
+
+    with pytest.raises(
+        TaskStopped, match=rf"the store 'counts' .* key '{moved}' at offset .* murmur2, Kafka's default"
+    ):
+        tester.run()
+
+    assert "wrong" not in [m.value for m in tester.messages("out")]
+
+
+@pytest.mark.parametrize("graph", [counting("custom"), counting(per_task=True)], ids=["custom", "per task"])
+def test_stores_that_do_not_count_on_keys_take_any_place(graph: Graph) -> None:
+    """Such as one of regions by partition."""
+    tester = Tester(graph)
+    fill(tester, "words", by_crc32)
+    tester.run()
+    assert len(tester.values("out")) == len(KEYS)
+
+
+def test_duplicates_in_two_partitions_are_not_missed_in_silence() -> None:
+    """`Dedupe` keeps a store, so it counts on keys too."""
+    dedupe = Dedupe("once", inputs="words", outputs="out", by=str, within="1 hour")
+    graph = Graph(
+        "g", Source("words"), dedupe, defaults=Topic(value=Json(), partitions=4), topics={"words": Topic(partitions=4)}
+    )
+    tester = Tester(graph)
+    fill(tester, "words", by_crc32)
+    with pytest.raises(TaskStopped, match="needs all messages of a key in one partition"):
+        tester.run()
+
+
+def test_messages_from_before_partitions_were_added_are_explained() -> None:
+    """They are where the smaller number put them; a key of another rule among them is still found."""
+
+    class Keyed:
+        def __init__(self, key: str) -> None:
+            self._key = key.encode()
+
+        def key(self) -> bytes:
+            return self._key
+
+        def offset(self) -> int:
+            return 7
+
+    def at(partition: int, place: Callable[[bytes, int], int], width: int) -> list[Any]:
+        return [one for n in range(400) if place((one := Keyed(f"k{n}")).key(), width) == partition]
+
+    old = Placement("words", 1, 8, "murmur2", "the store 'counts'")
+    assert old.look(at(1, partition_for, 4)) is None
+    assert old.look(at(1, partition_for, 8)) is None
+    wrong = at(1, crc32_partition, 8)
+    found = old.look(wrong)
+    assert found is not None
+    assert old.found is not None
+    alone = Placement("words", 7, 8, "murmur2", "the store 'counts'")
+    alone.look(at(7, partition_for, 8) * (AT_FIRST // 30))
+    alone.look(at(7, fnv1a_partition, 8) * 20)
+    assert alone.found is not None
+    assert "fit fnv1a_random" in alone.found.remedy
+
+
+def test_every_name_has_a_rule_but_a_custom_one() -> None:
+    """Names are librdkafka's."""
+    assert [name for name in PARTITIONERS if place_of(name) is None] == ["custom"]
+    with pytest.raises(GraphError, match="not known"):
+        Topic(partitioner="murmur")
+
+
+def test_a_plan_refuses_topics_whose_rules_differ() -> None:
+    """One key would be in two partitions."""
+    found = plan(joined(Table("customers"), customers="consistent_random")).refusals
+    assert [text for text in found if "different partitioners (orders: murmur2, customers: consistent_random)" in text]
+    assert not plan(joined(GlobalTable("customers"), customers="consistent_random")).refusals
+
+
+def test_a_plan_refuses_another_rule_for_a_topic_that_the_graph_writes() -> None:
+    """Our own writers place keys by murmur2."""
+    graph = Graph(
+        "g",
+        Source("words"),
+        Processor(same, name="same", inputs="words", outputs="out"),
+        topics={"out": Topic(partitions=2, partitioner="fnv1a")},
+    )
+    assert [text for text in plan(graph).refusals if "'out'" in text and "partitioner='fnv1a'" in text]
+
+
+def test_a_plan_with_records_and_the_doctor_say_it_before_the_start() -> None:
+    """With the text that the task would stop with."""
+    graph = joined(Table("customers"))
+    tester = Tester(graph)
+    fill(tester, "customers", by_crc32)
+    planned = plan(graph, tester.broker.facts(topics_to_ask(graph)))
+
+    seen = foresee(graph, tester.broker, planned, ["named"], clock=tester.clock)
+
+    assert ["the table 'customers' needs" in stop.why for stop in seen.stops] == [True]
+    assert "consistent_random" in seen.stops[0].remedy
+
+
+def test_a_key_in_a_store_of_another_rule_is_looked_for_where_that_rule_puts_it() -> None:
+    """A rebuild goes by the declared rule, too; `custom` is refused with the reason."""
+    tester = Tester(counting("consistent_random"))
+    fill(tester, "words", by_crc32)
+    tester.run()
+    assert len(tester.values("out")) == len(KEYS)
