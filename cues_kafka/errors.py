@@ -168,7 +168,7 @@ class CallChanged(CallError):
     """An attempt at a step asked something else than an earlier one. Have the function ask the same each time."""
 
 
-_REMEDIES = {"TARGET": "have the database or the store answer again; the task goes on by itself once it answers"}
+_REMEDIES = {"TARGET": "bring the database or the store back; the task then resumes by itself"}
 """What helps a task that stops because of an error of this code."""
 
 

@@ -49,7 +49,7 @@ def drain(
     file: File = None,
 ) -> None:
     """
-    Let a graph come to rest, take a cut of it, and let it go on.
+    Quiesce a graph, take a snapshot of it (a cut), and resume it.
 
     Workers pause what reads from sources, and deliver what is between processors. Then the cut is written: where each
     task stands, and where its stores stand. The workers need not stop.

@@ -246,8 +246,8 @@ def _told(graph: Graph, tool: Repairs, result: Requested, *, yes: bool, waited: 
     from cues_kafka.operate.repairing import PAST
 
     yield from table(list(result.causes.values()), width=_width())
-    verb = "asked to be" if yes else "to be"
-    yield f"{graph.name}: {count(result.asked, 'error message')} {verb} {PAST[result.wish]}{_besides(tool)}"
+    verb = f"{result.wish} requested for" if yes else f"would {result.wish}"
+    yield f"{graph.name}: {verb} {count(result.asked, 'error message')}{_besides(tool)}"
     if result.before:
         yield f"asked for before, and not settled when this command began: {result.before:,}"
     if result.settled:
@@ -255,7 +255,8 @@ def _told(graph: Graph, tool: Repairs, result: Requested, *, yes: bool, waited: 
     for why, number in result.refused.most_common():
         yield f"cannot be {PAST[result.wish]}: {number:,}, such as {result.examples[why]}: {why}"
     if waited and result.outcomes:
-        yield f"settled now: {', '.join(f'{number:,} {_OUTCOMES[key]}' for key, number in result.outcomes.items())}"
+        ended = ", ".join(f"{number:,} {_OUTCOMES[key]}" for key, number in result.outcomes.items())
+        yield f"{PAST[result.wish]} now: {ended}"
 
 
 _OUTCOMES = {

@@ -17,7 +17,7 @@ Examples:
   cues-kafka rename shop:graph check verdict
   cues-kafka rename shop:graph check verdict --yes
 
-First stop the workers of the processor in order, and declare its new name:
+First shut the workers of the processor down gracefully, and declare its new name:
 Processor(fn, name="verdict", renamed_from="check", ...). If the command is cut
 short, run it again. Exits with 1 if nothing was done, and with 2 if the graph is wrong.
 """

@@ -120,8 +120,8 @@ class TaskWatch:
             may_reload: asked at SIGHUP, whether this process may start itself again; None: a supervisor does.
             keeps_place: this worker has a name, so that its successor takes its place in the group.
             tells: print a sentence to stderr when a task stops or is tried again; else the log has it.
-            stop_timeout_s: how long this process may take to leave in order; then it writes its stacks and ends with 1.
-                None: as long as that takes, or until its supervisor kills it.
+            stop_timeout_s: how long a graceful shutdown of this process may take; then it writes its stacks and
+                ends with 1. None: as long as that takes, or until its supervisor kills it.
         """
         self._graph = graph
         self._running = running

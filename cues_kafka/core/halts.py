@@ -26,4 +26,4 @@ def exhausted(task: Task, event: Failed) -> Halt:
         return Halt(
             "refused", f"fenced {task.rounds + 1} times{who}: {event.text}", "stop the other writer of this task"
         )
-    return Halt("refused", f"gave up after {task.rounds} rounds{who}: {event.text}", event.remedy or _REMEDY)
+    return Halt("refused", f"{task.rounds} attempts failed{who}: {event.text}", event.remedy or _REMEDY)

@@ -480,9 +480,7 @@ def _discard(task: Task, text: str) -> Next:
     if task.leaving:
         return _release(task)
     if task.rounds >= MAX_ROUNDS:
-        return _stop(
-            task, on.Halt("refused", f"gave up after {task.rounds} rounds: {text}", "find who else writes here")
-        )
+        return _stop(task, on.Halt("refused", f"{task.rounds} attempts failed: {text}", "find who else writes here"))
     return _back(task), do.Discard(text, 0.0)
 
 

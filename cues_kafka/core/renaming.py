@@ -114,7 +114,9 @@ def _may_not_leave(spec: Spec, move: Move, record: Record | None) -> Halt | None
         return Halt("refused", f"{spec.name} has moved since", AGAIN)
     if isinstance(record, Snapshot):
         text = f"{spec.name} has announced {count(record.steps, 'step')}, whose delivery hashes hold its name"
-        return Halt("refused", text, "run it under its old name until it has delivered them, and stop it in order")
+        return Halt(
+            "refused", text, "run it under its old name until it has delivered them, and shut it down gracefully"
+        )
     return None
 
 

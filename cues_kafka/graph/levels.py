@@ -49,7 +49,7 @@ SEND_WITH_ID: Final = EdgeKind(
 )
 FEED: Final = EdgeKind(
     "files, functions and other sources to Kafka, `Feed(...)`",
-    "exactly once (place)",
+    "exactly once (source position stored with the messages)",
     "messages and place in one transaction; the source gives the same messages behind a place",
     "pytest tests/unit/runtime/feeds tests/unit/bridges/test_files.py",
 )

@@ -39,8 +39,8 @@ def refuse_drivers(
     """
     Refuse while a driver of Spark runs one of these processors.
 
-    A driver that was not stopped in order is watched for three of its periods, 15 s by default. If it has told nothing
-    for a day, it is dead.
+    A driver that was not shut down gracefully is watched for three of its periods, 15 s by default. If it has
+    told nothing for a day, it is dead.
 
     Args:
         graph: the graph.
@@ -79,7 +79,7 @@ def _refuse_running(view: StatusView, names: Collection[str], clock: Clock, tell
     began_s = clock.monotonic()
     for said in {said.owner: said for said in doubtful.values()}.values():
         tell(
-            f"{said.owner} on Spark was not stopped in order; waiting for up to {PERIODS * said.every_s:.0f} s, to "
+            f"{said.owner} on Spark was not shut down gracefully; waiting for up to {PERIODS * said.every_s:.0f} s, to "
             "see whether it still runs"
         )
     while doubtful:
@@ -94,7 +94,7 @@ def _refuse_running(view: StatusView, names: Collection[str], clock: Clock, tell
 
 
 def _told(view: StatusView, names: Collection[str]) -> Mapping[str, StatusRecord]:
-    """What drivers told last of their tasks, those left out that were stopped in order."""
+    """What drivers told last of their tasks, those left out that were shut down gracefully."""
     return {
         task: said
         for task, said in view.told().items()

@@ -60,7 +60,7 @@ class RenamedRows:
                 ahead = count(row.step - record.step, "step")
                 raise RecoveryError(
                     f"{spec.name}: its database is {ahead} ahead of its newest record. Start the processor as "
-                    f"{self._old!r}, which completes them; stop it in order, and run the command again."
+                    f"{self._old!r}, which completes them; shut it down gracefully, and run the command again."
                 )
 
     def owner(self, partition: int) -> int:

@@ -171,10 +171,10 @@ class Renaming:
 
     def _notes(self, old: list[Record], create: Mapping[str, NewTopic]) -> Iterator[str]:
         for topic in create:
-            yield f"{topic} is created"
+            yield f"would create {topic}"
         for spec, record in zip(self._leaving, old, strict=True):
-            places = ", ".join(f"{p.topic}/{spec.partition} at {p.offset}" for p in record.positions)
-            yield f"{spec.name} goes on as {self._new}/{spec.partition}: {places}, behind {count(record.step, 'step')}"
+            places = ", ".join(f"offset {p.offset} of {p.topic}/{spec.partition}" for p in record.positions)
+            yield f"{spec.name} resumes as {self._new}/{spec.partition} at {places}, after {count(record.step, 'step')}"
             if steps := in_flight(record):
                 yield f"{spec.name}: {count(steps, 'step')} that a dead process has taken and not settled are DROPPED"
         if self._leaving[0].replay:
@@ -229,8 +229,8 @@ class Renaming:
     def _refuse_unready(self, spec: Spec, record: Record) -> None:
         """Refuse a task that its old declaration must bring to rest first."""
         former = (
-            f"Start the processor as {self._old!r} until it has delivered them; stop it in order, and run the command "
-            "again."
+            f"Start the processor as {self._old!r} until it has delivered them; shut it down gracefully, and run the "
+            "command again."
         )
         if record.strategy != spec.strategy:
             raise RecoveryError(

@@ -418,8 +418,8 @@ def outgrown(processors: Iterable[ProcessorPlan]) -> Iterator[str]:
         if one.stopped:
             yield (
                 f"{one.inputs[0][1]!r} has {count(one.partitions or 0, 'partition')}, {one.backing!r} has "
-                f"{one.backing_partitions}: {', '.join(map(str, one.stopped))} stop until 'cues-kafka plan "
-                "MODULE:GRAPH --apply' has added the rest."
+                f"{one.backing_partitions}: {', '.join(map(str, one.stopped))} cannot start until 'cues-kafka plan "
+                "MODULE:GRAPH --apply' has added the missing ones."
             )
 
 

@@ -23,7 +23,6 @@ def lines(planned: Plan, *, topics: bool, acls: bool, principals: Mapping[str, s
     everyone: list[ProcessorPlan | FramePlan | FeedPlan] = [*planned.feeds, *planned.processors, *planned.dataframes]
     yield from _section("Processors", _table(map(_row, everyone)) if everyone else ())
     yield from _section("Edges", _table(one[:3] for one in planned.edges) if planned.edges else ())
-    yield from _section("Commands that show it, in a clone of cues-kafka", _shown_by(planned))
     for one in everyone if topics else ():
         yield from _section(f"Names of {one.name}", _table(_names(one)))
     if topics:
@@ -51,12 +50,6 @@ def _differences(planned: Plan, *, settings: bool) -> Iterator[str]:
     found += [f"~ topic {one.topic}: {one.name} from {one.was} to {one.wanted}" for one in planned.alter]
     found += [f"~ {change}" for change in planned.changes]
     yield from _section("Would create, where missing" if planned.brokers is None else "Would change", found)
-
-
-def _shown_by(planned: Plan) -> Iterator[str]:
-    """What shows the level of each edge; a command that shows several has one line."""
-    for command in dict.fromkeys(one.shown_by for one in planned.edges):
-        yield f"{command}  # {', '.join(one.where for one in planned.edges if one.shown_by == command)}"
 
 
 def _stop(stop: PlannedStop) -> str:

@@ -36,7 +36,7 @@ _LATER = (
 )
 """What helps where the row has a later owner than the task."""
 
-_REFUSED = "have the database take this user and this address again; the task goes on by itself once it does"
+_REFUSED = "let the database accept this user and this address again; the task then resumes by itself"
 """What helps where the database refuses what it took at the start."""
 
 

@@ -261,7 +261,7 @@ def test_server_that_dies_of_its_full_disk_is_an_outage(restarted: Shop) -> None
         return order
 
     tester = loaded(shop, book, batch=2)
-    with pytest.raises(TaskStopped, match=r"the task goes on by itself once it answers"):
+    with pytest.raises(TaskStopped, match=r"the task then resumes by itself"):
         tester.run()
     until(lambda: not shop.server.running, "the server has ended")
     shop.server.start()

@@ -132,10 +132,10 @@ def test_an_applied_plan_lets_added_partitions_run(kafka: KafkaFixture, tmp_path
     broker.add_partitions(setting.numbers, 4)
     broker.add_partitions(setting.numbers, 4)
     shown = setting.command("plan")
-    assert "double/2, double/3 stop until" in shown.stdout
+    assert "double/2, double/3 cannot start until" in shown.stdout
     applied = setting.command("plan", "--apply")
     assert "partitions added to 1 topic" in applied.stderr, applied.stdout + applied.stderr
-    assert "stop until" not in applied.stdout, "it warns of what it resolves"
+    assert "cannot start until" not in applied.stdout, "it warns of what it resolves"
 
     with start(setting.graph, setting.options) as running:
         assert sorted(task.task for task in running.status().tasks) == [f"double/{p}" for p in range(4)]

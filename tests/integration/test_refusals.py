@@ -371,7 +371,7 @@ def test_a_hanging_transaction_on_the_backing_partition_is_refused_with_the_comm
     running: Running = setup.start(graph, timeout_s=None)
     try:
         [task] = until(lambda: running.status().stopped, "the task stops", 60)
-        assert "gave up after 5 rounds" in task.stopped
+        assert "5 attempts failed" in task.stopped
         assert "kafka-transactions --bootstrap-server" in task.stopped
         assert f"--topic {setup.backing} --partition 0" in task.stopped
         assert end_offset(setup.bootstrap, setup.backing) == before

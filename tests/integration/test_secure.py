@@ -439,7 +439,7 @@ def test_a_session_with_deaths_a_fault_and_a_rename_on_three_secured_brokers_by_
     assert "code=-9" in workers
     assert "node 2 had ended and is started again, with its data" in said
     assert workers.count("\nreplaced: 2 workers") == 2
-    assert re.search(r"clean: ValueError \(raised\)\n(.*\n)*settled now: \d+ with outputs\n", said)
+    assert re.search(r"clean: ValueError \(raised\)\n(.*\n)*replayed now: \d+ with outputs\n", said)
     assert "punctuality: goes on as totals" in said
 
 

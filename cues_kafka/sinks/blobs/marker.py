@@ -27,7 +27,7 @@ TABLES: Final = f"{LOGS}/tables"
 """The directory of the names of tables."""
 
 _REMEDY: Final = (
-    "mount the directory, or put the store back; the task goes on by itself then. If the store is lost or shall be a "
+    "mount the directory, or put the store back; the task then resumes by itself. If the store is lost or shall be a "
     "new one: `cues-kafka plan MODULE:GRAPH --apply` makes it"
 )
 
@@ -119,7 +119,7 @@ class KnownStore:
             raise RetriableError(
                 f"another store is at its address: the marker {MARKER} has the id {found}, and had {self._id}",
                 code="TARGET",
-                remedy="mount the directory that was there, or put the store back; the task goes on by itself then. "
+                remedy="mount the directory that was there, or put the store back; the task then resumes by itself. "
                 "If this one shall be used from now on, restart the worker",
             )
         self._id, self._stamp = found, stamp

@@ -442,5 +442,5 @@ def _no_answer(verb: str, path: str, why: str) -> RetriableError:
     return RetriableError(
         f"the store does not {verb} {path or 'anything'}: {why}",
         code="TARGET",
-        remedy="have the store answer, with the right to read, write, list and delete; the task goes on by itself then",
+        remedy="bring the store back, with the right to read, write, list and delete; the task then resumes by itself",
     )

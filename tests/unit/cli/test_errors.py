@@ -91,7 +91,7 @@ def test_show_prints_one_whole(tester: Tester) -> None:
 def test_replay_says_what_it_would_do_then_does_it(bug: Bug, tester: Tester) -> None:
     """A dry run exits with 1, so that a script notices; a second run asks for nothing."""
     dry = call("replay", "shop:graph", exit_code=1)
-    assert "shop: 3 error messages to be replayed" in dry.output
+    assert "shop: would replay 3 error messages" in dry.output
     assert "Nothing was replayed. Add --yes to do it." in dry.output
     late = call("replay", "shop:graph", "--limit", "2", "--yes", "--wait", "0.02", exit_code=1)
     assert "2 error messages not settled in time" in late.output
@@ -104,7 +104,7 @@ def test_replay_says_what_it_would_do_then_does_it(bug: Bug, tester: Tester) -> 
     }  # fmt: skip
     tester.run()
     last = call("replay", "shop:graph", "--yes", "--wait", "5").output
-    assert last == "shop: 0 error messages asked to be replayed\nsettled already: 3\n"
+    assert last == "shop: replay requested for 0 error messages\nsettled already: 3\n"
     assert sorted(tester.values("out")) == [1, 2, 3, 4]
     assert call("list", "shop:graph").output == "shop: 0 open error messages of 0 causes\n"
     assert "replay 1 ended with outputs" in call("show", "shop:graph", *_first(tester)).output

@@ -673,7 +673,7 @@ def test_recovery_goes_round_five_times_and_then_refuses(effect: type[do.Effect]
     task, after = world.begin()
 
     assert isinstance(after, do.Stop)
-    assert "gave up after 5 rounds" in after.halt.text
+    assert "5 attempts failed" in after.halt.text
     assert "`cues-kafka plan MODULE:GRAPH --apply`" in after.halt.remedy
     assert "no answer" in after.halt.text
     assert [e.delay_s for e in world.effects if isinstance(e, do.Discard)] == [0.0, 0.2, 0.4, 0.8, 1.6]

@@ -92,7 +92,7 @@ def test_driver_that_lives_is_seen_whatever_the_clock_says(off_s: float) -> None
     with pytest.raises(RecoveryError, match=r"spark-1 \(node-7, pid 12\) runs work on Spark, and told so") as refused:
         machine.look()
 
-    waits = "spark-1 (node-7, pid 12) on Spark was not stopped in order; waiting for up to 15 s, to see whether it"
+    waits = "spark-1 (node-7, pid 12) on Spark was not shut down gracefully; waiting for up to 15 s, to see whether it"
     assert [waits in said for said in machine.said] == ([True] if off_s else [])
     way = "ahead of" if off_s > 0 else "behind"
     assert (f"about {abs(off_s):.0f} s {way} the cluster's" in str(refused.value)) == bool(off_s)

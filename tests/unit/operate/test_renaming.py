@@ -250,8 +250,8 @@ def test_notes_say_where_each_task_goes_on() -> None:
     """And what is different afterwards."""
     notes = Names().tool().plan().notes
 
-    assert "g.new.backing is created" in notes
-    assert "old/1 goes on as new/1: numbers/1 at 6, behind 6 steps" in notes
+    assert "would create g.new.backing" in notes
+    assert "old/1 resumes as new/1 at offset 6 of numbers/1, after 6 steps" in notes
     assert any(note.startswith("errors of old that are open can be replayed and dropped") for note in notes)
 
 

@@ -284,5 +284,5 @@ def test_a_refusal_in_mid_run_names_what_helps(
         target.begin_batch(1, 0)
 
     for error in (asked.value, begun.value):
-        assert "the task goes on by itself" in error.remedy
+        assert "the task then resumes by itself" in error.remedy
         assert "topic" not in error.remedy

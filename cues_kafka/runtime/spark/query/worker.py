@@ -455,7 +455,7 @@ class SparkWorker:
             GaveWay: always.
         """
         text = f"{other!r} runs this processor on Spark too, and started before this driver, which gives way"
-        remedy = f"stop one of the two. Once {other!r} writes nothing for {QUIET_S:.0f} s, this one goes on by itself"
+        remedy = f"stop one of the two. Once {other!r} writes nothing for {QUIET_S:.0f} s, this one resumes by itself"
         self._gave_way = Stopped(self.name, Halt("claimed", text, remedy))
         self._note(self._gave_way)
         raise GaveWay(text)

@@ -377,10 +377,11 @@ def test_a_plan_shows_feeds_with_level_names_and_rights() -> None:
     graph = graph_of(Told(), errors="g.errors")
     planned = plan(graph)
     text = planned.text(topics=True, acls=True)
-    assert "feed    feed  2 tasks  Told -> ingress; exactly once (place); errors: g.errors" in text
+    level = "exactly once (source position stored with the messages)"
+    assert f"feed    feed  2 tasks  Told -> ingress; {level}; errors: g.errors" in text
     assert "g.feed.0 .. g.feed.1" in text
     assert {"g.feed.backing": 2}.items() <= {topic.name: topic.partitions for topic in planned.create}.items()
-    assert planned.to_dict()["feeds"][0]["level"] == "exactly once (place)"
+    assert planned.to_dict()["feeds"][0]["level"] == "exactly once (source position stored with the messages)"
     needed = {(acl.resource, acl.name, acl.operation) for acl in planned.acls if acl.role == "worker"}
     assert {
         ("transactional-id", "g.feed.", "Write"),
