@@ -39,6 +39,7 @@ from cues_kafka.graph.times import milliseconds_of, time_of
 from cues_kafka.operate.moving import HeldGroup, Maintenance, PlannedMove, rewrite
 from cues_kafka.operate.noting import history_of
 from cues_kafka.operate.rebuilt import Rebuilt, finished
+from cues_kafka.operate.unsettled import Unsettled, unsettled
 from cues_kafka.plan.plan import plan
 from cues_kafka.ports import Broker, Clock, TopicPartition, Watermarks, WireMessage
 from cues_kafka.records.history import DeliveredSpans, delivered
@@ -169,6 +170,7 @@ class Rebuild(Maintenance):
         self._read = self._to_read = self._born = 0
         self._past: Mapping[int, DeliveredSpans] = {}
         self._left_out = False
+        self._failed = Unsettled()
         self.notes: list[str] = []
 
     # Holding the group
@@ -222,6 +224,8 @@ class Rebuild(Maintenance):
         born = self._born = min(record.born for record in records if record)
         self._past = self._followed(records, born)
         ranges = self._ranges(records)
+        self._failed = unsettled(self._graph, self._broker, self._processor.name, self._clock)
+        self.notes += self._failed.notes(sum(record.totals.errors for record in records if record))
         places: list[list[int]] = [[partition] for partition, record in enumerate(records) if record]
         older: Mapping[TopicPartition, int] = {}
         routes: Callable[[TopicPartition, WireMessage], int] | None = None
@@ -384,13 +388,15 @@ class Rebuild(Maintenance):
                 found[place] = min(first, found.get(place, first))
         return found
 
-    def _wanted(self, place: TopicPartition, binding: str, offset: int) -> bool:
-        """Whether the function is called for this message: it was delivered, and not skipped by an operator."""
-        return (
-            self._since is not None
-            or place.partition not in self._past
-            or self._past[place.partition].has(binding, offset)
-        )
+    def _wanted(self, place: TopicPartition, binding: str, offset: int, one: Rebuilt) -> bool:
+        """Whether the function is called for a message: it was delivered, not skipped, and is no error message."""
+        past = self._past.get(place.partition)
+        if past is not None and self._since is None and not past.has(binding, offset):
+            return False
+        if (binding, self._ids[place.topic], place.partition, offset) in self._failed.messages:
+            one.failed += 1
+            return False
+        return True
 
     # Keys that moved
 
@@ -478,7 +484,7 @@ class Rebuild(Maintenance):
         if told or any(record.strategy == AT_LEAST_ONCE for record in records):
             return
         said = sum(record.step - record.totals.timers - record.totals.replays for record in records)
-        if (called := sum(one.calls for one in rebuilt)) != said:
+        if (called := sum(one.calls + one.failed for one in rebuilt)) != said:
             names = ", ".join(one.spec.name for one in rebuilt)
             raise RecoveryError(
                 f"{names}: the inputs hold {count(called, 'step')} that were delivered, and the records count {said}. "
@@ -527,11 +533,12 @@ class Rebuild(Maintenance):
         while chunk := list(islice(coming, CHUNK)):
             mine: dict[int, list[tuple[int, Any]]] = {}
             for place, message in chunk:
-                target = mine.setdefault(routes(place, message) if routes else place.partition, [])
+                owner = routes(place, message) if routes else place.partition
+                target = mine.setdefault(owner, [])
                 target += [
                     (place.partition, (index, message) if alts else message)
                     for index in indices[place.topic]
-                    if self._wanted(place, self._processor.inputs[index][0], message.offset())
+                    if self._wanted(place, self._processor.inputs[index][0], message.offset(), rebuilt[owner])
                 ]
             for partition, steps in mine.items():
                 for source, run in groupby(steps, key=lambda step: step[0]):

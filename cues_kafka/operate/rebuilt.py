@@ -27,6 +27,7 @@ class Rebuilt:
         present: the present entries; None: there are no changelogs for the task yet.
         lost: whether a changelog was recreated, or has lost entries.
         calls: messages that the function was called for.
+        failed: messages that are error messages and were not replayed: they have changed nothing, and are not called.
         raised: those for which it raised: they change nothing, as where they become error messages.
         entries: of all stores, afterwards.
         added, changed, removed: how they differ from the present ones.
@@ -38,6 +39,7 @@ class Rebuilt:
     present: Stores | None
     lost: bool
     calls: int = 0
+    failed: int = 0
     raised: int = 0
     entries: int = 0
     added: int = 0

@@ -15,6 +15,8 @@ from cues_kafka.operate.moving import Maintenance
 from cues_kafka.operate.rebuilding import Rebuild
 from cues_kafka.operate.renaming import Renaming
 from cues_kafka.operate.repairing import Repairs
+from cues_kafka.ports import TopicPartition
+from cues_kafka.records.requests import Wish
 from cues_kafka.records.scanning import read_all
 from cues_kafka.state.layers import ENTRY
 from cues_kafka.testing.tester import Tester
@@ -289,6 +291,42 @@ def test_what_is_settled_goes_with_the_name(declared: dict[str, str]) -> None:
         assert tool.causes() == ()
     assert desk.entries() == {"x": 1, "bad": 2}
     assert desk.verify(state=False).ok, said(desk.verify(state=False))
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+def test_rebuild_leaves_out_error_messages_and_a_replay_counts_them_once(renamed: bool) -> None:
+    """Those that are open, and those that were dropped; the function was fixed meanwhile."""
+    desk = Desk(graph_of()).deliver("a", "x", "bad", "bad", "bad")
+    FIXED["is"] = True
+    name = "new" if renamed else "old"
+    wishes: tuple[Wish, ...] = ("replay", "drop")
+    for wish in wishes:
+        with Repairs(desk.graph, desk.broker) as tool:
+            tool.ask(wish, limit=1)
+        desk.deliver()
+    if renamed:
+        desk.rename("old", "new").delete_unused()
+
+    assert desk.rebuild(name) == [f"{name}/0: 2 calls; 2 entries: nothing changes"]
+    with Repairs(desk.graph, desk.broker) as tool:
+        tool.ask("replay")
+    desk.deliver()
+
+    assert desk.entries() == {"x": 1, "bad": 2}
+    assert desk.rebuild(name) == [f"{name}/0: 3 calls; 2 entries: nothing changes"]
+
+
+def test_rebuild_says_that_error_messages_are_gone() -> None:
+    """Their messages are called, because it is not known which ones they are."""
+    desk = Desk(graph_of()).deliver("a", "x", "bad")
+    FIXED["is"] = True
+    place = TopicPartition("g.errors", 0)
+    desk.broker.trim({place: desk.broker.watermarks([place])[place].high})
+
+    with Rebuild(desk.graph, desk.broker, "old", who="test", clock=desk.tester.clock) as tool:
+        [[one]] = tool.look()
+        assert (one.calls, one.added) == (2, 1)
+        assert "1 error message gone from the errors topic, so their messages are called" in " ".join(tool.notes)
 
 
 def test_nothing_is_open_for_a_former_name_that_is_declared_again() -> None:
