@@ -33,14 +33,13 @@ from cues_kafka.core.spec import Move, Spec
 from cues_kafka.core.strategies import AT_LEAST_ONCE
 from cues_kafka.errors import ConfigError, RecoveryError, RetriableError
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.handler import Handler
-from cues_kafka.graph.processor import Processor
 from cues_kafka.graph.times import milliseconds_of, time_of
 from cues_kafka.operate.moving import HeldGroup, Maintenance, PlannedMove, rewrite
 from cues_kafka.operate.noting import history_of
 from cues_kafka.operate.rebuilt import Rebuilt, finished
 from cues_kafka.operate.unsettled import Unsettled, unsettled
 from cues_kafka.plan.plan import plan
+from cues_kafka.plan.rebuildable import FRESH, obstacle
 from cues_kafka.ports import Broker, Clock, TopicPartition, Watermarks, WireMessage
 from cues_kafka.records.history import DeliveredSpans, delivered
 from cues_kafka.records.scanning import Ranges, read_merged
@@ -61,39 +60,6 @@ FENCE_S: Final = 30.0
 STALE: Final = "STALE_END"
 LOST_S: Final = 3.0
 """How long a changelog that does not end where the record says may be the old answer of a broker."""
-
-FRESH: Final = (
-    "Give the processor a new name= instead: under it the stores are built from start= on, and outputs repeat"
-)
-
-
-def obstacle(processor: Processor, *, pure: bool) -> str | None:
-    """Why a processor's stores cannot be made again, with the remedy; None: they can."""
-    name = processor.name
-    if not processor.state:
-        return f"{name!r} has no stores, so there is nothing to rebuild"
-    if handlers := [one for one, store in processor.state.items() if isinstance(store, Handler)]:
-        return f"{name!r} has state handlers ({', '.join(handlers)}), whose entries only they know. {FRESH}"
-    if processor.timers:
-        return f"{name!r} has timers, whose calls came between those of its messages. {FRESH}"
-    if processor.tables:
-        topics = ", ".join(map(repr, processor.tables))
-        return f"{name!r} looks things up in {topics}, which may have changed since. {FRESH}"
-    if processor.tailers:
-        topics = ", ".join(map(repr, processor.tailers))
-        return f"{name!r} reads {topics} by itself, and what it saw there is not kept. {FRESH}"
-    if processor.input_shape == "join":
-        return f"{name!r} is a join, which pairs messages from the beginning of its inputs. {FRESH}"
-    if processor.target:
-        return f"{name!r} has a database, whose rows a call would write again. {FRESH}"
-    if processor.calls:
-        return f"{name!r} calls {', '.join(processor.calls)}, and a call might repeat what it does there. {FRESH}"
-    if processor.has_effects and not pure:
-        kind = "effects=True" if processor.effects else "no outputs, so it counts as a sink"
-        return f"{name!r} has {kind}: a call might repeat its effects. If it does no harm, add --pure"
-    if processor.retry and not pure:
-        return f"{name!r} has retry=, so its function depends on something outside. If a call does no harm, add --pure"
-    return None
 
 
 class Rebuild(Maintenance):

@@ -35,6 +35,7 @@ from cues_kafka.plan.edges import Guarantee, edges_of
 from cues_kafka.plan.inspectors import Findings
 from cues_kafka.plan.notes import notes_of
 from cues_kafka.plan.processors import FeedPlan, FramePlan, PlannedStop, PlannedTask, ProcessorPlan
+from cues_kafka.plan.rebuildable import cannot_grow
 from cues_kafka.plan.refusals import (
     misspelt_inputs,
     refusals_of,
@@ -256,7 +257,7 @@ def plan(
         ),
         dataframes=frames,
         feeds=feeds,
-        notes=tuple(notes_of(graph, sizes)),
+        notes=(*notes_of(graph, sizes), *(() if facts is None else cannot_grow(graph, known))),
         alter=tuple(_settings_for_cuts(graph, processors, known)),
         expected=tuple(sorted({topic for _, topic in undeclared_inputs(graph)})) if facts is None else (),
         edges=tuple(edges_of(graph)),
