@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from cues_kafka import Graph, Json, Kafka, Processor, Source, Topic, start
+from cues_kafka import Graph, Json, Kafka, Processor, Source, State, Store, Topic, start
 from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.cli.main import app
+from cues_kafka.operate.deleting import Deleting
+from cues_kafka.operate.moving import Maintenance
+from cues_kafka.operate.rebuilding import Rebuild
 from cues_kafka.operate.renaming import Renaming
+from cues_kafka.operate.repairing import Repairs
+from cues_kafka.records.scanning import read_all
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 
@@ -96,3 +104,57 @@ def test_rename_that_dies_at_each_commit_ends_once(kafka: KafkaFixture) -> None:
     assert Renaming(doubling.graph("twice"), broker, "double", "twice", who="test").plan().done
     assert verify(doubling.graph("twice"), broker).ok
     broker.close()
+
+
+def counted(word: str, counts: State[int]) -> list[Any]:
+    """Counts each word; fails for `bad` until it is fixed."""
+    if word == "bad" and not counted.__dict__.get("fixed"):
+        raise ValueError(word)
+    counts[word] = counts.get(word, 0) + 1
+    return [word, counts[word]]
+
+
+@pytest.mark.full
+def test_verbs_behind_a_rename_know_what_was_done_before_it(kafka: KafkaFixture) -> None:
+    """A reset, a replay, the deletion of the former name's topics, `verify --state` and `rebuild`, in this order."""
+    name = kafka.unique("g")
+
+    def graph(processor: str) -> Graph:
+        one = Processor(
+            counted, name=processor, inputs=f"{name}.in", outputs=f"{name}.out", state={"counts": Store(Json(int))}
+        )
+        defaults = Topic(value=Json(), partitions=1)
+        return Graph(name, Source(f"{name}.in"), one, errors=f"{name}.errors", defaults=defaults)
+
+    def deliver(processor: str, *words: str) -> None:
+        with start(graph(processor), Kafka(kafka.bootstrap)) as running:
+            for word in words:
+                running.send(f"{name}.in", word, key=word)
+                running.wait_idle(timeout_s=30)
+
+    counted.__dict__["fixed"] = False
+    deliver("old", "x", "x", "bad")
+    broker = KafkaBroker(Kafka(kafka.bootstrap))
+    with contextlib.closing(broker):
+        broker.sender("test").send([(f"{name}.in", 0, b"x", b'"x"', None, 0)] * 2)
+        mover = Maintenance(graph("old"), broker, "old", who="test")
+        mover.carry_out(mover.reset(to="latest"))
+        counted.__dict__["fixed"] = True
+        tool = Renaming(graph("new"), broker, "old", "new", who="test")
+        tool.carry_out(tool.plan())
+        deleting = Deleting(graph("new"), broker)
+        deleting.carry_out(deleting.unused())
+
+        report = verify(graph("new"), broker, state=True)
+        assert report.ok, [*report.lines]
+        with Rebuild(graph("new"), broker, "new", who="test") as rebuild:
+            rebuild.hold()
+            [[one]] = rebuild.look()
+            assert one.line == "new/0: 2 calls; 1 entry: nothing changes"
+        with Repairs(graph("new"), broker) as repairs:
+            repairs.ask("replay")
+            deliver("new", "x")
+            assert repairs.causes() == ()
+        values = [json.loads(message.value() or b"") for message in read_all(broker, f"{name}.out", 1)]
+        assert sorted(values) == [["bad", 1], ["x", 1], ["x", 2], ["x", 3]]
+        assert verify(graph("new"), broker).ok

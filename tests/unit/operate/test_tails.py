@@ -11,8 +11,8 @@ from cues_kafka.errors import FatalError
 from cues_kafka.operate.forgotten import forgotten_tailers
 from cues_kafka.operate.lineage import lineage
 from cues_kafka.operate.moving import Maintenance
-from cues_kafka.plan.rebuildable import obstacle as cannot_rebuild
 from cues_kafka.plan.plan import plan
+from cues_kafka.plan.rebuildable import obstacle as cannot_rebuild
 from cues_kafka.ports import TopicPartition
 from cues_kafka.testing.tester import Tester
 from cues_kafka.verify.recompute import obstacle as cannot_recompute
