@@ -15,9 +15,12 @@ from cues_kafka.errors import ConfigError
 from cues_kafka.words import count
 
 if TYPE_CHECKING:
+    from cues_kafka.graph.feed import Encoded
     from cues_kafka.graph.message import Message
     from cues_kafka.graph.topic import Topic
     from cues_kafka.runtime.connect import Connection
+    from cues_kafka.runtime.primitives.access import TopicAccess
+    from cues_kafka.runtime.primitives.topic import ClientTopic
 
 epilog = """
 \b
@@ -33,8 +36,9 @@ Examples:
 
 Without VALUES, each line of standard input is a message. Lines of the format
 `message` are JSON objects with the fields value, key, headers, partition,
-timestamp_ms and id. Exits with 1 if a message is not sent, and with 2 if one
-does not fit the topic, or a setting is wrong.
+timestamp_ms and id, as `cues-kafka tail --format json` prints them. Exits with
+1 if a message is not sent, and with 2 if one does not fit the topic, or a
+setting is wrong.
 """
 
 Lines: TypeAlias = Literal["text", "json", "message"]
@@ -43,8 +47,6 @@ CHUNK = 65_536
 """How many bytes of standard input are taken at once; what is there is sent without waiting for more."""
 
 _Given: TypeAlias = "tuple[Message[Any], str | None]"
-
-_FIELDS = {"value", "key", "headers", "partition", "timestamp_ms", "id"}
 
 
 def send(
@@ -123,7 +125,11 @@ class _Sending:
         self._client = client
         self._named = named
         self._topic = client.topic(topic, Topic(value=Raw()) if form == "text" else None)
-        self._read = str.encode if form == "text" else reader_of(self._topic.access.settings)
+        settings = self._topic.access.settings
+        self._read = str.encode if form == "text" else reader_of(settings)
+        self._exact = Exact(self._topic.access)
+        # Takes values whose bytes are known; keys are encoded alike.
+        self._bytes = client.topic(topic, Topic(value=Raw(), key_codec=settings.key_codec))
         self._form = form
         self._key = key
         self._headers = headers
@@ -133,25 +139,30 @@ class _Sending:
     def chunk(self, lines: Sequence[str]) -> None:
         """Send lines in their order: those without an id together, outside of transactions."""
         due = self._due([self._message(line) for line in lines])
-        for with_id, some in groupby(due, lambda one: one[1] is not None):
+        for (with_id, to), some in groupby(due, lambda one: (one[1] is not None, self._to(one[0]))):
             if with_id:
                 for message, own in some:
-                    self._topic.append(message, id=own)
+                    to.append(message, id=own)
             else:
-                self._topic.append_many(message for message, _ in some)
+                to.append_many(message for message, _ in some)
 
     def at_once(self, lines: Sequence[str]) -> None:
         """Send all lines in one transaction."""
         with self._client.transaction() as tx:
             for message, own in self._due([self._message(line) for line in lines]):
-                tx.append(self._topic, message, id=own)
+                tx.append(self._to(message), message, id=own)
 
     def with_ids(self, lines: Sequence[str], base: str) -> None:
         """Send each line with an id."""
         messages = [self._message(line)[0] for line in lines]
         ids = [base] if len(messages) == 1 else [f"{base}.{number}" for number in range(1, len(messages) + 1)]
         for message, own in self._due(list(zip(messages, ids, strict=True))):
-            self._topic.append(message, id=own)
+            self._to(message).append(message, id=own)
+
+    def _to(self, message: Message[Any]) -> ClientTopic:
+        from cues_kafka.graph.feed import Encoded
+
+        return self._bytes if isinstance(message.value, Encoded) else self._topic
 
     def _due(self, messages: Sequence[_Given]) -> list[_Given]:
         """Those that were not sent before; only a client with a name knows, and only of messages with an id."""
@@ -176,29 +187,65 @@ class _Sending:
         from cues_kafka.graph.message import Message
 
         self.number += 1
-        own: dict[str, Any] = {}
         try:
             if self._form == "message":
-                own = json.loads(line)
-                if not isinstance(own, dict) or own.keys() - _FIELDS or "value" not in own:
-                    raise CodecError(f"it is no JSON object with value, and of {', '.join(sorted(_FIELDS))}")
-                if not isinstance(own.get("headers") or {}, dict):
-                    raise CodecError('its headers are no JSON object. Write {"headers": {"unit": "celsius"}}')
-                line = json.dumps(own["value"])
-            value = None if self._form == "message" and own["value"] is None else self._read(line)
+                return self._whole(line)
+            return Message(self._read(line), key=self._key, headers=self._headers or ()), None
         except json.JSONDecodeError as error:
             text = "--format text sends lines as they are"
             raise ConfigError(f"message {self.number}, {line[:100]!r}: it is no JSON: {error}. {text}") from None
         except (ValueError, CodecError) as error:
             raise ConfigError(f"message {self.number}, {line[:100]!r}: {error}") from None
-        made: Message[Any] = Message(
-            value,
-            key=own.get("key") if self._key is None else self._key,
-            headers={**(self._headers or {}), **(own.get("headers") or {})},
-            timestamp_ms=own.get("timestamp_ms"),
-            partition=own.get("partition"),
-        )
-        return made, own.get("id")
+
+    def _whole(self, line: str) -> _Given:
+        from cues_kafka.codecs.lines import read_line
+        from cues_kafka.graph.message import Message
+
+        own = read_line(line)
+        key = own.key if self._key is None else self._key
+        if own.json is not None and not self._exact.json:
+            value = self._read(own.json)
+        else:
+            data = own.data if own.json is None else own.json.encode()
+            value, key = self._exact.value(data, key)
+        more = {name for name, _ in own.headers}
+        headers = [*((name, one) for name, one in (self._headers or {}).items() if name not in more), *own.headers]
+        made = Message(value, key=key, headers=headers, timestamp_ms=own.timestamp_ms, partition=own.partition)
+        return made, own.id
+
+
+class Exact:
+    """
+    Values that are written as they came.
+
+    Attributes:
+        json: whether JSON is what the topic's codec writes, so that its text is the value.
+    """
+
+    def __init__(self, access: TopicAccess) -> None:
+        from cues_kafka.graph.declare import Json
+
+        self.json = isinstance(access.settings.value, Json)
+        self._access = access
+        self._declared = "value" in access.settings.given
+
+    def value(self, data: bytes | None, key: Any) -> tuple[Encoded | None, Any]:
+        """
+        A value, and its key, which may be one of its fields.
+
+        Raises:
+            CodecError, OutputError: it does not fit the codec of a graph.
+        """
+        from cues_kafka.graph.feed import Encoded
+        from cues_kafka.runtime.calling.outputs import key_field
+
+        if data is None:
+            return None, key
+        if self._declared:
+            read, field = self._access.decoded(data), self._access.settings.key
+            if key is None and field is not None and read is not None:
+                key = key_field(field)(read)
+        return Encoded(data), key
 
 
 def reader_of(settings: Topic) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
@@ -17,6 +18,7 @@ from cues_kafka.words import count
 
 if TYPE_CHECKING:
     from cues_kafka.graph.error_message import ErrorMessage
+    from cues_kafka.graph.topic import Topic
     from cues_kafka.runtime.calling.step import Received
     from cues_kafka.runtime.primitives.tailer import ClientTailer, Start
     from cues_kafka.runtime.primitives.topic import ClientTopic
@@ -29,6 +31,8 @@ Examples:
   cues-kafka tail shop.checked --graph shop:graph --format json | jq .value
   cues-kafka tail orders --from 2026-11-25T10:00Z --format full
   cues-kafka tail orders --from 1700 --partition 0 --limit 1
+  # copy messages as they are, with keys, headers and times
+  cues-kafka tail orders --format json | cues-kafka send copy --format message
 
 Only committed messages are shown. Without --follow the command ends where the
 topic ended when it began. A message that does not fit its codec is named on
@@ -79,7 +83,8 @@ def tail(
         if isinstance(place, int) and partition is None and source.partitions > 1:
             raise ConfigError(f"--from {place}: {topic!r} has {source.partitions} partitions. Add --partition.")
         with source.tailer(partition, start=place) as tailer:
-            wrong = _show(tailer, _ends(source, tailer, follow=follow), over, limit, printer(form))
+            show = printer(form, source.access.settings if graph else None, terminal=sys.stdout.isatty())
+            wrong = _show(tailer, _ends(source, tailer, follow=follow), over, limit, show)
     if wrong:
         typer.secho(f"{count(wrong, 'message')} did not fit the codec of {topic}", fg="red", err=True)
         raise typer.Exit(1)
@@ -132,58 +137,93 @@ def _show(
             typer.secho(f"{tailer.topic} at {at}: {error}", fg="red", err=True)
             continue
         if found is not None:
+            try:
+                line = show(found)
+            except CodecError as error:  # headers that cannot be read
+                wrong += 1
+                typer.secho(str(error), fg="red", err=True)
+                continue
             shown += 1
-            typer.echo(show(found))
+            typer.echo(line)
     return wrong
 
 
-def printer(form: Shown) -> Callable[[Received], str]:
-    """Makes what prints a message on one line."""
-    import json
+def printer(form: Shown, settings: Topic | None = None, *, terminal: bool = False) -> Callable[[Received], str]:
+    """
+    Makes what prints a message on one line.
+
+    Args:
+        form: what to show.
+        settings: of the topic, with its codecs; None: no graph says them, and values are bytes.
+        terminal: whether a person reads it, and a terminal obeys what it gets.
+    """
 
     def value(message: Received) -> str:
-        return (
-            message.value.decode(errors="backslashreplace")
-            if isinstance(message.value, bytes)
-            else _json(message.value)
-        )
+        if message.value_bytes is None:
+            return TOMBSTONE
+        text = message.value if isinstance(message.value, bytes) else None
+        return shown(_json(message.value) if text is None else text.decode(errors="backslashreplace"))
+
+    def shown(text: str) -> str:
+        return visible(text) if terminal else text
 
     def full(message: Received) -> str:
         time = shown_time(message.timestamp_ms, fine=True)
-        key = "-" if message.key_bytes is None else message.key_bytes.decode(errors="backslashreplace")
+        key = "-" if message.key_bytes is None else shown(message.key_bytes.decode(errors="backslashreplace"))
         return f"{message.topic}/{message.partition} at {message.offset}  {time}  {key}  {value(message)}"
 
-    def whole(message: Received) -> str:
-        key = message.key_bytes
-        fields = {
-            "topic": message.topic,
-            "partition": message.partition,
-            "offset": message.offset,
-            "timestamp_ms": message.timestamp_ms,
-            "key": None if key is None else key.decode(errors="backslashreplace"),
-            "headers": {name: (own or b"").decode(errors="backslashreplace") for name, own in message.headers},
-        }
-        return f'{json.dumps(fields)[:-1]}, "value": {_parsed(message.value)}}}'
-
-    return {"value": value, "full": full, "json": whole}[form]
+    return {"value": value, "full": full, "json": lambda message: whole(message, settings)}[form]
 
 
-def _parsed(value: Any) -> str:
-    """A value as JSON; bytes that are JSON stay, and others become text."""
-    import json
+TOMBSTONE = "(tombstone)"
+"""Stands for the value of a message that has none; null is a value of JSON."""
 
-    if not isinstance(value, bytes):
-        return _json(value)
+
+def visible(text: str) -> str:
+    """Text with the characters that a terminal obeys or hides as escapes, such as the one that begins colours."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def whole(message: Received, settings: Topic | None) -> str:
+    """A message as a line that `send --format message` reads, see `cues_kafka.codecs.lines`."""
+    from cues_kafka.codecs.lines import headers_json, line_of
+
+    place = [("topic", _json(message.topic)), ("partition", str(message.partition)), ("offset", str(message.offset))]
+    head = [*place, ("timestamp_ms", str(message.timestamp_ms)), *_key(message, settings)]
+    return line_of([*head, ("headers", headers_json(message.headers)), *_value(message, settings)])
+
+
+def _key(message: Received, settings: Topic | None) -> list[tuple[str, str]]:
+    from cues_kafka.codecs.lines import key_fields
+
+    if settings is None or settings.key_codec is None or message.key_bytes is None:
+        return key_fields(message.key_bytes)
     try:
-        return json.dumps(json.loads(value))
-    except ValueError:
-        return json.dumps(value.decode(errors="backslashreplace"))
+        return [("key", _json(message.key))]
+    except CodecError:  # it does not fit the codec
+        return key_fields(message.key_bytes)
+
+
+def _value(message: Received, settings: Topic | None) -> list[tuple[str, str]]:
+    from cues_kafka.codecs.lines import value_fields
+    from cues_kafka.graph.declare import Json
+
+    data = message.value_bytes
+    if data is None or isinstance(message.value, bytes) or (settings and isinstance(settings.value, Json)):
+        return value_fields(data)
+    text = _json(message.value)
+    return [("value", text), *([("value_encoding", '"json"')] if text == "null" else [])]
 
 
 def _json(value: Any) -> str:
+    """A value as JSON, which has no form for some numbers: they are text, such as ``"NaN"``."""
     import json
 
-    return json.dumps(value, default=_plain, ensure_ascii=False)
+    try:
+        return json.dumps(value, default=_plain, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        text = json.dumps(value, default=_plain, ensure_ascii=False)
+        return json.dumps(json.loads(text, parse_constant=str), ensure_ascii=False)
 
 
 def _plain(value: Any) -> Any:

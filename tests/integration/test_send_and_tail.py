@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cues_kafka import Kafka, connect
+from cues_kafka import Kafka, Message, Raw, Topic, connect
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.cli.main import app
 from cues_kafka.ports import NewTopic
@@ -69,10 +69,10 @@ def test_lines_are_sent_and_shown(run: Callable[..., str], topic: str) -> None:
     assert sorted(run("tail", topic).splitlines()) == ['"three"', "2", "4", '{"n":1}']
     shown = [json.loads(line) for line in run("tail", topic, "--format", "json").splitlines()]
     [first] = [one for one in shown if one["value"] == {"n": 1}]
-    assert (first["topic"], first["key"], first["headers"]) == (topic, "k", {"h": "x=y"})
+    assert (first["topic"], first["key"], first["headers"]) == (topic, "k", [["h", "x=y"]])
     at = str(first["offset"])
     assert run("tail", topic, "--partition", str(first["partition"]), "--from", at, "--limit", "1") == '{"n":1}\n'
-    full = run("tail", topic, "--format", "full", "--from", "2020-01-01", "--limit", "4")
+    full = run("tail", topic, "--format", "full", "--from", "2020-01-01T00:00Z", "--limit", "4")
     assert f"{topic}/{first['partition']} at {at}  " in full
     assert '  k  {"n":1}\n' in full
     assert run("tail", topic, "--from", "latest") == run("tail", topic, "--from", "2100-01-01T00:00+00:00") == ""
@@ -94,7 +94,7 @@ def test_whole_messages_and_plain_text_are_sent(run: Callable[..., str], topic: 
     shown = [json.loads(one) for one in run("tail", topic, "--format", "json").splitlines()]
     [first] = [one for one in shown if one["headers"]]
     assert first.items() >= {"value": [1], "key": "k", "partition": 1, "timestamp_ms": NOW_MS}.items()
-    assert first["headers"] == {"a": "b", "c": "d", "cues-id": "i"}
+    assert first["headers"] == [["c", "d"], ["a", "b"], ["cues-id", "i"]]
     assert sorted((one["key"], one["value"]) for one in shown if not one["headers"] and one["key"]) == [("gone", None)]
     assert "not, JSON" in run("tail", topic).splitlines()
 
@@ -174,3 +174,36 @@ def test_tail_follows_until_it_is_interrupted(topic: str, kafka: KafkaFixture) -
         finally:
             following.kill()
             following.wait()
+
+
+def test_tail_piped_into_send_copies_messages_as_they_are(
+    run: Callable[..., str], topic: str, kafka: KafkaFixture
+) -> None:
+    """Headers twice and null, NaN, 1.10, large numbers, binary keys, tombstones and times, byte for byte."""
+    values = [b"NaN", b"1.10", b"12345678901234567.89", b"9" * 40, b"\x00\xff", b'"\x1b"', b"null", b" 1\n", b"", None]
+    headers = [("twice", b"1"), ("twice", b"2"), ("null", None), ("binary", b"\xff")]
+    raw, copy = Topic(value=Raw()), kafka.unique("copy")
+    with connect(Kafka(kafka.bootstrap)) as client:
+        client.topic(copy, Topic(partitions=2), create=True)
+        client.topic(topic, raw).append_many(
+            Message(value, key=b"\xfe%d" % at, headers=headers, timestamp_ms=NOW_MS + at, partition=at % 2)
+            for at, value in enumerate(values)
+        )
+        lines = run("tail", topic, "--format", "json")
+        assert run("send", copy, "--format", "message", lines=lines) == f"{len(values)} messages sent to {copy}\n"
+        sent, copied = (
+            [(m.partition(), m.key(), m.value(), m.headers(), m.timestamp()[1]) for m in client.committed(name)]
+            for name in (topic, copy)
+        )
+    assert len(sent) == len(values)
+    assert copied == sent
+
+
+def test_time_0_is_written_as_1(run: Callable[..., str], topic: str, kafka: KafkaFixture) -> None:
+    """The client takes 0 for the present."""
+    with connect(Kafka(kafka.bootstrap)) as client:
+        client.send(topic, Message(1, timestamp_ms=0, partition=0))
+        with client.transaction() as tx:
+            tx.append(client.topic(topic), Message(2, timestamp_ms=0, partition=0))
+        assert [one.timestamp()[1] for one in client.committed(topic)] == [1, 1]
+    assert f"{topic}/0 at 0  1970-01-01T00:00:00.001Z  -  1\n" in run("tail", topic, "--format", "full")

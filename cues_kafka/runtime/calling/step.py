@@ -69,6 +69,11 @@ class Received:
         return self._message.key()
 
     @property
+    def value_bytes(self) -> bytes | None:
+        """The value as bytes, before the codec; None: a tombstone. `value` is also None for the value null of JSON."""
+        return self._message.value()
+
+    @property
     def headers(self) -> Headers:
         """
         All headers, in order.

@@ -197,13 +197,26 @@ class TopicAccess:
         Raises:
             CodecError: it does not fit the codec. The text names partition and offset.
         """
-        if self._decoder is None:
-            self._decoder = decoder(self.settings, MadeFor(self.name, self._access.cluster))
         try:
-            return self._decoder.received(message)
+            return self._reads.received(message)
         except CodecError as error:
             place = f"{message.topic()}/{message.partition()} at offset {message.offset()}"
             raise CodecError(f"{place} cannot be decoded: {error}", remedy=error.remedy) from error
+
+    def decoded(self, data: bytes) -> Any:
+        """
+        Decode the bytes of a value.
+
+        Raises:
+            CodecError: they do not fit the codec.
+        """
+        return self._reads.decode(data)
+
+    @property
+    def _reads(self) -> Decoder:
+        if self._decoder is None:
+            self._decoder = decoder(self.settings, MadeFor(self.name, self._access.cluster))
+        return self._decoder
 
     def ranges(self, since: Since | None = None) -> Ranges:
         """The offsets of each partition that may have messages committed by now, and not older than a time."""

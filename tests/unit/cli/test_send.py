@@ -49,14 +49,14 @@ def test_lines_keep_their_order_whether_they_have_ids_or_not() -> None:
         assert values(client) == [1, 2, 3, 4, 5]
 
 
-def test_headers_that_are_no_object_are_refused_with_the_line() -> None:
+def test_headers_that_are_no_pairs_are_refused_with_the_line() -> None:
     """Before anything is sent; null is the same as none."""
     with connect(Memory(), name="loader") as client:
         client.topic("orders", Topic(partitions=1), create=True)
         sending(client).chunk(['{"value": 1, "headers": null}'])
         to = sending(client)
-        with pytest.raises(ConfigError, match=r"message 2, .*its headers are no JSON object"):
-            to.chunk(['{"value": 2}', '{"value": 3, "headers": [["unit", "celsius"]]}'])
+        with pytest.raises(ConfigError, match=r"message 2, .*its headers are no pairs"):
+            to.chunk(['{"value": 2, "headers": [["unit", "celsius"]]}', '{"value": 3, "headers": [1]}'])
         assert values(client) == [1]
 
 
