@@ -118,7 +118,8 @@ def _check_over_defaults(label: str, name: str, graph: Graph) -> None:
         graph.topic(name)
     except GraphError as error:
         raise GraphError(
-            f"{label}: the settings of {name!r}, over the graph's defaults: {error} Or give {name!r} its own key=."
+            f"{label}: the settings of {name!r}, over the graph's defaults: {error} Or give {name!r} its own key=: "
+            "another field, or None, and then each message has the key that it is sent with."
         ) from error
 
 

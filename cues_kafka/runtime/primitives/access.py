@@ -24,6 +24,7 @@ from cues_kafka.runtime.build import decoder, target_of
 from cues_kafka.runtime.calling.caller import Decoder
 from cues_kafka.runtime.calling.outputs import Target, payload
 from cues_kafka.runtime.calling.step import Received
+from cues_kafka.words import hint, quoted
 
 Since: TypeAlias = datetime | timedelta | int
 """A time, a time span before now, or milliseconds since the epoch."""
@@ -105,14 +106,25 @@ class TopicAccess:
         if self._facts is None or now_s >= self._fresh_until_s:
             found = self._access.broker.facts([self.name]).topics.get(self.name)
             if found is None:
-                raise ConfigError(
-                    f"topic {self.name!r} does not exist. If a graph declares it, start the graph, or write "
-                    f"cues-kafka plan MODULE:GRAPH --apply; else client.topic({self.name!r}, create=True) creates it."
-                )
+                raise ConfigError(self._missing())
             if found != self._facts:
                 self._target = None
             self._facts, self._fresh_until_s = found, now_s + FRESH_S
         return self._facts
+
+    def _missing(self) -> str:
+        graph, create = self._access.graph, f"client.topic({self.name!r}, create=True) creates it."
+        names = sorted(graph.topics_used()) if graph else []
+        if graph and self.name not in names:
+            near = hint(self.name, names)
+            return (
+                f"topic {self.name!r} does not exist, and graph {graph.name!r} does not use it{near}. "
+                f"The graph's topics are {quoted(names)}. For another topic, {create}"
+            )
+        return (
+            f"topic {self.name!r} does not exist. If a graph declares it, start the graph, or write "
+            f"cues-kafka plan MODULE:GRAPH --apply; else {create}"
+        )
 
     def refresh(self) -> None:
         """Ask the cluster again at the next use: it may be another topic of this name, or have more partitions."""

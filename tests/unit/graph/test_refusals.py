@@ -434,7 +434,7 @@ WRONG = [
     Wrong(
         "key by defaults",
         graph(defaults=Topic(key="ids"), topics={"orders": Topic(Json(Order))}),
-        ("'orders'", "mean 'id'", "its own key="),
+        ("'orders'", "mean 'id'", "its own key=", "None"),
     ),
     Wrong("settings no topic uses", graph(topics={"order": Topic()}), ("'order'", "mean 'orders'")),
     Wrong("settings that are none", graph(topics={"orders": 4}), ("Write Topic(...)",)),

@@ -174,3 +174,21 @@ def test_the_client_of_a_tester_has_everything_in_virtual_time() -> None:
         tester.run()
         assert [message.value for message in tailer.messages()] == [2, 10]
     assert {topic: len(found) for topic, found in tester.messages().items()} == {"in": 3, "out": 3}
+
+
+def test_topic_with_a_typo_is_answered_with_the_names_of_the_graph() -> None:
+    """Not with a command for a cluster."""
+    tester = Tester(
+        Graph("g", Source("orders"), Processor(lambda order: order, name="check", inputs="orders", outputs="checked"))
+    )
+    asks = (
+        lambda: tester.values("cheked"),
+        lambda: tester.messages("cheked"),
+        lambda: tester.send("cheked", 1),
+    )
+    for ask in asks:
+        with pytest.raises(ConfigError) as refused:
+            ask()
+        assert "did you mean 'checked'?" in str(refused.value)
+        assert "The graph's topics are 'checked', 'orders'" in str(refused.value)
+        assert "cues-kafka" not in str(refused.value)
