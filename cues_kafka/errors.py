@@ -110,6 +110,10 @@ class LateMessage(CuesError):
     """A message came after its window was closed. Declare a longer `grace=`, or `late="drop"`."""
 
 
+class EarlyMessage(CuesError):
+    """A message's time is further ahead of the clock than `ahead=` allows. Correct the clock of its sender."""
+
+
 class Unknown(CuesError):
     """Whether messages were sent cannot be told. Remove what hides the answer and ask again, or decide."""
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from cues_kafka.errors import GraphError, LateMessage
+from cues_kafka.errors import EarlyMessage, GraphError, LateMessage
 from cues_kafka.graph.declare import Json, Store
 from cues_kafka.graph.durations import milliseconds
 from cues_kafka.graph.processor import Processor
 from cues_kafka.graph.ready import By, check_place, found
 from cues_kafka.graph.timers import Timer, Timers
+from cues_kafka.graph.times import shown_time
 
 Late: TypeAlias = Literal["drop", "error"]
 
@@ -26,6 +28,7 @@ def Tumbling(  # noqa: N802  it stands where `Processor` stands
     by: By | None = None,
     grace: str | timedelta = NO_GRACE,
     late: Late = "drop",
+    ahead: str | timedelta | None = None,
     **settings: Any,
 ) -> Processor:
     """
@@ -44,7 +47,11 @@ def Tumbling(  # noqa: N802  it stands where `Processor` stands
         by: where the key is, as in `rekey`; None: the message's key.
         grace: how long a window waits for messages that come late; none by default.
         late: what becomes of a message whose window is closed. drop: nothing; the log tells the 1st, 2nd, 4th, 8th and
-            so on, with their number. error: an error message, of the exception `LateMessage`.
+            so on, with their number, and `status` and the metrics count them. error: an error message, of the
+            exception `LateMessage`.
+        ahead: how far the time of a message may be ahead of the worker's clock. One that is further ahead becomes an
+            error message, of the exception `EarlyMessage`, and closes no window; None: any time is taken, and one
+            message of a wrong clock closes all windows before it.
         settings: others of `Processor`.
 
     Raises:
@@ -55,22 +62,26 @@ def Tumbling(  # noqa: N802  it stands where `Processor` stands
     try:
         length = milliseconds(every, "every")
         patience = 0 if grace == NO_GRACE else milliseconds(grace, "grace")
+        most_ahead = None if ahead is None else milliseconds(ahead, "ahead")
     except ValueError as error:
         raise GraphError(f"{name}: {error}.") from None
     if late not in get_args(Late):
         raise GraphError(f"{name}: late={late!r}: takes 'drop' or 'error'.")
-    opts = {"by": by, "every": length, "grace": patience, "late": late}
+    opts = {"by": by, "every": length, "grace": patience, "late": late, "ahead": most_ahead}
     state = {"counts": Store(Json(int)), "timers": Timers(closed)}
     return Processor(counted, name=name, inputs=inputs, outputs=outputs, state=state, opts=opts, **settings)
 
 
-def counted(_: Any, step: Any, counts: Any, *, by: Any, every: int, grace: int, late: Late) -> None:
+def counted(_: Any, step: Any, counts: Any, *, by: Any, every: int, grace: int, late: Late, ahead: int | None) -> None:
     """The function of `Tumbling`."""
     received = step.inputs[step.binding]
     key = received.key if by is None else found(by, received)
     if type(key) is not str:
         raise TypeError(f"the key is {key!r:.60}, and a window counts by text: give the messages keys, or by=")
     made_ms = received.timestamp_ms
+    if ahead is not None and made_ms > (bound_ms := int(time.time() * 1000) + ahead):
+        # As an error message it does not count for the time of the task (F2).
+        raise EarlyMessage(f"its time {shown_time(made_ms)} is beyond {shown_time(bound_ms)}: ahead={ahead / 1000:g} s")
     start_ms = made_ms - made_ms % every
     closes_ms = start_ms + every + grace
     if closes_ms <= step.time_ms:

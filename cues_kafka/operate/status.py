@@ -419,5 +419,7 @@ def _notes(newest: NewestRecord, said: StatusRecord | None) -> Iterator[str]:
     yield from (text for text in (said.calling, said.silent, said.rival) if text)
     if said.unreachable_s:
         yield f"its process has not reached the cluster for {said.unreachable_s:.0f} s"
+    if said.late:
+        yield f"{count(said.late, 'message')} came too late for a window or a bound, since its process has the task"
     if said.unpausable and said.held:
         yield f"it cannot be paused: {said.unpausable}"

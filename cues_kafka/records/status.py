@@ -78,6 +78,7 @@ class StatusRecord:
         rival: another process that runs the task too, and what to do.
         unreachable_s: for how long the cluster has not answered the process.
         throttled_s: for how long brokers held back answers to the process in the last minute, because of a quota.
+        late: messages that came too late for their window or bound, since the task came to this process.
         told_s: when the broker got the record; it is not part of the value.
     """
 
@@ -109,6 +110,7 @@ class StatusRecord:
     rival: str = ""
     unreachable_s: float = 0.0
     throttled_s: float = 0.0
+    late: int = 0
     told_s: float = 0.0
 
 

@@ -128,6 +128,7 @@ class HealthLook:
             yield Sample("cues_kafka_errors_total", {**labels, "kind": kind}, errors.get(kind, 0))
         if self._told:
             yield Sample("cues_kafka_call_seconds", labels, status.calling_s)
+            yield Sample("cues_kafka_late_total", labels, status.late)
         if tally.committed_s:
             yield Sample("cues_kafka_last_commit_timestamp_seconds", labels, tally.committed_s)
         now = state_of(one)

@@ -37,7 +37,8 @@ class TaskStatus:
         unreachable_s: how long the cluster has not answered; 0: it answers.
         place: how far a feed has read its source, for people; empty: nothing is committed, or it is no feed.
         silent: why the source of a feed does not answer, and for how long; empty: it answers.
-        late: messages that a `Dedupe` passed on because they were older than its bound, since the task is here.
+        late: messages that came too late, since the task is here: those that a `Dedupe` passed on because they were
+            older than its bound, and those that a `Tumbling` dropped because their window had closed.
         calling: a call of the function that takes longer than a second, ``calling for 75 s: orders/0 at 17``.
         held: why nothing is called at present: an operator paused it, a cut is taken, or a reset is not complete;
             empty: nothing is held back.
@@ -84,7 +85,7 @@ class TaskStatus:
         if dropped := t.dropped:
             line = f"{line}, {dropped} dropped"
         if self.late:
-            line = f"{line}, {self.late} older than the bound"
+            line = f"{line}, {self.late} late"
         if self.calling:
             line = f"{line}  {self.calling}"
         if self.silent:
@@ -141,5 +142,5 @@ def task_status(
         held=held,
         resting=resting and lane.at_rest,
         tails=task.record.tails if task.record else (),
-        late=sum(store.late for store in lane.stores.values.values()) if lane.stores else 0,
+        late=lane.stores.late if lane.stores else 0,
     )

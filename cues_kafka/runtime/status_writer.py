@@ -100,6 +100,7 @@ def record_of(
         **{name: getattr(status, name) for name in ("calling", "silent", "rival")},
         unreachable_s=round(status.unreachable_s, 1),
         throttled_s=round(throttled_s, 1),
+        late=status.late,
     )
 
 

@@ -127,6 +127,11 @@ class Stores:
         return begun if made is None else begun_timed
 
     @property
+    def late(self) -> int:
+        """Messages that came too late for their window or bound, since the task is in this process."""
+        return sum(one.late for one in self.values.values()) + (0 if self.timers is None else self.timers.late)
+
+    @property
     def timed(self) -> bool:
         """Whether a step's messages move the time of entries that end."""
         return bool(self._expiring)

@@ -94,7 +94,7 @@ def test_messages_beyond_the_bound_are_counted_and_do_not_fill_the_log(caplog: p
     assert "messages=64" in told[-1]
     [status] = tester._workers[0].status()
     assert status.late == 100
-    assert "101 delivered, 0 errors, 0 nil, 100 older than the bound" in str(status)
+    assert "101 delivered, 0 errors, 0 nil, 100 late" in str(status)
     assert tester.restart().run()._workers[0].status()[0].late == 0
 
 

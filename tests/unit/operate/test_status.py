@@ -425,12 +425,13 @@ def test_what_processes_told_is_shown_until_it_is_replaced(told: Callable[..., G
     """Only what is new is read at each look."""
     long = record("check/0", calling="calling for 75 s: orders/0 at 17", silent="source does not answer")
     rival = "'blue.2' runs this task too: stop one of the two"
-    task = told(replace(long, unreachable_s=12.0, retries=4, rival=rival))["check/0"]
+    task = told(replace(long, unreachable_s=12.0, retries=4, rival=rival, late=10))["check/0"]
     assert task.notes == (
         "calling for 75 s: orders/0 at 17",
         "source does not answer",
         rival,
         "its process has not reached the cluster for 12 s",
+        "10 messages came too late for a window or a bound, since its process has the task",
     )
     assert (task.retries, task.state, task.owner) == (4, "idle", "blue.1")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +17,7 @@ from cues_kafka import (
     GraphError,
     Handler,
     Json,
+    Memory,
     Message,
     Out,
     Processor,
@@ -28,10 +31,12 @@ from cues_kafka import (
     Timers,
     Topic,
     Tumbling,
+    start,
 )
 from cues_kafka.core.records import Snapshot
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.runtime.calling.outputs import Now
+from cues_kafka.runtime.running import Running
 from cues_kafka.runtime.task.alone import ASK_AGAIN_S
 from cues_kafka.runtime.task.lane import Lane
 from cues_kafka.testing.tester import Crash, Tester
@@ -606,3 +611,39 @@ def test_the_time_of_day_is_asked_behind_each_message_only_where_it_counts(
         tester.send("in", Message(["nil", f"k{n}", 3, 10**12], timestamp_ms=3))
     tester.run()
     assert len(asks) == asked
+
+
+DAY_MS = 86_400_000
+
+
+@contextmanager
+def skewed(**options: Any) -> Iterator[Running]:
+    """One message 30 days ahead of the clock, then ten honest ones, counted by the hour."""
+    loose = Topic(value=Json(), partitions=1, config={"message.timestamp.after.max.ms": str(2**63 - 1)})
+    counter = Tumbling("count", inputs="in", outputs="out", every="1 hour", **options)
+    graph = Graph("g", Source("in"), counter, defaults=loose, errors="bad")
+    now_ms = int(time.time() * 1000)
+    with start(graph, Memory()) as running:
+        running.send("in", Message({}, key="a", timestamp_ms=now_ms + 30 * DAY_MS))
+        running.send_many("in", [Message({}, key="a", timestamp_ms=now_ms + number) for number in range(10)])
+        running.wait_idle(timeout_s=30)
+        yield running
+
+
+def test_late_messages_of_windows_are_counted() -> None:
+    """One wrong clock closed all windows, and `status` said that all is well, without a number."""
+    with skewed() as running:
+        [task] = running.status().tasks
+        assert task.late == 10
+        assert "11 delivered, 0 errors, 11 nil, 10 late" in str(task)
+
+
+def test_bound_on_the_clock_keeps_windows_open() -> None:
+    """The message of the wrong clock is an error message, and those behind it are counted."""
+    with skewed(ahead="1 hour") as running:
+        [task] = running.status().tasks
+        assert task.late == 0
+        [error] = [one.value for one in running.messages("bad")]
+        assert error.exception.endswith("EarlyMessage")
+        assert "ahead=3600 s" in error.text
+        assert "11 delivered, 1 errors, 10 nil" in str(task)
