@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cues_kafka.cli.bars import progress_bar
-from cues_kafka.cli.config import Bootstrap, File, Profile
+from cues_kafka.cli.config import Bootstrap, File, Profile, load
 from cues_kafka.cli.options import BROKEN, Command, Target, at_least, interrupts, pasteable, say_first
 from cues_kafka.cli.tables import WIDTH, aligned, fits, paragraph
-from cues_kafka.errors import ConfigError
+from cues_kafka.errors import ConfigError, CuesError
 from cues_kafka.graph.times import milliseconds_of, shown_time, time_of
 from cues_kafka.words import count
 
 if TYPE_CHECKING:
     from cues_kafka.graph.definition import Graph
+    from cues_kafka.graph.error_message import ErrorMessage
     from cues_kafka.operate.repairing import FailureCause, FiledError, Repairs, Requested, Selection
     from cues_kafka.records.requests import Settled, Wish
 
@@ -151,13 +152,39 @@ def show(
     from cues_kafka.operate.lineage import parse_place
 
     at, offset = parse_place(place)
-    with _opened(target, bootstrap, profile, file) as (_, tool):
+    with _opened(target, bootstrap, profile, file) as (graph, tool):
         one = tool.show(at.topic, at.partition, offset)
     if as_json:
         typer.echo(json.dumps(_error_data(one), indent=2))
         return
-    for line in lines(one):
+    cluster = load({"bootstrap": bootstrap}, profile=profile, file=file).kafka()
+    for line in lines(one, payload_text(one.message, graph, cluster)):
         typer.echo(line)
+
+
+def payload_text(error: ErrorMessage, graph: Graph, cluster: Any = None) -> str | None:
+    """
+    The payload of an error message for a terminal: what the codec of its topic reads as JSON, else its bytes as text.
+
+    Args:
+        error: the error message.
+        graph: says the codec.
+        cluster: `Kafka(...)`, whose registry may have the schema.
+    """
+    from cues_kafka.cli.tail import plain_json, visible
+    from cues_kafka.codecs.payloads import payload_of
+    from cues_kafka.graph.declare import Json, Raw
+
+    if error.payload is None:
+        return None
+    topic = error.topics[0] if error.topics else ""
+    known = topic in graph.topics_used() and not isinstance(graph.topic(topic).value, Json | Raw)
+    if known and not error.redacted:
+        try:
+            return visible(plain_json(payload_of(error, graph, cluster)))
+        except CuesError:  # bytes that are no value of the topic are why the message failed
+            pass
+    return visible(_shown(error.payload))
 
 
 def _asks(wish: Wish, doc: str, epilog: str) -> None:
@@ -299,8 +326,10 @@ def table(causes: Sequence[FailureCause], *, width: int, everything: bool = Fals
     ]
 
 
-def lines(one: FiledError) -> Iterator[str]:
-    """One error message for people."""
+def lines(one: FiledError, payload: str | None = None) -> Iterator[str]:
+    """One error message for people, with its payload as text."""
+    from cues_kafka.cli.tail import visible
+
     error = one.message
     yield f"{one}: {error.exception}: {error.text}"
     yield f"  {pasteable(_state(one))}"
@@ -311,14 +340,14 @@ def lines(one: FiledError) -> Iterator[str]:
         ("failed", shown_time(error.timestamp_ms)),
         ("at", error.location),
         *(("message", place) for place in _consumed(one)),
-        ("key", None if error.key is None else _shown(error.key)),
+        ("key", None if error.key is None else visible(_shown(error.key))),
         ("hash", error.hash.hex()),
         ("calls", error.attempts),
         ("deaths", error.starts or None),
         *((f"context {name}", value) for name, value in error.context.items()),
         *(("trace", frame) for frame in error.trace),
         *((f"cause {cause.exception}", cause.text) for cause in error.causes),
-        ("payload", None if error.payload is None else _shown(error.payload)),
+        ("payload", payload),
         ("redacted", ", ".join(error.redacted)),
         ("cut", ", ".join(error.truncated)),
         ("declared", json.dumps(dict(error.declaration)) if error.declaration else None),
@@ -412,7 +441,7 @@ def _error_data(one: FiledError) -> dict[str, Any]:
     }
     data = own | {"settled": None if one.settled is None else one.settled._asdict()} | of_error(one.message)
     data["causes"] = [{"exception": c.exception, "text": c.text, "trace": list(c.trace)} for c in one.message.causes]
-    return {name: _shown(value) if isinstance(value, bytes) else value for name, value in data.items()}
+    return data
 
 
 def _requested_data(graph: Graph, result: Requested, *, yes: bool) -> dict[str, Any]:

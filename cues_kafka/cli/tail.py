@@ -162,7 +162,7 @@ def printer(form: Shown, settings: Topic | None = None, *, terminal: bool = Fals
         if message.value_bytes is None:
             return TOMBSTONE
         text = message.value if isinstance(message.value, bytes) else None
-        return shown(_json(message.value) if text is None else text.decode(errors="backslashreplace"))
+        return shown(plain_json(message.value) if text is None else text.decode(errors="backslashreplace"))
 
     def shown(text: str) -> str:
         return visible(text) if terminal else text
@@ -186,9 +186,13 @@ def visible(text: str) -> str:
 
 def whole(message: Received, settings: Topic | None) -> str:
     """A message as a line that `send --format message` reads, see `cues_kafka.codecs.lines`."""
-    from cues_kafka.codecs.lines import headers_json, line_of
+    from cues_kafka.codecs.lines import headers_json, line_of, text_json
 
-    place = [("topic", _json(message.topic)), ("partition", str(message.partition)), ("offset", str(message.offset))]
+    place = [
+        ("topic", text_json(message.topic)),
+        ("partition", str(message.partition)),
+        ("offset", str(message.offset)),
+    ]
     head = [*place, ("timestamp_ms", str(message.timestamp_ms)), *_key(message, settings)]
     return line_of([*head, ("headers", headers_json(message.headers)), *_value(message, settings)])
 
@@ -199,7 +203,7 @@ def _key(message: Received, settings: Topic | None) -> list[tuple[str, str]]:
     if settings is None or settings.key_codec is None or message.key_bytes is None:
         return key_fields(message.key_bytes)
     try:
-        return [("key", _json(message.key))]
+        return [("key", plain_json(message.key))]
     except CodecError:  # it does not fit the codec
         return key_fields(message.key_bytes)
 
@@ -211,11 +215,11 @@ def _value(message: Received, settings: Topic | None) -> list[tuple[str, str]]:
     data = message.value_bytes
     if data is None or isinstance(message.value, bytes) or (settings and isinstance(settings.value, Json)):
         return value_fields(data)
-    text = _json(message.value)
+    text = plain_json(message.value)
     return [("value", text), *([("value_encoding", '"json"')] if text == "null" else [])]
 
 
-def _json(value: Any) -> str:
+def plain_json(value: Any) -> str:
     """A value as JSON, which has no form for some numbers: they are text, such as ``"NaN"``."""
     import json
 
@@ -241,11 +245,19 @@ def _plain(value: Any) -> Any:
 
 
 def of_error(error: ErrorMessage) -> dict[str, Any]:
-    """An error message with its hash as the log prints it, and with its messages by topic."""
-    fields = {field.name: getattr(error, field.name) for field in dataclasses.fields(error)}
+    """An error message with its hash as the log prints it, its messages by topic, and bytes as text or base64."""
+    import base64
+
+    fields: dict[str, Any] = {field.name: getattr(error, field.name) for field in dataclasses.fields(error)}
     topics = error.topics or tuple(one.topic_id.hex() for one in error.consumed)
     consumed = [
         {"binding": one.binding, "topic": topic, "partition": one.partition, "offset": one.offset}
         for topic, one in zip(topics, error.consumed, strict=False)
     ]
+    for name in ("key", "payload"):
+        if isinstance(data := fields[name], bytes):
+            try:
+                fields[name] = data.decode()
+            except UnicodeDecodeError:
+                fields |= {name: base64.b64encode(data).decode(), f"{name}_encoding": "base64"}
     return {**fields, "hash": error.hash.hex(), "consumed": consumed}

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import json
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from cues_kafka import Errors, Graph, Json, Processor, Source, Topic
+from cues_kafka import Avro, Digits, Errors, Graph, Json, Processor, Source, Topic
 from cues_kafka.brokers import open as open_module
 from cues_kafka.cli import loading
 from cues_kafka.cli.main import app
@@ -129,3 +133,44 @@ def _first(tester: Tester) -> list[str]:
 def test_wrong_arguments_are_refused(tester: Tester, arguments: list[str], message: str) -> None:
     """With what to write instead; exit code 2."""
     assert message in " ".join(call(*arguments, exit_code=2).output.split())
+
+
+@dataclass
+class Order:
+    id: str
+    total: Annotated[Decimal, Digits(9, 2)]
+
+
+def fail(order: Order) -> None:
+    raise ValueError(order.id)
+
+
+def test_payload_of_a_codec_is_shown_as_json_and_foreign_bytes_as_escapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The graph says the codec; the raw bytes of Avro went to the terminal."""
+    graph = Graph(
+        "shop",
+        Source("in"),
+        Processor(fail, inputs="in", name="check"),
+        errors=Errors("shop.errors", payload=True),
+        topics={"in": Topic(value=Avro(Order), partitions=1)},
+    )
+    tester = Tester(graph)
+    tester.send("in", Order("é\x1b", Decimal("1.10")), key=b"\xff\x1b")
+    tester.broker.sender("stranger").send([("in", 0, b"k", b"\x1b[2J\xff\x00", None, 0)])
+    tester.run()
+    monkeypatch.setattr(loading, "load_graph", lambda _: graph)
+    monkeypatch.setattr(open_module, "open_broker", lambda _: tester.broker)
+    monkeypatch.setattr(tester.broker, "close", lambda: None)
+    places = [f"shop.errors/{one.partition}@{one.offset}" for one in tester.messages("shop.errors")]
+    shown = {place: call("show", "shop:graph", place).output for place in places}
+    first = next(text for text in shown.values() if "ValueError" in text)
+    other = next(text for text in shown.values() if "ValueError" not in text)
+
+    assert '  payload   {"id": "é\\u001b", "total": "1.10"}\n' in first
+    assert "  key       \\xff\\x1b\n" in first
+    assert "  payload   \\x1b[2J\\xff\\x00\n" in other
+    data = json.loads(
+        call("show", "shop:graph", next(p for p, text in shown.items() if text is other), "--json").output
+    )
+    assert base64.b64decode(data["payload"]) == b"\x1b[2J\xff\x00"
+    assert data["payload_encoding"] == "base64"
