@@ -307,3 +307,12 @@ def test_headers_that_cannot_be_read_are_null_and_named(caplog: pytest.LogCaptur
     assert batch.column("headers").to_pylist() == [own, None, own]
     assert "[1]" in caplog.text
     assert "not UTF-8" in caplog.text
+
+
+def test_time_beyond_what_spark_counts_becomes_the_latest_time() -> None:
+    """A program that writes nanoseconds: in microseconds they would wrap to another time."""
+    times = [1_795_600_800_000, 1_795_600_800_000_000_000, -(2**63)]
+    given = [message(at, timestamp=(1, time)) for at, time in enumerate(times)]
+    column = arrow(given, OffsetRange(PLACE, 0, 3), headers=False).column("timestamp")
+    latest_us = (2**63 - 1) // 1_000 * 1_000
+    assert column.cast("int64").to_pylist() == [1_795_600_800_000_000, latest_us, -latest_us]
