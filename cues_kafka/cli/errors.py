@@ -292,6 +292,7 @@ _OUTCOMES = {
     "nil": "without an output",
     "dropped": "dropped",
     "unreadable": "not understood",
+    "refused": "refused",
 }
 
 

@@ -36,7 +36,7 @@ class Refused:
         self._seen: OrderedDict[tuple[str, int, int], None] = OrderedDict()
         self._counts: Counter[str] = Counter()
 
-    def note(self, message: WireMessage, what: str, why: str) -> None:
+    def note(self, message: WireMessage, what: str, why: str, remedy: str = REMEDY) -> None:
         """
         A reader has refused a record, and goes on behind it.
 
@@ -44,6 +44,7 @@ class Refused:
             message: the record.
             what: it should be, with an article.
             why: it is none.
+            remedy: what to do next.
         """
         place = (message.topic() or "", message.partition() or 0, message.offset() or 0)
         with self._lock:
@@ -54,7 +55,7 @@ class Refused:
                 self._seen.popitem(last=False)
             self._counts[place[0]] += 1
         at = f"{place[0]}/{place[1]} at {place[2]}"
-        values = {"at": at, "is_not": what, "why": why, "remedy": REMEDY}
+        values = {"at": at, "is_not": what, "why": why, "remedy": remedy}
         self._sparing.warning(EVENT, [values], 1, self._clock())
 
     def forget(self) -> None:

@@ -18,7 +18,7 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Kafka, Memory
 from cues_kafka.brokers.patience import ask_again
 from cues_kafka.codecs.error_messages import error_messages
-from cues_kafka.core.delivery import HEADER, ErrorPlace, parse_provenance, show_topic_id
+from cues_kafka.core.delivery import ErrorPlace, show_topic_id
 from cues_kafka.core.hashing import delivery_hash
 from cues_kafka.core.strategies import EXACTLY_ONCE
 from cues_kafka.errors import BrokerError, CodecError, ConfigError
@@ -35,7 +35,6 @@ from cues_kafka.graph.names import (
 from cues_kafka.operate.former_names import FormerName, arrivals, follow
 from cues_kafka.plan.topics import CLOCKS_MS
 from cues_kafka.ports import (
-    UNREADABLE,
     Broker,
     Clock,
     Sender,
@@ -43,13 +42,14 @@ from cues_kafka.ports import (
     TopicPartition,
     Watermarks,
     WireMessage,
-    headers_of,
 )
 from cues_kafka.records.requests import (
     ReplayRequest,
     Settled,
     Wish,
     encode_request,
+    kept_payload,
+    next_number,
     not_paired,
     refused_key,
     request_in,
@@ -581,7 +581,7 @@ class Repairs:
             place=place,
             message=error,
             asked_of=now,
-            number=_number(message),
+            number=next_number(message),
             asked=ledger.asked.get(place.key) if ledger else None,
             settled=None if settled is None else what_settled(settled),
             obstacle=never or self._gone(error),
@@ -689,7 +689,7 @@ class Repairs:
             if facts is None or facts.topic_id != place.topic_id:
                 return f"topic {topic!r} was deleted or recreated since ({show_topic_id(place.topic_id)})"
             marks = self._lows.get(TopicPartition(topic, place.partition))
-            if (marks is None or place.offset < marks.low) and _payload(error) is None:
+            if (marks is None or place.offset < marks.low) and kept_payload(error) is None:
                 return (
                     f"its message is gone from {topic!r} (retention), and the error message has not kept it. Declare "
                     "errors=Errors(..., payload=True) for the next time, without redact="
@@ -774,21 +774,6 @@ def _task_of(one: FiledError) -> str:
     return f"{one.asked_of}/{one.message.task.rpartition('/')[2]}"
 
 
-def _number(message: WireMessage) -> int:
-    """The number of the replay that comes next: one more than that of the replay that left the error message."""
-    headers = headers_of(message)
-    found = () if headers is UNREADABLE else headers or ()
-    header = next((value for name, value in found if name == HEADER and value), None)
-    made = None if header is None else parse_provenance(header)
-    return 1 + (made.replay[0] if made is not None and made.replay is not None else 0)
-
-
-def _payload(error: ErrorMessage) -> bytes | None:
-    """The value of the only message, if its error message has kept all of it."""
-    cut = error.redacted or {"payload", "key"} & {*error.truncated} or len(error.consumed) > 1
-    return None if cut else error.payload
-
-
 def _request(wish: Wish, one: FiledError) -> tuple[Any, ...]:
     """The message that asks for one."""
     error = one.message
@@ -799,8 +784,8 @@ def _request(wish: Wish, one: FiledError) -> tuple[Any, ...]:
         number=one.number,
         consumed=error.consumed,
         topics=error.topics,
-        payload=_payload(error),
-        key=None if _payload(error) is None else error.key,
+        payload=kept_payload(error),
+        key=None if kept_payload(error) is None else error.key,
     )
     name, _, partition = _task_of(one).rpartition("/")
     return replay_topic(error.graph, name), int(partition), str(one.place).encode(), encode_request(request), None, 0

@@ -191,7 +191,9 @@ def _needed(graph: Graph) -> Iterator[Acl]:
         yield from _topics("verifier", records, Read="read the records of tasks")
         if name in graph.processors and graph.errors_of(graph.processors[name]) is not None:
             yield from _topics("worker", [replay_topic(graph.name, name)], Read="requests to replay errors")
-    yield from _topics("worker", errors, Write="error messages")
+    replayed = any(graph.errors_of(processor) is not None for processor in graph.processors.values())
+    reads = {"Read": "the error messages that requests name"} if replayed else {}
+    yield from _topics("worker", errors, Write="error messages", **reads)
     for topic in graph.sources:
         prefix = sender_id(graph.name, topic, "")
         yield Acl("sender", "transactional-id", "prefixed", prefix, "Write", "send_many")

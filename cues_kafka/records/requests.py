@@ -9,9 +9,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
-from cues_kafka.core.delivery import SETTLED, ErrorPlace, parse_topic_id, show_topic_id
+from cues_kafka.core.delivery import HEADER, SETTLED, ErrorPlace, parse_provenance, parse_topic_id, show_topic_id
 from cues_kafka.errors import CodecError
-from cues_kafka.ports import Coordinates, WireMessage
+from cues_kafka.graph.error_message import ErrorMessage
+from cues_kafka.ports import UNREADABLE, Coordinates, WireMessage, headers_of
 from cues_kafka.records.strangers import (
     LATEST_S,
     LIMIT,
@@ -31,8 +32,8 @@ VERSION = 1
 Wish: TypeAlias = Literal["replay", "drop"]
 """What an operator asks for: deliver the messages again, or settle the error message without that."""
 
-Outcome: TypeAlias = Literal["output", "error", "nil", "dropped", "unreadable"]
-"""What a request came to; `unreadable`: it was no request."""
+Outcome: TypeAlias = Literal["output", "error", "nil", "dropped", "unreadable", "refused"]
+"""What a request came to; `unreadable`: it was no request; `refused`: its error message does not prove it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +141,26 @@ def not_paired(pairing: str, bindings: Collection[str], consumed: Sequence[Coord
         f"it consumed a message of {' and of '.join(map(repr, was))}, and a step of the processor is {a_step} now: "
         f"{', '.join(map(repr, bindings))}"
     )
+
+
+def next_number(message: WireMessage) -> int:
+    """
+    The number of the replay of an error message: one more than that of the replay that left it.
+
+    Raises:
+        CodecError: its provenance header makes no sense.
+    """
+    headers = headers_of(message)
+    found = () if headers is UNREADABLE else headers or ()
+    header = next((value for name, value in found if name == HEADER and value), None)
+    made = None if header is None else parse_provenance(header)
+    return 1 + (made.replay[0] if made is not None and made.replay is not None else 0)
+
+
+def kept_payload(error: ErrorMessage) -> bytes | None:
+    """The value of the only message of a step, if its error message has kept all of it."""
+    cut = error.redacted or {"payload", "key"} & {*error.truncated} or len(error.consumed) > 1
+    return None if cut else error.payload
 
 
 def encode_request(request: ReplayRequest) -> bytes:

@@ -169,6 +169,7 @@ def caller_of(
         context_of=context_of,
         release=release,
         carried=carried_by(graph, processor),
+        error_topics=graph.error_topics(),
     )
 
 

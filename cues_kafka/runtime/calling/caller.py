@@ -7,7 +7,7 @@ step that must not end yet (retry, interrupt, unhandled) ends the run instead. A
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import length_hint
 from typing import Any, NamedTuple
@@ -90,6 +90,7 @@ class Caller:
     Calls one processor's function. Its tasks share it, and one thread at a time uses it.
 
     Attributes:
+        error_topics: those of the graph. A request to replay names an error message in one of them (Y1).
         context_of: makes what the calls of one task have besides their messages; called once for each task.
     """
 
@@ -103,8 +104,10 @@ class Caller:
         context_of: Callable[[Spec], CallContext],
         release: Callable[[], None] = lambda: None,
         carried: Carried = NOTHING,
+        error_topics: Collection[str] = (),
     ) -> None:
         self.processor = processor
+        self.error_topics = error_topics
         self._decoders = tuple(decoders)
         self._returned = returned
         self._errors = errors

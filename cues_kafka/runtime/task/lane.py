@@ -138,7 +138,7 @@ class Lane:
         self._meters = [one for one in observers if isinstance(one, CommitMeter)]
         self._working = False
         self._cut: Cut | None = None
-        self._replaying = Replaying(spec, broker, clock)
+        self._replaying = Replaying(spec, broker, clock, caller.error_topics)
         self._present: Present | None = None  # the request that was announced
         self._retrying: Retrying | None = None
         self._retries_timer = False

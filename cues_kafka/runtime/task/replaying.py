@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Sequence
-from operator import methodcaller
+from collections.abc import Collection
 from typing import Final
 
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import Task
 from cues_kafka.errors import CodecError, RetriableError
-from cues_kafka.ports import Broker, Clock, Coordinates, Reader, TopicPartition, WireMessage
+from cues_kafka.observe.refused import REFUSED
+from cues_kafka.ports import Broker, Clock, Coordinates, TopicPartition, WireMessage
 from cues_kafka.records.reading import PATIENCE_S
 from cues_kafka.records.requests import (
     Outcome,
@@ -22,25 +21,18 @@ from cues_kafka.records.requests import (
     request_in,
     settled_in,
 )
-from cues_kafka.records.scanning import chunk_from
 from cues_kafka.records.strangers import readable
 from cues_kafka.runtime.calling.batch import Batch
 from cues_kafka.runtime.calling.replayed import Replayed, Restored
+from cues_kafka.runtime.task.again import ReadsAgain
+from cues_kafka.runtime.task.proving import Proving, Unproven
 
 SHARE: Final = 10
 """While messages wait, replays get a tenth of the time (Y3): they neither starve nor hold messages up."""
 
-REST_S: Final = 5.0
-"""After this time without a request the reader of the messages behind them is closed."""
 
-KEPT: Final = 500
-"""How many messages of a partition are kept of one read: what failed together stands together."""
-
-KEPT_BYTES: Final = 4 << 20
-"""How many bytes of values these may have; else only the message that is asked for is kept."""
-
-
-_OFFSET: Final = methodcaller("offset")
+WHAT: Final = "a request to replay"
+"""For the log, and for the count of what is refused."""
 
 
 class Present:
@@ -72,16 +64,15 @@ class Present:
 class Replaying:
     """The replays of one task in one process."""
 
-    def __init__(self, spec: Spec, broker: Broker, clock: Clock) -> None:
+    def __init__(self, spec: Spec, broker: Broker, clock: Clock, error_topics: Collection[str]) -> None:
         self._spec = spec
         self._broker = broker
         self._clock = clock
         self._settled: dict[bytes, bytes] | None = None
-        self._reader: Reader | None = None
-        self._kept: dict[str, Sequence[WireMessage]] = {}  # committed messages in a row, by topic
+        self._again = ReadsAgain(broker, clock, spec.group)
+        self._proving = Proving(spec, broker, clock, self._again, error_topics)
         self._ends: dict[str, int] = {}  # a last stable offset, by topic
         self._again_s = 0.0
-        self._used_s = 0.0
 
     # When
 
@@ -92,15 +83,13 @@ class Replaying:
     def void(self) -> None:
         """A recovery begins: what another worker has settled is to be read."""
         self._settled = None
+        self._proving.void()
         self._ends.clear()
         self.rest(always=True)
 
     def rest(self, *, always: bool = False) -> None:
         """Close the reader if it was not used for a while."""
-        if self._reader is not None and (always or self._clock.monotonic() - self._used_s >= REST_S):
-            self._reader.close()
-            self._reader = None
-            self._kept.clear()
+        self._again.rest(always=always)
 
     # What
 
@@ -111,19 +100,31 @@ class Replaying:
         Raises:
             BrokerError: the cluster does not answer, or an older answer came.
         """
-        began_s = self._used_s = self._clock.monotonic()
-        request = readable(message, lambda one: self._request(one, task), "a request to replay")
-        topic_id = task.record.replays[0].topic_id if task.record else b""
-        key = refused_key(topic_id, message) if request is None else request.error.key
+        began_s = self._clock.monotonic()
+        request = readable(message, lambda one: self._request(one, task), WHAT)
+        own = refused_key(task.record.replays[0].topic_id if task.record else b"", message)
+        key = own if request is None else request.error.key
         present = Present(message, key, began_s)
         present.settled = self._known(task).get(key)
         if request is None:
             present.outcome = "unreadable"
-        elif request.wish == "drop":
-            present.outcome = "dropped"
         elif present.settled is None:
-            present.replayed = self._replayed(request, message.timestamp()[1], task)
+            self._prove(present, request, own, task)
         return present
+
+    def _prove(self, present: Present, request: ReplayRequest, own: bytes, task: Task) -> None:
+        """Deliver what the error message says; a request that it does not prove is settled by its own place."""
+        message = present.request
+        try:
+            proven = self._proving.proven(request)
+        except Unproven as error:
+            REFUSED.note(message, WHAT, str(error), error.remedy)
+            present.key, present.outcome = own, "refused"
+            return
+        if request.wish == "drop":
+            present.outcome = "dropped"
+        else:
+            present.replayed = self._replayed(proven, message.timestamp()[1], task)
 
     def _request(self, message: WireMessage, task: Task) -> ReplayRequest:
         """
@@ -154,7 +155,7 @@ class Replaying:
     def _read_settled(self, end: int) -> dict[bytes, bytes]:
         place = TopicPartition(self._spec.backing, self._spec.partition)
         found: dict[bytes, bytes] = {}
-        reader = self._open()
+        reader = self._again.reader
         reader.assign({place: self._broker.watermarks([place])[place].low})
         try:
             heard_s = self._clock.monotonic()
@@ -168,11 +169,6 @@ class Replaying:
         finally:
             reader.unassign([place])
         raise RetriableError(f"nothing new below {end} of {place.topic}/{place.partition} for {PATIENCE_S:g} s")
-
-    def _open(self) -> Reader:
-        if self._reader is None:
-            self._reader = self._broker.reader(self._spec.group, prompt=True)
-        return self._reader
 
     def _replayed(self, request: ReplayRequest, asked_ms: int, task: Task) -> Replayed:
         found: list[WireMessage] = []
@@ -203,15 +199,7 @@ class Replaying:
 
     def _original(self, place: Coordinates, topic: str) -> WireMessage | None:
         """The message at these coordinates; None: it is gone."""
-        kept = self._kept.get(topic, ())
-        if not (kept and kept[0].offset() <= place.offset <= kept[-1].offset()):
-            at = TopicPartition(topic, self._spec.partition)
-            if place.offset < self._broker.watermarks([at])[at].low:
-                return None
-            kept = chunk_from(self._broker, self._open(), at, place.offset)[:KEPT]
-            self._kept[topic] = kept = kept if sum(map(len, kept)) <= KEPT_BYTES else kept[:1]
-        found = bisect_left(kept, place.offset, key=_OFFSET)
-        return kept[found] if found < len(kept) and kept[found].offset() == place.offset else None
+        return self._again.message(TopicPartition(topic, self._spec.partition), place.offset)
 
     # After the call
 

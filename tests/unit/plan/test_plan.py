@@ -371,6 +371,7 @@ def test_permissions_are_the_least_that_is_needed() -> None:
     assert granted("worker") == checks | {
         ("Read", "orders"),
         ("Write", "checked"),
+        ("Read", "shop.errors"),
         ("Write", "shop.errors"),
         ("Read", "shop.check.backing"),
         ("Write", "shop.check.backing"),

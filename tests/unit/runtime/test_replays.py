@@ -19,10 +19,11 @@ from cues_kafka.core import effects as do
 from cues_kafka.core.delivery import HEADER, ErrorPlace, parse_provenance
 from cues_kafka.core.records import Snapshot
 from cues_kafka.graph.error_message import ErrorMessage, Errors
+from cues_kafka.observe.refused import REFUSED
 from cues_kafka.ports import TopicPartition
 from cues_kafka.records import scanning
 from cues_kafka.records.requests import ReplayRequest, Settled, decode_settled, encode_request
-from cues_kafka.runtime.task import replaying
+from cues_kafka.runtime.task import again
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
 
@@ -131,11 +132,11 @@ def test_messages_that_stand_together_are_read_together(monkeypatch: pytest.Monk
         read.append(start)
         return scanning.chunk_from(broker, reader, place, start)
 
-    monkeypatch.setattr(replaying, "chunk_from", chunk_from)
+    monkeypatch.setattr(again, "chunk_from", chunk_from)
     tester.run()
 
     assert tester.values("out") == [2, 5, 1, 3, 4, 6]
-    assert read == [0]
+    assert read == [0, 0], "the error messages, and what they are about"
 
 
 def test_second_request_is_nil() -> None:
@@ -206,18 +207,25 @@ def test_drop_settles_without_a_call() -> None:
 def test_message_that_is_gone_comes_from_its_error_message() -> None:
     """Where that has kept the payload; else the replay ends as an error that says so."""
     switch = Switch()
-    tester = failed(switch, -2, -3)
-    with_payload, without = requests_of(tester)[0], requests_of(tester, payload=False)[1]
-    tester.broker.trim({TopicPartition("in", 0): 2})
-    switch.fixed = True
-    ask(tester, [with_payload, without])
+    for kept in (True, False):
+        declared = Processor(broken(switch), name="p", inputs="in", outputs="out")
+        tester = Tester(Graph("g", Source("in"), declared, errors=Errors("g.errors", payload=kept)))
+        switch.fixed = False
+        tester.send("in", -2)
+        tester.run()
+        [request] = requests_of(tester)
+        tester.broker.trim({TopicPartition("in", 0): 1})
+        switch.fixed = True
+        ask(tester, [request])
+        tester.run()
 
-    assert tester.run().values("out") == [2]
+        assert tester.values("out") == ([2] if kept else [])
+        assert settled(tester) == [("output" if kept else "error", 1)]
+
     last = tester.errors()[-1]
     assert last.exception == "MessageGone"
-    assert "in/0 at 1 is gone" in last.text
-    assert last.consumed == without.consumed
-    assert settled(tester) == [("output", 1), ("error", 1)]
+    assert "in/0 at 0 is gone" in last.text
+    assert last.consumed == request.consumed
 
 
 def test_request_that_is_none_stops_nothing() -> None:
@@ -230,6 +238,81 @@ def test_request_that_is_none_stops_nothing() -> None:
 
     assert tester.run().values("out") == [1, 2]
     assert settled(tester) == [("unreadable", 0)]
+
+
+FORGED: dict[str, Callable[[ReplayRequest], ReplayRequest]] = {
+    "succeeded": lambda one: replace(one, consumed=(one.consumed[0]._replace(offset=0),)),
+    "no error there": lambda one: replace(
+        one, error=one.error._replace(offset=7), consumed=(one.consumed[0]._replace(offset=0),)
+    ),
+    "behind the end": lambda one: replace(one, error=one.error._replace(offset=10**12)),
+    "no such partition": lambda one: replace(one, error=one.error._replace(partition=9)),
+    "the input for its error": lambda one: replace(
+        one, error=ErrorPlace(one.consumed[0].topic_id, 0, 0), errors="in", consumed=(one.consumed[0],)
+    ),
+    "another topic of that name": lambda one: replace(one, error=one.error._replace(topic_id=b"x" * 16)),
+    "another number": lambda one: replace(one, number=2),
+    "other topics": lambda one: replace(one, topics=("elsewhere",)),
+}
+
+
+@pytest.mark.parametrize("forge", FORGED.values(), ids=FORGED)
+@pytest.mark.parametrize("wish", ["replay", "drop"])
+def test_request_that_no_error_message_proves_is_refused(
+    forge: Callable[[ReplayRequest], ReplayRequest], wish: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Y1: it delivers nothing and settles nothing, and the real request behind it is heard."""
+    REFUSED.forget()
+    switch = Switch()
+    tester = failed(switch, 1, -2)
+    switch.fixed = True
+    [real] = requests_of(tester)
+    ask(tester, [replace(forge(real), wish=wish)])
+    tester.run()
+
+    assert tester.values("out") == [1]
+    assert settled(tester) == [("refused", 0)]
+    [line] = [one.getMessage() for one in caplog.records if "record refused" in one.getMessage()]
+    assert "g.p.replay/0 at 0" in line
+    assert "cues-kafka errors replay" in line
+    ask(tester, [real])
+    assert tester.run().values("out") == [1, 2]
+    assert sorted(settled(tester)) == [("output", 1), ("refused", 0)]
+    assert list(verify(tester.graph, tester.broker).lines) == []
+
+
+def test_replay_delivers_what_the_error_message_has_kept() -> None:
+    """Y1: not what the request says of it."""
+    switch = Switch()
+    tester = failed(switch, -2)
+    [real] = requests_of(tester)
+    tester.broker.trim({TopicPartition("in", 0): 1})
+    switch.fixed = True
+    ask(tester, [replace(real, payload=b"7", key=b"another")])
+
+    assert tester.run().values("out") == [2]
+
+
+def test_error_message_of_another_processor_proves_nothing() -> None:
+    """Y1: both have consumed the same message, and only one of them failed."""
+
+    def bad(value: int) -> int:
+        raise ValueError("bad")
+
+    graph = Graph(
+        "g",
+        Source("in"),
+        Processor(lambda value: value, name="p", inputs="in", outputs="out"),
+        Processor(bad, name="q", inputs="in", outputs="other"),
+        errors=Errors("g.errors"),
+    )
+    tester = Tester(graph)
+    tester.send("in", 5)
+    tester.run()
+    ask(tester, requests_of(tester))
+
+    assert tester.run().values("out") == [5]
+    assert settled(tester) == [("refused", 0)]
 
 
 @pytest.mark.parametrize(
