@@ -31,7 +31,7 @@ from cues_kafka.runtime.calling.outputs import Now
 from cues_kafka.runtime.calling.pairing import Buffer, Cut, OutOfOrder
 from cues_kafka.runtime.calling.replayed import Replayed
 from cues_kafka.runtime.task import handling
-from cues_kafka.runtime.task.ahead import COMMITTING, CallsAhead, OpenBatch
+from cues_kafka.runtime.task.ahead import COMMITTING, CallsAhead, OpenBatch, check_follows
 from cues_kafka.runtime.task.alone import ASK_AGAIN_S, Alone
 from cues_kafka.runtime.task.interpreter import CommitOffsets, Hook, Interpreter, Records, World
 from cues_kafka.runtime.task.parts import is_part
@@ -523,7 +523,7 @@ class Lane:
         if isinstance(event, on.Called):
             batch = self._closed
             assert batch is not None
-            assert batch.sequence == self.task.next_sequence, "its provenance headers would name another attempt"
+            check_follows(self.task, batch)
             if event.halt and event.halt.kind != "retry":
                 self.cause = batch.cause
                 self.interpreter.about = {key: batch.about[key] for key in ("at", "hash") if key in batch.about}
@@ -1011,7 +1011,7 @@ class Lane:
             return True
         if self.buffer is not self._worked_on or self.interpreter.gate.closed:
             return False
-        assert batch.sequence == task.next_sequence, "it was called behind another attempt"
+        check_follows(task, batch)
         self.interpreter.point("before", COMMIT_TARGET)
         row = row_of(task, batch.ends, batch.totals, batch.behind)
         row = behind(task, row, batch.tails, put_off=batch.halt is not None)
