@@ -611,6 +611,15 @@ class TransactionalSink(Protocol):
         ...
 
     @property
+    def alone(self) -> bool:
+        """
+        Whether the step that is called next is to be the only one of its batch.
+
+        A transaction of several steps has failed as a whole, and nothing but the next try shows which one did it.
+        """
+        ...
+
+    @property
     def parts(self) -> bool:
         """
         Whether it may commit a batch in several transactions, and Kafka's comes behind the last of them.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 from cues_kafka.errors import OutputError, RetriableError
 from cues_kafka.sinks.dialect import Dialect
+from cues_kafka.sinks.results import Result
+from cues_kafka.sinks.statements import limits, ours_in
 
 
 class InTransaction(Protocol):
@@ -25,6 +27,7 @@ class InTransaction(Protocol):
 
         Raises:
             RuntimeError: no transaction is open: the call is over.
+            RetriableError: something has ended the transaction; what was written in it is taken back.
         """
         ...
 
@@ -35,6 +38,10 @@ class InTransaction(Protocol):
 
     def note(self, error: BaseException) -> None:
         """Hear of an exception of the driver."""
+        ...
+
+    def limited(self) -> None:
+        """Hear that the function has bounded how long statements may take."""
         ...
 
 
@@ -48,32 +55,30 @@ class Database:
     Placeholders are those of the driver: `%s` for PostgreSQL (psycopg) and MySQL, `?` for SQLite.
     """
 
-    __slots__ = ("_depth", "_target")
+    __slots__ = ("_opened", "_target")
 
     def __init__(self, target: InTransaction) -> None:
         self._target = target
-        self._depth = 0
+        self._opened: list[str] = []
 
-    def execute(self, statement: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
+    def execute(self, statement: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Result:
         """
         Run one statement.
 
         Returns:
-            The driver's cursor: iterate over it, or call `fetchone` or `fetchall`.
+            Its rows: iterate over them, or call `fetchone` or `fetchall`.
 
         Raises:
             OutputError: the statement would end the transaction.
             RetriableError: the batch is void, because of an exception before: it is called again.
         """
         cursor = self._cursor(statement)
-        try:
+        with self._noting():
             cursor.execute(statement, parameters) if parameters else cursor.execute(statement)
-        except self._target.dialect.errors as error:
-            self._target.note(error)
-            raise
-        return cursor
+        self._target.in_use  # noqa: B018  it raises where the statement has ended the transaction
+        return Result(cursor)
 
-    def executemany(self, statement: str, rows: Sequence[Sequence[Any] | Mapping[str, Any]]) -> Any:
+    def executemany(self, statement: str, rows: Sequence[Sequence[Any] | Mapping[str, Any]]) -> Result:
         """
         Run one statement for many rows, in as few round trips as the driver can.
 
@@ -81,12 +86,10 @@ class Database:
             OutputError: the statement would end the transaction.
         """
         cursor = self._cursor(statement)
-        try:
+        with self._noting():
             cursor.executemany(statement, rows)
-        except self._target.dialect.errors as error:
-            self._target.note(error)
-            raise
-        return cursor
+        self._target.in_use  # noqa: B018  as above
+        return Result(cursor)
 
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """
@@ -97,39 +100,32 @@ class Database:
             columns: their names.
             rows: values in the order of the columns.
         """
-        try:
+        if why := ours_in(table):
+            raise OutputError(why)
+        with self._noting():
             self._target.dialect.insert(self._ready(), table, columns, rows)
-        except self._target.dialect.errors as error:
-            self._target.note(error)
-            raise
 
-    @contextmanager
-    def savepoint(self) -> Iterator[None]:
+    def savepoint(self) -> AbstractContextManager[None]:
         """
         What is written in this block is taken back if an exception leaves it, and the transaction goes on.
 
         For a statement whose failure the function takes, such as a key that may be there already.
         """
-        self._depth += 1
-        try:
-            yield from self._own_savepoint(f"cues_own_{self._depth}")
-        finally:
-            self._depth -= 1
+        return _Savepoint(self._savepoint, self._target, self._opened)
 
-    def _own_savepoint(self, name: str) -> Iterator[None]:
-        dialect, connection = self._target.dialect, self._ready()
-        with self._noting():
-            dialect.execute(connection, f"SAVEPOINT {name}")
-        try:
-            yield
-        except BaseException:
-            if not self._target.noted:
-                with self._noting():
-                    dialect.execute(connection, f"ROLLBACK TO SAVEPOINT {name}")
-                    dialect.execute(connection, f"RELEASE SAVEPOINT {name}")
-            raise
-        with self._noting():
-            dialect.execute(connection, f"RELEASE SAVEPOINT {name}")
+    @property
+    def left_open(self) -> str:
+        """What is wrong with the savepoints of the step that has ended; empty: all of them have ended."""
+        if not self._opened:
+            return ""
+        return (
+            "a savepoint of the function is open when it returns, so what is behind it is neither kept nor taken back. "
+            "Write `with db.savepoint():`"
+        )
+
+    def forget_savepoints(self) -> None:
+        """A step begins, or is taken back: its savepoints are gone."""
+        self._opened.clear()
 
     @contextmanager
     def _noting(self) -> Iterator[None]:
@@ -140,13 +136,48 @@ class Database:
             self._target.note(error)
             raise
 
+    def _savepoint(self, statement: str) -> None:
+        with self._noting():
+            self._target.dialect.execute(self._ready(), statement)
+
     def _cursor(self, statement: str) -> Any:
-        if why := self._target.dialect.refused(statement):
+        connection = self._ready()
+        if why := ours_in(statement) or self._target.dialect.refused(statement, connection):
             raise OutputError(why)
-        return self._target.dialect.cursor(self._ready())
+        if limits(statement):
+            self._target.limited()
+        return self._target.dialect.cursor(connection)
 
     def _ready(self) -> Any:
         """The connection, where it can take more."""
         if self._target.noted:
             raise RetriableError(self._target.noted, code="TARGET")
         return self._target.in_use
+
+
+class _Savepoint:
+    """A block of `Database.savepoint`. No collector ends it: when that comes is chance."""
+
+    def __init__(self, run: Callable[[str], None], target: InTransaction, opened: list[str]) -> None:
+        """
+        Args:
+            run: runs a statement.
+            target: where the transaction is.
+            opened: the names of those that are open.
+        """
+        self._run, self._target, self._opened = run, target, opened
+        self._name = ""
+
+    def __enter__(self) -> None:
+        self._name = f"cues_own_{len(self._opened) + 1}"
+        self._run(f"SAVEPOINT {self._name}")
+        self._opened.append(self._name)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if self._name in self._opened:
+            self._opened.remove(self._name)
+        if kind is None:
+            self._run(f"RELEASE SAVEPOINT {self._name}")
+        elif not self._target.noted:
+            self._run(f"ROLLBACK TO SAVEPOINT {self._name}")
+            self._run(f"RELEASE SAVEPOINT {self._name}")

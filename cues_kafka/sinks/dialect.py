@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from cues_kafka.graph.addresses import DatabaseAddress
+from cues_kafka.sinks.own_statements import Places
 
 TASKS = "cues_task"
 """The table with a row for each task: where the target stands (E1)."""
@@ -16,9 +18,10 @@ OUTBOX = "cues_outbox"
 KEYS = {TASKS: ("graph", "processor", "part"), OUTBOX: ("graph", "processor", "part", "place")}
 """The columns of their primary keys."""
 
-INTO_OUTBOX = f"INSERT INTO {OUTBOX} (graph, processor, part, place, records) VALUES (?, ?, ?, ?, ?)"  # noqa: S608
+MARK = f"cues_{secrets.token_hex(4)}"
+"""The name of our savepoint, another one in each process: who ends the transaction cannot put another in its place."""
 
-SAVEPOINT, RELEASE, BACK = "SAVEPOINT cues", "RELEASE SAVEPOINT cues", "ROLLBACK TO SAVEPOINT cues"
+SAVEPOINT, RELEASE, BACK = f"SAVEPOINT {MARK}", f"RELEASE SAVEPOINT {MARK}", f"ROLLBACK TO SAVEPOINT {MARK}"
 """Where a step's writes begin, in the transaction of its batch."""
 
 LOCK_S = 5.0
@@ -35,6 +38,27 @@ DEADLOCK = (
     "order of their keys"
 )
 """What is said of one, with the remedy: the batch is called again, and may meet the next one."""
+
+
+class NotMoved(Exception):
+    """The row of the task is not where the batch found it: no statement of ours has moved it."""
+
+
+class Finish(NamedTuple):
+    """
+    What ends the transaction of a batch.
+
+    Attributes:
+        before: statements, each with its parameters.
+        advance: moves the row of the task, with its parameters. It must change exactly one row.
+        fill: puts a row into the outbox.
+        rows: the parameters of `fill`, once for each row.
+    """
+
+    before: Sequence[tuple[str, Sequence[Any]]]
+    advance: tuple[str, Sequence[Any]]
+    fill: str
+    rows: Sequence[Sequence[Any]]
 
 
 def creating(shape: Mapping[str, Mapping[str, str]], behind: str = "") -> tuple[str, ...]:
@@ -85,9 +109,13 @@ class Dialect(Protocol):
         """The columns that a table of ours has, each with its type in small letters; empty: there is no such table."""
         ...
 
+    def places(self, connection: Any) -> Places:
+        """Our tables as statements name them on this connection, with the schema in which they are found now."""
+        ...
+
     def begin(self, connection: Any, statement: str, parameters: Sequence[Any]) -> Any:
         """
-        Begin a transaction, in which locks are waited for up to `lock_s`, run a query, and set the savepoint `cues`.
+        Begin a transaction, in which locks are waited for up to `lock_s`, run a query, and set our savepoint.
 
         Returns:
             The first row of the query; None: the query finds no row.
@@ -95,17 +123,18 @@ class Dialect(Protocol):
         ...
 
     def mark(self, connection: Any) -> None:
-        """Release the savepoint `cues` and set it again, at what is written now."""
+        """Release our savepoint and set it again, at what is written now."""
         ...
 
-    def finish(
-        self, connection: Any, statements: Sequence[tuple[str, Sequence[Any]]], rows: Sequence[Sequence[Any]]
-    ) -> None:
+    def finish(self, connection: Any, last: Finish) -> None:
         """
-        Release the savepoint `cues`, run these statements, put the rows into the outbox, and commit.
+        Release our savepoint, run these statements, put the rows into the outbox, and commit.
 
         The savepoint must still be there: it is gone where something in the function has ended the transaction. An
         exception leaves it open whether the transaction is committed.
+
+        Raises:
+            NotMoved: the row of the task was changed or is gone; nothing is committed.
         """
         ...
 
@@ -137,6 +166,14 @@ class Dialect(Protocol):
         """Close, whatever state it is in; raises nothing."""
         ...
 
+    def alive(self, connection: Any) -> bool:
+        """Whether a transaction is open, as far as the client knows without a question; failed ones are, too."""
+        ...
+
+    def changed(self, connection: Any) -> bool:
+        """Whether a function has changed the connection in a way that a commit keeps, so that it is given up."""
+        ...
+
     def broken(self, connection: Any) -> str:
         """Why the open transaction cannot go on; empty: it can."""
         ...
@@ -153,6 +190,10 @@ class Dialect(Protocol):
             error: an exception of the driver.
             connection: where it comes from. An exception of the client's alone counts only where this is at its end.
         """
+        ...
+
+    def cancelled(self, error: BaseException) -> bool:
+        """Whether a statement took longer than it may, or was cancelled."""
         ...
 
     def locked_out(self, error: BaseException) -> bool:
@@ -176,6 +217,6 @@ class Dialect(Protocol):
         """End the connection of that name; False: it has ended already, or must not be ended."""
         ...
 
-    def refused(self, statement: str) -> str:
-        """Why user code must not run this statement; empty: it may."""
+    def refused(self, statement: str, connection: Any) -> str:
+        """Why user code must not run this statement on this connection; empty: it may."""
         ...

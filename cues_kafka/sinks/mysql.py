@@ -13,8 +13,20 @@ from urllib.parse import parse_qsl, unquote
 
 from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.graph.addresses import DatabaseAddress
-from cues_kafka.sinks.dialect import DEADLOCK, IDLE_S, INTO_OUTBOX, LOCK_S, OUTBOX, RELEASE, SAVEPOINT, TASKS, creating
-from cues_kafka.sinks.statements import MYSQL, refused
+from cues_kafka.sinks.dialect import (
+    DEADLOCK,
+    IDLE_S,
+    LOCK_S,
+    OUTBOX,
+    RELEASE,
+    SAVEPOINT,
+    TASKS,
+    Finish,
+    NotMoved,
+    creating,
+)
+from cues_kafka.sinks.own_statements import Places
+from cues_kafka.sinks.statements import MYSQL, lasting, refused
 
 try:
     import pymysql
@@ -58,6 +70,21 @@ KEEP_ALIVE: Final = (
     *(((socket.IPPROTO_TCP, getattr(socket, name)), value) for name, value in _TCP.items() if hasattr(socket, name)),
 )
 """Options of a socket; some systems lack some of them."""
+
+
+class _MySqlConnection(pymysql.Connection):  # type: ignore[misc]
+    """
+    With what is known of it.
+
+    Attributes:
+        changed: whether a function may have changed it in a way that a commit keeps.
+    """
+
+    changed = False
+
+
+_UNHIDE: Final = "DROP TEMPORARY TABLE IF EXISTS {}, {}"
+"""Takes temporary tables of our names away, and commits nothing."""
 
 REFUSED: Final = frozenset({1044, 1045, 1049, 1698})
 """Error numbers of a connection that no later try would open."""
@@ -111,7 +138,7 @@ class MySql:
             )
         wait = f"SET SESSION innodb_lock_wait_timeout = {math.ceil(self.lock_s)}"
         try:
-            connection = pymysql.connect(
+            connection = _MySqlConnection(
                 host=parts.hostname or "localhost",
                 port=parts.port or 3306,
                 user=unquote(parts.username) if parts.username else None,
@@ -160,6 +187,12 @@ class MySql:
         )
         return {name: re.sub(r"^((?:big)?int)\(\d+\)", r"\1", kind.lower()) for name, kind in found.fetchall()}
 
+    def places(self, connection: Any) -> Places:
+        """See `Dialect`. They are in the database of the address, whatever a procedure has made of it."""
+        database = unquote(self._parts.path.strip("/")).replace("`", "``")
+        plain = not database or set(database) & {"%", "?"}  # which mean parameters
+        return Places(*(one if plain else f"`{database}`.{one}" for one in (TASKS, OUTBOX)))
+
     def begin(self, connection: Any, statement: str, parameters: Sequence[Any]) -> Any:
         """See `Dialect`. The first statement begins the transaction."""
         found = self.execute(connection, statement, parameters).fetchone()
@@ -171,16 +204,17 @@ class MySql:
         self.execute(connection, RELEASE)
         self.execute(connection, SAVEPOINT)
 
-    def finish(
-        self, connection: Any, statements: Sequence[tuple[str, Sequence[Any]]], rows: Sequence[Sequence[Any]]
-    ) -> None:
-        """See `Dialect`."""
+    def finish(self, connection: Any, last: Finish) -> None:
+        """See `Dialect`. A temporary table hides one of the same name even where the schema is named."""
         self.execute(connection, RELEASE)
-        for statement, parameters in statements:
+        self.execute(connection, _UNHIDE.format(*self.places(connection)))
+        for statement, parameters in last.before:
             self.execute(connection, statement, parameters)
-        for row in rows:  # the server limits the size of one statement
-            self.execute(connection, INTO_OUTBOX, row)
-        self.commit(connection)
+        if self.execute(connection, *last.advance).rowcount != 1:
+            raise NotMoved
+        for row in last.rows:  # the server limits the size of one statement
+            self.execute(connection, last.fill, row)
+        self.execute(connection, "COMMIT AND NO CHAIN NO RELEASE")  # whatever `completion_type` is
 
     def cursor(self, connection: Any) -> Any:
         """See `Dialect`."""
@@ -217,6 +251,14 @@ class MySql:
         if connection.open:
             connection.close()
 
+    def alive(self, connection: Any) -> bool:
+        """See `Dialect`."""
+        return bool(connection.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS)
+
+    def changed(self, connection: Any) -> bool:
+        """See `Dialect`. Neither a commit nor a rollback takes back what `SET` has done."""
+        return bool(connection.changed)
+
     def broken(self, connection: Any) -> str:
         """See `Dialect`. A deadlock, and DDL, end the transaction without a word to the function that goes on."""
         if not connection.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS:
@@ -232,6 +274,10 @@ class MySql:
         if code is None or code == 0 or 2000 <= code < 3000:
             return self.address.quiet(error) if connection is None or not connection.open else ""
         return f"{OUTAGES[code]} ({self.address.quiet(error)})" if code in OUTAGES else ""
+
+    def cancelled(self, error: BaseException) -> bool:
+        """See `Dialect`."""
+        return _code(error) in {1969, 3024}
 
     def locked_out(self, error: BaseException) -> bool:
         """See `Dialect`."""
@@ -258,8 +304,9 @@ class MySql:
             return False
         return True
 
-    def refused(self, statement: str) -> str:
+    def refused(self, statement: str, connection: Any) -> str:
         """See `Dialect`."""
+        connection.changed = connection.changed or lasting(statement, MYSQL)
         return refused(statement, MYSQL)
 
 

@@ -8,7 +8,19 @@ from typing import Any, Final
 
 from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.graph.addresses import DatabaseAddress, mask_log
-from cues_kafka.sinks.dialect import DEADLOCK, IDLE_S, INTO_OUTBOX, LOCK_S, OUTBOX, RELEASE, SAVEPOINT, TASKS, creating
+from cues_kafka.sinks.dialect import (
+    DEADLOCK,
+    IDLE_S,
+    LOCK_S,
+    OUTBOX,
+    RELEASE,
+    SAVEPOINT,
+    TASKS,
+    Finish,
+    NotMoved,
+    creating,
+)
+from cues_kafka.sinks.own_statements import Places
 from cues_kafka.sinks.statements import POSTGRES, refused
 
 try:
@@ -42,6 +54,20 @@ REFUSED: Final = ("authentication failed", "does not exist", "no pg_hba.conf ent
 
 CHANGED: Final = "cached plan must not change result type"
 """What the server says, as 0A000, of a prepared statement after `ALTER TABLE`. A new connection prepares it again."""
+
+
+_OWN_USER: Final = (
+    "SELECT pg_catalog.set_config('session_authorization', NULL, false), pg_catalog.set_config('role', NULL, false)"
+)
+"""Gives the session the user and the role back that it was opened with, which `RESET ALL` does not."""
+
+_ONE_ROW: Final = "WITH moved AS ({} RETURNING 1) SELECT 1 / count(*) FROM moved"
+"""Fails unless the statement changes a row."""
+
+_PLACES: Final = (
+    "SELECT (SELECT format('%I.%I', nspname, relname) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace "
+    "WHERE c.oid = to_regclass('{}'))"
+)
 
 
 class _PostgresConnection(psycopg.Connection[Any]):
@@ -131,6 +157,11 @@ class Postgres:
         text = self.address.attempt(error)
         return ConfigError(f"PostgreSQL refuses: {text}. Correct the address, or the user's rights")
 
+    def places(self, connection: Any) -> Places:
+        """See `Dialect`. It is asked before a function has the connection."""
+        found = [connection.execute(_PLACES.format(one)).fetchone() for one in (TASKS, OUTBOX)]
+        return Places(*(row[0] or name for row, name in zip(found, (TASKS, OUTBOX), strict=True)))
+
     def begin(self, connection: Any, statement: str, parameters: Sequence[Any]) -> Any:
         """See `Dialect`. One round trip; four where idle connections are ended: in a pipeline none is."""
         with nullcontext() if connection.brief else connection.pipeline():
@@ -144,17 +175,27 @@ class Postgres:
         """See `Dialect`. One round trip."""
         connection.execute(f"{RELEASE}; {SAVEPOINT}")
 
-    def finish(
-        self, connection: Any, statements: Sequence[tuple[str, Sequence[Any]]], rows: Sequence[Sequence[Any]]
-    ) -> None:
-        """See `Dialect`. One round trip."""
-        with connection.pipeline():
-            connection.execute(RELEASE)
-            for statement, parameters in statements:
-                self.execute(connection, statement, parameters)
-            for row in rows:
-                self.execute(connection, INTO_OUTBOX, row)
-            connection.execute("COMMIT")
+    def finish(self, connection: Any, last: Finish) -> None:
+        """
+        See `Dialect`. One round trip.
+
+        What a function has set, such as a role or a time limit, must not meet our statements or the next batch. Then
+        the number of rows is looked at in the server, because all answers come behind the commit.
+        """
+        try:
+            with connection.pipeline():
+                connection.execute(RELEASE)
+                connection.execute(_OWN_USER)
+                connection.execute("RESET ALL")
+                for statement, parameters in last.before:
+                    self.execute(connection, statement, parameters)
+                advance, parameters = last.advance
+                self.execute(connection, _ONE_ROW.format(advance), parameters)
+                for row in last.rows:
+                    self.execute(connection, last.fill, row)
+                connection.execute("COMMIT")
+        except psycopg.errors.DivisionByZero:
+            raise NotMoved from None
 
     def cursor(self, connection: Any) -> Any:
         """See `Dialect`."""
@@ -193,6 +234,14 @@ class Postgres:
     def close(self, connection: Any) -> None:
         """See `Dialect`."""
         connection.close()
+
+    def alive(self, connection: Any) -> bool:
+        """See `Dialect`."""
+        return connection.info.transaction_status is not TransactionStatus.IDLE
+
+    def changed(self, connection: Any) -> bool:
+        """See `Dialect`. `finish` has set it back."""
+        return False
 
     def broken(self, connection: Any) -> str:
         """See `Dialect`."""
@@ -237,6 +286,10 @@ class Postgres:
         """The first line: it names what happened."""
         return self.address.quiet(error).splitlines()[0]
 
+    def cancelled(self, error: BaseException) -> bool:
+        """See `Dialect`."""
+        return getattr(error, "sqlstate", None) == "57014"
+
     def locked_out(self, error: BaseException) -> bool:
         """See `Dialect`."""
         return getattr(error, "sqlstate", None) == "55P03"
@@ -263,6 +316,11 @@ class Postgres:
         ).fetchone()
         return row is not None and bool(row[0])
 
-    def refused(self, statement: str) -> str:
-        """See `Dialect`."""
+    def refused(self, statement: str, connection: Any) -> str:
+        """See `Dialect`. The server reports each change of how it reads a backslash."""
+        if "\\" in statement and connection.info.parameter_status("standard_conforming_strings") != "on":
+            return (
+                "a statement with a backslash, while standard_conforming_strings is off: its texts cannot be told from "
+                "its statements. Write the text as a parameter, or as E'...' with the setting on"
+            )
         return refused(statement, POSTGRES)

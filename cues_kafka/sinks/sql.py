@@ -6,28 +6,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from cues_kafka.errors import ConfigError, RetriableError
+from cues_kafka.errors import ConfigError, OutputError, RetriableError
 from cues_kafka.graph.addresses import led_to
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import HeldAttempt
 from cues_kafka.sinks.connection import Database
-from cues_kafka.sinks.dialect import BACK, OUTBOX, TASKS, Dialect
+from cues_kafka.sinks.dialect import BACK, Dialect, Finish, NotMoved
+from cues_kafka.sinks.guard import Lone, Present
+from cues_kafka.sinks.own_statements import Statements, statements_on
 from cues_kafka.sinks.packing import packed, unpacked
 from cues_kafka.sinks.turns import TaskName, TaskTarget
 
 log = get_logger("cues_kafka.sinks")
-
-_OF_TASK = "graph = ? AND processor = ? AND part = ?"
-_SELECT = f"SELECT base, step, owner, attempt, backend FROM {TASKS} WHERE {_OF_TASK}"  # noqa: S608
-_CLAIM = f"UPDATE {TASKS} SET owner = ?, backend = ? WHERE {_OF_TASK} AND owner <= ?"  # noqa: S608
-_MOVE = f"UPDATE {TASKS} SET base = ?, step = ?, owner = ?, attempt = ? WHERE {_OF_TASK}"  # noqa: S608
-_INSERT = (
-    f"INSERT INTO {TASKS} (graph, processor, part, base, step, owner, attempt, backend) "  # noqa: S608
-    "VALUES (?, ?, ?, 0, 0, ?, '', '')"
-)
-_OWN = f"UPDATE {TASKS} SET owner = ? WHERE {_OF_TASK}"  # noqa: S608
-_EMPTY = f"DELETE FROM {OUTBOX} WHERE {_OF_TASK}"  # noqa: S608
-_READ = f"SELECT records FROM {OUTBOX} WHERE {_OF_TASK} ORDER BY place"  # noqa: S608
 
 _LATER = (
     "another process has the task now. If no other process runs it, an application of this name on another cluster "
@@ -35,6 +25,21 @@ _LATER = (
     "`cues-kafka reset MODULE:GRAPH {} --to database`"
 )
 """What helps where the row has a later owner than the task."""
+
+_MOVED = (
+    "the row of the task in cues_task is not where the batch found it: a function, a trigger, a rule or a policy of "
+    "the database keeps it from being moved, or has changed it"
+)
+_ENDED = (
+    "a statement has ended the transaction of the batch, such as INSERT OR ROLLBACK, RAISE(ROLLBACK) or ON CONFLICT "
+    "ROLLBACK in SQLite, so all that was written in it is taken back"
+)
+_ALONE = "The next steps are committed one by one, to find the one that does it"
+_NOT_HERE = (
+    "leave cues_task and cues_outbox to cues-kafka, and remove triggers, rules and policies from them; ROLLBACK in a "
+    "constraint, a trigger or an INSERT becomes ABORT. The task then resumes by itself"
+)
+"""What helps where the transaction of a batch failed as a whole."""
 
 _REFUSED = "let the database accept this user and this address again; the task then resumes by itself"
 """What helps where the database refuses what it took at the start."""
@@ -58,6 +63,11 @@ class SqlTarget(TaskTarget):
         self.noted = ""
         self._claimed: tuple[int, str] | None = None
         self._outbox_filled = True  # as far as is known
+        self._begun = 0, 0  # owner and step of the open transaction
+        self._marks = 0  # since it began
+        self._limited = False  # how long its statements may take, by the function
+        self._lone, self._present = Lone(), Present()
+        self._on: Statements | None = None  # the statements on our tables, for the present connection
         self.value: Any = Database(self)
 
     # What the function's connection asks
@@ -70,9 +80,22 @@ class SqlTarget(TaskTarget):
     @property
     def in_use(self) -> Any:
         """See `InTransaction`."""
+        self._present.check()
+        found = self._used
+        if not self._dialect.alive(found):
+            raise OutputError(_ENDED) if self.alone else self._ended()
+        return found
+
+    @property
+    def _used(self) -> Any:
         if not self._open or self._connection is None:
             raise RuntimeError("the connection is valid only during the call of the function")
         return self._connection
+
+    @property
+    def alone(self) -> bool:
+        """See `ports.TransactionalSink`."""
+        return self._lone.holds(self._begun[1])
 
     @property
     def ahead(self) -> bool:
@@ -91,18 +114,19 @@ class SqlTarget(TaskTarget):
         self.discard()
         dialect = self._dialect
         with self._connected() as connection:
-            row = self._locked(connection, owner)
+            on = self._on_tables(connection)
+            row = self._locked(connection, on, owner)
             if row is None and step == 0:
-                dialect.execute(connection, _INSERT, (*self._task, owner))
+                dialect.execute(connection, on.insert, (*self._task, owner))
             elif row is not None and step in row[:2] and row[2] < owner:
-                dialect.execute(connection, _OWN, (owner, *self._task))
+                dialect.execute(connection, on.own, (owner, *self._task))
             dialect.commit(connection)
         return None if row is None else HeldAttempt(*row[:4])
 
     def newest(self) -> HeldAttempt | None:
         """See `ports.TransactionalSink`."""
         with self._connected() as connection:
-            row = self._dialect.execute(connection, _SELECT, self._task).fetchone()
+            row = self._dialect.execute(connection, self._on_tables(connection).select, self._task).fetchone()
         return None if row is None else HeldAttempt(*row[:4])
 
     @property
@@ -114,22 +138,23 @@ class SqlTarget(TaskTarget):
         """See `ports.TransactionalSink`."""
         dialect = self._dialect
         with self._connected() as connection:
-            row = self._locked(connection)
+            on = self._on_tables(connection)
+            row = self._locked(connection, on)
             if (None if row is None else HeldAttempt(*row[:4])) != was:
                 dialect.rollback(connection)
                 return False
             if row is None:
-                dialect.execute(connection, _INSERT, (*self._task, held.owner))
+                dialect.execute(connection, on.insert, (*self._task, held.owner))
             owner = max(held.owner, row[2] if row else 0)
-            dialect.execute(connection, _MOVE, (held.base, held.step, owner, held.attempt, *self._task))
-            dialect.execute(connection, _EMPTY, self._task)
+            dialect.execute(connection, on.move, (held.base, held.step, owner, held.attempt, *self._task))
+            dialect.execute(connection, on.empty, self._task)
             dialect.commit(connection)
         return True
 
     def outbox(self) -> Iterable[tuple[Any, ...]]:
         """See `ports.TransactionalSink`."""
         with self._connected() as connection:
-            rows = self._dialect.execute(connection, _READ, self._task).fetchall()
+            rows = self._dialect.execute(connection, self._on_tables(connection).read, self._task).fetchall()
         for (data,) in rows:
             yield from unpacked(bytes(data))
 
@@ -148,32 +173,37 @@ class SqlTarget(TaskTarget):
         finally:
             self._dialect.close(connection)
 
+    def _on_tables(self, connection: Any) -> Statements:
+        return statements_on(self._dialect.places(connection))
+
     def _failed(self, error: BaseException) -> RetriableError:
         self._dialect.address.hide(error)  # it is the cause of what is raised
-        text = " ".join(self._dialect.address.quiet(error).split())
-        return self._retriable(f"{type(error).__name__}: {text}")
+        return self._retriable(self._text(error))
 
-    def _locked(self, connection: Any, owner: int | None = None) -> Sequence[Any] | None:
+    def _text(self, error: BaseException) -> str:
+        return f"{type(error).__name__}: {' '.join(self._dialect.address.quiet(error).split())}"
+
+    def _locked(self, connection: Any, on: Statements, owner: int | None = None) -> Sequence[Any] | None:
         """Begin a transaction, and lock and read the task's row; end a connection that holds it for too long."""
         dialect = self._dialect
         for last in (False, True):
             try:
-                found: Sequence[Any] | None = dialect.begin(connection, f"{_SELECT}{dialect.lock}", self._task)
+                found: Sequence[Any] | None = dialect.begin(connection, f"{on.select}{dialect.lock}", self._task)
                 return found
             except dialect.errors as error:
                 dialect.rollback(connection)
-                if last or not dialect.locked_out(error) or not self._end_holder(connection, owner):
+                if last or not dialect.locked_out(error) or not self._end_holder(connection, on, owner):
                     raise
         return None
 
-    def _end_holder(self, connection: Any, owner: int | None) -> bool:
+    def _end_holder(self, connection: Any, on: Statements, owner: int | None) -> bool:
         """
         End the connection that the row names: that of a former owner, or of a batch of this one that is void.
 
         Whether it has committed is seen in the row: if it has, the row is ahead, and is published. A former owner that
         wakes up does not end the connection of a later one.
         """
-        row = self._dialect.execute(connection, _SELECT, self._task).fetchone()
+        row = self._dialect.execute(connection, on.select, self._task).fetchone()
         if row is None or not row[4] or (owner is not None and row[2] > owner):
             return False
         ended = self._dialect.end(connection, row[4])
@@ -203,11 +233,13 @@ class SqlTarget(TaskTarget):
     def _begin(self, owner: int, step: int) -> None:
         dialect = self._dialect
         if self._connection is None:
-            self._connection, self._claimed = dialect.connect(), None
+            self._connection, self._claimed, self._on = dialect.connect(), None, None
         connection = self._connection
-        self._claim(connection, owner)
-        row = self._locked(connection, owner)
+        on = self._on = self._on or self._on_tables(connection)
+        self._claim(connection, on, owner)
+        row = self._locked(connection, on, owner)
         self._open, self._marked = True, True
+        self._begun, self._marks, self._limited = (owner, step), 0, False
         if row is None or row[1] != step or row[2] > owner:
             where = "has no row" if row is None else f"stands at step {row[1]}, owner {row[2]}"
             raise RetriableError(
@@ -216,7 +248,7 @@ class SqlTarget(TaskTarget):
                 remedy=_LATER.format(self._task.processor) if row is not None and row[2] > owner else "",
             )
 
-    def _claim(self, connection: Any, owner: int) -> None:
+    def _claim(self, connection: Any, on: Statements, owner: int) -> None:
         """Name the owner and its connection in the row, in a transaction of its own, so that a successor can end it."""
         if self._claimed is not None and self._claimed[0] == owner:
             return
@@ -224,8 +256,8 @@ class SqlTarget(TaskTarget):
         self._outbox_filled = True  # another process may have had the task since
         name = self._claimed[1] if self._claimed else dialect.name_of(connection)
         dialect.brief(connection, on=True)
-        self._locked(connection, owner)
-        dialect.execute(connection, _CLAIM, (owner, name, *self._task, owner))
+        self._locked(connection, on, owner)
+        dialect.execute(connection, on.claim, (owner, name, *self._task, owner))
         dialect.commit(connection)
         dialect.brief(connection, on=False)
         self._claimed = owner, name
@@ -236,39 +268,81 @@ class SqlTarget(TaskTarget):
             self._check_void()
             self._calling = True
         if not self._marked:
+            self._check_alive()
             try:
-                self._dialect.mark(self.in_use)
+                self._dialect.mark(self._used)
             except self._dialect.errors as error:
                 raise self._failed(error) from error
         self._marked = False
+        self._marks += 1
+        self.value.forget_savepoints()
+        self._present.begin()
 
     def back(self) -> None:
         """See `ports.TransactionalSink`."""
+        self.value.forget_savepoints()
+        if self._marks == 1 and not self._dialect.alive(self._used):
+            self._begin_again()
+            return
+        self._check_alive()
         try:
-            self._dialect.execute(self.in_use, BACK)
+            self._dialect.execute(self._used, BACK)
         except self._dialect.errors as error:
             raise self._failed(error) from error
+
+    def _begin_again(self) -> None:
+        """What was written since the first mark is gone with its transaction: that is what `back` does."""
+        try:
+            with self._lock:
+                self._check_void()
+                self._begin(*self._begun)
+        except self._dialect.errors as error:
+            raise self._failed(error) from error
+        self._marked, self._marks = False, 1
 
     def check(self) -> str:
         """See `ports.TransactionalSink`."""
         dialect = self._dialect
         if self.noted:  # the function has taken the exception
             raise RetriableError(self.noted, code="TARGET")
-        if why := dialect.broken(self.in_use):
+        if not dialect.alive(self._used):
+            if self.alone:
+                return _ENDED
+            raise self._ended()
+        if self.alone and (why := self._lone.refused(self._begun[1])):
             return why
+        if why := self.value.left_open or dialect.broken(self._used):
+            return str(why)
         try:
-            dialect.check(self.in_use)
+            dialect.check(self._used)
         except dialect.errors as error:
             if why := self.outage(error):
                 raise RetriableError(why, code="TARGET") from error
             return str(error)
         return ""
 
+    def _check_alive(self) -> None:
+        if not self._dialect.alive(self._used):
+            raise self._ended()
+
+    def _ended(self) -> RetriableError:
+        """The transaction has ended, and the client knows of no outage: a statement has done it."""
+        if not self.alone:
+            self._lone.suspect(self._begun[1], _ENDED)
+        self.noted = "" if self.alone else f"the {self.what} of {self._task}: {_ENDED}. {_ALONE}"
+        return RetriableError(f"the {self.what} of {self._task}: {_ENDED}. {_ALONE}", code="TARGET", remedy=_NOT_HERE)
+
     def note(self, error: BaseException) -> None:
         """See `InTransaction`."""
         self._dialect.address.hide(error)
+        if self._limited and self._dialect.cancelled(error):
+            return
         if not self.noted and (why := self._dialect.outage(error, self._connection)):
             self.noted = f"the database of {self._task}: {why}"
+
+    def limited(self) -> None:
+        """See `InTransaction`."""
+        self._limited = True
 
     def outage(self, error: BaseException) -> str:
         """See `ports.TransactionalSink`."""
@@ -279,6 +353,8 @@ class SqlTarget(TaskTarget):
         for one in led_to(error):  # the function may have raised another exception because of a cursor's
             if isinstance(one, self._dialect.errors):
                 self._dialect.address.hide(one)
+        if not self.noted and not self.alone and not self._dialect.alive(self._used):
+            return str(self._ended())
         return self.noted
 
     def commit(self, held: HeldAttempt, records: Iterable[tuple[Any, ...]]) -> None:
@@ -286,32 +362,50 @@ class SqlTarget(TaskTarget):
         with self._lock:
             dialect, task = self._dialect, self._task
             rows = [(*task, place, data) for place, data in enumerate(packed(records))]
+            begun, on = self._begun, self._on
+            assert on is not None, "a batch is open"
+            last = Finish(
+                before=[(on.empty, task)] if self._outbox_filled else [],
+                advance=(on.advance, (held.base, held.step, held.owner, held.attempt, *task, begun[1], begun[0])),
+                fill=on.fill,
+                rows=rows,
+            )
             try:
                 self._check_void()
                 if self.noted:
                     raise RetriableError(self.noted, code="TARGET")
-                statements: list[tuple[str, Sequence[Any]]] = [
-                    (_MOVE, (held.base, held.step, held.owner, held.attempt, *task))
-                ]
-                if self._outbox_filled:
-                    statements.insert(0, (_EMPTY, task))
-                dialect.finish(self.in_use, statements, rows)
-            except dialect.errors as error:
+                dialect.finish(self._used, last)
+            except NotMoved:
                 self._drop()
-                raise self._failed(error) from error
+                raise self._not_committed(_MOVED) from None
+            except dialect.errors as error:
+                outage = dialect.outage(error, self._connection)
+                self._drop()
+                failed = self._failed(error)
+                raise (failed if outage else self._not_committed(self._text(error))) from error
             except BaseException:
                 self._drop()
                 raise
-            self._outbox_filled = bool(rows)
+            self._lone.committed(begun[1])
             self._open = False
+            if dialect.changed(self._connection):
+                self._drop()
+            self._outbox_filled = bool(rows)
+
+    def _not_committed(self, why: str) -> RetriableError:
+        """The database answers, and refuses what was written as a whole: some step of it is the cause."""
+        self._lone.suspect(self._begun[1], why)
+        return RetriableError(
+            f"the {self.what} of {self._task} does not commit: {why}. {_ALONE}", code="TARGET", remedy=_NOT_HERE
+        )
 
     # Endings
 
     def _end_open(self) -> None:
         if not self._open:
             return
-        if self.noted:  # what the connection keeps, such as prepared statements, may be the cause
-            self._drop()
+        if self.noted or self._dialect.changed(self._connection):
+            self._drop()  # what the connection keeps, such as prepared statements, may be the cause
             return
         try:
             self._dialect.rollback(self._connection)

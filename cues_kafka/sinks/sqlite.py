@@ -10,7 +10,8 @@ from urllib.parse import unquote
 
 from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.graph.addresses import DatabaseAddress
-from cues_kafka.sinks.dialect import INTO_OUTBOX, OUTBOX, RELEASE, SAVEPOINT, TASKS, creating
+from cues_kafka.sinks.dialect import OUTBOX, RELEASE, SAVEPOINT, TASKS, Finish, NotMoved, creating
+from cues_kafka.sinks.own_statements import Places
 from cues_kafka.sinks.statements import SQLITE, refused
 
 BUSY_S = 30.0
@@ -121,6 +122,10 @@ class Sqlite:
         """See `Dialect`."""
         return {row[1]: row[2].lower() for row in connection.execute(f"PRAGMA table_info({table})")}
 
+    def places(self, connection: Any) -> Places:
+        """See `Dialect`. A temporary table of the same name would come first."""
+        return Places(f"main.{TASKS}", f"main.{OUTBOX}")
+
     def begin(self, connection: Any, statement: str, parameters: Sequence[Any]) -> Any:
         """See `Dialect`. The lock of the file is taken at once: a reader that wants to write later may not wait."""
         connection.execute("BEGIN IMMEDIATE")
@@ -136,15 +141,15 @@ class Sqlite:
         connection.execute(RELEASE)
         connection.execute(SAVEPOINT)
 
-    def finish(
-        self, connection: Any, statements: Sequence[tuple[str, Sequence[Any]]], rows: Sequence[Sequence[Any]]
-    ) -> None:
+    def finish(self, connection: Any, last: Finish) -> None:
         """See `Dialect`."""
         connection.execute(RELEASE)
-        for statement, parameters in statements:
+        for statement, parameters in last.before:
             connection.execute(statement, parameters)
-        if rows:
-            connection.executemany(INTO_OUTBOX, rows)
+        if connection.execute(*last.advance).rowcount != 1:
+            raise NotMoved
+        if last.rows:
+            connection.executemany(last.fill, last.rows)
         connection.execute("COMMIT")
 
     def cursor(self, connection: Any) -> Any:
@@ -177,6 +182,14 @@ class Sqlite:
         """See `Dialect`."""
         connection.close()
 
+    def alive(self, connection: Any) -> bool:
+        """See `Dialect`."""
+        return bool(connection.in_transaction)
+
+    def changed(self, connection: Any) -> bool:
+        """See `Dialect`. What would is refused."""
+        return False
+
     def broken(self, connection: Any) -> str:
         """See `Dialect`."""
         if not connection.in_transaction:
@@ -192,6 +205,10 @@ class Sqlite:
         """
         for table, row, parent, _ in sorted(connection.broken_keys() - connection.before, key=repr):
             raise sqlite3.IntegrityError(f"FOREIGN KEY constraint failed: row {row} of {table}, in {parent}")
+
+    def cancelled(self, error: BaseException) -> bool:
+        """See `Dialect`."""
+        return False
 
     def locked_out(self, error: BaseException) -> bool:
         """See `Dialect`. The lock is one of the file's, which no connection can end."""
@@ -216,6 +233,6 @@ class Sqlite:
         """See `Dialect`."""
         return False
 
-    def refused(self, statement: str) -> str:
+    def refused(self, statement: str, connection: Any) -> str:
         """See `Dialect`."""
         return refused(statement, SQLITE)

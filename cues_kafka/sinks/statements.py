@@ -28,12 +28,14 @@ class Grammar:
         nests: whether a comment may have comments in it.
         ending: first words of statements that end the transaction; two words are written with a space between them.
         hiding: first words of statements that run others, which are not looked at.
+        fixed: settings that a function must not change, and words behind `SET` that mean several of them.
     """
 
     tokens: re.Pattern[str]
     nests: bool
     ending: frozenset[str]
     hiding: frozenset[str]
+    fixed: frozenset[str]
 
 
 def _grammar(
@@ -43,6 +45,7 @@ def _grammar(
     nests: bool = False,
     more: frozenset[str] = frozenset(),
     hiding: frozenset[str] = frozenset(),
+    fixed: frozenset[str] = frozenset(),
 ) -> Grammar:
     """
     The grammar of one database.
@@ -53,6 +56,7 @@ def _grammar(
         nests: see `Grammar`.
         more: first words of statements at which this database commits, beside those that all of them know.
         hiding: see `Grammar`.
+        fixed: see `Grammar`.
     """
     tokens = rf"""
         (?P<skip> [ \t\n\r\f\v]+ | {skipped} | [(]+ )
@@ -62,13 +66,18 @@ def _grammar(
         | (?P<word> {_LETTER}[{_IN_WORD}$]* )
         | (?P<other> . )
     """
-    return Grammar(re.compile(tokens, re.DOTALL | re.VERBOSE), nests, ENDING | more, hiding)
+    return Grammar(re.compile(tokens, re.DOTALL | re.VERBOSE), nests, ENDING | more, hiding, fixed)
 
 
 POSTGRES: Final = _grammar(
     skipped=r"--[^\n\r]*",
     texts=rf"[eE]'(?:[^'\\]|''|\\.)*(?:'|$) | {_PLAIN} | \$(?P<tag>(?:{_LETTER}[{_IN_WORD}]*)?)\$.*?(?:\$(?P=tag)\$|$)",
     nests=True,
+    fixed=frozenset(
+        {"CHARACTERISTICS", "TRANSACTION", "TRANSACTION_DEFERRABLE", "TRANSACTION_ISOLATION", "TRANSACTION_READ_ONLY"}
+        | {"DEFAULT_TRANSACTION_DEFERRABLE", "DEFAULT_TRANSACTION_ISOLATION", "DEFAULT_TRANSACTION_READ_ONLY"}
+        | {"IDLE_IN_TRANSACTION_SESSION_TIMEOUT", "IDLE_SESSION_TIMEOUT", "TRANSACTION_TIMEOUT"}
+    ),
 )
 """A backslash escapes in `E'...'` alone, as it does by default (`standard_conforming_strings`)."""
 
@@ -82,6 +91,13 @@ MYSQL: Final = _grammar(
     hiding=frozenset(
         {"CALL", "EXECUTE", "REPEAT"}
     ),  # the other compound statements have END as the first word of a line
+    fixed=frozenset(
+        {"COMPLETION_TYPE", "ROLE", "TRANSACTION", "TRANSACTION_ISOLATION", "TRANSACTION_READ_ONLY", "TX_ISOLATION"}
+        | {"TX_READ_ONLY", "MAX_STATEMENT_TIME", "MAX_EXECUTION_TIME", "WAIT_TIMEOUT", "INTERACTIVE_TIMEOUT"}
+        | {"NET_READ_TIMEOUT", "NET_WRITE_TIMEOUT", "IDLE_TRANSACTION_TIMEOUT", "IDLE_WRITE_TRANSACTION_TIMEOUT"}
+        | {"IDLE_READONLY_TRANSACTION_TIMEOUT", "SQL_SELECT_LIMIT", "READ_ONLY", "NAMES", "CHARSET", "CHARACTER"}
+        | {"CHARACTER_SET_CLIENT", "CHARACTER_SET_CONNECTION"}
+    ),
 )
 """MySQL and MariaDB, where a backslash escapes as it does by default (no `NO_BACKSLASH_ESCAPES`)."""
 
@@ -90,6 +106,14 @@ SQLITE: Final = _grammar(skipped=r"--[^\n]* | \ufeff", texts=rf"{_PLAIN} | `[^`]
 CHANGING: Final = frozenset(
     {"ALTER", "ATTACH", "CREATE", "DETACH", "DROP", "GRANT", "RENAME", "REVOKE", "TRUNCATE", "VACUUM"}
 )
+
+KEEPING: Final = {
+    "DEALLOCATE": "",
+    "DISCARD": "",
+    "USE": "; name the database of a table, database.table",
+    "PRAGMA": "; to read what one gives, write SELECT * FROM pragma_table_info('t')",
+}
+"""First words of statements that change a connection, with what helps."""
 
 OURS: Final = frozenset({"SAVEPOINT", "RELEASE"})
 
@@ -111,6 +135,13 @@ def refused(statement: str, grammar: Grammar) -> str:
                 "step is committed when the function returns, and taken back when it raises. To take back a part of "
                 "it, write `with db.savepoint():`"
             )
+        if setting := _sets(words, statement, grammar):
+            return (
+                f"{word} {setting} changes the connection that the place in the input is written with, and the "
+                "batches that follow. Leave it out"
+            )
+        if word in KEEPING:
+            return f"{word} changes the connection, which later batches use, too. Leave it out{KEEPING[word]}"
         if word in grammar.hiding:
             return f"{word} runs statements that may end the transaction. Run each of them by itself"
         if word in OURS:
@@ -123,12 +154,56 @@ def refused(statement: str, grammar: Grammar) -> str:
     return ""
 
 
+_LIMIT: Final = re.compile(r"statement_timeout|max_statement_time|max_execution_time", re.IGNORECASE)
+
+
+def limits(statement: str) -> bool:
+    """Whether a statement says how long statements may take: that one is cancelled then is no outage."""
+    return _LIMIT.search(statement) is not None
+
+
+@lru_cache(maxsize=1024)
+def lasting(statement: str, grammar: Grammar) -> bool:
+    """Whether a statement changes what neither a commit nor a rollback of MySQL takes back: whether it is a `SET`."""
+    return any(words[0] == "SET" and words[1:2] != ["STATEMENT"] for words in _words(statement, grammar))
+
+
+def ours_in(statement: str) -> str:
+    """Why a statement must not be run because it names a table of ours; empty: it names none."""
+    if "cues_" not in (text := statement.lower()):
+        return ""
+    for table in ("cues_task", "cues_outbox"):
+        if table in text:
+            return (
+                f"{table} says which messages are delivered, and is changed by cues-kafka alone. Leave it out; "
+                "to read it, use a connection of your own"
+            )
+    return ""
+
+
 def _ends(words: Sequence[str], statement: str, grammar: Grammar) -> bool:
     """Whether a statement ends the transaction, as far as its words tell."""
     ending, two = grammar.ending, " ".join(words[:2])
     if two == "SET STATEMENT":  # MariaDB: variables for one statement, which follows
         return not (ending | CHANGING).isdisjoint(words)
     return words[0] in ending or two in ending or (words[0] == "SET" and "AUTOCOMMIT" in statement.upper())
+
+
+def _sets(words: Sequence[str], statement: str, grammar: Grammar) -> str:
+    """Which setting of `fixed` a statement changes, as far as its words tell; empty: none."""
+    if words[0] == "SET":
+        if words[1:2] == ["STATEMENT"]:
+            return ""
+        # A setting may be in quotes, and the text of a value may be a word that means several settings.
+        named = {one for one in _NAME.findall(statement.upper()) if "_" in one} | set(words[1:3])
+    elif "SET_CONFIG" in words:
+        named = set(_NAME.findall(statement.upper())) - {"TRANSACTION", "CHARACTERISTICS"}
+    else:
+        return ""
+    return min(named & grammar.fixed, default="")
+
+
+_NAME: Final = re.compile(r"[A-Z_]+")
 
 
 def _words(statement: str, grammar: Grammar) -> Iterator[list[str]]:

@@ -6,7 +6,7 @@ import resource
 import signal
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from pymysql.constants import COMMAND
 
 from cues_kafka import Graph, Json, Kafka, Processor, Source, Sql, Topic, start
 from cues_kafka.runtime import CommitPolicy
-from cues_kafka.sinks.dialect import INTO_OUTBOX, RELEASE, Dialect
+from cues_kafka.sinks.dialect import RELEASE, Dialect, Finish
 from cues_kafka.sinks.lookup import dialect
 from tests.fault.killing import Killing, Point, die
 
@@ -150,17 +150,15 @@ def run(bootstrap: str, prefix: str, url: str, point: Point | None, partitions: 
     finish = kind.finish
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it
 
-    def finish_and_die(
-        self: Dialect, connection: Any, statements: Sequence[tuple[str, Sequence[Any]]], rows: Sequence[Sequence[Any]]
-    ) -> None:
+    def finish_and_die(self: Dialect, connection: Any, last: Finish) -> None:
         if not hook.at("inside", "CommitTarget"):
-            finish(self, connection, statements, rows)
+            finish(self, connection, last)
             return
         self.execute(connection, RELEASE)
-        for statement, parameters in statements:
+        for statement, parameters in (*last.before, last.advance):
             self.execute(connection, statement, parameters)
-        for row in rows:
-            self.execute(connection, INTO_OUTBOX, row)
+        for row in last.rows:
+            self.execute(connection, last.fill, row)
         COMMITS[self.name](connection)
 
     kind.finish = finish_and_die  # type: ignore[method-assign]

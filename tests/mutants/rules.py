@@ -1329,15 +1329,15 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _sink(
         "E1: a former owner does not claim the row",
-        "sql",
+        "own_statements",
         "WHERE {_OF_TASK} AND owner <= ?",
         "WHERE {_OF_TASK} AND ? > 0",
     ),
     _sink(
         "E1: the row is read under its lock",
         "sql",
-        'f"{_SELECT}{dialect.lock}", self._task)',
-        "_SELECT, self._task)",
+        'f"{on.select}{dialect.lock}", self._task)',
+        "on.select, self._task)",
     ),
     _sink(
         "E1: an outbox that another process may have filled is emptied",
@@ -1355,10 +1355,10 @@ MUTANTS: tuple[Mutant, ...] = (
     _sink(
         "E1: the outbox is in the transaction of the row (SQLite)",
         "sqlite",
-        "        if rows:\n            connection.executemany(INTO_OUTBOX, rows)\n"
+        "        if last.rows:\n            connection.executemany(last.fill, last.rows)\n"
         '        connection.execute("COMMIT")\n',
         '        connection.execute("COMMIT")\n'
-        "        if rows:\n            connection.executemany(INTO_OUTBOX, rows)\n",
+        "        if last.rows:\n            connection.executemany(last.fill, last.rows)\n",
     ),
     _sink(
         "E1: a statement behind the end of the transaction is refused (SQLite)",
@@ -1369,10 +1369,10 @@ MUTANTS: tuple[Mutant, ...] = (
     _sink(
         "E1: the outbox is in the transaction of the row (PostgreSQL)",
         "postgres",
-        "            for row in rows:\n                self.execute(connection, INTO_OUTBOX, row)\n"
-        '            connection.execute("COMMIT")\n',
-        '            connection.execute("COMMIT")\n'
-        "            for row in rows:\n                self.execute(connection, INTO_OUTBOX, row)\n",
+        "                for row in last.rows:\n                    self.execute(connection, last.fill, row)\n"
+        '                connection.execute("COMMIT")\n',
+        '                connection.execute("COMMIT")\n'
+        "                for row in last.rows:\n                    self.execute(connection, last.fill, row)\n",
     ),
     _sink(
         "E1: a serialization failure is no fault of a step (PostgreSQL)",
@@ -1389,8 +1389,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _sink(
         "E1: the outbox is in the transaction of the row (MySQL)",
         "mysql",
-        "            self.execute(connection, INTO_OUTBOX, row)\n        self.commit(connection)\n",
-        "            self.commit(connection)\n            self.execute(connection, INTO_OUTBOX, row)\n",
+        "        for row in last.rows:  # the server limits the size of one statement\n",
+        "        self.commit(connection)\n        for row in last.rows:\n",
     ),
     _sink(
         "E1: a deadlock is no fault of a step (MySQL)",

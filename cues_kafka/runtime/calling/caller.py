@@ -235,7 +235,8 @@ class Caller:
         several steps, so with them each step has its own.
         """
         context = batch.context
-        if retrying is None and context.stores is None and context.hands is None and len(steps) > 1:
+        together = context.stores is None and context.hands is None and not target.alone
+        if retrying is None and together and len(steps) > 1:
             before = batch.mark()
             target.mark()
             batch.tentative = True
@@ -259,6 +260,7 @@ class Caller:
             if ended and (why := target.check()):
                 batch.back_to(before)
                 ended = self._fail(OutputError(why), Failure(taken, batch, retrying, kind="raised"))
+            batch.closed = batch.closed or target.alone
             if not ended or batch.closed:
                 return
             retrying = None
@@ -373,7 +375,7 @@ class Caller:
                 return
             timers.end(fired.set)  # the failure has taken back what the step did
         batch.timers += 1
-        if failure.step is not None and failure.step.commit_requested:
+        if (failure.step is not None and failure.step.commit_requested) or (target is not None and target.alone):
             batch.closed = True
 
     def quarantine_timer(self, batch: Batch) -> None:

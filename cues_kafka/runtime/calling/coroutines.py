@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,8 @@ class Coroutines:
     """
     One event loop for all calls of a function, so that sessions and pools that it keeps open stay usable.
 
-    The loop runs only during a call: an asyncio task that the function leaves behind stands still in between.
+    The loop runs only during a call: an asyncio task that the function leaves behind stands still in between. It keeps
+    the context of its own call, by which a database knows it from later ones.
     """
 
     def __init__(self, concurrency: int) -> None:
@@ -51,7 +53,7 @@ class Coroutines:
             calls: each makes a coroutine or an asynchronous generator.
             settle: gets the index of a call and its end. When it returns False, the later calls are cancelled.
         """
-        self._runner.run(self._settle(calls, settle))
+        self._runner.run(self._settle(calls, settle), context=copy_context())
 
     async def _settle(self, calls: Sequence[Callable[[], Any]], settle: Callable[[int, Ended], bool | None]) -> None:
         gate = asyncio.Semaphore(self._concurrency)
@@ -77,7 +79,7 @@ class Coroutines:
 
     def end_generators(self) -> None:
         """Wait until asynchronous generators that nothing refers to any more are through with their `finally`."""
-        self._runner.run(_generators_ended())
+        self._runner.run(_generators_ended(), context=copy_context())
 
 
 async def _generators_ended() -> None:

@@ -178,6 +178,11 @@ class BlobTarget(TaskTarget):
         return False
 
     @property
+    def alone(self) -> bool:
+        """See `ports.TransactionalSink`. An entry of a log takes nothing of a step back by itself."""
+        return False
+
+    @property
     def parts(self) -> bool:
         """See `ports.TransactionalSink`. The log has one entry for each attempt of Kafka."""
         return False

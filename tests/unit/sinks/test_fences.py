@@ -14,7 +14,7 @@ import pytest
 
 from cues_kafka import ConfigError, RetriableError, Sql
 from cues_kafka.ports import HeldAttempt
-from cues_kafka.sinks.dialect import OUTBOX, TASKS, Dialect
+from cues_kafka.sinks.dialect import OUTBOX, RELEASE, SAVEPOINT, TASKS, Dialect
 from cues_kafka.sinks.lookup import open_target
 from cues_kafka.sinks.mysql import MySql
 from cues_kafka.sinks.postgres import Postgres
@@ -161,6 +161,7 @@ def test_a_statement_behind_the_end_of_a_transaction_is_refused(opened: Any) -> 
     target = opened()
     target.ask(1, 0)
     target.begin_batch(1, 0)
+    target.mark()
     target.in_use.execute("CREATE TABLE rows (id INTEGER)")
     cursor = target.dialect.cursor(target.in_use)
     target.in_use.execute("ROLLBACK")
@@ -177,6 +178,8 @@ class Recorder:
         self._row = row
         self.brief = False
         self.deferrable = False
+        self.changed = False
+        self.rowcount = 1
 
     def execute(self, statement: str, parameters: Any = None) -> Recorder:
         """Write it down."""
@@ -211,22 +214,23 @@ def test_servers_lock_the_row_before_the_first_write_and_commit_behind_the_last(
 
     target.begin_batch(1, 0)
     begun = len(connection.asked)
-    target.in_use.execute("INSERT INTO rows VALUES (1)")
+    connection.execute("INSERT INTO rows VALUES (1)")
     target.commit(HeldAttempt(0, 1, 1, ""), [RECORD])
 
     locked = [one for one in connection.asked[:begun] if one.startswith("SELECT base, step, owner")]
     assert len(locked) == 2, "once to say who it is, once for the batch"
     assert all(one.endswith(" FOR UPDATE") for one in locked)
-    assert connection.asked[begun - 1] == "SAVEPOINT cues"
-    last = [" ".join(one.split()[:3]) for one in connection.asked[begun:]]
-    assert last == [
-        "INSERT INTO rows",
-        "RELEASE SAVEPOINT cues",
+    assert connection.asked[begun - 1] == SAVEPOINT
+    of_ours = ("INSERT", "RELEASE", "DELETE", "UPDATE", "WITH moved AS (UPDATE", "COMMIT")
+    last = [one.removeprefix("WITH moved AS (") for one in connection.asked[begun:] if one.startswith(of_ours)]
+    assert last[:2] == ["INSERT INTO rows VALUES (1)", RELEASE]
+    assert [" ".join(one.split()[:3]) for one in last[2:5]] == [
         f"DELETE FROM {OUTBOX}",
         f"UPDATE {TASKS} SET",
         f"INSERT INTO {OUTBOX}",
-        "COMMIT",
     ]
+    assert last[5].startswith("COMMIT")
+    assert len(last) == 6
 
 
 def _sqlite(code: int) -> sqlite3.Error:

@@ -13,6 +13,7 @@ import pytest
 
 from cues_kafka import CommitPolicy, Graph, Processor, Source, Sql, Topic
 from cues_kafka.runtime.task.lane import Lane
+from cues_kafka.sinks.dialect import SAVEPOINT
 from cues_kafka.sinks.postgres import Postgres
 from cues_kafka.sinks.sqlite import Sqlite
 from cues_kafka.testing.tester import Tester
@@ -54,7 +55,7 @@ def savepoints(statements: list[str]) -> dict[int, int]:
     found: dict[int, int] = {}
     for transaction in "\n".join(statements).split("BEGIN IMMEDIATE"):
         if first := re.search(r"^INSERT INTO rows VALUES \((\d+)\)", transaction, re.MULTILINE):
-            found[int(first[1])] = transaction.splitlines().count("SAVEPOINT cues")
+            found[int(first[1])] = transaction.splitlines().count(SAVEPOINT)
     return found
 
 

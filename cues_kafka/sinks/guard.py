@@ -1,0 +1,77 @@
+"""What keeps rows and place together, whatever user code and the database do inside the transaction of a batch (E1)."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Final
+
+FIRST: Final = 64
+MOST: Final = 4096
+"""How many steps get a transaction of their own after the first one that failed as a whole, and at most."""
+
+
+class Lone:
+    """
+    Which steps get a transaction of their own.
+
+    Where a statement takes the whole transaction back, such as `INSERT OR ROLLBACK`, nothing says which of the steps
+    before it must be called again, and no savepoint is left. So the batch is void, and the next steps are committed
+    one by one. The step that does it again then has nothing beside it in its transaction: its failure is its own.
+    """
+
+    def __init__(self) -> None:
+        self._until = 0
+        self._length = FIRST
+        self._refused: tuple[int, str] = 0, ""
+
+    def holds(self, step: int) -> bool:
+        """Whether the step with this number is the only one of its transaction."""
+        return step < self._until
+
+    def suspect(self, step: int, why: str) -> None:
+        """A transaction that began at this step has failed as a whole, and no outage explains it."""
+        if self.holds(step):
+            self._refused = step, why
+        else:
+            self._until, self._length = step + self._length, min(self._length * 2, MOST)
+
+    def refused(self, step: int) -> str:
+        """Why the database did not commit this step when it was alone; empty: it has not refused it."""
+        return self._refused[1] if self._refused[0] == step else ""
+
+    def committed(self, step: int) -> None:
+        """A transaction that began at this step was committed."""
+        if not self.holds(step):
+            self._length = FIRST
+
+
+_PRESENT: ContextVar[object] = ContextVar("cues_call", default=None)
+
+
+class Present:
+    """
+    Which code may use the transaction: that which is called now, and what it hands its context to.
+
+    A thread that a call has left behind would else write into a later step, and its row would be taken back, or kept,
+    with that one.
+    """
+
+    def __init__(self) -> None:
+        self._call: object = None
+
+    def begin(self) -> None:
+        """The code that this thread calls next, and no other, may use it."""
+        self._call = object()
+        _PRESENT.set(self._call)
+
+    def check(self) -> None:
+        """
+        Raises:
+            RuntimeError: the code was called before, or runs in another thread.
+        """
+        if _PRESENT.get() is not self._call:
+            raise RuntimeError(
+                "the connection is valid only during the call of the function, in its own thread. A thread that the "
+                "function starts and waits for may use it in the context of the call: "
+                "contextvars.copy_context().run(...)"
+            )
