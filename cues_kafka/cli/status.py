@@ -15,22 +15,20 @@ from cues_kafka.cli.options import Target, interrupts, pasteable
 from cues_kafka.cli.tables import WIDTH, aligned, fits, paragraph
 from cues_kafka.graph.times import shown_time
 from cues_kafka.observe.throttling import REMEDY
+from cues_kafka.plan.wellness import LONG_OPEN_S, NOT_AT_WORK
 from cues_kafka.words import at_address, count
 
 if TYPE_CHECKING:
     from cues_kafka.operate.seen import GraphStatus, SeenTask
 
 NOT_WELL: Final = 1
-"""Exit code: a task is stopped, not heard of, or run by no worker."""
+"""Exit code: something is wrong, as `plan.wellness` says."""
 
 UNREACHABLE: Final = 3
 """Exit code: the cluster does not answer."""
 
 EVERY_S: Final = 2.0
 """How often --watch looks."""
-
-LONG_OPEN_S: Final = 5.0
-"""A transaction that has been open for longer is named; one of ours takes a second."""
 
 RECENT_S: Final = 3_600.0
 """An error message that is older is not named; the column counts it."""
@@ -55,9 +53,10 @@ comes from the cluster. The rest comes from the graph's status topic, on which
 workers tell it every 5 s; what was told longer ago than three times that is
 shown as `not heard of`.
 
-Exits with 0 if all is well, {NOT_WELL} if a task is stopped, not heard of, or run by no
-worker, {UNREACHABLE} if the cluster does not answer, and 2 if the graph or a setting is
-wrong. A paused task is well.
+Exits with 0 if all is well, {NOT_WELL} if a task is stopped, not heard of, run by no
+worker, never started, or blocked by a transaction that has been open for a
+minute, or if the plan of the graph refuses it; {UNREACHABLE} if the cluster does not
+answer, and 2 if the graph or a setting is wrong. A paused task is well.
 """
 
 
@@ -120,10 +119,18 @@ def words(seen: GraphStatus) -> str:
     """The whole in a sentence."""
     if seen.unreachable:
         return f"cannot reach the cluster: {seen.unreachable}"
-    bad = [one for one in seen.tasks if not one.ok]
+    found = seen.unwell
+    bad = [one for one in seen.tasks if not one.ok and one.state in (*NOT_AT_WORK, "stopped")]
     waiting = f"{count(seen.lag, 'offset')} behind" if seen.lag else "nothing waits"
     if throttled := len({one.owner for one in seen.tasks if one.throttled_s}):
         waiting += f", {count(throttled, 'process', 'processes')} throttled by a quota"
+    blocked = len({one.name for one in found if one.kind == "blocked"})
+    if blocked:
+        waiting += f", {count(blocked, 'task')} held back by an open transaction"
+    if refused := [one for one in found if one.kind == "refused"]:
+        waiting = f"{count(len(refused), 'refusal')} by the plan, {waiting}"
+    if not bad and found:
+        return waiting
     if not bad:
         paused = sum(one.state in ("paused", "pausing") for one in seen.tasks)
         well = f"{count(paused, 'task')} of {len(seen.tasks)} paused" if paused else "all is well"
@@ -211,9 +218,12 @@ def lines(seen: GraphStatus, *, bootstrap: str = "BOOTSTRAP") -> Iterator[str]:
             held.setdefault(one.held, []).append(one.task)
         for note in one.notes:
             yield f"{one.task}: {note}"
-        yield from _open_transactions(one, bootstrap)
+        yield from _open_transactions(one)
+        if one.missing:
+            yield f"{one.task} never started: {one.missing}; remedy: {one.missing_remedy}"
         if one.error and seen.at_s - one.error_s < RECENT_S:
             yield f"{one.task}: the newest error, {_clock(one.error_s)}: {one.error}"
+    yield from (at_address(str(one), bootstrap) for one in seen.unwell if one.kind in ("blocked", "refused"))
     yield from (f"{why}: {_some(tasks)}" for why, tasks in held.items())
     yield from _throttled(seen, bootstrap)
     yield from seen.unseen
@@ -232,17 +242,9 @@ def _throttled(seen: GraphStatus, bootstrap: str) -> Iterator[str]:
         )
 
 
-def _open_transactions(one: SeenTask, bootstrap: str) -> Iterator[str]:
+def _open_transactions(one: SeenTask) -> Iterator[str]:
     if one.open_s is not None and one.open_s >= LONG_OPEN_S:
         yield f"{one.task}: its own transaction has been open for {_span(one.open_s)}"
-    for at in one.inputs:
-        if at.open_s is not None and at.open_s >= LONG_OPEN_S:
-            place = f"{at.topic}/{at.partition}"
-            yield (
-                f"{one.task}: {place} has had an open transaction for {_span(at.open_s)}, and no reader gets past it. "
-                f"The client cannot show who holds it; `kafka-transactions --bootstrap-server {bootstrap} find-hanging "
-                f"--topic {at.topic} --partition {at.partition}` does"
-            )
 
 
 def _span(seconds: float | None, behind: str = "") -> str:

@@ -17,6 +17,8 @@ from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import group_id, processor_of
 from cues_kafka.operate.foreseen import foresee
 from cues_kafka.operate.members import SESSIONS
+from cues_kafka.operate.seen import GraphStatus
+from cues_kafka.operate.status import StatusView
 from cues_kafka.plan.acls import IMPLIED, Role, acls_of, grant
 from cues_kafka.plan.inspectors import facts_of
 from cues_kafka.plan.plan import Plan, plan
@@ -506,6 +508,21 @@ def _tasks(patient: Patient) -> Found:
     yield from map(_note, seen.warnings)
 
 
+def _verdict(patient: Patient) -> Found:
+    """What `status` says of the tasks; what other checks say with more detail is left to them."""
+    with StatusView(patient.graph, patient.broker, sides=Sides.of(patient.cluster), clock=patient.clock) as view:
+        seen = view.look()
+    for one in seen.unwell:
+        if one.kind not in ("refused", "blocked", "no worker", "left") and not _is_new(seen):
+            found = _wrong if one.severity == "wrong" else _note
+            yield found(f"{one.name}: {one.what.rstrip('.')}.", at_address(one.remedy, patient.address))
+
+
+def _is_new(seen: GraphStatus) -> bool:
+    """Whether the graph has never run: the plan says what is to do."""
+    return bool(seen.tasks) and all(one.state == "never started" and not one.missing for one in seen.tasks)
+
+
 def _leftovers(patient: Patient) -> Found:
     """Topics and groups under the graph's name that no processor of it has."""
     known = {*topics_to_ask(patient.graph)}
@@ -537,6 +554,7 @@ CHECKS: Final[Mapping[str, Callable[[Patient], Found]]] = {
     "transactions": _transactions,
     "groups": _groups,
     "tasks": _tasks,
+    "verdict": _verdict,
     "leftovers": _leftovers,
 }
 """All checks, in the order in which they are made."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+from cues_kafka.plan.wellness import TaskCondition, Unwell, is_well, verdict
+from cues_kafka.ports import TopicPartition
 from cues_kafka.records.status import TaskState
 
 SeenState: TypeAlias = TaskState | Literal["running", "not heard of", "no worker", "not told", "never started"]
@@ -17,8 +19,6 @@ The state of a task, seen from outside. Beside those that a process tells:
 - ``not told``: it may run; the cluster does not show it, and no status is written. So it is on Spark without status.
 - ``never started``: it has no record.
 """
-
-_BAD: Final = frozenset({"stopped", "left", "not heard of", "no worker", "never started"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +72,7 @@ class SeenTask:
             up; over all clients of the process, so it may be more than 60. 0: not, or it is not told.
         told_s: when its process told its state last.
         open_s: for how long its own transaction has been open; None: it is not.
+        missing, missing_remedy: why there is no such task, and what to do; empty: there is.
     """
 
     processor: str
@@ -104,6 +105,8 @@ class SeenTask:
     throttled_s: float = 0.0
     told_s: float = 0.0
     open_s: float | None = None
+    missing: str = ""
+    missing_remedy: str = ""
 
     @property
     def task(self) -> str:
@@ -111,9 +114,16 @@ class SeenTask:
         return self.processor if self.partition is None else f"{self.processor}/{self.partition}"
 
     @property
+    def facts(self) -> TaskCondition:
+        """What the verdict on the graph needs to know of it."""
+        blocked = {TopicPartition(at.topic, at.partition): at.open_s for at in self.inputs if at.open_s is not None}
+        why, remedy = (self.stopped, self.remedy) if self.state == "stopped" else (self.missing, self.missing_remedy)
+        return TaskCondition(self.task, self.state, why, remedy, blocked)
+
+    @property
     def ok(self) -> bool:
-        """Whether a process works on it, or an operator has paused it."""
-        return self.state not in _BAD
+        """Whether a process works on it, or an operator has paused it, and no transaction of others blocks it."""
+        return is_well(verdict("", [self.facts]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +137,7 @@ class GraphStatus:
         tasks: all tasks, in the order of declaration.
         unseen: what could not be seen, in full sentences.
         unreachable: why the cluster cannot be reached; then there are no tasks. Empty: it answers.
+        refusals: why the graph must not run, as its plan says, in full sentences.
     """
 
     graph: str
@@ -134,11 +145,18 @@ class GraphStatus:
     tasks: tuple[SeenTask, ...] = ()
     unseen: tuple[str, ...] = ()
     unreachable: str = ""
+    refusals: tuple[str, ...] = ()
+
+    @property
+    def unwell(self) -> tuple[Unwell, ...]:
+        """All that is unwell, with remedies; empty: the graph is well."""
+        facts = [task.facts for task in self.tasks]
+        return verdict(self.graph, facts, refusals=self.refusals, unreachable=self.unreachable)
 
     @property
     def ok(self) -> bool:
         """Whether the cluster answers, and all is well with every task."""
-        return not self.unreachable and all(task.ok for task in self.tasks)
+        return is_well(self.unwell)
 
     @property
     def lag(self) -> int:
@@ -158,4 +176,5 @@ class GraphStatus:
         """Plain data for JSON: all attributes, with `ok` and `task`."""
         plain = asdict(self)
         tasks = [{"task": one.task, "ok": one.ok, **asdict(one)} for one in self.tasks]
-        return {**plain, "ok": self.ok, "lag": self.lag, "tasks": tasks}
+        unwell = [one._asdict() for one in self.unwell]
+        return {**plain, "ok": self.ok, "lag": self.lag, "tasks": tasks, "unwell": unwell}

@@ -25,7 +25,10 @@ from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, group_id, status_topic, tools_group
 from cues_kafka.operate.newest import NewestRecord, NewestRecords
 from cues_kafka.operate.seen import GraphStatus, InputLag, SeenState, SeenTask
+from cues_kafka.plan.inspectors import facts_of
+from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import Sides
+from cues_kafka.plan.wellness import without_task
 from cues_kafka.ports import Broker, Clock, Position, Reader, TopicPartition, Watermarks
 from cues_kafka.records.reading import published_ends
 from cues_kafka.records.scanning import read_range
@@ -114,12 +117,21 @@ class StatusView:
         look = _Look(self._clock.time(), {})
         try:
             tasks = tuple(self._tasks(look))
+            none: tuple[str, ...] = ()
+            refusals = self._may(look, "the settings of topics", self._refusals, none)
         except BrokerError as error:
             if error.forbidden or error.final:
                 raise
             self._drop_reader()
             return GraphStatus(graph=self._graph.name, at_s=look.at_s, unreachable=str(error))
-        return GraphStatus(graph=self._graph.name, at_s=look.at_s, tasks=tasks, unseen=tuple(look.unseen))
+        return GraphStatus(
+            graph=self._graph.name, at_s=look.at_s, tasks=tasks, unseen=tuple(look.unseen), refusals=refusals
+        )
+
+    def _refusals(self) -> tuple[str, ...]:
+        """Why the graph must not run, as a plan of it says now."""
+        facts = facts_of(self._graph, self._broker, self._sides)
+        return plan(self._graph, facts, accept_unchecked=True, sides=self._sides).refusals
 
     def told(self) -> Mapping[str, StatusRecord]:
         """
@@ -261,16 +273,27 @@ class StatusView:
             return
         lead = part.read_topics[0] if part.read_topics else ""
         inputs = look.widths.get(lead, 1)
-        if newest and inputs > len(newest) and name in self._graph.processors:
-            look.unseen[
-                f"{lead!r} has {count(inputs, 'partition')}, and {name!r} has {count(len(newest), 'task')}: "
-                "`cues-kafka plan MODULE:GRAPH --apply` adds what the others need."
-            ] = None
         for p, record in enumerate(newest or [NewestRecord()] * inputs):
             said = _of_task(whole, told.get(f"{name}/{p}"))
             positions = record.record.positions if record.record else ()
             found = self._inputs(look, p, [at for at in positions if at.topic != backing], said)
             yield self._report(look, name, p, (record, said), found)
+        if newest and name in self._graph.processors:
+            yield from (self._missing(look, name, lead, p, len(newest)) for p in range(len(newest), inputs))
+
+    def _missing(self, look: _Look, name: str, lead: str, partition: int, tasks: int) -> SeenTask:
+        """A partition that was added, and that has no task yet."""
+        facts = without_task(name, lead, partition, tasks)
+        start = look.marks[TopicPartition(lead, partition)].low
+        own = _input(look, TopicPartition(lead, partition), start)
+        return SeenTask(
+            processor=name,
+            partition=partition,
+            state="never started",
+            inputs=(own,),
+            missing=facts.why,
+            missing_remedy=facts.remedy,
+        )
 
     def _inputs(
         self, look: _Look, partition: int, positions: Iterable[Position], said: StatusRecord | None

@@ -17,12 +17,14 @@ from cues_kafka.observe.metrics import KINDS, STATES, Sample
 from cues_kafka.observe.refused import REFUSED
 from cues_kafka.observe.tally import UNNAMED, TaskTally
 from cues_kafka.observe.throttling import THROTTLING
+from cues_kafka.plan.wellness import TaskCondition, Unwell, verdict, without_task
 from cues_kafka.ports import Broker, Clock, Positions, TopicPartition
 from cues_kafka.runtime.calling.failures import ended_by
 from cues_kafka.runtime.collector import TaskFacts
 from cues_kafka.runtime.native.worker import ProcessorWorker
 from cues_kafka.runtime.status import TaskStatus
 from cues_kafka.runtime.status_writer import state_of
+from cues_kafka.runtime.without_task import WithoutTask, partitions_without_task
 from cues_kafka.runtime.workers import Worker
 
 log = get_logger("cues_kafka.health")
@@ -71,6 +73,7 @@ class HealthLook:
         self._graph, self._broker, self._clock = graph, broker, clock
         self._workers, self._collect, self._told = workers, collect, told
         self._ends: dict[TopicPartition, int] = {}
+        self._missing: list[WithoutTask] = []
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lag", daemon=True)
 
@@ -95,6 +98,7 @@ class HealthLook:
             Sample("cues_kafka_throttled_seconds_total", labels, THROTTLING.total_s),
             Sample("cues_kafka_refused_records_total", labels, REFUSED.total),
             *(row for one in tasks for row in self._rows(one)),
+            *self._lags_without_task(),
         ]
         return Health(tuple(_ill(workers)), unready, tuple(rows))
 
@@ -107,11 +111,18 @@ class HealthLook:
         for one in tasks:
             state = state_of(one)
             if state == "stopped":
-                yield f"{one.task} stopped: {one.status.stopped}; remedy: {one.status.remedy}"
-            elif state in ("starting", "recovering"):
+                continue  # the verdict has it
+            if state in ("starting", "recovering"):
                 yield f"{one.task} is {state}"
             if one.status.unreachable_s >= UNREACHABLE_S:
                 yield f"{one.task}: the cluster has not answered for {one.status.unreachable_s:.0f} s"
+        yield from (f"{one.name} {one.kind}: {one.what}; remedy: {one.remedy}" for one in self._unwell(tasks))
+
+    def _unwell(self, tasks: Sequence[TaskFacts]) -> tuple[Unwell, ...]:
+        """The verdict on what this process knows."""
+        known = [TaskCondition(one.task, state_of(one), one.status.stopped, one.status.remedy) for one in tasks]
+        missing = [without_task(name, place.topic, place.partition, tasks) for name, place, tasks, _ in self._missing]
+        return verdict(self._graph, [*known, *missing])
 
     def _rows(self, one: TaskFacts) -> Iterator[Sample]:
         tally, status = one.tally, one.status
@@ -148,6 +159,11 @@ class HealthLook:
             if end is not None:
                 yield position.topic, max(0, end - position.offset)
 
+    def _lags_without_task(self) -> Iterator[Sample]:
+        for name, place, _, lag in self._missing:
+            labels = {"graph": self._graph, "processor": name, "partition": str(place.partition), "worker": ALONE}
+            yield Sample("cues_kafka_lag_messages", {**labels, "topic": place.topic}, lag)
+
     # The thread.
 
     def _run(self) -> None:
@@ -170,6 +186,7 @@ class HealthLook:
         ]
         try:
             self._ends = {place: mark.stable for place, mark in self._broker.watermarks(places).items()}
+            self._missing = partitions_without_task(self._broker, self._workers())
         except BrokerError as error:
             self._ends = {}
             log.debug("lag not measured", why=str(error))

@@ -10,12 +10,21 @@ from types import TracebackType
 from typing import Any, Self
 
 from cues_kafka.brokers.partitioners import place_of
-from cues_kafka.errors import CodecError, ConfigError, OutputError, RetriableError, TaskElsewhere, TaskStopped
+from cues_kafka.errors import (
+    BrokerError,
+    CodecError,
+    ConfigError,
+    OutputError,
+    RetriableError,
+    TaskElsewhere,
+    TaskStopped,
+)
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import quoted
 from cues_kafka.graph.processor import Processor
 from cues_kafka.observe.http import Endpoint
 from cues_kafka.plan.plan import Plan
+from cues_kafka.plan.wellness import TaskCondition, Unwell, verdict, without_task
 from cues_kafka.ports import Broker, RunObserver, Sent, TopicPartition
 from cues_kafka.records.scanning import due, holds_messages, unstable
 from cues_kafka.runtime.calling.failures import ended_by
@@ -31,6 +40,7 @@ from cues_kafka.runtime.status_writer import StatusWriter
 from cues_kafka.runtime.system import System
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.runtime.task.lane import Lane
+from cues_kafka.runtime.without_task import partitions_without_task
 from cues_kafka.runtime.workers import Worker
 
 
@@ -339,7 +349,8 @@ class Running(Client):
                 # Leaders move and brokers restart. The tasks recover from that, so go on waiting for them.
                 unanswered = f"\nthe cluster did not answer: {error}"
             if end is not None and self._clock() >= end:
-                raise TimeoutError(f"not {what} after {timeout_s:g} s:\n{self.status()}{unanswered}")
+                waits = "".join(f"\n{one}" for one in (self._unwell() if what == "idle" and not unanswered else ()))
+                raise TimeoutError(f"not {what} after {timeout_s:g} s:\n{self.status()}{unanswered}{waits}")
             with self._news:
                 if self._version == version:
                     self._news.wait(0.05)
@@ -374,7 +385,32 @@ class Running(Client):
             and all(self._idle(worker) for worker in self._workers)
             and before == [lane.task.positions for lane in self._lanes()]
             and self._shown()
+            and not any(one.lag for one in partitions_without_task(self._broker, self._workers))
         )
+
+    def _unwell(self) -> tuple[Unwell, ...]:
+        """What keeps the graph from being idle, beside its tasks: partitions without a task, and open transactions."""
+        try:
+            missing = partitions_without_task(self._broker, self._workers)
+            tasks = [without_task(name, place.topic, place.partition, tasks) for name, place, tasks, _ in missing]
+            open_in = {one.name: self._open_for(one) for one in self._workers}
+        except BrokerError as error:
+            return verdict(self.graph.name, unreachable=str(error))
+        held = [
+            TaskCondition(f"{n}/{at.partition}", blocked={at: s}) for n, one in open_in.items() for at, s in one.items()
+        ]
+        return verdict(self.graph.name, [*tasks, *held], long_open_s=0.0)
+
+    def _open_for(self, worker: Worker) -> dict[TopicPartition, float]:
+        """For how long transactions have been open in the inputs and outputs of a processor, in seconds."""
+        topics = [*{*(i.topic for i in worker.first.inputs), *self._written_by(worker.first.processor)}]
+        widths = self._broker.partitions(topics)
+        places = [TopicPartition(topic, p) for topic, width in widths.items() for p in range(width)]
+        stuck = unstable(self._broker.watermarks(places)) if places else set()
+        if not stuck:
+            return {}
+        since = self._broker.open_since(stuck, group=worker.first.group)
+        return {place: max(0.0, time.time() - since_s) for place, since_s in since.items()}
 
     def _shown(self) -> bool:
         """Whether the outputs have the markers of every commit, so that readers see what was committed."""

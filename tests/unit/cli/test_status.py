@@ -105,8 +105,11 @@ def test_transactions_that_are_open_for_long_are_named() -> None:
     assert [*command.lines(seen(report(inputs=(short,), open_s=2.0)))] == []
     own, of_input = command.lines(seen(report(inputs=(long,), open_s=30.0)))
     assert own == "check/0: its own transaction has been open for 30 s"
-    assert of_input.startswith("check/0: orders/0 has had an open transaction for 10 min, and no reader gets past it.")
+    assert of_input.startswith("check/0: orders/0 has had an open transaction for 600 s, and no reader gets past it; ")
     assert "find-hanging --topic orders --partition 0" in of_input
+    blocked = seen(report(inputs=(long,), lag=1))
+    assert not blocked.ok
+    assert command.words(blocked) == "1 offset behind, 1 task held back by an open transaction"
 
 
 def test_throttled_processes_are_named_with_their_tasks_and_the_remedy() -> None:

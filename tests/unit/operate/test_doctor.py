@@ -144,14 +144,15 @@ def test_a_check_that_cannot_be_made_is_an_ailment() -> None:
     def refused(*_: Any) -> Any:
         raise FatalError("the brokers refuse it")
 
-    [ailment] = ailments(delivered(), partitions=refused)
+    verdict, ailment = ailments(delivered(), partitions=refused)
 
+    assert verdict == Ailment("verdict", True, "g: the cluster does not answer: the brokers refuse it.")
     assert ailment == Ailment("leftovers", True, "Not checked: the brokers refuse it")
 
     def forbidden(*_: Any) -> Any:
         raise FatalError("user `till` may not list topics", code="CLUSTER_AUTHORIZATION_FAILED")
 
-    [ailment] = ailments(delivered(), partitions=forbidden)
+    _, ailment = ailments(delivered(), partitions=forbidden)
     seldom = "Not looked at, for this user has no right to it: user `till` may not list topics. This check needs the"
     assert (ailment.check, ailment.wrong, ailment.what) == ("leftovers", False, f"{seldom} rights of a worker.")
     assert ailment.remedy == "see `permissions`, or run `cues-kafka doctor MODULE:GRAPH` as the user of a worker"

@@ -302,8 +302,16 @@ def test_added_partitions_without_tasks_are_said(cluster: Memory) -> None:
     start(graph, cluster).stop()
     open_broker(cluster).add_partitions("orders", 3)
 
-    [text] = status(cluster, graph).unseen
-    assert text.startswith("'orders' has 3 partitions, and 'check' has 1 task: `cues-kafka plan MODULE:GRAPH --apply`")
+    seen = status(cluster, graph)
+    assert [one.task for one in seen.tasks] == ["check/0", "check/1", "check/2"]
+    assert (seen["check/2"].state, seen["check/2"].lag, seen["check/2"].ok, seen.ok) == (
+        "never started",
+        0,
+        False,
+        False,
+    )
+    [_, text] = [one.what for one in seen.unwell if one.kind == "never started"]
+    assert text == "'orders' has a partition 2, and 'check' has only 1 task"
 
 
 def test_unreachable_cluster_is_a_status(cluster: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -489,7 +497,7 @@ def test_status_as_json_has_all_that_is_documented(cluster: Memory) -> None:
     with start(graph, cluster):
         plain = json.loads(json.dumps(status(cluster, graph).to_dict()))
 
-    assert [*plain] == ["graph", "at_s", "tasks", "unseen", "unreachable", "ok", "lag"]
+    assert [*plain] == ["graph", "at_s", "tasks", "unseen", "unreachable", "refusals", "ok", "lag", "unwell"]
     assert [*plain["tasks"][0]] == ["task", "ok", *SeenTask.__slots__]
     assert [*plain["tasks"][0]["inputs"][0]] == [
         "topic", "partition", "position", "end", "lag", "waiting_s", "open_s",

@@ -160,7 +160,7 @@ def facts(state: str = "ready", *, tally: TaskTally | None = None, **status: Any
 class Placed:
     """A worker with a place in its group."""
 
-    name, failed, over, generation = "check", None, False, 1
+    name, failed, over, generation, positions_in_group = "check", None, False, 1, False
 
 
 def look(*tasks: TaskFacts, workers: Sequence[Any] = (Placed(),), told: bool = True, broker: Any = None) -> HealthLook:
