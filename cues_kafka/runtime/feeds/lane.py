@@ -70,6 +70,7 @@ class Feeding:
         feed: the declaration.
         source: what is read.
         into: where it goes.
+        error_topics: none.
     """
 
     def __init__(self, feed: Feed, into: Into) -> None:
@@ -79,6 +80,7 @@ class Feeding:
             self.source = opens()
         self.into = into
         self.processor = feed
+        self.error_topics: tuple[str, ...] = ()  # a feed has no errors to replay
 
     @property
     def most(self) -> int:
