@@ -93,7 +93,7 @@ class Timers(Store):
 
 def due_ms(at: object) -> int:
     """
-    A time in milliseconds since the epoch.
+    A time in milliseconds since the epoch; one before it is 0, for what is past is due at once.
 
     Raises:
         ValueError: `at` is not a time, or has no zone.
@@ -102,6 +102,6 @@ def due_ms(at: object) -> int:
         if at.tzinfo is None:
             raise ValueError(f"at={at!r} has no zone. Write datetime(..., tzinfo=UTC)")
         at = milliseconds_of(at, "at=")
-    if type(at) is not int or not 0 <= at < LATEST_MS:
-        raise ValueError(f"at={at!r}: takes milliseconds since the epoch, or a datetime with a zone")
-    return at
+    if type(at) is not int or at >= LATEST_MS:
+        raise ValueError(f"at={at!r:.40}: takes milliseconds since the epoch, or a datetime with a zone")
+    return max(at, 0)

@@ -17,6 +17,7 @@ from cues_kafka.errors import BrokerError, CallChanged, CallError, CallRefused, 
 from cues_kafka.graph.calls import Http, Once
 from cues_kafka.graph.effects import Effect
 from cues_kafka.ports import Broker, Clock, Coordinates, Positions, Sender
+from cues_kafka.sinks.http_texts import without_query
 from cues_kafka.sinks.journal import BARRIER, Answered, Journal, encode
 
 if TYPE_CHECKING:  # it needs an extra
@@ -70,7 +71,7 @@ class Response:
         """
         try:
             return json.loads(self.content)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # a few bytes may be nested too deeply to be read
             raise CallError(f"{self._what}: the answer is no JSON: {error}: {self.text[:80]!r}") from None
 
     def raise_for_status(self) -> Response:
@@ -376,7 +377,7 @@ class HttpCalls:
 
     def _ask(self, number: int, method: str, path: str, asked: Mapping[str, Any]) -> Response:
         delivery, calls = self._delivery, self._calls
-        what = f"{self._name}: {method} {path}"
+        what = f"{self._name}: {method} {without_query(path)}"
         request = self._server.request(method, path, f"{delivery.hash()}.{delivery.replay}-{number}", asked)
         call, digest = delivery.call(str(number)), request.digest
         if self._journal is not None and (entry := self._journal.find(delivery.step, call)) is not None:

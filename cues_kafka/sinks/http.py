@@ -6,8 +6,6 @@ import os
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from hashlib import blake2b
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -16,6 +14,7 @@ from cues_kafka.errors import AnswerTooLarge, CallError, CallUnanswered, ConfigE
 from cues_kafka.graph.calls import Http, check_base
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Clock
+from cues_kafka.sinks.http_texts import leaves_base, retry_after_s, without_query
 
 try:
     import httpx2
@@ -105,7 +104,15 @@ class Server:
         """
         declared, data = self._declared, asked["data"]
         if "://" in path or path.startswith("//"):
-            raise CallError(f"{self._name}: {method} {path!r:.80}: a path, please; the server is that of the Http")
+            raise CallError(
+                f"{self._name}: {method} {without_query(path)!r:.80}: a path, please; the server is that of the Http"
+            )
+        if leaves_base(path):
+            raise CallError(
+                f"{self._name}: {method} {without_query(path)!r:.80}: a part of the path is `.` or `..`, which leads "
+                "away from the address of the Http. If it comes from a message, check it, or pack it: "
+                "urllib.parse.quote(part, safe='')"
+            )
         given = declared.headers() if callable(declared.headers) else declared.headers
         headers = {**self._login, **given, **asked["headers"]}
         if declared.key_header.lower() in {name.lower() for name in headers}:
@@ -127,7 +134,8 @@ class Server:
             )
             content = made.read()
         except (TypeError, ValueError, httpx2.InvalidURL) as error:
-            raise CallError(self._without_address(f"{self._name}: {method} {path}: {error}")) from None
+            shown = without_query(path)
+            raise CallError(self._without_address(f"{self._name}: {method} {shown}: {error}")) from None
         target = made.url.raw_path.removeprefix(self._path)
         digest = blake2b(b"%b %b\n%b" % (method.encode(), target, content), digest_size=16).hexdigest()
         return Asked(made, digest)
@@ -163,7 +171,7 @@ class Server:
                 answer = self._ask_once(request, what, clock)
                 if answer.status not in AWAY:
                     return answer
-                status, asked_s = answer.status, _retry_after_s(answer.headers.get("retry-after"), clock)
+                status, asked_s = answer.status, retry_after_s(answer.headers.get("retry-after"), clock)
                 why = f"the server answered {status}"
             except (httpx2.TransportError, httpx2.StreamError) as error:
                 why = self._without_address(f"{type(error).__name__}: {error}")
@@ -208,19 +216,6 @@ class Server:
         for secret in self._secrets:
             text = text.replace(secret, "the server")
         return text
-
-
-def _retry_after_s(text: str | None, clock: Clock) -> float | None:
-    """How long, in seconds, `Retry-After` asks to wait; None: it does not say."""
-    if text is None:
-        return None
-    if text.strip().isdecimal():
-        return float(min(int(text), 86_400))
-    try:
-        at = parsedate_to_datetime(text)
-    except ValueError:
-        return None
-    return max(0.0, at.replace(tzinfo=at.tzinfo or UTC).timestamp() - clock.time())
 
 
 def address(declared: Http) -> str:

@@ -105,3 +105,8 @@ def test_time_without_a_zone_is_refused_wherever_it_is_given(where: str, monkeyp
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+def test_a_timer_before_the_epoch_is_due_at_once() -> None:
+    """The past is due at once, however long ago it is."""
+    assert due_ms(-1) == due_ms(datetime(1969, 12, 31, tzinfo=UTC)) == 0
