@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -18,6 +19,30 @@ SERVER: Final = f"--bootstrap-server {BOOTSTRAP}"
 def at_address(text: str, address: str) -> str:
     """A text whose commands of Kafka name the cluster, so that they can be pasted."""
     return text.replace(SERVER, f"--bootstrap-server {address}")
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    """
+    A text with escapes for what a terminal would obey, or what would hide how the text reads.
+
+    That is each control character, also those of ISO 6429, each line or paragraph end, each mark that turns the
+    direction of writing or has no width, and each half of a surrogate pair. All other characters stay.
+
+    Args:
+        text: from anywhere.
+        lines: keep line feeds: the text has several lines of ours.
+    """
+    return _UNSAFE.sub(lambda found: found[0] if lines and found[0] == "\n" else _escaped(found[0]), text)
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape", "surrogatepass").decode()
+
+
+_UNSAFE: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
+    "\U000e0000-\U000e007f]"
+)
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:

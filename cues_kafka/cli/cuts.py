@@ -9,6 +9,7 @@ import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile
 from cues_kafka.cli.options import Target, interrupts
+from cues_kafka.cli.printing import say
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.times import shown_time
 from cues_kafka.words import count
@@ -83,7 +84,7 @@ def cuts(
             delete_cut(graph, broker, delete)
             typer.echo(f"{graph.name}: cut {delete} is deleted")
             return
-        found = cuts_of(graph, broker)
+        found = cuts_of(graph, broker, tell=lambda text: say(f"{graph.name}: {text}", err=True))
         for one in found:
             when, until = shown_time(one.at_ms), shown_time(one.at_ms + one.keeps_ms)
             typer.echo(f"{one.name}  {when}  {count(one.tasks, 'task')}  stores until {until}  {one.by}")

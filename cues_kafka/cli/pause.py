@@ -13,6 +13,7 @@ import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile
 from cues_kafka.cli.options import BROKEN, Target, interrupts
+from cues_kafka.cli.printing import say
 from cues_kafka.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -39,9 +40,13 @@ Examples:
   # everything that is paused
   cues-kafka resume shop:graph
   cues-kafka resume shop:graph check
+  # also a reset that is not complete, where no reset was begun
+  cues-kafka resume shop:graph --reset
 
-Workers go on within a second. Exits with 1 if the cluster does not answer,
-and with 2 if the graph or a setting is wrong.
+Workers go on within a second. Without a processor it also deletes records on
+the control topic that cannot be read. Exits with 1 if something holds tasks
+all the same, or the cluster does not answer, and with 2 if the graph or a
+setting is wrong.
 """
 
 Which = Annotated[
@@ -77,17 +82,36 @@ def resume(
     target: Target,
     processor: Which = None,
     *,
+    reset: Annotated[bool, typer.Option("--reset", help="Take back a reset that is not complete, too.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --reset: also where tools have moved tasks.")] = False,
     bootstrap: Bootstrap = None,
     profile: Profile = None,
     file: File = None,
 ) -> None:
     """Let what is paused go on."""
+    if reset and processor is not None:
+        raise ConfigError("--reset: a reset holds the whole graph. Leave the processor out.")
     with _pausing(target, bootstrap, profile, file) as (name, tool):
-        taken = tool.resume(processor)
-        for hold in taken:
-            typer.echo(f"{name}: {hold.processor or 'all processors'} goes on; it was {hold}")
-        if not taken:
-            typer.echo(f"{name}: nothing is paused")
+        known = tool.names
+        done = tool.resume(processor, reset=reset, sure=yes)
+        for hold in done.holds:
+            what = hold.processor or "all processors"
+            if hold.processor in (None, *known):
+                now = "is not paused any longer" if done.held else "goes on"
+                say(f"{name}: {what} {now}; it was {hold}")
+            else:
+                say(f"{name}: the pause of {what!r} is taken back, which the graph does not have; it was {hold}")
+        if done.pause is not None:
+            say(f"{name}: the pause by {done.pause.by} for cut {done.pause.cut!r} is taken back")
+        for one in done.refused:
+            say(f"{name}: deleted {one}; it held nothing")
+        if done.reset:
+            say(f"{name}: the reset that was not complete is taken back")
+        if done.held:
+            say(f"{name}: not everything goes on: {done.held}", fg="red", err=True)
+            raise typer.Exit(BROKEN)
+        if not done.any:
+            say(f"{name}: nothing is paused")
 
 
 @contextmanager

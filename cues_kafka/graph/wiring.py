@@ -9,7 +9,7 @@ from cues_kafka.errors import GraphError
 from cues_kafka.graph.annotations import check_annotations
 from cues_kafka.graph.blobs import Blobs
 from cues_kafka.graph.error_message import ErrorMessages
-from cues_kafka.graph.names import MAX_TOPIC_CHARS, check_topic, hint, quoted
+from cues_kafka.graph.names import MAX_TOPIC_CHARS, check_topic, control_topic, hint, quoted, status_topic
 from cues_kafka.graph.ready import check_by
 from cues_kafka.graph.sink import check_columns
 
@@ -31,7 +31,8 @@ def check_wiring(graph: Graph) -> None:
     for source in graph.sources:
         if source in error_topics:
             raise GraphError(f"{label}: Source({source!r}) is an errors topic as well. Give one of them another topic.")
-    if owned := sorted(internal.intersection(graph.topics_written())):
+    shared = {control_topic(graph.name), status_topic(graph.name)}.intersection(graph.topics_used())
+    if owned := sorted(shared | internal.intersection(graph.topics_written())):
         raise GraphError(f"{label}: only the framework writes {quoted(owned)}. Choose other topics.")
     for p in graph.all_processors.values():
         for topic in p.output_topics:

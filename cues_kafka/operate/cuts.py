@@ -487,16 +487,28 @@ class _Said:
         return changed
 
 
-def cuts_of(graph: Graph, broker: Broker) -> list[GraphCut]:
+def cuts_of(graph: Graph, broker: Broker, *, tell: Callable[[str], None] = lambda _: None) -> list[GraphCut]:
     """
-    The cuts of a graph, the oldest first.
+    The cuts of a graph, the oldest first; those that cannot be read are left out.
+
+    Args:
+        graph: the graph.
+        broker: the cluster.
+        tell: told of each cut that cannot be read.
 
     Raises:
         ConfigError: the graph takes no cuts, or its control topic does not exist.
-        CodecError: a cut cannot be read.
     """
     control = ControlTopic(graph, broker).read()
-    return [found for name in control.names if (found := control.cut(name)) is not None]
+    found = []
+    for name in control.names:
+        try:
+            one = control.cut(name)
+        except CodecError as error:
+            tell(f"cut {name!r} cannot be read: {error}. `cues-kafka cuts MODULE:GRAPH --delete NAME` deletes it")
+            continue
+        found += [one] if one is not None else []
+    return found
 
 
 def delete_cut(graph: Graph, broker: Broker, name: str) -> None:
@@ -516,7 +528,7 @@ def delete_cut(graph: Graph, broker: Broker, name: str) -> None:
             f"cut:{name} --yes` to its end first."
         )
     try:
-        topic.write(key_of(name), None)
+        topic.write(control.key_of_cut(name), None)
     finally:
         topic.close()
 

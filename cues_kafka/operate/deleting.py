@@ -155,10 +155,10 @@ class Deleting:
         """
         Topics of the graph as a whole, also where the settings do without them now, or cuts= was taken back.
 
-        Ours are compacted. Another program may have a topic of such a name, and so may the user.
+        Ours are compacted. Another program may have a topic of such a name.
         """
         names = (control_topic(self._graph.name), status_topic(self._graph.name))
-        there = [name for name in names if name in self._sizes and name not in self._graph.topics_used()]
+        there = [name for name in names if name in self._sizes]
         for name, found in self._broker.facts(there).topics.items() if there else ():
             if found.config.get("cleanup.policy", "compact") == "compact":
                 yield name

@@ -10,18 +10,21 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.names import backing_topic, group_id, no_such_processor
-from cues_kafka.operate.cuts import ControlTopic
+from cues_kafka.graph.names import backing_topic, group_id, no_such_processor, quoted, tools_group
+from cues_kafka.operate.cuts import SHOWN, ControlTopic
+from cues_kafka.operate.newest import NewestRecord, NewestRecords
 from cues_kafka.operate.status import PERIODS, StatusView
 from cues_kafka.plan.topics import Sides
-from cues_kafka.ports import Broker, Clock
-from cues_kafka.records.control import Hold, encode, key_of_hold
+from cues_kafka.ports import Broker, Clock, TopicPartition
+from cues_kafka.records.control import PAUSE, RESET, Hold, Pause, RefusedRecord, encode, key_of_hold
 from cues_kafka.records.status import StatusRecord
 from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.words import count
 
 LOOK_S: Final = 0.25
 """How often it is asked which tasks have paused."""
@@ -30,6 +33,36 @@ UNMANNED_S: Final = 1.0
 """After this time it is asked whether a worker runs what has not paused."""
 
 _RESTS: Final = frozenset({"paused", "stopped"})
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """
+    What `Pausing.resume` took back.
+
+    Attributes:
+        holds: pauses of operators.
+        pause: that of a tool which takes a cut; None: there was none.
+        refused: records that cannot be read, so they held nothing.
+        reset: whether a reset that is not complete was taken back.
+        held: why tasks are held all the same; empty: nothing holds them.
+    """
+
+    holds: Sequence[Hold]
+    pause: Pause | None
+    refused: Sequence[RefusedRecord]
+    reset: bool
+    held: str
+
+    @property
+    def any(self) -> bool:
+        """Whether anything was taken back."""
+        return bool(self.holds or self.pause or self.refused or self.reset)
+
+
+def _moved_by_tool(one: NewestRecord) -> bool:
+    """Whether a tool may have written the newest record of a task; also where it cannot be read."""
+    return bool(one.why) or (one.record is not None and one.record.writer.runtime == "tool")
 
 
 class Pausing:
@@ -51,14 +84,18 @@ class Pausing:
         found = sides.of_graph(graph)
         if not found.control:
             raise ConfigError(
-                f"workers of graph {graph.name!r} follow no control topic: the setting `control` is off, or a "
-                "processor uses a topic of that name. Set control = true, run `cues-kafka plan MODULE:GRAPH --apply`, "
-                "and restart the workers."
+                f"workers of graph {graph.name!r} follow no control topic: the setting `control` is off. Set "
+                "control = true, run `cues-kafka plan MODULE:GRAPH --apply`, and restart the workers."
             )
         self._graph, self._broker, self._who, self._tells = graph, broker, who, found.status
         self._clock = clock or SystemClock()
         self._control = ControlTopic(graph, broker, for_cuts=False)
         self._view = StatusView(graph, broker, sides=sides, clock=self._clock)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The processors of the graph."""
+        return list(self._graph.all_processors)
 
     def holds(self) -> Mapping[str | None, Hold]:
         """What is paused now, by processor; None: the whole graph."""
@@ -107,30 +144,67 @@ class Pausing:
                 return left
         return {}
 
-    def resume(self, processor: str | None = None) -> list[Hold]:
+    def resume(self, processor: str | None = None, *, reset: bool = False, sure: bool = False) -> Resumed:
         """
-        Take a pause back.
+        Take back what holds tasks, and say what that was.
 
         Args:
-            processor: its name; None: everything that is paused.
-
-        Returns:
-            The pauses that were taken back; empty: there were none.
+            processor: its name; None: everything that holds the graph, and each record that cannot be read.
+            reset: take back a reset that is not complete, too.
+            sure: also where tasks stand where a tool has put them, so that the reset may have moved some.
 
         Raises:
-            ConfigError: the graph has no such processor, or the whole graph is paused.
+            ConfigError: the graph has no such processor, the whole graph is paused, or tasks were moved.
             BrokerError: the cluster refused.
         """
         self._names(processor)
-        holds = self.holds()
+        control = self._control.read()
+        holds = control.holds()
         if processor is not None and None in holds:
             raise ConfigError(
                 f"the whole graph is {holds[None]}. Run `cues-kafka resume MODULE:GRAPH` for all processors."
             )
+        own = key_of_hold(processor)
         taken = [hold for name, hold in holds.items() if processor in (None, name)]
-        for hold in taken:
-            self._control.write(key_of_hold(hold.processor), None)
-        return taken
+        refused = [one for one in control.refused() if one.key != RESET and (processor is None or one.key == own)]
+        pause = control.pause() if processor is None else None
+        over = reset and control.resetting
+        if over and not sure:
+            self._refuse_moved()
+        keys = [*(key_of_hold(hold.processor) for hold in taken), *(one.key for one in refused)]
+        for key in (*keys, *([PAUSE] if pause else ()), *([RESET] if over else ())):
+            self._control.write(key, None)
+        return Resumed(taken, pause[0] if pause else None, refused, over, self._why_held(processor))
+
+    def _refuse_moved(self) -> None:
+        """Refuse to take back a reset where it may have moved some tasks and not others."""
+        backing = {name: backing_topic(self._graph.name, name) for name in self._graph.all_processors}
+        widths = self._broker.partitions(list(backing.values()))
+        places = [TopicPartition(topic, p) for topic, width in widths.items() for p in range(width)]
+        found = NewestRecords(self._broker, tools_group(self._graph.name), self._clock).look(
+            self._broker.watermarks(places)
+        )
+        moved = [f"{at.topic}/{at.partition}" for at, one in found.items() if _moved_by_tool(one)]
+        if moved:
+            raise ConfigError(
+                f"the newest record in {quoted(sorted(moved)[:SHOWN])} is that of a tool, so the reset may have moved "
+                f"{count(len(moved), 'task')} and not the others: to go on now may lose or repeat messages. Run the "
+                "reset to its end. If no reset was begun, add --yes."
+            )
+
+    def _why_held(self, processor: str | None) -> str:
+        """Why tasks are held still; empty: nothing holds them."""
+        control = self._control.read()
+        if control.resetting:
+            return (
+                "a reset is not complete, and holds all tasks. Run it to its end; if no reset was begun, `cues-kafka "
+                "resume MODULE:GRAPH --reset` takes it back"
+            )
+        held = [hold for name, hold in control.holds().items() if processor in (None, name)]
+        paused = control.pause()
+        if held or (paused and processor is None):
+            return f"it is {held[0]}" if held else "a cut is being taken"
+        return ""
 
     def close(self) -> None:
         """Release the clients."""

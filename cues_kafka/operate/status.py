@@ -11,7 +11,6 @@ Everything here only reads, and joins no group.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -20,7 +19,7 @@ from cues_kafka.arguments import known_call
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Options
 from cues_kafka.core.records import Totals
-from cues_kafka.errors import BrokerError, CodecError, ConfigError, UnreadableError
+from cues_kafka.errors import BrokerError, ConfigError, UnreadableError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, group_id, status_topic, tools_group
 from cues_kafka.operate.newest import NewestRecord, NewestRecords
@@ -33,6 +32,7 @@ from cues_kafka.ports import Broker, Clock, Position, Reader, TopicPartition, Wa
 from cues_kafka.records.reading import published_ends
 from cues_kafka.records.scanning import read_range
 from cues_kafka.records.status import StatusRecord, decode_status
+from cues_kafka.records.strangers import readable
 from cues_kafka.runtime.given import check_graph
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.words import count
@@ -169,8 +169,9 @@ class StatusView:
         task = (message.key() or b"").decode(errors="replace")
         self._told.pop(task, None)
         if message.value() is not None:
-            with suppress(CodecError):  # of a newer release: the task counts as not told
-                self._told[task] = decode_status(message)
+            found = readable(message, decode_status, "a status record")
+            if found is not None:  # else the task counts as not told
+                self._told[task] = found
 
     def _tasks(self, look: _Look) -> Iterator[SeenTask]:
         graph = self._graph

@@ -122,12 +122,8 @@ def unread_settings(graph: Graph, facts: ClusterFacts | None) -> Iterator[str]:
 
 def side_warnings(graph: Graph, sides: Sides, facts: ClusterFacts | None) -> Iterator[str]:
     """Why a topic that the graph can work without is not used, although the settings ask for it."""
-    used = graph.topics_used()
     lost = {status_topic(graph.name): "`cues-kafka status` shows only what the cluster knows"} if sides.status else {}
     lost |= {control_topic(graph.name): "`cues-kafka pause` does not work"} if sides.control else {}
-    for topic, what in lost.items():
-        if topic in used:
-            yield f"{topic!r} is a topic of processors of this graph, so {what}. Rename the topic, or the graph."
     for topic in sides.topics(graph):
         known = None if facts is None else facts.topics.get(topic)
         policy = "compact" if known is None else known.config.get("cleanup.policy", "compact")

@@ -45,17 +45,10 @@ class Sides(NamedTuple):
         return cls(getattr(cluster, "status_every_s", 0.0) > 0, bool(getattr(cluster, "control", False)))
 
     def of_graph(self, graph: Graph) -> Sides:
-        """
-        Those that this graph has. A topic of such a name that its processors use is left to them. A graph without
-        processors has no tasks.
-        """
+        """Those that this graph has. A graph without processors has no tasks."""
         if not graph.all_processors:
             return Sides()
-        used = graph.topics_used()
-        return Sides(
-            self.status and status_topic(graph.name) not in used,
-            graph.cuts is not None or (self.control and control_topic(graph.name) not in used),
-        )
+        return Sides(self.status, graph.cuts is not None or self.control)
 
     def topics(self, graph: Graph) -> tuple[str, ...]:
         """Their names; the control topic of a graph with cuts is not among them, because that graph needs it."""

@@ -9,14 +9,15 @@ JSON, so that people can read them with a Kafka console.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from cues_kafka.errors import CodecError
 from cues_kafka.graph.times import shown_time
+from cues_kafka.observe.refused import REFUSED
 from cues_kafka.ports import WireMessage
+from cues_kafka.records.strangers import LATEST_S, MOST, NAME, TOPIC, Fields, read_plain, shown
 
 VERSION: Final = 1
 """The version of what the values mean."""
@@ -25,6 +26,18 @@ PAUSE: Final = b"pause"
 RESET: Final = b"reset"
 CUT: Final = b"cut/"
 """Stands before the name of a cut."""
+
+LEASE_AT_MOST_S: Final = 3_600.0
+"""The longest lease of a pause that is believed; tools ask for half a minute, and renew it."""
+
+CUT_AT_MOST_MS: Final = 10 * 366 * 86_400_000
+"""The longest time for which a cut can say that stores are kept."""
+
+REFUSED_AT_MOST: Final = 1_000
+"""How many records that cannot be read are kept, with their reasons."""
+
+SHORT: Final = 300
+"""The most characters of a name or a reason in a record."""
 
 HOLD: Final = b"hold/"
 """Stands before the name of a processor that an operator holds back; alone it is the whole graph."""
@@ -156,6 +169,23 @@ class GraphCut:
         return sum(len(one.steps) for one in self.processors.values())
 
 
+class RefusedRecord(NamedTuple):
+    """
+    A record of the topic that cannot be read: another program wrote it, or another release.
+
+    Attributes:
+        key: of the record.
+        why: it cannot be read.
+    """
+
+    key: bytes
+    why: str
+
+    def __str__(self) -> str:
+        """For people: what it should be, and why it is none."""
+        return f"the record with the key {shown(self.key)} ({self.why})"
+
+
 class _Found(NamedTuple):
     """A value of the topic, and when the broker wrote it, in milliseconds since the epoch."""
 
@@ -164,34 +194,70 @@ class _Found(NamedTuple):
 
 
 class Control:
-    """The control topic as far as it was read."""
+    """
+    The control topic as far as it was read.
 
-    def __init__(self) -> None:
-        self._found: dict[bytes, _Found] = {}
+    What cannot be read holds nothing back, but for a reset: between tasks at a cut and others that are not there,
+    messages would be lost or repeated. Cuts are read when one is asked for.
+
+    Args:
+        cuts: whether cuts are kept; workers need none.
+    """
+
+    def __init__(self, *, cuts: bool = True) -> None:
+        self._keeps_cuts = cuts
+        self._cuts: dict[bytes, _Found] = {}
+        self._holds: dict[str | None, Hold] = {}
+        self._paused: tuple[Pause, int] | None = None
+        self._reset: ResetUnderWay | None = None
+        self._refused: dict[bytes, RefusedRecord] = {}
 
     def feed(self, messages: Iterable[WireMessage]) -> None:
-        """Take the next messages."""
+        """Take the next messages; one that cannot be read is named in the log, once."""
         for message in messages:
             key, value = message.key() or b"", message.value()
-            if value is None:
-                self._found.pop(key, None)
-            else:
-                self._found[key] = _Found(value, message.timestamp()[1])
+            self._forget(key)
+            if value is None or (key.startswith(CUT) and not self._keeps_cuts):
+                continue
+            try:
+                self._take(key, value, _time_of(message))
+            except CodecError as error:
+                if len(self._refused) < REFUSED_AT_MOST or key == RESET:
+                    self._refused[key] = RefusedRecord(key, str(error))
+                REFUSED.note(message, "a record of the control topic", str(error))
+
+    def _forget(self, key: bytes) -> None:
+        """Another value of a key, or none, takes the place of this one."""
+        self._refused.pop(key, None)
+        self._cuts.pop(key, None)
+        if key == PAUSE:
+            self._paused = None
+        elif key == RESET:
+            self._reset = None
+        elif key.startswith(HOLD):
+            self._holds.pop(key.removeprefix(HOLD).decode(errors="replace") or None, None)
+
+    def _take(self, key: bytes, value: bytes, at_ms: int) -> None:
+        if key == PAUSE:
+            self._paused = _pause(value), at_ms
+        elif key == RESET:
+            self._reset = _reset(value)
+        elif key.startswith(HOLD):
+            hold = _hold(key, value, at_ms)
+            self._holds[hold.processor] = hold
+        elif key.startswith(CUT):
+            self._cuts[key] = _Found(value, at_ms)
+        else:
+            raise CodecError(f"its key is {shown(key)}, which is none of this topic")
 
     @property
     def resetting(self) -> bool:
         """Whether a reset is not complete; also where its record cannot be read."""
-        return RESET in self._found
+        return self._reset is not None or RESET in self._refused
 
     def pause(self) -> tuple[Pause, int] | None:
-        """
-        The newest pause that was not taken back, and when the broker wrote it; its lease may have ended.
-
-        Raises:
-            CodecError: it cannot be read.
-        """
-        found = self._found.get(PAUSE)
-        return None if found is None else (_pause(_read("the pause", found.value)), found.at_ms)
+        """The newest pause that was not taken back, and when the broker wrote it; its lease may have ended."""
+        return self._paused
 
     def reset(self) -> ResetUnderWay | None:
         """
@@ -200,30 +266,27 @@ class Control:
         Raises:
             CodecError: it cannot be read.
         """
-        found = self._found.get(RESET)
-        if found is None:
-            return None
-        plain = _read("the reset", found.value)
-        with _shaped("the reset"):
-            return ResetUnderWay(by=plain["by"], cut=plain["cut"])
+        if RESET in self._refused:
+            raise CodecError(f"the reset in the control topic cannot be read: {self._refused[RESET].why}")
+        return self._reset
 
     def holds(self) -> dict[str | None, Hold]:
-        """
-        What operators hold back, by processor; None: the whole graph.
+        """What operators hold back, by processor; None: the whole graph."""
+        return dict(self._holds)
 
-        Raises:
-            CodecError: one cannot be read.
-        """
-        found = [
-            _hold(_read("a hold", one.value), one.at_ms) for key, one in self._found.items() if key.startswith(HOLD)
-        ]
-        return {one.processor: one for one in found}
+    def refused(self) -> list[RefusedRecord]:
+        """The records that cannot be read, but for cuts; `REFUSED_AT_MOST` of them at most."""
+        return list(self._refused.values())
 
     @property
     def names(self) -> Sequence[str]:
-        """The names of all cuts, the oldest first."""
-        cuts = [(found.at_ms, key) for key, found in self._found.items() if key.startswith(CUT)]
-        return [key.removeprefix(CUT).decode(errors="replace") for _, key in sorted(cuts)]
+        """The names of all cuts, the oldest first; a name that is no text has escapes for its bytes."""
+        cuts = [(found.at_ms, key) for key, found in self._cuts.items()]
+        return [_name_of(key) for _, key in sorted(cuts)]
+
+    def key_of_cut(self, name: str) -> bytes:
+        """The key of the cut that `names` gives so."""
+        return next((key for key in self._cuts if _name_of(key) == name), key_of(name))
 
     def cut(self, name: str) -> GraphCut | None:
         """
@@ -232,8 +295,18 @@ class Control:
         Raises:
             CodecError: it cannot be read.
         """
-        found = self._found.get(key_of(name))
-        return None if found is None else _cut(_read(f"cut {name!r}", found.value), found.at_ms)
+        found = self._cuts.get(self.key_of_cut(name))
+        return None if found is None else _cut(name, found)
+
+
+def _name_of(key: bytes) -> str:
+    return key.removeprefix(CUT).decode(errors="backslashreplace")
+
+
+def _time_of(message: WireMessage) -> int:
+    """When the broker wrote a record, in milliseconds since the epoch; 0: it has no date."""
+    at_ms = message.timestamp()[1]
+    return at_ms if 0 <= at_ms <= LATEST_S * 1000 else 0
 
 
 def key_of(cut: str) -> bytes:
@@ -254,71 +327,65 @@ def encode(value: Pause | Hold | ResetUnderWay | GraphCut) -> bytes:
     return json.dumps(plain, separators=(",", ":")).encode()
 
 
-@contextmanager
-def _shaped(what: str) -> Iterator[None]:
-    """Within it, a field that a value lacks is a `CodecError`."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CodecError(f"{what} in the control topic cannot be read: {error!r}") from error
+def _hold(key: bytes, value: bytes, at_ms: int) -> Hold:
+    """The hold under a key, which alone says what is held; its value says the same, for people."""
+    plain = read_plain(value, "pause of an operator", VERSION)
+    name = key.removeprefix(HOLD).decode(errors="replace")
+    said = plain.text("processor", like=NAME) if plain.has("processor") else ""
+    if name != said:
+        raise CodecError(f"not a pause of an operator: its key is {shown(key)}, and its processor {said!r}")
+    return Hold(by=plain.text("by", SHORT), token=plain.text("token", SHORT), processor=name or None, since_ms=at_ms)
 
 
-def _read(what: str, value: bytes) -> Any:
-    with _shaped(what):
-        plain = json.loads(value)
-        if plain["version"] != VERSION:
-            raise CodecError(
-                f"{what} in the control topic has version {plain['version']!r}, this release knows {VERSION}. Use the "
-                "release that wrote it"
-            )
-        return plain
+def _pause(value: bytes) -> Pause:
+    plain = read_plain(value, "pause for a cut", VERSION)
+    return Pause(
+        by=plain.text("by", SHORT),
+        token=plain.text("token", SHORT),
+        cut=plain.text("cut", SHORT),
+        processors=plain.texts("processors", like=NAME),
+        lease_s=plain.number("lease_s", 0.0, LEASE_AT_MOST_S),
+    )
 
 
-def _hold(plain: Any, at_ms: int) -> Hold:
-    with _shaped("a hold"):
-        return Hold(by=plain["by"], token=plain["token"], processor=plain["processor"], since_ms=at_ms)
+def _reset(value: bytes) -> ResetUnderWay:
+    plain = read_plain(value, "reset", VERSION)
+    return ResetUnderWay(by=plain.text("by", SHORT), cut=plain.text("cut", SHORT))
 
 
-def _pause(plain: Any) -> Pause:
-    with _shaped("the pause"):
-        return Pause(
-            by=plain["by"],
-            token=plain["token"],
-            cut=plain["cut"],
-            processors=tuple(plain["processors"]),
-            lease_s=float(plain["lease_s"]),
-        )
+def _cut(name: str, found: _Found) -> GraphCut:
+    plain = read_plain(found.value, f"cut {name!r}", VERSION)
+    if (said := plain.text("name", SHORT)) != name:
+        raise CodecError(f"not a cut {name!r}: it names itself {said!r}")
+    return GraphCut(
+        name=name,
+        graph=plain.text("graph", SHORT),
+        by=plain.text("by", SHORT),
+        keeps_ms=plain.whole("keeps_ms", 0, CUT_AT_MOST_MS),
+        processors={processor: _processor_cut(one) for processor, one in plain.named("processors")},
+        at_ms=found.at_ms,
+    )
 
 
-def _cut(plain: Any, at_ms: int) -> GraphCut:
-    with _shaped("a cut"):
-        processors = {
-            name: ProcessorCut(
-                steps=tuple(one["steps"]),
-                inputs={
-                    binding: InputCut(
-                        topic=at["topic"], topic_id=at["topic_id"], offsets=tuple(map(int, at["offsets"]))
-                    )
-                    for binding, at in one["inputs"].items()
-                },
-                stores={
-                    store: StoreCut(
-                        topic=at["topic"],
-                        topic_id=at["topic_id"],
-                        starts=tuple(map(int, at["starts"])),
-                        ends=tuple(map(int, at["ends"])),
-                        marks=tuple(at["marks"]),
-                    )
-                    for store, at in one["stores"].items()
-                },
-            )
-            for name, one in plain["processors"].items()
-        }
-        return GraphCut(
-            name=plain["name"],
-            graph=plain["graph"],
-            by=plain["by"],
-            keeps_ms=int(plain["keeps_ms"]),
-            processors=processors,
-            at_ms=at_ms,
-        )
+def _processor_cut(plain: Fields) -> ProcessorCut:
+    steps = plain.wholes("steps")
+    inputs = {binding: _input_cut(at, len(steps)) for binding, at in plain.named("inputs")}
+    return ProcessorCut(
+        steps=steps, inputs=inputs, stores={store: _store_cut(at, len(steps)) for store, at in plain.named("stores")}
+    )
+
+
+def _input_cut(at: Fields, tasks: int) -> InputCut:
+    offsets = at.wholes("offsets")
+    if len(offsets) != tasks:
+        at.refuse("offsets", list(offsets))
+    return InputCut(topic=at.text("topic", like=TOPIC), topic_id=at.id("topic_id").hex(), offsets=offsets)
+
+
+def _store_cut(at: Fields, tasks: int) -> StoreCut:
+    starts, ends, marks = at.wholes("starts"), at.wholes("ends"), at.maybe_wholes("marks", -MOST)
+    for name, found in (("starts", starts), ("ends", ends), ("marks", marks)):
+        if len(found) != tasks:
+            at.refuse(name, list(found))
+    topic, topic_id = at.text("topic", like=TOPIC), at.id("topic_id").hex()
+    return StoreCut(topic=topic, topic_id=topic_id, starts=starts, ends=ends, marks=marks)

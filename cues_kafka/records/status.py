@@ -7,11 +7,13 @@ them with a Kafka console. Nothing is decided by them: positions and counts that
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from cues_kafka.errors import CodecError
 from cues_kafka.ports import Position, Positions, WireMessage
+from cues_kafka.records.strangers import LATEST_S, NAME, PARTITIONS, TOPIC, Fields, read_plain
 
 VERSION: Final = 1
 """The version of what the values mean. Fields that a reader does not know are left out, so new ones need no new one."""
@@ -129,20 +131,49 @@ def decode_status(message: WireMessage) -> StatusRecord:
     Raises:
         CodecError: it cannot be read, or has another version.
     """
-    try:
-        plain: dict[str, Any] = json.loads(message.value() or b"")
-        if plain["version"] != VERSION:
-            raise CodecError(
-                f"a status record has version {plain['version']!r}, this release knows {VERSION}. Use the release that "
-                "the workers have"
-            )
-        known = {name: plain[name] for name in StatusRecord.__slots__ if name in plain}
-        if known["state"] not in get_args(TaskState):
-            raise ValueError(f"state {known['state']!r}")
-        places = [Position(**{**one, "topic_id": bytes.fromhex(one["topic_id"])}) for one in plain["positions"]]
-        owner = TaskOwner(**{name: plain["owner"][name] for name in TaskOwner.__slots__ if name in plain["owner"]})
-        told = {"positions": tuple(places), "owner": owner, "told_s": message.timestamp()[1] / 1000}
-        return StatusRecord(**{**known, **told})
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        key = (message.key() or b"").decode(errors="replace")
-        raise CodecError(f"the status record of {key!r} cannot be read: {error!r}. Another program wrote it") from error
+    task = (message.key() or b"").decode(errors="backslashreplace")
+    plain = read_plain(message.value(), f"status record of {task!r}", VERSION)
+    if not _TASK.fullmatch(task) or plain.text("task") != task:
+        raise CodecError(f"not a status record of {task!r}: its key and its task are not the name of one task")
+    state = plain.text("state")
+    if state not in get_args(TaskState):
+        plain.refuse("state", state)
+    own = plain.below("owner")
+    owner = TaskOwner(
+        **{name: own.text(name) for name in ("instance", "host", "runtime", "incarnation") if own.has(name)},
+        pid=own.whole("pid", 0, PARTITIONS) if own.has("pid") else 0,
+    )
+    fields: dict[str, Any] = {name: plain.text(name, TEXT_AT_MOST) for name in _TEXTS if plain.has(name)}
+    fields |= {name: plain.number(name) for name in _NUMBERS if plain.has(name)}
+    fields |= {name: plain.whole(name) for name in _COUNTS if plain.has(name)}
+    return StatusRecord(
+        task=task,
+        state=state,  # type: ignore[arg-type]  # it is one of them
+        owner=owner,
+        every_s=plain.number("every_s", 0.0, EVERY_AT_MOST_S),
+        positions=tuple(_position(one) for one in plain.objects("positions")) if plain.has("positions") else (),
+        totals=plain.counts("totals") if plain.has("totals") else {},
+        **fields,
+        told_s=min(max(0.0, message.timestamp()[1] / 1000), LATEST_S),
+    )
+
+
+def _position(one: Fields) -> Position:
+    return Position(
+        one.text("binding", like=NAME), one.text("topic", like=TOPIC), one.id("topic_id"), one.whole("offset")
+    )
+
+
+EVERY_AT_MOST_S: Final = 86_400.0
+"""The longest time between two records of a task."""
+
+TEXT_AT_MOST: Final = 20_000
+"""The most characters of a text in a status record."""
+
+_TASK: Final = re.compile(r"[A-Za-z0-9_-]{1,80}(/(0|[1-9][0-9]{0,9}))?")
+_TEXTS: Final = (
+    *("place", "error", "stopped", "remedy", "at", "hash", "pause", "held", "unpausable", "calling", "silent"),
+    "rival",
+)
+_NUMBERS: Final = ("rate", "committed_s", "error_s", "stopped_s", "unreachable_s", "throttled_s")
+_COUNTS: Final = ("errors", "retries", "failures", "stops")

@@ -32,6 +32,8 @@ AGAIN_MAX_S: Final = 30.0
 """How long to wait before the topic is read again after an error; the pause doubles."""
 
 
+TAKE_BACK: Final = "if no one resets this graph, `cues-kafka resume MODULE:GRAPH --reset` takes it back"
+
 MISSING: Final = "UNKNOWN_TOPIC_OR_PART"
 
 
@@ -111,7 +113,7 @@ class Pauses:
         while not self._stopping.is_set():
             try:
                 self._follow()
-            except (BrokerError, CodecError) as error:
+            except BrokerError as error:
                 if self._works_without(error):
                     again_s = AGAIN_MAX_S
                 elif str(error) != self._said:
@@ -124,9 +126,9 @@ class Pauses:
                     self._reset = f"the thread that follows {self._place.topic} ended: {error!r}"
                 raise
 
-    def _works_without(self, error: BrokerError | CodecError) -> bool:
+    def _works_without(self, error: BrokerError) -> bool:
         """Whether the tasks work although the topic cannot be read; they keep to a pause that was heard before."""
-        if self._required or not isinstance(error, BrokerError) or not (error.forbidden or error.code == MISSING):
+        if self._required or not (error.forbidden or error.code == MISSING):
             return False
         with self._lock:
             waited, self._reset = self._reset is not None, None
@@ -142,7 +144,7 @@ class Pauses:
                 f"topic {topic!r} does not exist; `cues-kafka plan MODULE:GRAPH --apply` creates it", code=MISSING
             )
         marks = self._broker.watermarks([self._place])[self._place]
-        control, due = Control(), marks.low < marks.stable
+        control, due = Control(cuts=False), marks.low < marks.stable
         reader = self._broker.reader(self._group)
         try:
             reader.assign({self._place: marks.low})
@@ -169,12 +171,7 @@ class Pauses:
         reset, paused, until_s, why = None, frozenset[str](), 0.0, ""
         holds = control.holds()
         if control.resetting:
-            under_way = control.reset()
-            assert under_way is not None
-            reset = (
-                f"the reset to cut {under_way.cut!r} by {under_way.by} is not complete: tasks wait until the same "
-                "command has moved the rest of them"
-            )
+            reset = _why_reset(control)
         if (found := control.pause()) is not None:
             pause, at_ms = found
             passed_s = 0.0 if live else max(0.0, self._clock.time() - at_ms / 1000)  # clocks may differ
@@ -193,6 +190,19 @@ class Pauses:
             else:
                 log.warning("goes on", processors=_names(*before), why="nothing holds them back any more")
         self._changed()
+
+
+def _why_reset(control: Control) -> str:
+    """Why tasks wait for a reset; where its record cannot be read, the safe answer is that one is not complete."""
+    try:
+        under_way = control.reset()
+    except CodecError as error:
+        return f"{error}. Tasks wait, because it may not be complete; {TAKE_BACK}"
+    assert under_way is not None
+    return (
+        f"the reset to cut {under_way.cut!r} by {under_way.by} is not complete: tasks wait until the same command has "
+        f"moved the rest of them; {TAKE_BACK}"
+    )
 
 
 def _names(reset: str | None, paused: frozenset[str], holds: Mapping[str | None, Hold]) -> list[str]:

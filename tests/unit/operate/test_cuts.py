@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from cues_kafka import (
-    CodecError,
     ConfigError,
     DataFrameProcessor,
     Graph,
@@ -44,10 +43,9 @@ from cues_kafka.operate.moving import Maintenance, PlannedMove, apply_plan
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import KEEPS, topics_to_ask
 from cues_kafka.ports import NewTopic, TopicPartition
-from cues_kafka.records.control import PAUSE, RESET, Control, Pause, ResetUnderWay, encode
+from cues_kafka.records.control import PAUSE, RESET, Pause, ResetUnderWay, encode
 from cues_kafka.records.reading import newest_record
 from cues_kafka.runtime import CommitPolicy, Running
-from cues_kafka.runtime.native import pauses as pauses_module
 from cues_kafka.runtime.native.pauses import Pauses
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.state.marks import UNFINISHED
@@ -759,45 +757,6 @@ def test_workers_hold_everything_back_until_they_have_read_the_control_topic(clu
     pauses.start()
     until(lambda: pauses.why("check") == "", changed)
     pauses.stop()
-
-
-def test_a_control_topic_that_cannot_be_read_is_told(
-    cluster: Memory, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A worker goes on trying, and holds back as long as it knows nothing."""
-    with control_of(cluster) as control:
-        control.write(PAUSE, b'{"version": 2}')
-        changed, told, log = threading.Event(), threading.Event(), pauses_module.log
-
-        def warning(*args: Any, **fields: Any) -> None:
-            log.warning(*args, **fields)
-            told.set()
-
-        monkeypatch.setattr(pauses_module, "log", SimpleNamespace(warning=warning))
-        pauses = Pauses(open_broker(cluster), "g.control", "g.check", SystemClock(), changed.set)
-        pauses.start()
-        until(lambda: "control topic not read" in caplog.text, told)
-        assert pauses.why("check")
-        control.write(PAUSE, None)
-        until(lambda: pauses.why("check") == "", changed)
-        pauses.stop()
-    assert "has version 2, this release knows 1" in caplog.text
-
-
-def test_control_records_say_what_cannot_be_read() -> None:
-    """No JSON, or a field that is missing."""
-
-    class Found:
-        def __init__(self, key: bytes, value: bytes) -> None:
-            self.key, self.value, self.timestamp = (lambda: key), (lambda: value), (lambda: (1, 5))
-
-    control = Control()
-    control.feed([Found(PAUSE, b"{"), Found(RESET, b'{"version": 1}'), Found(b"cut/a", b'{"version": 1, "name": "a"}')])  # type: ignore[list-item]
-    for read in (control.pause, control.reset, lambda: control.cut("a")):
-        with pytest.raises(CodecError, match="in the control topic cannot be read"):
-            read()
-    assert control.resetting
-    assert control.names == ["a"]
 
 
 @pytest.mark.parametrize("processor", ["check", "total"])

@@ -140,11 +140,6 @@ def test_topics_of_status_and_control_go_with_the_graph_unless_another_program_h
     tester.broker.create([NewTopic("g.status", 1)])
     assert Deleting(GRAPH, tester.broker).whole().topics == ("g.control",)
 
-    own = Graph("g", Source("g.control"), Processor(route, inputs="g.control", outputs="c"))
-    planned = Deleting(own, tester.broker).whole()
-    assert planned.topics == ()
-    assert "g.control" in planned.kept
-
 
 def test_one_processor_goes_alone_and_what_follows_is_said() -> None:
     """Started again, it begins again."""

@@ -124,10 +124,10 @@ def test_paused_task_commits_its_batch_keeps_its_place_and_goes_on_after_resume(
         assert (seen["check/0"].state, seen["check/0"].held, seen.ok) == ("paused", task.held, True)
         assert open_broker(cluster).members("g.check")
 
-        assert [hold.by for hold in tool.resume()] == ["amy@desk"]
+        assert [hold.by for hold in tool.resume().holds] == ["amy@desk"]
         running.wait_idle()
         assert counting.calls == outputs(cluster) == [1, 2, 3]
-        assert tool.resume() == []
+        assert not tool.resume().any
         tool.close()
 
 
@@ -246,7 +246,7 @@ def test_one_processor_pauses_and_the_others_work(cluster: Memory) -> None:
         assert (seen["count/0"].state, seen["old/0"].state) == ("paused", "paused")
         assert (seen["count/0"].deliveries, seen["check/0"].state in ("idle", "working")) == (0, True)
         assert sorted(name or "" for name in tool.holds()) == ["count", "old"]
-        assert [hold.processor for hold in tool.resume("count")] == ["count"]
+        assert [hold.processor for hold in tool.resume("count").holds] == ["count"]
         tool.resume()
         running.wait_idle()
         tool.close()

@@ -19,8 +19,6 @@ from cues_kafka.core.task import Doing
 from cues_kafka.errors import FatalError
 from cues_kafka.observe.tally import TaskTally
 from cues_kafka.observe.throttling import Throttling
-from cues_kafka.operate.status import StatusView
-from cues_kafka.plan.topics import Sides
 from cues_kafka.ports import NewTopic, Position
 from cues_kafka.records.scanning import read_all
 from cues_kafka.records.status import StatusRecord, TaskOwner, decode_status, encode_status
@@ -258,22 +256,3 @@ def graph_of(function: Callable[..., Any]) -> Graph:
         Processor(function, inputs="orders", outputs="checked", name="check"),
         defaults=Topic(value=Json(), partitions=1),
     )
-
-
-def test_topic_of_the_graph_with_that_name_is_no_status_topic() -> None:
-    """It belongs to the processors; the plan warns."""
-    cluster = Memory(status_every_s=0.5, control=True)
-    graph = Graph(
-        "g",
-        Source("g.status"),
-        Processor(lambda order: order, inputs="g.status", outputs="g.control", name="check"),
-        defaults=Topic(value=Json(), partitions=1),
-    )
-    with start(graph, cluster) as running:
-        assert running._status is None
-        assert running._pauses is None
-        first, second = running.planned.warnings[:2]
-    assert first.startswith("'g.status' is a topic of processors of this graph, so `cues-kafka status` shows only")
-    assert second.startswith("'g.control' is a topic of processors of this graph, so `cues-kafka pause` does not work")
-    with StatusView(graph, open_broker(cluster), sides=Sides(status=True)) as view:
-        assert view.told() == {}
