@@ -36,7 +36,9 @@ def visible(text: str, *, lines: bool = False) -> str:
 
 
 def _escaped(char: str) -> str:
-    return char.encode("unicode_escape", "surrogatepass").decode()
+    """The escape of a character, as Python and JSON write it."""
+    short = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+    return short.get(char) or (f"\\u{ord(char):04x}" if ord(char) < 1 << 16 else f"\\U{ord(char):08x}")
 
 
 _UNSAFE: Final = re.compile(

@@ -62,9 +62,9 @@ def drain(
         raise ConfigError(f"--timeout {timeout:g}: takes a number of seconds above 0.")
     with opened(target, bootstrap, profile, file) as (graph, broker), interrupts() as ended:
         tool = Drain(graph, broker, who=f"drain on {socket.gethostname()}")
-        taken = tool.take(cut, timeout_s=timeout, tell=lambda text: typer.echo(f"{graph.name}: {text}"), ended=ended)
+        taken = tool.take(cut, timeout_s=timeout, tell=lambda text: say(f"{graph.name}: {text}"), ended=ended)
         stores = sum(len(one.stores) for one in taken.processors.values())
-        typer.echo(f"{graph.name}: cut {cut} is taken: {count(taken.tasks, 'task')}, {count(stores, 'store')}")
+        say(f"{graph.name}: cut {cut} is taken: {count(taken.tasks, 'task')}, {count(stores, 'store')}")
 
 
 def cuts(
@@ -82,11 +82,11 @@ def cuts(
     with opened(target, bootstrap, profile, file) as (graph, broker):
         if delete is not None:
             delete_cut(graph, broker, delete)
-            typer.echo(f"{graph.name}: cut {delete} is deleted")
+            say(f"{graph.name}: cut {delete} is deleted")
             return
         found = cuts_of(graph, broker, tell=lambda text: say(f"{graph.name}: {text}", err=True))
         for one in found:
             when, until = shown_time(one.at_ms), shown_time(one.at_ms + one.keeps_ms)
-            typer.echo(f"{one.name}  {when}  {count(one.tasks, 'task')}  stores until {until}  {one.by}")
+            say(f"{one.name}  {when}  {count(one.tasks, 'task')}  stores until {until}  {one.by}")
         if not found:
-            typer.echo(f"{graph.name}: no cuts")
+            say(f"{graph.name}: no cuts")

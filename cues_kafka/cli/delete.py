@@ -10,6 +10,7 @@ import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile
 from cues_kafka.cli.options import BROKEN, WRONG, Target
+from cues_kafka.cli.printing import say, say_lines
 from cues_kafka.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -80,17 +81,17 @@ def delete(
         tool = Deleting(graph, broker)
         planned = _planned(tool, processor, topic, unused=unused, data=data)
         if as_json:
-            typer.echo(json.dumps(planned.to_dict(), indent=2))
+            say_lines(json.dumps(planned.to_dict(), indent=2))
             return
         if planned.empty:
-            typer.echo(f"{graph.name}: nothing to delete on {found.address}")
+            say(f"{graph.name}: nothing to delete on {found.address}")
             return
-        typer.echo(f"Graph {graph.name} on {found.address}, to delete:\n")
-        typer.echo("\n".join(planned.lines()).replace("MODULE:GRAPH", target))
+        say_lines(f"Graph {graph.name} on {found.address}, to delete:\n")
+        say_lines("\n".join(planned.lines()).replace("MODULE:GRAPH", target))
         if confirm is None and not _typed(graph.name):
-            typer.echo(f"\nNothing was deleted. Add --confirm {graph.name} to do it.", err=True)
+            say_lines(f"\nNothing was deleted. Add --confirm {graph.name} to do it.", err=True)
             raise typer.Exit(BROKEN)
-        tool.carry_out(planned, tell=typer.echo)
+        tool.carry_out(planned, tell=say)
     finally:
         broker.close()
 

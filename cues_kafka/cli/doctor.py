@@ -9,6 +9,7 @@ import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile
 from cues_kafka.cli.options import BROKEN, WRONG, Target
+from cues_kafka.cli.printing import say_lines
 from cues_kafka.errors import ConfigError
 from cues_kafka.words import count
 
@@ -78,7 +79,7 @@ def doctor(
         text = json.dumps(data, indent=2)
     else:
         text = "\n".join([f"Graph {graph.name} on {found.address}", "", *_lines(ailments), "", _sum(ailments, wrong)])
-    typer.echo(text.replace("MODULE:GRAPH", target))
+    say_lines(text.replace("MODULE:GRAPH", target))
     if wrong:
         raise typer.Exit(BROKEN)
 

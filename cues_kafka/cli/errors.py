@@ -14,6 +14,7 @@ import typer
 from cues_kafka.cli.bars import progress_bar
 from cues_kafka.cli.config import Bootstrap, File, Profile, load
 from cues_kafka.cli.options import BROKEN, Command, Target, at_least, interrupts, pasteable, say_first
+from cues_kafka.cli.printing import say, say_lines
 from cues_kafka.cli.tables import WIDTH, aligned, fits, paragraph
 from cues_kafka.errors import ConfigError, CuesError
 from cues_kafka.graph.times import milliseconds_of, shown_time, time_of
@@ -127,13 +128,13 @@ def list_(
     shown = found[:limit]
     if as_json:
         counts = {"graph": graph.name, "of other graphs": tool.foreign, "unreadable": tool.unreadable}
-        typer.echo(json.dumps(counts | {"causes": [_cause_data(one) for one in shown]}, indent=2))
+        say_lines(json.dumps(counts | {"causes": [_cause_data(one) for one in shown]}, indent=2))
         return
     for line in table(shown, everything=everything, width=_width()):
-        typer.echo(line)
+        say(line)
     total = sum(one.count for one in found)
     which = "error message" if everything else "open error message"
-    typer.echo(f"{graph.name}: {count(total, which)} of {count(len(found), 'cause')}{_besides(tool)}")
+    say(f"{graph.name}: {count(total, which)} of {count(len(found), 'cause')}{_besides(tool)}")
 
 
 @app.command(cls=Command, epilog=_show_epilog)
@@ -155,11 +156,11 @@ def show(
     with _opened(target, bootstrap, profile, file) as (graph, tool):
         one = tool.show(at.topic, at.partition, offset)
     if as_json:
-        typer.echo(json.dumps(_error_data(one), indent=2))
+        say_lines(json.dumps(_error_data(one), indent=2))
         return
     cluster = load({"bootstrap": bootstrap}, profile=profile, file=file).kafka()
     for line in lines(one, payload_text(one.message, graph, cluster)):
-        typer.echo(line)
+        say(line)
 
 
 def payload_text(error: ErrorMessage, graph: Graph, cluster: Any = None) -> str | None:
@@ -257,9 +258,9 @@ def _ask(
     if not done:
         left = result.open
         for where in left[:NAMED]:
-            typer.echo(f"not settled yet: {where}", err=True)
+            say(f"not settled yet: {where}", err=True)
         more = f", {len(left) - NAMED:,} of them not named here" if len(left) > NAMED else ""
-        typer.secho(
+        say(
             f"{graph.name}: {count(len(left), 'error message')} not settled in time{more}. The requests stay. Do the "
             "workers run? See `cues-kafka status`.",
             fg="red",

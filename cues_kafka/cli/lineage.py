@@ -10,6 +10,7 @@ import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile, load
 from cues_kafka.cli.options import as_tools_of, at_least
+from cues_kafka.cli.printing import say, say_lines
 from cues_kafka.graph.times import shown_time
 
 if TYPE_CHECKING:
@@ -88,10 +89,10 @@ def lineage(
     finally:
         broker.close()
     if as_json:
-        typer.echo(json.dumps(root.to_dict(), indent=2))
+        say_lines(json.dumps(root.to_dict(), indent=2))
     else:
         for line in tree(root):
-            typer.echo(line)
+            say(line)
 
 
 def tree(root: Ancestor) -> Iterator[str]:

@@ -11,6 +11,7 @@ import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile
 from cues_kafka.cli.options import Target, at_least, say_first
+from cues_kafka.cli.printing import say
 from cues_kafka.errors import ConfigError
 from cues_kafka.words import count
 
@@ -127,7 +128,7 @@ def migrate(
 
     places = added(add or ())
     _act(
-        target, processor, lambda tool: tool.migrate(places, frozenset(drop or ()), tell=typer.echo),
+        target, processor, lambda tool: tool.migrate(places, frozenset(drop or ()), tell=say),
         who="migrate", yes=yes, bootstrap=bootstrap, profile=profile, file=file,
     )  # fmt: skip
 
@@ -213,11 +214,11 @@ def _go_back(
         tool = GoBack(graph, broker, who=f"reset on {socket.gethostname()}")
         planned = tool.plan(name)
         if not planned.all and not planned.unfinished:
-            typer.echo(f"{graph.name}: nothing to do, all tasks stand at cut {name} already")
+            say(f"{graph.name}: nothing to do, all tasks stand at cut {name} already")
             return
         say_first(_notes(planned.all), yes=yes)
-        tool.carry_out(planned, tell=typer.echo)
-        typer.echo(f"{graph.name}: stands at cut {name}")
+        tool.carry_out(planned, tell=say)
+        say(f"{graph.name}: stands at cut {name}")
 
 
 def adopt(
@@ -245,9 +246,9 @@ def adopt(
         moves = tool.adopt(group)
         say_first(map(_begins, moves), yes=yes)
         tool.carry_out(moves, holding=group)
-        typer.echo(f"{processor}: {count(len(moves), 'task')} took the place of group {group}")
+        say(f"{processor}: {count(len(moves), 'task')} took the place of group {group}")
         if not keep:
-            typer.echo(
+            say(
                 f"group {group} is deleted"
                 if tool.forget(group)
                 else f"group {group} has offsets of other topics too, so it stays: do not start its application again"
@@ -295,13 +296,13 @@ def _act(
         tool = Maintenance(graph, broker, processor, who=f"{who} on {socket.gethostname()}", session_s=session_s)
         moves = moves_of(tool)
         if not moves:
-            typer.echo(f"{processor}: nothing to do, all tasks are there already")
+            say(f"{processor}: nothing to do, all tasks are there already")
             return
         say_first(_notes(moves), yes=yes)
         tool.carry_out(moves)
-        typer.echo(f"{processor}: {count(len(moves), 'task')} moved")
+        say(f"{processor}: {count(len(moves), 'task')} moved")
         if tool.staged:
-            typer.echo(
+            say(
                 f"Now delete the checkpoint of its query (<checkpoint>/{graph.name}.{processor}), or give another "
                 "directory: the processor goes on with a new checkpoint only."
             )

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import typer
-
 from cues_kafka.cli.options import BROKEN, UNDONE
+from cues_kafka.cli.printing import say
 from cues_kafka.cli.watch import Signals, TaskWatch, announce
 from cues_kafka.errors import ConfigError
 
@@ -73,7 +72,7 @@ def announce_on_spark(
     streaming_trigger(options.trigger)
     carried, left = _carried(graph, names, chosen=chosen)
     said = "; ".join(f"{name} ({why})" for name, why in left.items())
-    typer.echo(f"{graph.name}: running {', '.join(carried)} on Spark" + (f"; not there: {said}" if said else ""))
+    say(f"{graph.name}: running {', '.join(carried)} on Spark" + (f"; not there: {said}" if said else ""))
     _widest_input(graph, settings.kafka(), carried)
 
 
@@ -128,7 +127,7 @@ def run_on_spark(
     quiet = settings["log_level"] != "debug"
     with Signals() as signals, opened_session(options.master, name=graph.name, quiet=quiet) as session:
         if any(name in graph.dataframes for name in carried) and (said := choose_shuffle_partitions(session, slots)):
-            typer.echo(f"{graph.name}: {said}")
+            say(f"{graph.name}: {said}")
         engine = Spark(session, checkpoint=options.directory, trigger=options.trigger, policy=policy)
         running = start(
             graph, kafka, engine=engine, only=carried, timeout_s=None, new=new, create_topics=settings.named,

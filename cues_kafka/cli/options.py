@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
+from cues_kafka.cli.printing import say, say_lines
 from cues_kafka.errors import BrokerError, ConfigError, CuesError, GraphError
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class Program(TyperGroup):
 
 def print_error(error: CuesError) -> None:
     """Print an error to stderr, as the program's; see `pasteable`."""
-    typer.secho(f"cues-kafka: {pasteable(str(error))}", fg="red", err=True)
+    say_lines(f"cues-kafka: {pasteable(str(error))}", fg="red", err=True)
 
 
 @contextmanager
@@ -141,9 +142,9 @@ def say_first(lines: Iterable[str], *, yes: bool, past: str = "changed") -> None
         typer.Exit: without `--yes`.
     """
     for line in lines:
-        typer.echo(pasteable(line))
+        say_lines(pasteable(line))
     if not yes:
-        typer.echo(f"Nothing was {past}. Add --yes to do it.", err=True)
+        say(f"Nothing was {past}. Add --yes to do it.", err=True)
         raise typer.Exit(BROKEN)
 
 

@@ -11,6 +11,7 @@ import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile
 from cues_kafka.cli.options import BROKEN, DIFFERS, WRONG, New, Target
+from cues_kafka.cli.printing import say, say_lines
 from cues_kafka.errors import BrokerError, ConfigError
 from cues_kafka.graph.names import no_such_processor
 from cues_kafka.words import count
@@ -109,7 +110,7 @@ def plan(
             text = json.dumps(planned.to_dict(), indent=2)
         else:
             text = planned.text(topics=topics, acls=acls, principals=principals)
-        typer.echo(text.replace("MODULE:GRAPH", target))  # so that commands can be pasted
+        say_lines(text.replace("MODULE:GRAPH", target))  # so that commands can be pasted
 
     if exit_code and (offline or apply):
         other = "--apply, which makes the changes" if apply else "--offline: without a cluster nothing is compared"
@@ -155,11 +156,11 @@ def _print_acls(target: str, asked: AclOptions, **settings: Any) -> None:
     acls = acls_of(load_graph(target), asked.clients, sides=found.sides)
     match asked.form:
         case "json":
-            typer.echo(json.dumps(acls_data(acls, asked.principals), indent=2))
+            say_lines(json.dumps(acls_data(acls, asked.principals), indent=2))
         case "kafka-acls":
             address = found["bootstrap"] if found.named else None
             lines = script(acls, asked.principals, bootstrap=address, command_config=asked.command_config)
-            typer.echo("\n".join(lines))
+            say_lines("\n".join(lines))
         case _:
             raise ConfigError(f"--format {asked.form}: write text, kafka-acls or json.")
 
@@ -251,7 +252,7 @@ def _plan(
             done = [f"{count(len(planned.create), 'topic')} created"] if planned.create else []
             done += [f"partitions added to {count(len(planned.grow), 'topic')}"] if planned.grow else []
             done += [f"{count(len(planned.alter), 'setting')} changed"] if planned.alter else []
-            typer.echo(f"Applied: {', '.join(done) or 'nothing had to change'}.", err=True)
+            say(f"Applied: {', '.join(done) or 'nothing had to change'}.", err=True)
         return planned
     finally:
         broker.close()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import typer
 
 from cues_kafka.words import visible
@@ -19,5 +17,9 @@ def say(text: str, *, fg: str | None = None, err: bool = False, nl: bool = True)
         err: print it on stderr.
         nl: end the line.
     """
-    options: dict[str, Any] = {"err": err, "nl": nl}
-    typer.secho(visible(text), fg=fg, **options)
+    typer.secho(visible(text), fg=fg, err=err, nl=nl)
+
+
+def say_lines(text: str, *, fg: str | None = None, err: bool = False) -> None:
+    """Print a text that has several lines of ours, such as JSON; else as `say`."""
+    typer.secho(visible(text, lines=True), fg=fg, err=err)

@@ -13,6 +13,7 @@ from cues_kafka.cli.bars import progress_bar
 from cues_kafka.cli.config import Bootstrap, File, Profile, load
 from cues_kafka.cli.maintenance import Name, Yes
 from cues_kafka.cli.options import BROKEN, Target
+from cues_kafka.cli.printing import say
 from cues_kafka.errors import ConfigError
 from cues_kafka.words import count
 
@@ -90,17 +91,17 @@ def rebuild(
                 with tool:
                     differing = _run(tool, yes=yes)
             except KeyboardInterrupt:
-                typer.echo(
+                say(
                     "Interrupted. Each task has its old entries or the new ones. Run the command again to go on.",
                     err=True,
                 )
                 raise typer.Exit(INTERRUPTED) from None
     if yes:
-        typer.echo(f"{processor}: {count(differing, 'task')} rebuilt")
+        say(f"{processor}: {count(differing, 'task')} rebuilt")
     elif not differing:
-        typer.echo(f"{processor}: nothing to do, the entries are what the function makes of the input")
+        say(f"{processor}: nothing to do, the entries are what the function makes of the input")
     else:
-        typer.echo("Nothing was changed. Add --yes to do it.", err=True)
+        say("Nothing was changed. Add --yes to do it.", err=True)
         if not dry_run:
             raise typer.Exit(BROKEN)
 
@@ -116,10 +117,10 @@ def _run(tool: Rebuild, *, yes: bool) -> int:
             with redirect_stdout(sys.stderr):  # what the function prints is no part of the report
                 group = next(groups, None)
             for note in tool.notes[told:]:
-                typer.echo(note)
+                say(note)
             told = len(tool.notes)
             if group is None:
                 return found
             for one in group:
-                typer.echo(one.line)
+                say(one.line)
             found += tool.write(group) if yes else sum(one.due for one in group)

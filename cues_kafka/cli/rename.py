@@ -9,6 +9,7 @@ import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile
 from cues_kafka.cli.options import Target, say_first
+from cues_kafka.cli.printing import say
 
 epilog = """
 \b
@@ -44,10 +45,10 @@ def rename(
 
     with opened(target, bootstrap, profile, file) as (graph, broker):
         tool = Renaming(graph, broker, old, new, who=f"rename on {socket.gethostname()}")
-        planned = tool.plan(tell=typer.echo)
+        planned = tool.plan(tell=say)
         if planned.done:
-            typer.echo(f"{new}: nothing to do, all tasks of {old} go on under this name already")
+            say(f"{new}: nothing to do, all tasks of {old} go on under this name already")
             return
         say_first(planned.notes, yes=yes)
         tool.carry_out(planned)
-        typer.echo(f"{old}: goes on as {new}")
+        say(f"{old}: goes on as {new}")

@@ -10,6 +10,7 @@ import typer
 
 from cues_kafka.cli.config import File, Profile
 from cues_kafka.cli.options import Command, Target
+from cues_kafka.cli.printing import say, say_lines
 from cues_kafka.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def check(
     """
     found, _ = _checked(target, registry, profile, file)
     if as_json:
-        typer.echo(json.dumps([_plain(one) for one in found], indent=2))
+        say_lines(json.dumps([_plain(one) for one in found], indent=2))
     else:
         _show(found)
     if any(one.unreadable or (one.subject.written and one.state != "registered") for one in found):
@@ -93,14 +94,14 @@ def register(
     _show(found)
     missing = [one for one in found if one.subject.written and one.state != "registered"]
     if any(one.state == "incompatible" for one in missing):
-        typer.echo("Nothing was registered. Change the schema, or the subject's compatibility.", err=True)
+        say("Nothing was registered. Change the schema, or the subject's compatibility.", err=True)
         raise typer.Exit(1)
     if missing and not yes:
-        typer.echo("Nothing was registered. Add --yes to do it.", err=True)
+        say("Nothing was registered. Add --yes to do it.", err=True)
         raise typer.Exit(1)
     for one in missing:
         number = schemas.register(one.subject.name, one.subject.own)
-        typer.echo(f"{one.subject.name}: registered as {number}")
+        say(f"{one.subject.name}: registered as {number}")
 
 
 def _checked(
@@ -125,15 +126,15 @@ def _checked(
 
 def _show(found: list[Checked]) -> None:
     if not found:
-        typer.echo("No topic of this graph has a schema in a registry.")
+        say("No topic of this graph has a schema in a registry.")
     for one in found:
-        typer.echo(f"{one.subject.topic}: {one.subject.name}: {_state(one)}")
+        say(f"{one.subject.topic}: {one.subject.name}: {_state(one)}")
         for problem in one.unreadable:
-            typer.echo(f"  messages of the newest version cannot be read: {problem}")
+            say(f"  messages of the newest version cannot be read: {problem}")
         if _is_missing(one):
             own = one.subject.own
             names = f", references {', '.join(name for name, _ in own.references)}" if own.references else ""
-            typer.echo(f"  {own.kind}{names}: {own.text}")
+            say_lines(f"  {own.kind}{names}: {own.text}")
 
 
 def _is_missing(one: Checked) -> bool:

@@ -12,6 +12,7 @@ import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile
 from cues_kafka.cli.options import Target, interrupts, pasteable
+from cues_kafka.cli.printing import say, say_lines
 from cues_kafka.cli.tables import WIDTH, aligned, fits, paragraph
 from cues_kafka.graph.times import shown_time
 from cues_kafka.observe.throttling import REMEDY
@@ -85,7 +86,7 @@ def status(
             while True:
                 seen = view.look()
                 if as_json:
-                    typer.echo(json.dumps(seen.to_dict(), indent=None if watch else 2))
+                    say_lines(json.dumps(seen.to_dict(), indent=None if watch else 2))
                 else:
                     if watch and sys.stdout.isatty():
                         typer.echo(CLEAR, nl=False)
@@ -108,11 +109,11 @@ def show(seen: GraphStatus, *, address: str, bootstrap: str) -> None:
     """
     if seen.tasks:
         for line in table(seen, width=shutil.get_terminal_size((WIDTH, 24)).columns):
-            typer.echo(line)
+            say(line)
     for line in lines(seen, bootstrap=bootstrap):
-        typer.echo(pasteable(at_address(line, bootstrap)))
+        say(pasteable(at_address(line, bootstrap)))
     colour = "green" if seen.ok else "red"
-    typer.secho(f"{seen.graph} on {address}, {_clock(seen.at_s)}: {words(seen)}", fg=colour)
+    say(f"{seen.graph} on {address}, {_clock(seen.at_s)}: {words(seen)}", fg=colour)
 
 
 def words(seen: GraphStatus) -> str:

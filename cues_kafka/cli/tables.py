@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
+from cues_kafka.words import visible
+
 WIDTH: Final = 80
 """Characters of a line where the output is no terminal."""
 
@@ -17,6 +19,7 @@ def aligned(rows: Sequence[Sequence[str]], *, left: Collection[int]) -> list[str
         rows: cells; the first row holds the titles.
         left: columns that are aligned to the left; the others are numbers.
     """
+    rows = [[visible(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(

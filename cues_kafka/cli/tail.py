@@ -12,6 +12,7 @@ import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile
 from cues_kafka.cli.options import as_tools_of, at_least, interrupts
+from cues_kafka.cli.printing import say
 from cues_kafka.errors import CodecError, ConfigError
 from cues_kafka.graph.times import shown_time, time_of
 from cues_kafka.words import count
@@ -86,7 +87,7 @@ def tail(
             show = printer(form, source.access.settings if graph else None, terminal=sys.stdout.isatty())
             wrong = _show(tailer, _ends(source, tailer, follow=follow), over, limit, show)
     if wrong:
-        typer.secho(f"{count(wrong, 'message')} did not fit the codec of {topic}", fg="red", err=True)
+        say(f"{count(wrong, 'message')} did not fit the codec of {topic}", fg="red", err=True)
         raise typer.Exit(1)
 
 
@@ -134,14 +135,14 @@ def _show(
         except CodecError as error:
             wrong += 1
             at = tailer.last_read_offset
-            typer.secho(f"{tailer.topic} at {at}: {error}", fg="red", err=True)
+            say(f"{tailer.topic} at {at}: {error}", fg="red", err=True)
             continue
         if found is not None:
             try:
                 line = show(found)
             except CodecError as error:  # headers that cannot be read
                 wrong += 1
-                typer.secho(str(error), fg="red", err=True)
+                say(str(error), fg="red", err=True)
                 continue
             shown += 1
             typer.echo(line)

@@ -13,6 +13,7 @@ import typer
 from cues_kafka.cli.bars import progress_bar
 from cues_kafka.cli.config import Bootstrap, File, Profile, load
 from cues_kafka.cli.options import Target
+from cues_kafka.cli.printing import say, say_lines
 from cues_kafka.cli.tables import WIDTH, aligned, fits, paragraph
 from cues_kafka.errors import ConfigError
 from cues_kafka.words import count
@@ -120,7 +121,7 @@ def verify(
     with opened(target, bootstrap, profile, file) as (graph, broker), redirect_stdout(sys.stderr):
         report = _look(graph, broker, options)
     if as_json:
-        typer.echo(json.dumps(report.to_dict(), indent=2))
+        say_lines(json.dumps(report.to_dict(), indent=2))
     else:
         show(report)
     if not report.ok:
@@ -139,12 +140,12 @@ def _look(graph: Graph, broker: Broker, options: Mapping[str, Any]) -> Report:
 def show(report: Report) -> None:
     """Print a report for people: a table, and below it a line for each thing that is worth reading."""
     for line in table(report, width=shutil.get_terminal_size((WIDTH, 24)).columns):
-        typer.echo(line)
+        say(line)
     for line in (*report.lines, *_waiting(report)):
-        typer.echo(line)
+        say(line)
     colour = {"ok": "green", "WRONG": "red"}.get(report.verdict, "yellow")
     looked = f"{count(report.scanned, 'message')} in {report.seconds:.1f} s"
-    typer.secho(f"{report.graph}: {words(report)} ({looked})", fg=colour)
+    say(f"{report.graph}: {words(report)} ({looked})", fg=colour)
 
 
 def words(report: Report) -> str:

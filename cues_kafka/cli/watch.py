@@ -12,10 +12,9 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Final, Self
 
-import typer
-
 from cues_kafka.cli.notify import notify
 from cues_kafka.cli.options import BROKEN, DONE, FAILED, WRONG, pasteable
+from cues_kafka.cli.printing import say, say_lines
 from cues_kafka.errors import BrokerError, RetriableError, TaskStopped
 from cues_kafka.words import count as number_of
 
@@ -89,9 +88,9 @@ def announce(running: Running, address: str, *, warn: bool) -> None:
     tasks = sum(task.processor in names for task in planned.tasks)
     slots = sum(frame.slots or 0 for frame in planned.dataframes if frame.name in names)
     slots += sum(feed.parts for name, feed in running.graph.feeds.items() if name in names)
-    typer.echo(f"{running.graph.name}: {number_of(tasks + slots, 'task')} on {address}")
+    say(f"{running.graph.name}: {number_of(tasks + slots, 'task')} on {address}")
     for warning in planned.warnings if warn else ():
-        typer.secho(f"warning: {pasteable(warning)}", fg="yellow", err=True)
+        say(f"warning: {pasteable(warning)}", fg="yellow", err=True)
 
 
 class TaskWatch:
@@ -150,7 +149,7 @@ class TaskWatch:
             if running.failed is not None:
                 stopped = bool(self._told) and isinstance(running.failed, TaskStopped)  # it is printed already
                 if not stopped and self._tells:
-                    typer.secho(f"this worker failed: {pasteable(ended_by(running.failed))}", fg="red", err=True)
+                    say_lines(f"this worker failed: {pasteable(ended_by(running.failed))}", fg="red", err=True)
                 running.abandon(leave=not self._succeeded)
                 if stopped and self._fail_fast:
                     return FAILED
@@ -160,7 +159,7 @@ class TaskWatch:
                 return FAILED
             if running.finished:
                 running.stop()
-                typer.echo(f"{self._graph.name}: all available messages are delivered")
+                say(f"{self._graph.name}: all available messages are delivered")
                 return DONE if self._succeeded else 0
         if self._stop_timeout_s is not None:
             faulthandler.dump_traceback_later(self._stop_timeout_s, exit=True)
@@ -173,7 +172,7 @@ class TaskWatch:
         if came == signal.SIGHUP and self._may_reload is not None:
             return RELOAD
         if not self._succeeded:  # a supervisor prints this for all of its workers
-            typer.echo(f"{self._graph.name}: stopped")
+            say(f"{self._graph.name}: stopped")
         return 0
 
     def _came(self, signals: Signals) -> int | None:
@@ -190,15 +189,15 @@ class TaskWatch:
             if self._tells and self._told.get(name) != task.stopped:
                 message = f" (message {task.at}, hash {task.hash})" if task.at else ""
                 text = f"{name} stopped: {task.stopped}{message}; remedy: {task.remedy}"
-                typer.secho(pasteable(text), fg="red", err=True)
+                say(pasteable(text), fg="red", err=True)
         for name in self._told.keys() - stopped.keys() if self._tells else ():
-            typer.echo(f"{name} is tried again", err=True)
+            say(f"{name} is tried again", err=True)
         self._told = {name: task.stopped for name, task in stopped.items()}
         if not self._ready and self._works():
             self._ready = True
             count, seconds = len(self._running.status().tasks), time.monotonic() - self._began
             tasks = f"{number_of(count, 'task')} here" + (f", {len(stopped)} of them stopped" if stopped else "")
-            typer.echo(f"{self._graph.name}: ready after {seconds:.2f} s, {tasks}, pid {os.getpid()}")
+            say(f"{self._graph.name}: ready after {seconds:.2f} s, {tasks}, pid {os.getpid()}")
             notify("READY=1")
         if self._ready and self._loops.moved():
             self._heart.beat()

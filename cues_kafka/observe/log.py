@@ -9,6 +9,8 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
+from cues_kafka.words import visible
+
 
 class Logger(Protocol):
     """The part of a structlog logger that is used here."""
@@ -155,7 +157,7 @@ def _render(_: Any, __: str, event: MutableMapping[str, Any]) -> tuple[tuple[str
     line = " ".join(
         [name, *(f"{key}={value!r}" if isinstance(value, str) else f"{key}={value}" for key, value in event.items())]
     )
-    return (line,), {"extra": {EVENT: (name, dict(event))}}
+    return (visible(line),), {"extra": {EVENT: (name, dict(event))}}
 
 
 EVENT: Final = "cues_kafka_event"

@@ -20,7 +20,7 @@ from cues_kafka.ports import Broker, TopicPartition
 from cues_kafka.records.requests import settled_in
 from cues_kafka.records.scanning import read_range
 from cues_kafka.state.layers import MARK, TOPIC
-from cues_kafka.state.marks import NO_MARK, UNFINISHED, order, shown_mark
+from cues_kafka.state.marks import NO_MARK, UNFINISHED, mark_in, order, shown_mark
 
 CHUNK: Final = 20_000
 """Entries that are written in one transaction."""
@@ -124,7 +124,7 @@ class TakenAlong:
     def _end(self, topic: str) -> int:
         """The newest mark in a changelog of the new name, which a run before this one has left."""
         place = TopicPartition(topic, self._new.partition)
-        marks = [int(message.value() or b"-1") for message in self._read(place) if message.key() == MARK]
+        marks = [mark_in(message.value(), NO_MARK) for message in self._read(place) if message.key() == MARK]
         return marks[-1] if marks else NO_MARK
 
     def _offsets(self, store: str) -> dict[bytes, int]:
@@ -135,7 +135,7 @@ class TakenAlong:
             for message in self._read(place):
                 match message.key() or b"":
                     case key if key == MARK:
-                        mark = int(message.value() or b"-1")
+                        mark = mark_in(message.value(), NO_MARK)
                     case key if key != TOPIC and message.value() is None:
                         found.pop(key, None)
                     case key if key != TOPIC:

@@ -29,7 +29,7 @@ from cues_kafka.records.control import RESET, GraphCut, ProcessorCut, ResetUnder
 from cues_kafka.records.scanning import read_range
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.state.layers import MARK, TOPIC
-from cues_kafka.state.marks import UNFINISHED
+from cues_kafka.state.marks import UNFINISHED, UNREADABLE, mark_in
 from cues_kafka.words import count
 
 _ANOTHER: Final = "Reset to another cut: `cues-kafka cuts MODULE:GRAPH` lists them."
@@ -307,7 +307,7 @@ class _Tool(Maintenance):
 
 
 def _mark(value: bytes | None, otherwise: int | None) -> int | None:
-    return otherwise if value is None else int(value)
+    return otherwise if value is None else mark_in(value, UNREADABLE)
 
 
 def _notes_back(spec: Spec, record: Record, positions: Positions, fed: set[str]) -> list[str]:

@@ -131,7 +131,13 @@ def decode_record(data: bytes) -> Record:
     version = fields["version"]
     if version != VERSION:
         raise CodecError(f"A backing record has version {version}; this program knows {VERSION}. Update cues-kafka.")
-    fields |= read(fields)
+    try:
+        return _made(fields | read(fields))
+    except (ValueError, TypeError, KeyError) as error:
+        raise CodecError(f"not a backing record: its fields do not go together ({error})") from None
+
+
+def _made(fields: dict[str, Any]) -> Record:
     kind = _KINDS[fields.pop("kind")]
     snapshot = {name: fields.pop(name) for name in ("ends", "steps", "timers", "replay") if name in fields}
     return kind(

@@ -140,7 +140,8 @@ def decode_status(message: WireMessage) -> StatusRecord:
         plain.refuse("state", state)
     own = plain.below("owner")
     owner = TaskOwner(
-        **{name: own.text(name) for name in ("instance", "host", "runtime", "incarnation") if own.has(name)},
+        instance=own.text("instance"),
+        **{name: own.text(name) for name in ("host", "runtime", "incarnation") if own.has(name)},
         pid=own.whole("pid", 0, PARTITIONS) if own.has("pid") else 0,
     )
     fields: dict[str, Any] = {name: plain.text(name, TEXT_AT_MOST) for name in _TEXTS if plain.has(name)}

@@ -8,7 +8,7 @@ from cues_kafka.ports import Positions
 from cues_kafka.state.entries import Changes, size_of
 from cues_kafka.state.expiring import MILLISECONDS, Expiring, alive
 from cues_kafka.state.layers import ENTRY, MARK
-from cues_kafka.state.marks import NO_MARK, order
+from cues_kafka.state.marks import NO_MARK, mark_in, order
 
 _NONE = NO_MARK
 """Also that of a record of a task that has not written to the store."""
@@ -61,14 +61,14 @@ class Followed:
         """Take the next committed message of the changelog."""
         if key == MARK:
             self._apply()
-            self._mark = int(value or _NONE)
+            self._mark = mark_in(value, _NONE)
             self._advance()
         elif key[:1] == (ENTRY if self._ttl is None else Expiring.entry):
             at = key[1:]
             self.size += size_of(at, value) - size_of(at, self._held.get(at))
             self._held[at] = value
         elif key == self._unit:
-            self._coming = int(value or b"0")
+            self._coming = max(0, mark_in(value, 0))
 
     def record(self, step: int | None, positions: Positions) -> None:
         """

@@ -8,6 +8,7 @@ negative, so that all fit one field.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from cues_kafka.errors import RecoveryError
@@ -49,5 +50,27 @@ def tool_mark(step: int, newest: int | None) -> int:
 
 def shown_mark(mark: int) -> str:
     """What a mark stands for, in words."""
+    if mark == UNREADABLE:
+        return "a mark that is no number: another program wrote it"
     step, nth = divmod(order(mark), BETWEEN)
     return f"tool {nth} behind step {step}" if mark < NO_MARK else f"step {mark}"
+
+
+UNREADABLE: Final = -(1 << 63)
+"""What a mark counts as whose bytes are no number, because another program wrote it: no record of a task says so."""
+
+
+def mark_in(value: bytes | None, otherwise: int) -> int:
+    """
+    The number in a changelog's mark, or in its clock; `UNREADABLE`: it is none.
+
+    Args:
+        value: of the message.
+        otherwise: what no value, or an empty one, stands for.
+    """
+    if not value:
+        return otherwise
+    return int(value) if _DIGITS.fullmatch(value) else UNREADABLE
+
+
+_DIGITS: Final = re.compile(rb"-?[0-9]{1,18}")

@@ -14,7 +14,7 @@ from cues_kafka.records.reading import PATIENCE_S
 from cues_kafka.state.entries import EntriesPlace
 from cues_kafka.state.expiring import Expiring
 from cues_kafka.state.layers import MARK, TOPIC
-from cues_kafka.state.marks import UNFINISHED
+from cues_kafka.state.marks import UNFINISHED, mark_in
 from cues_kafka.state.stores import Cache, Stores
 from cues_kafka.words import SERVER
 
@@ -225,9 +225,11 @@ class Restoring:
         for key, value in found:
             one.written_to = value or b"" if key == TOPIC else one.written_to
         marks = [value for key, value in found if key == MARK]
-        step = int(marks[-1] or b"-1") if marks else one.place.step
+        step = mark_in(marks[-1], -1) if marks else one.place.step
         said = [value for key, value in found if key in times]
-        time = int(said[-1] or b"0") if said else one.place.time  # the last one counts: a reset turns it back (X4)
+        time = (
+            max(0, mark_in(said[-1], 0)) if said else one.place.time
+        )  # the last one counts: a reset turns it back (X4)
         place = one.place._replace(offset=behind, step=step, time=time)
         changes = [(key[1:], value) for key, value in found if key[:1] == layers.entry]
         layers.load(changes, place)
