@@ -33,6 +33,7 @@ from cues_kafka.brokers.options import Kafka, addresses
 from cues_kafka.brokers.patience import ask_again
 from cues_kafka.errors import BrokerError, FatalError, LoginError, RetriableError
 from cues_kafka.observe.log import get_logger
+from cues_kafka.observe.together import CLUSTER
 from cues_kafka.ports import ClusterFacts, NewTopic, TopicFacts, TopicPartition, Watermarks
 
 log = get_logger("cues_kafka.broker")
@@ -145,7 +146,8 @@ class Admin:
                         del error  # it holds this frame, and so the client
                 if look_s == FIRST_LOOK_S:
                     why = "; ".join(self._watch.reasons) or "no answer"
-                    log.warning("waiting for Kafka", bootstrap=self._options.bootstrap, up_to_s=timeout_s, why=why)
+                    where = self._options.bootstrap
+                    CLUSTER.warning(log, "waiting for Kafka", cause=where, bootstrap=where, up_to_s=timeout_s, why=why)
                 look_s = timeout_s
             else:
                 self.reached = True

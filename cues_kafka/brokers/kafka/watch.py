@@ -42,8 +42,12 @@ _LOST: Final = re.compile(
     r"EndTxn|Timed out|timed out|[Dd]isconnected|Connection reset|Receive failed|Send failed|failed"
 )
 
-_PASSES: Final = re.compile(r"Failed to acquire transactional PID .*: Broker: Coordinator load in progress: retrying$")
-"""What a client says at a normal start, where its coordinator is busy for a moment. If it stays so, `init` fails."""
+_PASSES: Final = re.compile(
+    r"^GETPID .*Failed to acquire (?:transactional|idempotence) PID .*: Broker: Coordinator load in progress: retrying$"
+    r"|^TXNERR .*(?:generation id is not valid|Unknown member|member id is not known|rebalanc|Local: Fenced|old epoch)"
+)
+"""What a client says at a normal start, where its coordinator is busy for a moment (if it stays so, `init` fails), and
+at a rebalance, where a transaction of a task that moves is given up: the call that fails says it, too."""
 
 _NOT_ADDED: Final = re.compile(r'Failed to add partition "([^"]+)" \[(\d+)\] to transaction: (.*)')
 """Only a log line names the topic that a transaction could not take in: all its records are then thrown away alike."""

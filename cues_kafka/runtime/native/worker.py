@@ -25,6 +25,7 @@ from cues_kafka.core.spec import Spec
 from cues_kafka.errors import BrokerError, ConfigError, Fenced, UnreadableError
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.observe.log import get_logger
+from cues_kafka.observe.together import CLUSTER
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Inlet, Member, Observer, Positions, Reader, TopicPartition
 from cues_kafka.records.unreadable import way_past
 from cues_kafka.runtime.calling.caller import Caller
@@ -35,7 +36,7 @@ from cues_kafka.runtime.native.member_offsets import MemberOffsets
 from cues_kafka.runtime.status import TaskStatus, task_status
 from cues_kafka.runtime.task.alone import PROCESS, Alone
 from cues_kafka.runtime.task.interpreter import Hook
-from cues_kafka.runtime.task.lane import Calling, Lane
+from cues_kafka.runtime.task.lane import RECOVERY_PATIENCE_S, Calling, Lane
 from cues_kafka.runtime.task.taking import TakingLane
 from cues_kafka.runtime.workers import Stopped, Worker
 
@@ -93,10 +94,13 @@ PLACED_S = 1.0
 PARTS_END_S = 1.0
 """How long a stop waits for the caller of tasks with a target: for a call that is under way no longer than this."""
 
+SHOWN_TASKS = 5
+"""How many tasks a line about several of them names."""
+
 LONG_S = 1.0
 """The status shows calls that take longer."""
 
-_WAITS = "give the right back: the worker then joins its group again by itself, and its tasks go on"
+_WAITS = "grant the permission again; the worker rejoins its group by itself, and its tasks resume"
 """What helps a worker that has lost a right."""
 
 
@@ -596,9 +600,15 @@ class ProcessorWorker(Worker):
         self._published = self._member.metadata()
         deadline = self.clock.monotonic() + self._options.revoke_timeout_s
         in_group = self._published.generation >= 0
+        patient_until = self.clock.monotonic() + RECOVERY_PATIENCE_S
+        abandoned = []
         for lane in lanes:
-            lane.revoke(deadline - self.clock.monotonic(), in_group=in_group)
+            now = self.clock.monotonic()
+            if not lane.revoke(deadline - now, in_group=in_group, patience_s=max(0.0, patient_until - now)):
+                abandoned.append(lane.spec.name)
             self._drop(lane)
+        if abandoned:
+            log.warning("abandoned", processor=self.name, count=len(abandoned), tasks=abandoned[:SHOWN_TASKS])
         self._offsets.send()
         self._changed()
 
@@ -768,7 +778,8 @@ class ProcessorWorker(Worker):
         try:
             found = self._broker.unowned(self.first.group, self.first.inputs[0].topic, self.first.width)
         except BrokerError as error:
-            log.info("could not read the group's state; asking again later", processor=self.name, error=str(error))
+            why = "could not read the group's state; asking again later"
+            CLUSTER.info(log, why, cause=why, processor=self.name, error=str(error))
             return
         self._looks = (generation, self._looks[1] + 1 if self._looks[0] == generation else 1)
         if found and found == self._unowned:
@@ -788,11 +799,8 @@ class ProcessorWorker(Worker):
             kept = [topic for _, topic in self.first.stores]
             changelogs = self._broker.facts(kept).topics if kept else {}
         except BrokerError as error:
-            log.warning(
-                "could not check whether topics were recreated; asking again later",
-                processor=self.name,
-                error=str(error),
-            )
+            why = "could not check whether topics were recreated; asking again later"
+            CLUSTER.warning(log, why, cause=why, processor=self.name, error=str(error))
             return
         for lane in list(self.lanes.values()):
             record = lane.task.record

@@ -582,7 +582,7 @@ class Lane:
         self._restart_s = RESTART_FIRST_S
         self._restart_at_s = self._clock.monotonic()
 
-    def revoke(self, timeout_s: float, *, in_group: bool = True) -> None:
+    def revoke(self, timeout_s: float, *, in_group: bool = True, patience_s: float = RECOVERY_PATIENCE_S) -> bool:
         """
         Leave in order (A3): wait for a transaction past P5, commit `left` where it is due, release.
 
@@ -594,19 +594,20 @@ class Lane:
             timeout_s: how long it may wait.
             in_group: whether the worker is still a member of its group. If not, the group refuses what it owes, and a
                 task that recovered in order to commit it would only fence its successor. So it goes without.
+            patience_s: how long it waits for a recovery; the tasks of a worker share it.
+
+        Returns:
+            Whether the task was released; else it was abandoned in the middle of what it did.
         """
         interpreter = self.interpreter
         interpreter.gate.close()
         interpreter.log.catch_up(at_once=True)
         task = self.task
         recovering = task.state not in _AT_WORK and not (task.owes and in_group)
-        if not interpreter.lock.acquire(
-            timeout=max(0.0, min(timeout_s, RECOVERY_PATIENCE_S) if recovering else timeout_s)
-        ):
-            log.warning("abandoned", task=self.spec.name, doing=self.task.state.value)
+        if not interpreter.lock.acquire(timeout=max(0.0, min(timeout_s, patience_s) if recovering else timeout_s)):
             interpreter.gate.close(lost=True)
             self._let_go()
-            return
+            return False
         try:
             task = self.task
             if task.state is not Doing.RELEASED:
@@ -616,6 +617,7 @@ class Lane:
         finally:
             self._let_go()
             interpreter.lock.release()
+        return True
 
     def _revoked(self) -> tuple[on.Event, Records]:
         """The event for a revocation in order, with what it has to commit."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cues_kafka.observe.log import Sparing, get_logger
+from cues_kafka.observe.together import TASKS
 from cues_kafka.ports import BatchReport, Clock
 
 log = get_logger("cues_kafka.task")
@@ -57,7 +58,10 @@ class TaskLog:
             return
         if len(self._told) < MOST_TOLD:
             self._told.add(why)
-        log.warning("failed", task=task, why=why, round=round_)
+        if round_ <= 1:  # as at a rebalance: the task recovers at once by itself
+            log.info("failed", task=task, why=why, round=round_)
+        else:
+            TASKS.warning(log, "failed", cause=why, task=task, why=why, round=round_)
 
     def stopped(self, task: str, why: str, remedy: str, about: Mapping[str, Any]) -> None:
         """Log why the task stopped, and what to do."""

@@ -441,6 +441,24 @@ def test_what_a_client_says_at_a_normal_start_is_no_warning(
     ]
 
 
+@pytest.mark.parametrize(
+    ("said", "level"),
+    [
+        ("Current transaction failed: Broker: Specified group generation id is not valid", logging.INFO),
+        ("Current transaction failed: Broker: Unknown member", logging.INFO),
+        ("Current transaction failed: Broker: Producer attempted to produce with an old epoch", logging.INFO),
+        ("Current transaction failed: Broker: Topic authorization failed", logging.WARNING),
+    ],
+)
+def test_a_transaction_that_a_rebalance_ends_is_no_warning(
+    said: str, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The task that moves hears it from its call; a start of two workers with a backlog said it for each task."""
+    caplog.set_level(logging.INFO, "cues_kafka.librdkafka")
+    Watch("session x").log(logging.WARNING, "%s [%s] %s", "TXNERR", "shop.count.2#producer-6", said)
+    assert [one.levelno for one in caplog.records] == [level]
+
+
 def test_an_unreachable_cluster_is_explained_once_with_the_remedy(caplog: pytest.LogCaptureFixture) -> None:
     """A wrong port: the error says what to do, and the line that waits does not say the same cause twice."""
     with caplog.at_level("INFO"), pytest.raises(RetriableError) as refusal:

@@ -104,7 +104,7 @@ def test_tasks_pause_and_go_on_when_the_right_is_given_back(
         until(running, lambda: running.status().stopped)
         [stopped] = running.status().stopped
         assert (stopped.task, stopped.stopped) == ("check", WHY)
-        assert "joins its group again by itself" in stopped.remedy
+        assert "rejoins its group by itself" in stopped.remedy
         assert running.failed is None
         until(running, lambda: {one.state for one in status(cluster, GRAPH).tasks} == {"stopped"})
         assert {one.stopped for one in status(cluster, GRAPH).tasks} == {WHY}
