@@ -24,7 +24,7 @@ from cues_kafka.state.entries import TIME_BYTES, EntriesPlace
 
 log = get_logger("cues_kafka.state")
 
-VERSION: Final = 3
+VERSION: Final = 4
 """The form of what is in the file; another one is wiped."""
 
 RAW_BYTES: Final = 448
@@ -52,6 +52,9 @@ MOST_MAPPED: Final = 2**44
 """The most addresses of the process for one file. They are no memory."""
 
 META: Final = b"place"
+
+NAMES: Final = 5
+"""The last parts of a file's directory say whose entries it has: cluster id, graph, processor, store and partition."""
 
 SUM_BYTES: Final = 4
 """Behind each value: the checksum of key and value. LMDB has none, and a file may be on a disk that flips bits."""
@@ -82,6 +85,7 @@ class OnDisk:
     def __init__(self, directory: Path, most: int, *, width: int | None = None) -> None:
         self.size = 0
         self._path, self._most, self._width = directory, most, width
+        self._of = "/".join(directory.parts[-NAMES:])
         self._front = 0 if width is None else TIME_BYTES  # in front of a value: what it is filed under
         self._late = set[bytes]()  # keys that are to be filed under their time
         self._lmdb: Any = library()
@@ -192,6 +196,8 @@ class OnDisk:
         kept = json.loads(_opened(META, found))
         if kept["version"] != VERSION or kept["width"] != self._width:
             raise ValueError("another release, or another lifetime, has written it")
+        if kept["of"] != self._of:
+            raise ValueError(f"it is a copy of the file of {kept['of']!r:.200}, and this one is of {self._of!r}")
         self.size = int(kept["size"])
         if directory.data.stat().st_size <= MOST_CHECKED:
             self._check()
@@ -439,7 +445,8 @@ class OnDisk:
 
     def _kept(self, place: EntriesPlace, size: int) -> bytes:
         found = {**place._asdict(), "topic_id": place.topic_id.hex()}
-        return json.dumps({"version": VERSION, "width": self._width, "size": size, **found}).encode()
+        kept = {"version": VERSION, "width": self._width, "of": self._of, "size": size, **found}
+        return json.dumps(kept).encode()
 
 
 def library() -> Any:

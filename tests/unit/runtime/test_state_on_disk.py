@@ -312,7 +312,7 @@ def test_a_damaged_file_is_read_from_the_changelog_with_one_line_in_the_log(
 
 
 def test_a_file_of_another_graph_is_wiped(tester: Tester, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It names another changelog."""
+    """It says whose it is."""
     say(tester, "a")
     store = Store(Json(int), on_disk=True, ttl_messages=tester.graph.processors["count"].state["counts"].lifetime)
     processor = Processor(count, inputs="others", outputs="counted", state={"counts": store})
@@ -327,7 +327,7 @@ def test_a_file_of_another_graph_is_wiped(tester: Tester, tmp_path: Path, caplog
     caplog.clear()
     assert state(tester) == {"a": 1}
     assert caplog.text.count("wiped") == 1
-    assert "another topic of the same name" in caplog.text
+    assert "it is a copy of the file of 'a/h/count/counts/0'" in caplog.text
 
 
 def test_two_graphs_and_two_partitions_have_files_of_their_own(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -284,6 +285,24 @@ def test_another_release_and_another_lifetime_are_wiped(where: Path, monkeypatch
     timed = OnDisk(where, 2**20, width=10)
     assert timed.open() == NOWHERE
     timed.close()
+
+
+@pytest.mark.parametrize("part", range(5), ids=["cluster", "graph", "processor", "store", "partition"])
+def test_a_file_of_another_task_is_wiped_with_one_line(
+    part: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was copied there. Its place in the changelog would be believed, and its entries are others."""
+    names = ["cluster", "graph", "processor", "store", "0"]
+    mine, other = tmp_path.joinpath(*names), tmp_path.joinpath(*names[:part], "another", *names[part + 1 :])
+    written(other)
+    shutil.copytree(other, mine)
+    copy, place = opened(mine)
+
+    assert (place, copy.get(b"k"), copy.size) == (EntriesPlace(), None, 0)
+    copy.close()
+    [line] = [one.getMessage() for one in caplog.records if "wiped" in one.getMessage()]
+    assert "it is a copy of the file of" in line
+    assert "another" in line
 
 
 def test_processes_that_die_again_and_again_begin_without_the_file(where: Path) -> None:
