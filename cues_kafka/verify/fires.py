@@ -29,6 +29,7 @@ class Fires:
     Attributes:
         replays: whether they are of replays: each error message is replayed once (Y2), and each timer fires once.
         known: sequence number of its newest record; outcomes of later attempts are not judged.
+        origins: of replays, the messages that were delivered again, by error message.
         duplicated: records for which another outcome of the same step leaves no room.
     """
 
@@ -36,6 +37,7 @@ class Fires:
         self.replays = replays
         self.known = known
         self.duplicated = 0
+        self.origins: dict[bytes, bytes] = {}
         self._seen: dict[bytes, FiredOnce] = {}
 
     def track(self, sequence: int, kind: int, strays: Marks) -> Track:
@@ -47,7 +49,9 @@ class Fires:
         if sequence > self.known:
             return
         if self.replays:  # number:error@messages; the error message alone tells
-            word = word.partition(b"@")[0].partition(b":")[2]
+            name, _, origin = word.partition(b"@")
+            word = name.partition(b":")[2]
+            self.origins[word] = origin
         seen = self._seen.get(word, FiredOnce(kind, of, 0))
         if (seen.kind, seen.of) != (kind, of) or seen.mask >> index & 1:
             self.duplicated += 1

@@ -180,6 +180,11 @@ class Marks:
         unfounded = sum(found[flags] for flags in UNFOUNDED)
         return Balance(having[EXISTS], having[OUTPUT], having[ERROR], having[OUTCOME], unfounded)
 
+    def has_output(self, offset: int) -> bool:
+        """Whether an output of the delivery of this offset was seen."""
+        page = self.pages.get(offset >> BITS)
+        return page is not None and bool(page[offset & LOW] & OUTPUT)
+
     def torn(self) -> list[int]:
         """Offsets of deliveries of which some records were seen and others were not, ascending."""
         torn = [offset for offset, (count, mask) in self._wide.items() if mask != (1 << count) - 1]

@@ -8,14 +8,14 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final
 
-from cues_kafka.core.delivery import show_topic_id
+from cues_kafka.core.delivery import parse_origin, show_topic_id
 from cues_kafka.core.records import Totals
 from cues_kafka.core.strategies import AT_MOST_ONCE
 from cues_kafka.core.taking import in_flight
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.processor import Processor
 from cues_kafka.plan.plan import Plan
-from cues_kafka.ports import ClusterFacts, TopicPartition, Watermarks
+from cues_kafka.ports import ClusterFacts, Coordinates, TopicPartition, Watermarks
 from cues_kafka.records.history import DeliveredSpans, History, delivered
 from cues_kafka.records.unreadable import RefusedBatch
 from cues_kafka.verify.books import Books, unmarked_limit
@@ -174,6 +174,11 @@ class TaskBooks(Books):
             return named == binding
         return [b for b, own in self.ids.items() if own == topic_id] == [binding] and named not in self.bindings
 
+    def named(self, place: Coordinates) -> str:
+        """The input that these coordinates are of; empty: none is."""
+        ids = self.ids.items()
+        return next((b for b, own in ids if own == place.topic_id and self._is(place.binding, own, b)), "")
+
     def stands(self, binding: str, marks: Watermarks) -> int:
         """Where it stands on an input by now; before its first record, where it would begin."""
         if self.chain.newest is None:
@@ -243,7 +248,8 @@ class TaskBalance:
         messages = outputs + self._sum("more") + sum(one.messages for one in others)
         outputs += sum(one.outputs for one in others)
         errors = sum(one.errors for one in (*visible, *hidden_part)) + sum(one.errors for one in others)
-        duplicated = self._sum("duplicated") + task.drains.duplicated + sum(one.duplicated for one in others)
+        again = self._delivered_again()
+        duplicated = again + self._sum("duplicated") + task.drains.duplicated + sum(one.duplicated for one in others)
         out_of_order = self._sum("out_of_order")
         ahead = self._ahead()
         lost, torn = steps - seen - totals.nils, self._torn()
@@ -410,6 +416,18 @@ class TaskBalance:
         wrong = [offset for offset in wrong if offset >= low and offset not in missing]
         self._show("pairs that do not belong together", lead, wrong)
         return len(wrong)
+
+    def _delivered_again(self) -> int:
+        """Replays of messages that have an output: only what failed is delivered again (Y1)."""
+        found: dict[str, list[int]] = {}
+        for origin in self._task.replays.origins.values():
+            for place in parse_origin(origin.decode(), self._task.partition):
+                binding = self._task.named(place)
+                if binding in self._task.marks and self._task.marks[binding].has_output(place.offset):
+                    found.setdefault(binding, []).append(place.offset)
+        for binding, offsets in found.items():
+            self._show("replayed although they had an output", binding, sorted(offsets))
+        return sum(map(len, found.values()))
 
     def _torn(self) -> int:
         count = self._task.fires.torn + self._task.replays.torn

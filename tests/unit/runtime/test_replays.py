@@ -24,6 +24,7 @@ from cues_kafka.ports import TopicPartition
 from cues_kafka.records import scanning
 from cues_kafka.records.requests import ReplayRequest, Settled, decode_settled, encode_request
 from cues_kafka.runtime.task import again
+from cues_kafka.runtime.task.proving import Proving
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
 
@@ -279,6 +280,21 @@ def test_request_that_no_error_message_proves_is_refused(
     assert tester.run().values("out") == [1, 2]
     assert sorted(settled(tester)) == [("output", 1), ("refused", 0)]
     assert list(verify(tester.graph, tester.broker).lines) == []
+
+
+def test_verify_tells_a_replay_of_a_message_that_had_succeeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier release believed each request: the output of such a replay is a duplicate."""
+    switch = Switch()
+    tester = failed(switch, 1, -2)
+    [real] = requests_of(tester)
+    monkeypatch.setattr(Proving, "proven", lambda _, request: request)
+    ask(tester, [FORGED["succeeded"](real)])
+    tester.run()
+    assert tester.values("out") == [1, 1]
+
+    report = verify(tester.graph, tester.broker)
+    assert report["p"].duplicated == 1
+    assert any("replayed although they had an output: in/0 at 0" in line for line in report.lines)
 
 
 def test_replay_delivers_what_the_error_message_has_kept() -> None:

@@ -393,7 +393,7 @@ def test_outcomes_of_replays_are_counted_apart(vandal: Vandal) -> None:
     def replay(part: str, number: int = 1, **other: Any) -> Any:
         facts = vandal.broker.facts(["in", "bad"]).topics
         error, origin = (show_topic_id(facts[name].topic_id) for name in ("bad", "in"))
-        made = fired(part, sequence, f"{number}:{error}/0/0@in:{origin}@0", **other)
+        made = fired(part, sequence, f"{number}:{error}/0/0@in:{origin}@999", **other)
         topic, partition, key, value, [(name, header)], time = made
         return topic, partition, key, value, [(name, header.replace(b" timer ", b" replay "))], time
 
