@@ -44,7 +44,7 @@ class Entry(NamedTuple):
     Attributes:
         name: relative to the directory that the pattern begins with.
         number: of the file in the file system.
-        digest: of its first bytes, at most `HEAD_BYTES`, none behind `offset`.
+        digest: of its first bytes, at most `HEAD_BYTES`, none behind `offset`; of a `Directory`, of all its bytes.
         offset: bytes that were delivered, whole lines only.
         line: how many lines these are.
     """
@@ -67,13 +67,14 @@ class Listing:
         known: up to where files are known to hold something that is to be delivered, since then.
     """
 
-    def __init__(self, pattern: str, part: int, parts: int) -> None:
+    def __init__(self, pattern: str, part: int, parts: int, *, whole: bool = False) -> None:
         self.entries: dict[str, Entry] = {}
         self.place: str | None = None
         self.sizes: dict[str, int] = {}
         self.known: dict[str, int] = {}
         self._away: dict[str, Entry] = {}
-        self._pattern, self._part, self._parts = pattern, part, parts
+        self._stamps: dict[str, tuple[int, ...]] = {}  # of files that were found as they were delivered
+        self._pattern, self._part, self._parts, self._whole = pattern, part, parts, whole
         self._root = _root_of(pattern)
 
     def stand_at(self, place: str | None) -> None:
@@ -119,7 +120,7 @@ class Listing:
     def _is_mine(self, name: str) -> bool:
         if self._parts == 1:
             return True
-        return int.from_bytes(blake2b(name.encode(), digest_size=8).digest()) % self._parts == self._part
+        return int.from_bytes(blake2b(os.fsencode(name), digest_size=8).digest()) % self._parts == self._part
 
     def _gone(self, name: str) -> None:
         entry = self.entries.get(name, Entry(name, 0, "", 0, 0))
@@ -137,8 +138,22 @@ class Listing:
 
     def _back(self, entry: Entry, path: Path) -> None:
         """Go on with a file that was away for a moment, as with its file system; another one of its name is new."""
+        if self._whole:
+            if self.is_same(entry, path, path.stat()):
+                self.entries[entry.name] = entry
+            return
         with path.open("rb") as opened, suppress(RecoveryError):
             self.entries[entry.name] = _same_file(opened, entry.name, entry)[1]
+
+    def is_same(self, entry: Entry, path: Path, facts: os.stat_result) -> bool:
+        """Whether a file that was delivered as a whole is as it was; it is read where the file system cannot tell."""
+        stamp = facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
+        if self._stamps.get(entry.name) == stamp:
+            return True
+        same = (entry.number, entry.offset) == stamp[:2] and _digest(path.read_bytes()) == entry.digest
+        if same:
+            self._stamps[entry.name] = stamp
+        return same
 
     def others(self, name: str) -> str:
         """The beginning of a place whose last entry is that of this file."""
@@ -234,7 +249,7 @@ class FileReader:
             return
         with path.open("rb") as opened:
             head, entry = _same_file(opened, name, entry)
-            headers = {self._files.name_header: name} if self._files.name_header else {}
+            headers = {self._files.name_header: _readable(name)} if self._files.name_header else {}
             others, number = listing.others(name), entry.number
             digest = _digest(head)
             begin = others + identity(name, number, digest)
@@ -353,12 +368,14 @@ class DirectoryReader:
         """See `ReplayableSource`."""
         listing = self._listings.get(part)
         if listing is None:
-            listing = self._listings[part] = Listing(str(self._directory.pattern), part, self._directory.tasks)
+            listing = self._listings[part] = Listing(
+                str(self._directory.pattern), part, self._directory.tasks, whole=True
+            )
         listing.stand_at(place)
         for name, path in listing.files():
             facts = path.stat()
             entry = listing.entries.get(name)
-            if entry is not None and (entry.number, entry.offset) != (facts.st_ino, facts.st_size):
+            if entry is not None and not listing.is_same(entry, path, facts):
                 raise RecoveryError(
                     f"file {name!r} was changed or replaced after it was delivered",
                     remedy="put it back; or give what is there now a name that was not used before",
@@ -371,8 +388,8 @@ class DirectoryReader:
                     remedy="take it out of the directory; to read its lines, use Files",
                 )
             data, header = path.read_bytes(), self._directory.name_header
-            entry = Entry(name, facts.st_ino, _digest(data[:HEAD_BYTES]), len(data), 1)
-            message: Message[Any] = Message(Encoded(data), headers={header: name} if header else {})
+            entry = Entry(name, facts.st_ino, _digest(data), len(data), 1)
+            message: Message[Any] = Message(Encoded(data), headers={header: _readable(name)} if header else {})
             begin = listing.others(name) + identity(name, entry.number, entry.digest)
             yield message, listing.moved(begin, entry)
 
@@ -408,6 +425,11 @@ def _read_place(place: str | None) -> list[Entry]:
 def _show(place: str) -> str:
     newest = _read_place(place)[-1]
     return f"file {newest.name!r}, line {newest.line}"
+
+
+def _readable(name: str) -> str:
+    """A name as a header has it: bytes that are not UTF-8 are written as hexadecimal numbers."""
+    return os.fsencode(name).decode(errors="backslashreplace")
 
 
 def _digest(data: bytes) -> str:

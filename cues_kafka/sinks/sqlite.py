@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
@@ -13,6 +14,9 @@ from cues_kafka.graph.addresses import DatabaseAddress
 from cues_kafka.sinks.dialect import OUTBOX, RELEASE, SAVEPOINT, TASKS, Finish, NotMoved, creating
 from cues_kafka.sinks.own_statements import Places
 from cues_kafka.sinks.statements import SQLITE, refused
+
+sqlite3.register_adapter(Decimal, str)
+"""Exact in a column of type TEXT. One of type NUMERIC makes a float of it, of 15 digits, as SQLite has no decimals."""
 
 BUSY_S = 30.0
 """How long a transaction waits for the one of another task or process: they write one after the other."""
