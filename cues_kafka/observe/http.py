@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -27,6 +28,9 @@ FILE: Final = "unix:"
 
 REQUEST_S: Final = 10.0
 """How long a client may take to send its request."""
+
+MOST: Final = 32
+"""Clients that are answered at once. A further one is turned away, and comes again: these pages are asked for often."""
 
 END_S: Final = 0.2
 """How soon the server notices that it is closed."""
@@ -94,6 +98,7 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, address: str, family: socket.AddressFamily, place: Any) -> None:
         self.address_family = family
         self.look: Look = _starting
+        self._places = threading.BoundedSemaphore(MOST)
         self.pages = {"/healthz": _healthz, "/readyz": _readyz, "/metrics": _metrics}
         if family == socket.AF_UNIX:
             self.pages["/told"] = _told
@@ -117,6 +122,25 @@ class _Server(ThreadingHTTPServer):
     def begin(self, look: Look) -> None:
         self.look = look
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer on a thread of its own, if there is a place."""
+        if self._places.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            log.debug("request not answered", client=str(client_address), why="too many clients")
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """A client that sends byte by byte has no more time than one that sends nothing."""
+        end = threading.Timer(REQUEST_S, _cut, (request,))
+        end.daemon = True
+        end.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            end.cancel()
+            self._places.release()
+
     def close(self) -> None:
         self.shutdown()
         self.server_close()
@@ -128,6 +152,12 @@ class _Server(ThreadingHTTPServer):
             log.debug("request not answered", client=str(client_address))
         else:
             log.error("request not answered", client=str(client_address), error=f"{type(error).__name__}: {error}")
+
+
+def _cut(request: socket.socket) -> None:
+    """End a connection for the thread that reads from it."""
+    with suppress(OSError):  # it has ended
+        request.shutdown(socket.SHUT_RDWR)
 
 
 def _remove_socket(address: str, place: Path) -> None:
