@@ -34,6 +34,7 @@ from cues_kafka.sinks.blobs.entries import (
     Sweep,
 )
 from cues_kafka.sinks.blobs.marker import KnownStore
+from cues_kafka.sinks.blobs.names import refused
 from cues_kafka.sinks.blobs.store import BlobStore
 from cues_kafka.sinks.blobs.tables import TableFiles
 from cues_kafka.sinks.packing import packed, unpacked
@@ -304,12 +305,8 @@ class BlobTarget(TaskTarget):
     def put(self, name: str, data: bytes | Path) -> str:
         """See `PutFiles.put`."""
         running = self.in_use
-        if not _is_name(name):
-            raise OutputError(
-                f"{name!r} cannot be the name of an object. Write a relative path without '..', such as 'a/b.pdf'"
-            )
-        if not isinstance(data, bytes | bytearray | memoryview | Path):
-            raise OutputError(f"put({name!r}): {type(data).__name__} is no data. Give bytes, or the Path of a file")
+        if why := refused(name, data):
+            raise OutputError(why)
         given = data if isinstance(data, Path) else bytes(data)
         size = given.stat().st_size if isinstance(given, Path) else len(given)
         running.count += 1
@@ -481,12 +478,6 @@ class BlobTarget(TaskTarget):
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=not self._killed, cancel_futures=self._killed)
-
-
-def _is_name(name: Any) -> bool:
-    if not isinstance(name, str) or not name or name.startswith("/") or name.endswith("/") or "\\" in name:
-        return False
-    return not ({"..", ".", ""} & set(name.split("/"))) and name.isprintable() and not (set("?#%*") & set(name))
 
 
 def _parts(data: bytes) -> Iterator[bytes]:
