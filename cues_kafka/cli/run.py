@@ -18,6 +18,7 @@ import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile
 from cues_kafka.cli.options import REFUSED, New, Target, at_least, print_error
+from cues_kafka.cli.printing import log_texts, say
 from cues_kafka.cli.supervise import Said, absolute, served, supervise, worker_command
 from cues_kafka.cli.watch import RELOAD, Signals, TaskWatch, announce
 from cues_kafka.errors import ConfigError, CuesError, GraphError, TopicsMissing
@@ -247,7 +248,7 @@ def run(  # noqa: PLR0917 - each is an option of the command line
             command = partial(worker_command, absolute(target), options=passed)
             with served(graph.name, workers, http) as endpoint:
                 if spark is None:
-                    typer.echo(f"{graph.name}: {count(workers, 'worker')} on {settings.address}")
+                    say(f"{graph.name}: {count(workers, 'worker')} on {settings.address}")
                 code = supervise(command, workers, name, said=said, care=care, may_reload=reload, served=endpoint)
     except TopicsMissing as error:
         raise settings.refuse_to_create(str(error)) from None
@@ -338,7 +339,7 @@ def _may_reload(explicit: Mapping[str, Any], profile: str | None, file: Path | N
         finally:
             broker.close()
     except CuesError as error:
-        typer.secho(f"not reloaded, the workers go on as they are: {error}", fg="red", err=True)
+        say(f"not reloaded, the workers go on as they are: {error}", fg="red", err=True)
         return False
     return True
 
@@ -423,7 +424,9 @@ def _log_to_stderr(level: str, *, as_json: bool = False, unwarned: bool = False,
         f"%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s %(message)s{of}", datefmt="%Y-%m-%dT%H:%M:%S"
     )
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLog(worker) if as_json else text)
+    as_line = JsonLog(worker) if as_json else None
+    handler.setFormatter(as_line or text)
+    log_texts(as_line)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("cues_kafka").setLevel(level.upper())
     if unwarned or not as_json:

@@ -13,8 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
-import typer
-
+from cues_kafka.cli.printing import say
 from cues_kafka.cli.watch import Signals
 from cues_kafka.words import count
 
@@ -140,17 +139,17 @@ def supervise(
             if served:
                 look, endpoint = served
                 endpoint.begin(partial(look.look, supervisor))
-            typer.echo(f"{said.who}, supervised by pid {os.getpid()}")
+            say(f"{said.who}, supervised by pid {os.getpid()}")
             while signals.wait(None, ended_read) == signal.SIGHUP:
                 signals.again()
                 if not may_reload():
                     continue
-                typer.echo(f"replacing {said.how_many}" + (" one by one" if workers > 1 else ""))
+                say(f"replacing {said.how_many}" + (" one by one" if workers > 1 else ""))
                 if supervisor.roll(ended=lambda: signals.came is not None):
-                    typer.echo(f"replaced: {said.who}")
+                    say(f"replaced: {said.who}")
                 elif signals.came is None:
-                    typer.secho("not all workers are replaced: see why the last one is not ready", fg="red", err=True)
+                    say("not all workers are replaced: see why the last one is not ready", fg="red", err=True)
             notify("STOPPING=1")
         if supervisor.gave_up != 0:
-            typer.echo(f"stopped: {said.who}")
+            say(f"stopped: {said.who}")
         return supervisor.gave_up or 0
