@@ -29,6 +29,7 @@ EXPIRING = "tests/unit/state/test_expiring.py"
 AHEAD = "tests/unit/sinks/test_ahead.py"
 HANDLERS = "tests/unit/runtime/test_handlers.py"
 ON_DISK = "tests/unit/runtime/test_state_on_disk.py"
+JOURNAL = "tests/unit/sinks/test_journal.py"
 LAYERS = "tests/unit/state/test_layers.py"
 TABLES = "tests/unit/runtime/test_tables.py"
 ROWS = "tests/unit/sinks/test_tables.py"
@@ -351,6 +352,56 @@ MUTANTS: tuple[Mutant, ...] = (
         "for queue, column in zip(self._queues[:1], zip(*steps, strict=True), strict=False):",
         GUARDS,
         "tests/proof/test_any_schedule.py",
+    ),
+    # What strangers and former owners may not do.
+    Mutant(
+        "Y1: a request is proven by its error message",
+        "cues_kafka/runtime/task/proving.py",
+        "        if why := self._why_not(request, error, number):",
+        "        if why := error.version and request.errors[:0]:",
+        (REPLAYS,),
+    ),
+    Mutant(
+        "Y2: a recovery reads what is settled again",
+        "cues_kafka/runtime/task/replaying.py",
+        "        self._settled = None\n        self._proving",
+        "        self._proving",
+        (REPLAYS,),
+    ),
+    Mutant(
+        "E3: nothing of a tool's entry is swept",
+        "cues_kafka/sinks/blobs/target.py",
+        "if entry.owner >= owner or entry.kind == SETTLED:",
+        "if entry.owner >= owner:",
+        (BLOBS,),
+    ),
+    Mutant(
+        "E3: a former owner claims nothing above a later one",
+        "cues_kafka/sinks/blobs/target.py",
+        "if entry.step != step or entry.owner > owner:",
+        "if entry.step != step:",
+        (BLOBS,),
+    ),
+    Mutant(
+        "E4: only entries below the position are left over",
+        "cues_kafka/sinks/journal.py",
+        "one.offset < place.offset:",
+        "one.offset <= place.offset:",
+        (JOURNAL,),
+    ),
+    Mutant(
+        "E4: refused answers are forgotten with their step",
+        "cues_kafka/sinks/journal.py",
+        "            self._refused = {one for one in self._refused if one[0] not in done}\n",
+        "",
+        (JOURNAL,),
+    ),
+    Mutant(
+        "R4b: a failed step gives its bytes back",
+        "cues_kafka/state/layers.py",
+        "            self._grown -= more\n            if before",
+        "            if before",
+        (LAYERS,),
     ),
     # The order of a task's work.
     _lane(

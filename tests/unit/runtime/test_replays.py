@@ -25,6 +25,7 @@ from cues_kafka.records import scanning
 from cues_kafka.records.requests import ReplayRequest, Settled, decode_settled, encode_request
 from cues_kafka.runtime.task import again
 from cues_kafka.runtime.task.proving import Proving
+from cues_kafka.runtime.task.replaying import Replaying
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
 
@@ -156,6 +157,24 @@ def test_second_request_is_nil() -> None:
     totals = tester.totals("p")
     assert (totals.deliveries, totals.nils, totals.replays) == (4, 2, 3)
     assert settled(tester) == [("output", 1)]
+
+
+def test_a_recovery_reads_what_another_process_has_settled() -> None:
+    """What was read before it is old, also in the same process."""
+    switch = Switch()
+    tester = failed(switch, -2, -3)
+    switch.fixed = True
+    first, second = requests_of(tester)
+    ask(tester, [first])
+    tester.run()
+    [lane] = tester._workers[0].lanes.values()
+    former = Replaying(lane.spec, tester.broker, tester.clock, ("g.errors",))
+    assert set(former._known(lane.task)) == {first.error.key}
+    ask(tester, [second])
+    tester.run()
+    former.void()
+
+    assert set(former._known(lane.task)) == {first.error.key, second.error.key}
 
 
 def test_replay_that_fails_leaves_an_error_that_can_be_replayed() -> None:

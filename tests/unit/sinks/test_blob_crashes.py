@@ -226,6 +226,30 @@ def test_former_owner_is_refused_by_the_claim_of_the_next_one(tmp_path: Path) ->
     assert owner.newest() == attempt(0, 2, 2)
 
 
+def test_question_of_a_former_owner_claims_nothing(tmp_path: Path) -> None:
+    """The entry of the later one stays the newest, and that one commits."""
+    former, owner = opened(tmp_path), opened(tmp_path)
+    owner.ask(2, 0)
+
+    assert former.ask(1, 0) == attempt(0, 0, 2)
+    assert owner.newest() == attempt(0, 0, 2)
+    url = put_one(owner, 2, 0)
+    owner.commit(attempt(0, 1, 2), [])
+    assert [one.url for one in files(f"file://{tmp_path}")] == [url]
+
+
+def test_files_stay_where_an_operator_takes_the_steps_back(tmp_path: Path) -> None:
+    """The entry of a tool is of a step that has committed files: nothing of it is swept."""
+    owner, tool, later = opened(tmp_path), opened(tmp_path), opened(tmp_path)
+    owner.ask(3, 0)
+    url = put_one(owner, 3, 0)
+    owner.commit(attempt(0, 1, 3), [])
+    assert tool.settle(attempt(0, 0, 2), attempt(0, 1, 3))
+    later.ask(4, 0)
+
+    assert Path(url.removeprefix("file://")).exists()
+
+
 def test_two_owners_race_for_one_entry_and_one_wins(tmp_path: Path) -> None:
     """Both have the same number, as two processes that have read the same record have."""
     for round_ in range(10):

@@ -101,6 +101,20 @@ def test_a_batch_sees_the_changes_of_the_batch_before_whose_commit_is_under_way(
     assert (layers.get(b"a"), layers.committed(b"a"), layers.committed(b"b")) == (b"3", b"2", None)
 
 
+def test_a_failed_step_gives_its_bytes_back() -> None:
+    """Else steps that fail fill a store in which nothing is."""
+    layers = Layers(1_000)
+    layers.open()
+    layers.begin_batch()
+    for key in (b"a", b"b", b"c"):
+        layers.begin_step()
+        layers.change(key, b"x" * 600)
+        layers.undo_step()
+
+    assert list(layers.entries()) == []
+    layers.close()
+
+
 def test_a_store_is_not_changed_outside_of_a_batch(make: Callable[[], Layers]) -> None:
     """Nor in one that is void: the change would be nowhere."""
     layers = make()
