@@ -54,10 +54,9 @@ def written_with(data: bytes) -> tuple[int | UUID, int]:
         return int.from_bytes(data[1:5], "big"), 5
     if len(data) >= 17 and data[0] == GUID:
         return UUID(bytes=data[1:17]), 17
-    shown = data[:1].hex() or "no bytes"
     raise CodecError(
-        f"The message begins with {shown}, not with 00 and the id of a schema (Confluent's wire format). Its producer "
-        "uses no registry, or another codec: declare that one."
+        f"The message {_begins(data, 1)}, expected 0x00 and the id of a schema in 4 bytes (Confluent's wire format). "
+        "Its producer uses no registry, or another codec: declare that one."
     )
 
 
@@ -69,13 +68,20 @@ def fingerprint_of(data: bytes) -> bytes:
         CodecError: the bytes have no fingerprint.
     """
     if len(data) < 10 or data[:2] != SINGLE_OBJECT:
-        shown = data[:2].hex(" ") or "no bytes"
         hint = " It looks like Confluent's wire format: add registry=True." if data[:1] == b"\0" else ""
         raise CodecError(
-            f"The message begins with {shown}, not with c3 01 and the fingerprint of a schema (single-object encoding)."
-            f"{hint}"
+            f"The message {_begins(data, 2)}, expected 0xc3 0x01 and the fingerprint of a schema in 8 bytes "
+            f"(single-object encoding).{hint}"
         )
     return data[2:10]
+
+
+def _begins(data: bytes, count: int) -> str:
+    """How a message begins, for people."""
+    if len(data) < 5:
+        return f"has {len(data) or 'no'} bytes"
+    shown = " ".join(f"0x{byte:02x}" for byte in data[:count])
+    return f"begins with byte {shown}" if count == 1 else f"begins with bytes {shown}"
 
 
 def places(indexes: Sequence[int]) -> bytes:

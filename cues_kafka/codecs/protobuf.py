@@ -39,6 +39,8 @@ class _Writer:
             if len(self._found) >= _MAX_PLACES:
                 self._found.clear()
             try:
+                if min(indexes) < 0:  # also where only the source text is known
+                    raise ValueError(f"has no message at the place {list(indexes)}")
                 found = name_at(self._text, indexes)
             except ValueError as error:
                 raise CodecError(f"The schema {self._name} of the registry {error}, which the message names.") from None

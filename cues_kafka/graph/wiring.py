@@ -9,9 +9,11 @@ from cues_kafka.errors import GraphError
 from cues_kafka.graph.annotations import check_annotations
 from cues_kafka.graph.blobs import Blobs
 from cues_kafka.graph.error_message import ErrorMessages
+from cues_kafka.graph.keys import check_keys
 from cues_kafka.graph.names import MAX_TOPIC_CHARS, check_topic, control_topic, hint, quoted, status_topic
 from cues_kafka.graph.ready import check_by
 from cues_kafka.graph.sink import check_columns
+from cues_kafka.graph.value_annotations import check_values
 
 if TYPE_CHECKING:
     from cues_kafka.graph.definition import Graph
@@ -50,6 +52,8 @@ def check_wiring(graph: Graph) -> None:
     _check_logs(graph, label)
     for processor in graph.processors.values():
         check_annotations(processor)
+        check_values(processor, graph)
+        check_keys(processor, graph)
         check_by(processor, graph.topic(processor.lead))
         check_columns(processor, graph.topic(processor.lead))
         errors = graph.errors_of(processor)

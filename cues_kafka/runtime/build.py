@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -10,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import platformdirs
 
-from cues_kafka.codecs.framing import in_front
+from cues_kafka.codecs.framing import header_of, in_front
 from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.codecs.raw import as_is
 from cues_kafka.core.spec import Spec
 from cues_kafka.errors import CodecError, ConfigError, RetriableError
 from cues_kafka.graph.calls import Given
 from cues_kafka.graph.codec import Codec
-from cues_kafka.graph.declare import CodecSpec, Store, Table
+from cues_kafka.graph.declare import CodecSpec, Raw, Store, Table
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.formats import SchemaSpec
 from cues_kafka.graph.handler import Handler
@@ -34,6 +35,7 @@ from cues_kafka.runtime.calling.batch import CallContext
 from cues_kafka.runtime.calling.caller import Caller, Decoder
 from cues_kafka.runtime.calling.carried import carried_by
 from cues_kafka.runtime.calling.imperative import Hands, TailerSpec
+from cues_kafka.runtime.calling.inheriting import inherit, key_reader
 from cues_kafka.runtime.calling.outage import Outage
 from cues_kafka.runtime.calling.outputs import OVERHEAD_BYTES, Output, Returned, Target, key_field
 from cues_kafka.runtime.calling.placed import PlacedCaller
@@ -89,14 +91,17 @@ def caller_of(
     Raises:
         ConfigError: a package is missing.
     """
-    targets = {
-        binding: target_of(graph.topic(topic), facts.topics[topic], binding, client_bytes, cluster)
-        for binding, topic in processor.outputs
-    }
-    appenders = {
-        binding: target_of(graph.topic(topic), facts.topics[topic], binding, client_bytes, cluster)
-        for binding, topic in processor.appenders.items()
-    }
+    lead = MadeFor(processor.lead, cluster, "key")
+
+    def target(binding: str, topic: str) -> Target:
+        made = target_of(graph.topic(topic), facts.topics[topic], binding, client_bytes, cluster)
+        key = inherit(
+            graph.topic(processor.lead), lead, graph.topic(topic), MadeFor(topic, cluster, "key"), _outages_told
+        )
+        return made if key is None else replace(made, inherit=key)
+
+    targets = {binding: target(binding, topic) for binding, topic in processor.outputs}
+    appenders = {binding: target(binding, topic) for binding, topic in processor.appenders.items()}
     tailers = [
         TailerSpec(binding, topic, _received(graph.topic(topic), MadeFor(topic, cluster)))
         for binding, topic in processor.tailers.items()
@@ -170,6 +175,7 @@ def caller_of(
         release=release,
         carried=carried_by(graph, processor),
         error_topics=graph.error_topics(),
+        key=key_reader([graph.topic(topic) for _, topic in processor.inputs]),
     )
 
 
@@ -344,6 +350,7 @@ def target_of(settings: Topic, found: TopicFacts, binding: str, client_bytes: in
         binding=binding,
         encode=_encoder(settings.value, MadeFor(found.name, cluster)),
         key_of=key_field(settings.key) if settings.key else None,
+        foreign=() if isinstance(settings.value, Raw) else (header_of("value"),),
         encode_key=key_bytes
         if settings.key_codec is None
         else _key_encoder(settings.key_codec, MadeFor(found.name, cluster, "key")),

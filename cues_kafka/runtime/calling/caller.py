@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from operator import length_hint
+from operator import length_hint, methodcaller
 from typing import Any, NamedTuple
 
 from cues_kafka.codecs.error_messages import error_messages
@@ -31,6 +31,7 @@ from cues_kafka.runtime.calling.carried import NOTHING, Carried, Shown
 from cues_kafka.runtime.calling.coroutines import Coroutines, Ended
 from cues_kafka.runtime.calling.failures import UNDECODED, Failure, end_frames, error_message, note, place, show
 from cues_kafka.runtime.calling.fired import Fired
+from cues_kafka.runtime.calling.inheriting import by_text
 from cues_kafka.runtime.calling.metadata import Marks
 from cues_kafka.runtime.calling.outage import Outage
 from cues_kafka.runtime.calling.outputs import (
@@ -105,6 +106,7 @@ class Caller:
         release: Callable[[], None] = lambda: None,
         carried: Carried = NOTHING,
         error_topics: Collection[str] = (),
+        key: Callable[[WireMessage], bytes | None] = methodcaller("key"),
     ) -> None:
         self.processor = processor
         self.error_topics = error_topics
@@ -114,6 +116,7 @@ class Caller:
         self.context_of = context_of
         self._release = release
         self._carried = carried
+        self._key = key
         self._bindings = tuple(binding for binding, _ in processor.inputs)
         self._by_headers = processor.filter.by_headers if isinstance(processor.filter, Filter) else None
         self._retry = processor.retry.classes if processor.retry else ()
@@ -127,7 +130,9 @@ class Caller:
         self._coroutines = Coroutines(processor.concurrency) if call.is_async else None
         timed = processor.timer_call
         self._fire = (
-            None if timed is None else Returned(processor.output_shape, returned.targets, generator=timed.is_generator)
+            None
+            if timed is None
+            else Returned(processor.output_shape, by_text(returned.targets), generator=timed.is_generator)
         )
         by_itself = processor.imperative
         self._side_by_side = not (processor.batch or processor.state or processor.target or by_itself)
@@ -145,7 +150,9 @@ class Caller:
         )
         marks = tuple(decoder.marks for decoder in self._decoders)
         self._marks = None if all(one is None for one in marks) else marks
-        inherits = self._marks is None and not (self._target is not None and self._target.bare)
+        inherits = self._marks is None and not (
+            self._target is not None and (self._target.bare or self._target.inherit is not None)
+        )
         self._plain = self._simple and inherits and self._target is not None and self._target.provenance
         self._lists = (
             processor.batch
@@ -439,7 +446,7 @@ class Caller:
                 kind = "raised"
                 result = call(value)
                 kind = reading
-                payloads = read(result, message.key())
+                payloads = read(result, self._key(message))
                 kind = "output"
                 if payloads:
                     self._add(((0, message),), batch, payloads)
@@ -453,7 +460,7 @@ class Caller:
         """Decode, filter, call and read the result of one step; False: it did not end."""
         failure = Failure(taken, batch, retrying)
         if (hands := batch.context.hands) is not None:
-            hands.begin_step(taken[0][1].key())
+            hands.begin_step(self._key(taken[0][1]))
         try:
             received = self._decode(taken, failure)
             failure.kind = "raised"
@@ -545,7 +552,7 @@ class Caller:
     def _settle(self, taken: Taken, batch: Batch, result: Any, failure: Failure) -> bool:
         """Make records of a result. None is added before all of them are encoded."""
         failure.kind = "raised" if self.processor.call.is_generator else "output"
-        payloads = self._returned.read(result, taken[0][1].key())
+        payloads = self._returned.read(result, self._key(taken[0][1]))
         failure.kind = "output"
         if (hands := batch.context.hands) is not None:
             payloads = hands.end_step(payloads)
@@ -1041,7 +1048,7 @@ class Caller:
                     if len(made) <= limit and (key_of is None or len(keys[index] or b"") <= PLAIN_ROOM):
                         data.append(made)
                         continue
-                payloads = self._returned.read(result, messages[index].key())
+                payloads = self._returned.read(result, self._key(messages[index]))
                 self._emit(columns.cut(start, index), data, batch)
                 data, start = [], index + 1
                 self._add(((0, messages[index]),), batch, payloads)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from cues_kafka.codecs.framing import header_of
 from cues_kafka.core.delivery import HEADER
 from cues_kafka.errors import OutputError
 from cues_kafka.graph.message import (
@@ -121,6 +122,8 @@ class Output:
         return self.older_ms is None or min(times_ms) >= now() - self.older_ms
 
 
+KEY_ID: Final = header_of("key")
+
 NAMELESS = "a header has no name, or one with a NUL, behind which it would be cut off. Rename the header."
 
 
@@ -134,12 +137,16 @@ class Target(Output):
         encode: the codec's method.
         key_of: reads the value's key field; None: the topic has no `key=`.
         encode_key: from a key to bytes.
+        inherit: from the lead input's key to the key of an output without one; None: it is the same.
+        foreign: names of headers that say which schema a value was written with: the codec says that itself.
     """
 
     binding: str
     encode: Callable[[Any], bytes]
     key_of: Callable[[Any], Any] | None
     encode_key: Callable[[Any], bytes | None] = key_bytes
+    inherit: Callable[[bytes], bytes | None] | None = None
+    foreign: tuple[str, ...] = ()
 
 
 class Now:
@@ -234,12 +241,29 @@ def payload(target: Target, value: Any, default_key: bytes | None) -> Payload:
             raise OutputError("a tombstone has no meaning without a key. Return Message(None, key=...).")
     if given is None and target.key_of is not None and value is not None:
         given = target.key_of(value)
-    key = default_key if given is None else target.encode_key(given)
+    if given is not None:
+        key = target.encode_key(given)
+    else:
+        key = default_key if target.inherit is None or default_key is None else target.inherit(default_key)
+    if headers:
+        headers = _own_headers(target, headers, given)
     if key is None and target.compacted:
         raise OutputError(target.keyless)
     data = None if value is None else target.encode(value)
     _check_size(target, key, data, headers)
     return target, key, data, headers, timestamp, partition
+
+
+def _own_headers(target: Target, headers: Headers, given: Any) -> Headers:
+    """
+    The headers without those that name the schema of the bytes that a message was read from.
+
+    A key that is given as bytes is written as it is, so that its header belongs to it.
+    """
+    dropped = target.foreign
+    if type(given) is not bytes and (given is not None or target.inherit is not None):
+        dropped = (*dropped, KEY_ID)
+    return [(name, value) for name, value in headers if name not in dropped]
 
 
 def size_of(headers: Headers) -> int:

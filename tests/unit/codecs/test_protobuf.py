@@ -149,7 +149,7 @@ def test_what_we_register_confluent_finds(registry: TestRegistry) -> None:
 
 
 BAD = (
-    (b"\x08\x01", "not with 00 and the id of a schema"),
+    (b"\x08\x01", "has 2 bytes, expected 0x00 and the id of a schema"),
     (b"\0\0\0\x27\x0f\0", "which the registry .* does not have"),
     (b"\0\0\0\0\x01\0", "is no Protobuf schema: it is of the type AVRO"),
     (b"\0\0\0\0\x03\x02\x02\x08\x01", r"is a cues\.test\.Bill, and the topic is declared as cues\.test\.Order"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,6 +14,7 @@ from cues_kafka import (
     GraphError,
     Handler,
     Json,
+    Message,
     Processor,
     Raw,
     Source,
@@ -22,6 +23,7 @@ from cues_kafka import (
     Store,
     Table,
     TableView,
+    Topic,
 )
 
 if TYPE_CHECKING:
@@ -129,3 +131,108 @@ def test_an_annotation_that_cannot_be_is_refused(annotation: Any, kept: Any, tol
     """The text says what the function is passed."""
     with pytest.raises(GraphError, match=told):
         declared(annotation, kept)
+
+
+# Values
+
+
+class Other:
+    """No record: nothing is known of it."""
+
+
+@dataclass
+class Bill:
+    """Another value."""
+
+    id: str
+
+
+@dataclass
+class Late(Order):
+    """A kind of order."""
+
+
+def swapped(bill: Bill) -> Order:
+    return Order(bill.id)
+
+
+def right(order: Order) -> Bill:
+    return Bill(order.id)
+
+
+def base(order: Base) -> Bill:
+    return Bill("a")
+
+
+def text(order: str) -> Bill:
+    return Bill(order)
+
+
+def gives_text(order: Order) -> str:
+    return order.id
+
+
+def perhaps(order: Order | None) -> Message[Bill] | Bill | None:
+    return None if order is None else Bill(order.id)
+
+
+def bare(order: Order) -> Message:
+    return Message(order)
+
+
+def many(order: Order) -> Iterator[Bill]:
+    yield Bill(order.id)
+
+
+def many_wrong(order: Order) -> Iterator[Message[Order]]:
+    yield Message(order)
+
+
+def narrow(order: Late) -> Bill:
+    return Bill(order.id)
+
+
+def listed(orders: list[Order]) -> list[Bill | Exception | None]:
+    return [Bill(one.id) for one in orders]
+
+
+def listed_wrong(orders: list[Bill]) -> list[Bill]:
+    return orders
+
+
+def unknown(order: Other) -> Other:
+    return order
+
+
+async def awaited(order: Bill) -> Bill:
+    return order
+
+
+@pytest.mark.parametrize("value", [Json, Avro])
+@pytest.mark.parametrize(
+    ("fn", "text"),
+    [
+        (swapped, "parameter 'bill' is annotated Bill, but the values of 'orders' are Order. Annotate it Order"),
+        (text, "parameter 'order' is annotated str, but the values of 'orders' are Order"),
+        (narrow, "parameter 'order' is annotated Late"),
+        (awaited, "parameter 'order' is annotated Bill"),
+        (gives_text, "the function gives str, but the values of 'bills' are Bill"),
+        (many_wrong, r"the function gives .*Message\[.*Order\].*, but the values of 'bills' are Bill"),
+        (listed_wrong, "parameter 'orders' is annotated list"),
+        *((fn, "") for fn in (right, base, perhaps, bare, many, listed, unknown)),
+    ],
+)
+def test_annotations_of_values_are_compared_with_the_topics_classes(value: Any, fn: Any, text: str) -> None:
+    """What surely contradicts is refused; a base class, and what is not known, is taken."""
+    batch = fn.__name__.startswith("listed")
+    processor = Processor(fn, inputs="orders", outputs="bills", batch=batch)
+    topics = {"orders": Topic(value=value(Order)), "bills": Topic(value=value(Bill))}
+
+    def graph() -> Graph:
+        return Graph("shop", Source("orders"), processor, topics=topics)
+
+    if text:
+        with pytest.raises(GraphError, match=text):
+            graph()
+    else:
+        graph()
