@@ -7,8 +7,10 @@ a small message could keep it busy for hours; here both are bounded.
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
 from typing import Any, Final
 
 from jsonschema import validators
@@ -19,6 +21,7 @@ from referencing import Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT7
 
+from cues_kafka.codecs.json_patterns import translated
 from cues_kafka.graph.declare import Limits
 
 MAX_SCHEMA_CHARS: Final = 1024 * 1024
@@ -58,24 +61,60 @@ class Validation:
     def __init__(self, text: str, references: Sequence[tuple[str, str]], limits: Limits) -> None:
         self._limits = limits
         self._work = threading.local()
+        self._patterns: dict[str, str] = {}
         try:
             schema = _parsed(text)
-            named = [(name, _resource(_parsed(one))) for name, one in references]
-            registry = REGISTRY.with_resources(named)
-            resource = _resource(schema)
-            _check_references(resource, registry.resolver_with_root(resource))
             dialect: Any = validators.validator_for(schema, default=Draft7Validator)
-            dialect.check_schema(schema)
+            named = [(name, self._resource(_parsed(one), Draft7Validator)) for name, one in references]
+            registry = REGISTRY.with_resources(named)
+            resource = self._resource(schema, dialect)
+            _check_references(resource, registry.resolver_with_root(resource))
+            for one in (schema, *(found.contents for _, found in named)):
+                validators.validator_for(one, default=Draft7Validator).check_schema(one)
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
         except SchemaError as error:
             raise ValueError(f"{_path(error.absolute_path) or 'it'}: {error.message:.300}") from None
         except Unresolvable as error:
             raise ValueError(f"it names {error.ref!r:.200}, which is not here; add references=") from None
+        except (ValueError, MemoryError):
+            raise
+        except Exception as error:  # the libraries raise what their own code meets in odd schemas
+            raise ValueError(f"it is malformed: {type(error).__name__}: {error}"[:300]) from error
         self.title = str(schema.get("title", "")) if isinstance(schema, dict) else ""
         bounded = {key: self._followed(each) for key in _FOLLOWED if (each := dialect.VALIDATORS.get(key))}
         bounded |= {"uniqueItems": _unique, "anyOf": _any_of, "oneOf": _one_of}
+        bounded |= {"multipleOf": _multiple_of, "pattern": self._pattern}
         self._validator: Any = validators.extend(dialect, bounded)(schema, registry=registry)
+
+    def _resource(self, schema: Any, dialect: Any) -> Any:
+        """A parsed schema whose patterns are those of Python."""
+        resource: Any = Resource.from_contents(schema, default_specification=DRAFT7)
+        try:
+            self._translate(resource)
+        except (AttributeError, TypeError) as error:
+            dialect.check_schema(schema)  # which names the place
+            raise ValueError(f"it is malformed: {error}") from error
+        return resource
+
+    def _translate(self, resource: Any) -> None:
+        contents = resource.contents
+        if isinstance(contents, dict):
+            if isinstance(pattern := contents.get("pattern"), str):
+                contents["pattern"] = self._translated(pattern)
+            if isinstance(properties := contents.get("patternProperties"), dict):
+                contents["patternProperties"] = {self._translated(name): one for name, one in properties.items()}
+        for inner in resource.subresources():
+            self._translate(inner)
+
+    def _translated(self, pattern: str) -> str:
+        made = translated(pattern)
+        self._patterns[made] = pattern
+        return made
+
+    def _pattern(self, _: Any, pattern: str, instance: Any, __: Any) -> Iterator[ValidationError]:
+        if isinstance(instance, str) and not re.search(pattern, instance):
+            yield ValidationError(f"{instance!r} does not match {self._patterns.get(pattern, pattern)!r}")
 
     def _followed(self, keyword: Any) -> Any:
         """The keyword of a reference, counted."""
@@ -120,10 +159,6 @@ def _parsed(text: str) -> Any:
     return schema
 
 
-def _resource(schema: Any) -> Any:
-    return Resource.from_contents(schema, default_specification=DRAFT7)
-
-
 def _check_references(resource: Any, resolver: Any) -> None:
     if isinstance(resource.contents, dict) and isinstance(ref := resource.contents.get("$ref"), str):
         resolver.lookup(ref)
@@ -164,6 +199,18 @@ def _one_of(validator: Any, options: Any, instance: Any, schema: Any) -> Iterato
         yield from _any_of(validator, options, instance, schema)
     elif fitting > 1:
         yield ValidationError(f"it fits {fitting} schemas, and may fit one")
+
+
+def _multiple_of(_: Any, divisor: Any, instance: Any, __: Any) -> Iterator[ValidationError]:
+    """Compare as decimals: 19.99 is a multiple of 0.01, although its float is none of that of 0.01."""
+    if isinstance(instance, bool) or not isinstance(instance, int | float):
+        return
+    if isinstance(instance, int) and isinstance(divisor, int):
+        fits = instance % divisor == 0
+    else:
+        fits = (Fraction(str(instance)) / Fraction(str(divisor))).denominator == 1
+    if not fits:
+        yield ValidationError(f"{instance!r} is not a multiple of {divisor!r}")
 
 
 def _unique(_: Any, wanted: Any, instance: Any, __: Any) -> Iterator[ValidationError]:

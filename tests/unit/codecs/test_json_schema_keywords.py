@@ -1,0 +1,150 @@
+"""JSON Schema: numbers as decimals, patterns of ECMA-262, and schemas that are none."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from cues_kafka import CodecError, GraphError, JsonSchema
+from cues_kafka.codecs.json_patterns import translated
+from cues_kafka.codecs.json_schema import JsonSchemaCodec
+
+
+@pytest.mark.parametrize(
+    ("divisor", "good", "bad"),
+    [
+        (0.01, [19.99, 0.07, 1.15, 0, 4, 1e308, -0.01, 123456789.01], [0.001, 19.999]),
+        (0.1, [0.3, 1.1, -7.7], [0.35]),
+        (1e-7, [0.0000003], [1e-8]),
+        (3, [9, -3, 0, 9.0], [10, 9.5]),
+        (1.5, [3, 4.5], [2]),
+        (2**70, [2**71], [2**69]),
+    ],
+)
+def test_multiples_are_those_of_decimals(divisor: Any, good: list[Any], bad: list[Any]) -> None:
+    """Floats of 19.99 and 0.01 are no multiples; the numbers in the message are."""
+    codec = JsonSchemaCodec(JsonSchema({"type": "number", "multipleOf": divisor}))
+    for value in good:
+        assert codec.decode(json.dumps(value).encode()) == value
+    for value in bad:
+        with pytest.raises(CodecError, match="is not a multiple of"):
+            codec.decode(json.dumps(value).encode())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "good", "bad"),
+    [
+        (r"^\p{L}+$", ["Zürich", "λόγος"], ["a1", "", "a\n"]),
+        (r"^\P{L}$", ["1", "-"], ["a"]),
+        (r"^[\p{Lu}\d_-]+$", ["Ä1_-"], ["ä"]),
+        (r"^[^\p{L}]$", ["1"], ["a"]),
+        (r"^\p{Uppercase_Letter}\p{gc=Nd}$", ["A1"], ["a1"]),
+        (r"^(?<year>\d{4})-\k<year>$", ["2024-2024"], ["2024-2025", "٢٠٢٤-٢٠٢٤"]),
+        (r"^\w+$", ["a_1"], ["ä"]),
+        (r"^\W$", ["ä", "-"], ["a"]),
+        (r"^\s$", ["\u00a0", "\ufeff", " "], ["\x1c", "a"]),
+        (r"^[^\S\n]$", [" "], ["\n", "a"]),
+        (r"^.$", ["a", "\u0085"], ["\n", "\r", "\u2028"]),
+        (r"^a$", ["a"], ["a\n", "b\na"]),
+        (r"^[[&&a]$", ["[", "&", "a"], ["b"]),
+        (r"^[^]$", ["a", "\n"], ["", "ab"]),
+        (r"[]", [], ["", "a"]),
+        (r"^\u{1F600}[\u{1F601}-\u{1F603}]$", ["\U0001f600\U0001f602"], ["\U0001f600\U0001f604"]),
+        (r"^\x41\u0042\cJ\/\-\0$", ["AB\n/-\0"], ["AB"]),
+        (r"\bab\b", ["ab", "äab"], ["abc"]),
+        (r"^(?:a|b)(?=c)c(?<!d)(?!e)$", ["ac"], ["ae"]),
+        (r"^[\b]$", ["\b"], ["b"]),
+        (r"^[\w-.]$", ["-", ".", "a"], ["!"]),
+        (r"^(a)\1$", ["aa"], ["ab"]),
+        (r"^a{2,3}?$", ["aaa"], ["a"]),
+    ],
+)
+def test_a_pattern_means_what_it_means_in_ecma_262(pattern: str, good: list[str], bad: list[str]) -> None:
+    """In `pattern` and in `patternProperties`, with `additionalProperties`."""
+    codec = JsonSchemaCodec(JsonSchema({"type": "string", "pattern": pattern}))
+    keys = JsonSchemaCodec(JsonSchema({"patternProperties": {pattern: True}, "additionalProperties": False}))
+    for text in good:
+        assert codec.decode(json.dumps(text).encode()) == text
+        assert keys.decode(json.dumps({text: 1}).encode()) == {text: 1}
+    for text in bad:
+        with pytest.raises(CodecError, match="does not match " + re.escape(repr(pattern))):
+            codec.decode(json.dumps(text).encode())
+        with pytest.raises(CodecError, match=r"do(es)? not match"):
+            keys.decode(json.dumps({text: 1}).encode())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (r"\p{Script=Greek}", "Script=Greek.*, which is known for general categories only.*Write the characters"),
+        (r"\p{Emoji}", "general categories only"),
+        (r"\pL", "general categories only"),
+        ("(", "no regular expression"),
+        ("[a", r"a \[ without its \]"),
+        ("[z-a]", "ends before it begins"),
+        ("a\\", "ends with a backslash"),
+        (r"\u{110000}", "no character"),
+        ("a**", "no regular expression"),
+    ],
+)
+def test_a_pattern_that_is_none_is_refused_by_name(pattern: str, text: str) -> None:
+    """Where the graph is declared, with the remedy."""
+    for schema in ({"pattern": pattern}, {"properties": {"a": {"patternProperties": {pattern: True}}}}):
+        with pytest.raises(GraphError, match=text):
+            JsonSchemaCodec(JsonSchema(schema))
+
+
+def test_a_pattern_in_a_value_is_not_touched() -> None:
+    """What looks like a keyword may be data."""
+    codec = JsonSchemaCodec(JsonSchema({"enum": [{"pattern": "\\d"}], "default": {"pattern": "["}}))
+    assert codec.decode(b'{"pattern": "\\\\d"}') == {"pattern": "\\d"}
+
+
+def test_patterns_of_references_are_translated() -> None:
+    """And those behind a `$ref` inside of the schema."""
+    schema = {"properties": {"a": {"$ref": "name.json"}, "b": {"$ref": "#/definitions/b"}},
+              "definitions": {"b": {"pattern": "^\\p{Nd}$"}}}  # fmt: skip
+    codec = JsonSchemaCodec(JsonSchema(schema, references={"name.json": {"pattern": "^\\p{L}$"}}))
+    assert codec.decode('{"a": "ä", "b": "1"}'.encode()) == {"a": "ä", "b": "1"}
+    for bad in (b'{"a": "1"}', b'{"b": "a"}'):
+        with pytest.raises(CodecError, match="does not match"):
+            codec.decode(bad)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": []},
+        {"properties": {"a": 5}},
+        {"items": 5},
+        {"allOf": {}},
+        {"definitions": [1]},
+        {"patternProperties": []},
+        {"pattern": 5},
+        {"required": "a"},
+        {"type": "no"},
+        {"multipleOf": 0},
+        {"multipleOf": "a"},
+        {"$ref": 5},
+        {"$schema": 5},
+        {"$id": 5},
+        {"dependencies": []},
+        {"enum": 5},
+    ],
+)
+def test_a_malformed_schema_is_refused(schema: Any) -> None:
+    """As a GraphError, also in a reference; in a registry it is a CodecError of the message."""
+    with pytest.raises(GraphError, match="this is no JSON Schema"):
+        JsonSchemaCodec(JsonSchema(schema))
+    try:
+        JsonSchemaCodec(JsonSchema({"$ref": "a.json"}, references={"a.json": schema}))
+    except GraphError as error:
+        assert "this is no JSON Schema" in str(error)  # noqa: PT017  some are only looked at when they are followed
+
+
+def test_translation_is_found_once() -> None:
+    """A category is a walk over all characters."""
+    assert translated(r"\p{Sc}") is translated(r"\p{Sc}")
