@@ -26,6 +26,7 @@ from cues_kafka.codecs.avro_decode import decoder
 from cues_kafka.codecs.avro_fit import misfits
 from cues_kafka.codecs.avro_limits import check_of
 from cues_kafka.codecs.avro_records import Unfit
+from cues_kafka.codecs.avro_references import in_order, with_references
 from cues_kafka.codecs.avro_resolve import with_values
 from cues_kafka.codecs.avro_scalars import TooShort
 from cues_kafka.codecs.avro_schema import (
@@ -209,7 +210,7 @@ class AvroCodec:
             schema = with_values(parse_with(found))
             made = _Way(framing.id_prefix(found.number), schema, Writing().convert(schema))
         else:
-            number = self._schemas.id_of(self._subject, Own(schema_text(self._declared)))
+            number = self._schemas.id_of(self._subject, own_of(self._declared))
             made = _Way(framing.id_prefix(number), self._valued(), self._to_plain)
         self._way = made
         return made
@@ -296,7 +297,7 @@ def declared_schema(declared: Avro) -> Schema | None:
     if declared.schema is None:
         return None
     try:
-        return parse(schema_text(declared))
+        return parse(schema_text(declared), in_order(own_of(declared).references))
     except ValueError as error:
         raise GraphError(f"Avro(...): this is no Avro schema: {error}") from error
 
@@ -307,6 +308,11 @@ def schema_text(declared: Avro | Any) -> str:
     if isinstance(schema, type):
         return json.dumps(schema_of(describe(schema, models=True), namespace))
     return str(schema)
+
+
+def own_of(declared: Avro) -> Own:
+    """The declared schema with those that it names, as a registry gets it."""
+    return with_references(schema_text(declared), dict(declared.references), ())
 
 
 codec = AvroCodec
@@ -320,7 +326,7 @@ def record_name(declared: Avro) -> str:
 
 def own_schema(declared: Avro) -> Own | None:
     """The declared schema as a registry gets it; None: it is the registry's."""
-    return None if declared.schema is None else Own(schema_text(declared))
+    return None if declared.schema is None else own_of(declared)
 
 
 def unreadable(declared: Avro, newest: Registered) -> list[str]:

@@ -14,10 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from cues_kafka.codecs.registered import Own, Registered
+from cues_kafka.codecs.same_schema import difference
 from cues_kafka.errors import CodecError, ConfigError, RetriableError
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import RegisteredSchema, Schema, SchemaRegistryClient
+
+MOST_VERSIONS: Final = 20
+"""Versions of a subject, from the newest on, that are compared with a declared schema."""
 
 MISSING_S: Final = 30.0
 """How long an id counts as missing before the registry is asked again; a flood of such messages asks once."""
@@ -79,14 +83,42 @@ class RegistrySchemas:
         """See `Schemas`."""
         key = (subject, own)
         if key not in self._ids:
-            with self._asking(f"the subject {subject!r}") as missing:
-                self._ids[key] = _number(self.client.lookup_schema(subject, self._schema(own)))
-            if missing:
+            if (number := self._exactly(subject, own)) is None:
+                number, why = self._alike(subject, own)
+            if number is None:
                 raise ConfigError(
-                    f"the subject {subject!r} of {self._options.url} does not have the declared schema. Look with "
+                    f"the subject {subject!r} of {self._options.url} does not have the declared schema{why}. Look with "
                     "`cues-kafka schemas check MODULE:GRAPH`, and add it with `cues-kafka schemas register`."
                 )
+            self._ids[key] = number
         return self._ids[key]
+
+    def _exactly(self, subject: str, own: Own) -> int | None:
+        """The id of the schema as it is written, else as the registry normalises it; None: it has none."""
+        for normalised in (False, True):
+            with self._asking(f"the subject {subject!r}") as missing:
+                found = _number(self.client.lookup_schema(subject, self._schema(own), normalize_schemas=normalised))
+            if not missing:
+                return found
+        return None
+
+    def _alike(self, subject: str, own: Own) -> tuple[int | None, str]:
+        """The id of the newest version that means the same; None: there is none, and how the newest one differs."""
+        with self._asking(f"the subject {subject!r}") as missing:
+            numbers = sorted(self.client.get_versions(subject), reverse=True)
+        if missing:
+            return None, ""
+        why = ""
+        for number in numbers[:MOST_VERSIONS]:
+            with self._asking(f"the subject {subject!r}") as missing:
+                version = self.client.get_version(subject, number)
+                found = self._registered(_number(version), version.schema)
+            if missing:  # it was deleted meanwhile
+                continue
+            if not (differs := difference(own, found)):
+                return found.number, ""
+            why = why or f"; its version {number} differs: {differs}"
+        return None, why
 
     def latest(self, subject: str) -> Registered:
         """See `Schemas`."""

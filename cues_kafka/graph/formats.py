@@ -66,6 +66,8 @@ class Avro(SchemaSpec):
         cls: the class of the values, if the schema is not derived from it; its fields are fields of the schema.
         older: schemas of older messages, without a registry; they are read into the declared one.
         namespace: of the schema that is derived from a class.
+        references: other schemas, by the full names that the schema has for them. In a registry each of them is in the
+            subject of its name.
 
     Raises:
         GraphError: no schema, a file that cannot be read, or a combination without a meaning.
@@ -76,14 +78,18 @@ class Avro(SchemaSpec):
     cls: type[Any] | None = None
     older: Sequence[Any] = field(default=(), kw_only=True)
     namespace: str | None = field(default=None, kw_only=True)
+    references: Any = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "schema", as_schema(self, self.schema))
+        object.__setattr__(self, "references", _references(self, self.references))
         object.__setattr__(self, "older", tuple(as_schema(self, one) for one in self.older))
         object.__setattr__(self, "cls", class_of(self, self.schema, self.cls))
         self._check(has_schema=self.schema is not None)
         if self.registry and self.older:
             raise GraphError("Avro(registry=True, older=...): the registry has the older schemas. Drop older=.")
+        if self.references and not isinstance(self.schema, str):
+            raise GraphError("Avro(references=...) belong to a schema that is given. Drop them.")
 
     @property
     def record(self) -> type[Any] | None:
@@ -119,8 +125,7 @@ class JsonSchema(SchemaSpec):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "schema", as_schema(self, self.schema))
-        named = sorted(self.references.items() if isinstance(self.references, Mapping) else self.references)
-        object.__setattr__(self, "references", tuple((name, as_schema(self, one)) for name, one in named))
+        object.__setattr__(self, "references", _references(self, self.references))
         object.__setattr__(self, "cls", class_of(self, self.schema, self.cls))
         self._check(has_schema=self.schema is not None)
         if self.references and not isinstance(self.schema, str):
@@ -130,6 +135,18 @@ class JsonSchema(SchemaSpec):
     def record(self) -> type[Any] | None:
         """See `CodecSpec`."""
         return self.cls
+
+
+def _references(spec: CodecSpec, given: Any) -> tuple[tuple[str, Any], ...]:
+    """Schemas by name, in one form."""
+    try:
+        named = sorted(given.items() if isinstance(given, Mapping) else given)
+        return tuple((name, as_schema(spec, one)) for name, one in named)
+    except (TypeError, ValueError) as error:
+        raise GraphError(
+            f"{type(spec).__name__}(references={given!r:.100}): takes schemas by their names, as in "
+            f"{{'com.shop.Line': LINE}}."
+        ) from error
 
 
 def class_of(spec: CodecSpec, schema: Any, cls: type[Any] | None) -> type[Any] | None:

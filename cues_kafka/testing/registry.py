@@ -177,11 +177,19 @@ class TestRegistry:
         return stored
 
     def _parse(self, kind: str, text: str, references: list[dict[str, Any]]) -> Any:
-        named = [(one["name"], self._version(one["subject"], str(one["version"]))["schema"]) for one in references]
         try:
-            return parsed(kind, text, named)
+            return parsed(kind, text, list(self._named(references).items()))
         except ValueError as error:
             raise _ErrorAnswer(422, 42201, f"Invalid schema: {error}") from error
+
+    def _named(self, references: list[dict[str, Any]]) -> dict[str, str]:
+        """The schemas that are named, and those that they name, those that others need first."""
+        found: dict[str, str] = {}
+        for one in references:
+            stored = self._version(one["subject"], str(one["version"]))
+            found |= self._named(stored.get("references", []))
+            found[one["name"]] = stored["schema"]
+        return found
 
     def _unfit(self, subject: str, body: dict[str, Any]) -> list[str]:
         """Why the schema may not follow the newest one of the subject."""
