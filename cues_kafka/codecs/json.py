@@ -22,6 +22,7 @@ from typing import Any, NoReturn, TypeAlias
 import msgspec
 
 from cues_kafka.codecs.json_checks import Checks, JsonMisfit, as_json
+from cues_kafka.codecs.json_faults import why_no_json
 from cues_kafka.codecs.json_twins import Twins, is_native
 from cues_kafka.codecs.schema import (
     Anything,
@@ -96,7 +97,7 @@ class JsonCodec:
         try:
             return self._read(data)
         except Exception as error:  # noqa: BLE001  a class may raise what it likes when it validates itself
-            self._refuse_message(error)
+            self._refuse_message(error, data)
 
     def _refuse_value(self, error: Exception) -> NoReturn:
         cause: Exception | None = error
@@ -115,7 +116,7 @@ class JsonCodec:
                 raise error
         raise CodecError(text) from cause
 
-    def _refuse_message(self, error: Exception) -> NoReturn:
+    def _refuse_message(self, error: Exception, data: bytes) -> NoReturn:
         cause: Exception | None = error
         match error:
             case JsonMisfit():
@@ -123,7 +124,8 @@ class JsonCodec:
             case msgspec.ValidationError():
                 text = f"{_placed(str(error), self._root)}. Fix the message, or its class."
             case msgspec.DecodeError():
-                text = f"The message is not JSON: {error}. Send JSON, or declare Raw()."
+                why = why_no_json(data, str(error), self._root)
+                text = f"The message is not JSON: {why}. Send JSON, or declare Raw()."
             case UnicodeDecodeError():
                 text = f"The message is not UTF-8: {error.reason}. Send JSON, or declare Raw()."
             case RecursionError():  # without its traceback, which is as deep as the message

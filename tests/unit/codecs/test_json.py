@@ -680,3 +680,24 @@ def test_other_times_come_back_with_their_offset() -> None:
         read = codec.decode(codec.encode(value))
         assert read == value
         assert read.at.utcoffset() == value.at.utcoffset()
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"", "it is empty"),
+        (b"\xef\xbb\xbf{}", r"begins with a byte order mark \(0xef 0xbb 0xbf\)"),
+        ('{"a": 1}'.encode("utf-16"), "it is in UTF-16 or UTF-32, and JSON is in UTF-8"),
+        (b'"\\ud800"', "value holds half of a surrogate pair"),
+        (b'{"a": [1, {"b c": "x\\udc00"}]}', r"value\.a\[1\]\['b c'\] holds half of a surrogate pair"),
+        (b'{"\\ud800": 1}', r"value\['.ud800'\] holds half of a surrogate pair"),
+        (b'{"a": ', "it ends inside of a value, after 6 bytes"),
+        (b'["\\u00e4', "it ends inside of a value, after 8 bytes"),
+        (b"[" * 100_000 + b'"\\ud800"', "nested too deeply|ends inside|not JSON"),
+        (b"[1,]", "trailing comma"),
+    ],
+)
+def test_bytes_that_are_no_json_say_why(data: bytes, text: str) -> None:
+    """A byte order mark, half of a surrogate pair and an empty message are not called truncated."""
+    with pytest.raises(CodecError, match=text):
+        JsonCodec(Any).decode(data)
