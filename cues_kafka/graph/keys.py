@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from cues_kafka.errors import GraphError
 
 if TYPE_CHECKING:
-    from cues_kafka.graph.definition import Graph
+    from collections.abc import Callable
+
     from cues_kafka.graph.processor import Processor
+    from cues_kafka.graph.topic import Topic
 
 
-def check_keys(processor: Processor, graph: Graph) -> None:
+def check_keys(processor: Processor, topic_of: Callable[[str], Topic]) -> None:
     """
     Refuse outputs that would inherit keys of several formats.
 
@@ -22,11 +24,11 @@ def check_keys(processor: Processor, graph: Graph) -> None:
     """
     if processor.input_shape != "alts":
         return
-    codecs = {topic: graph.topic(topic).key_codec for _, topic in processor.inputs}
+    codecs = {topic: topic_of(topic).key_codec for _, topic in processor.inputs}
     first, *rest = codecs
     other = next((topic for topic in rest if codecs[topic] != codecs[first]), None)
     written = (*processor.output_topics, *processor.appenders.values())
-    into = next((topic for topic in written if graph.topic(topic).key is None), None)
+    into = next((topic for topic in written if topic_of(topic).key is None), None)
     if other is not None and into is not None:
         raise GraphError(
             f"{processor.label}: messages on {into!r} without a key of their own inherit those of {first!r} and "

@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import typing
 from collections import abc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from cues_kafka.errors import GraphError
@@ -14,13 +14,13 @@ from cues_kafka.graph.binding import Traits, as_text, possible_types, unwrapped
 from cues_kafka.graph.message import Message, Out
 
 if TYPE_CHECKING:
-    from cues_kafka.graph.definition import Graph
     from cues_kafka.graph.processor import Processor
+    from cues_kafka.graph.topic import Topic
 
 _SCALARS: Final = (str, bytes, int, float, bool)
 
 
-def check_values(processor: Processor, graph: Graph) -> None:
+def check_values(processor: Processor, topic_of: Callable[[str], Topic]) -> None:
     """
     Compare annotations with the classes that codecs are declared with.
 
@@ -32,7 +32,7 @@ def check_values(processor: Processor, graph: Graph) -> None:
     plain = unwrapped(processor.fn)
     for binding, name, annotation in _annotated(processor, plain):
         topic = dict(processor.inputs)[binding]
-        record = graph.topic(topic).value.record
+        record = topic_of(topic).value.record
         if record is not None and _differs(_members(annotation, processor), record, wider=False):
             raise GraphError(
                 f"{processor.label}: parameter {name!r} is annotated {as_text(annotation)}, but the values of "
@@ -41,7 +41,7 @@ def check_values(processor: Processor, graph: Graph) -> None:
     returns = Traits.of(processor.fn).returns
     for binding, annotation in _results(returns, processor):
         topic = dict(processor.outputs)[binding]
-        record = graph.topic(topic).value.record
+        record = topic_of(topic).value.record
         if record is not None and _differs(_members(annotation, processor), record, wider=True):
             raise GraphError(
                 f"{processor.label}: the function gives {as_text(annotation)}, but the values of {topic!r} are "

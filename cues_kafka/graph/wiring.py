@@ -52,8 +52,8 @@ def check_wiring(graph: Graph) -> None:
     _check_logs(graph, label)
     for processor in graph.processors.values():
         check_annotations(processor)
-        check_values(processor, graph)
-        check_keys(processor, graph)
+        check_values(processor, graph.topic)
+        check_keys(processor, graph.topic)
         check_by(processor, graph.topic(processor.lead))
         check_columns(processor, graph.topic(processor.lead))
         errors = graph.errors_of(processor)

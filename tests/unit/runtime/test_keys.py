@@ -251,7 +251,7 @@ def passed_on(value: bytes, step: Step, read: Callable[[bytes], Any]) -> Message
     return Message(read(value), headers=received.headers, key=received.key_bytes)
 
 
-def named_anew(value: bytes, step: Step, read: Callable[[bytes], Any]) -> Message[Any]:
+def renamed(value: bytes, step: Step, read: Callable[[bytes], Any]) -> Message[Any]:
     """All headers of the input, and a key of its own."""
     [received] = step.inputs.values()
     return Message(read(value), headers=received.headers, key="new")
@@ -263,8 +263,8 @@ def named_anew(value: bytes, step: Step, read: Callable[[bytes], Any]) -> Messag
         (passed_on, Raw(), ["__value_schema_id", "__key_schema_id", "other"]),
         (passed_on, Json(int), ["__key_schema_id", "other"]),
         (passed_on, Avro("long"), ["__key_schema_id", "other"]),
-        (named_anew, Raw(), ["__value_schema_id", "other"]),
-        (named_anew, Json(int), ["other"]),
+        (renamed, Raw(), ["__value_schema_id", "other"]),
+        (renamed, Json(int), ["other"]),
     ],
 )
 def test_a_header_with_a_schemas_id_goes_where_the_bytes_are_new(fn: Any, value: Any, kept: list[str]) -> None:
