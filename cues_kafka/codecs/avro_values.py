@@ -478,11 +478,13 @@ def _enum(symbols: tuple[str, ...]) -> Convert:
 
 def _decimal(precision: int, scale: int) -> Convert:
     fits, quantum, expected = fitting(precision, scale), Decimal((0, (1,), -scale)), text(precision, scale)
-    exact = Context(prec=precision)
+    exact, before = Context(prec=precision), precision - scale
 
     def convert(value: Any) -> Decimal:
         if type(value) is not Decimal:
             raise Unfit(expected, _found(value))
+        if value.same_quantum(quantum) and value.adjusted() < before:
+            return value  # as `fits` does it first; a call takes longer
         if not fits(value):
             raise Unfit(expected, "one with more digits" if value.is_finite() else str(value))
         return value if value.same_quantum(quantum) else value.quantize(quantum, context=exact)
