@@ -37,7 +37,7 @@ from cues_kafka.graph.times import milliseconds_of, time_of
 from cues_kafka.operate.moving import HeldGroup, Maintenance, PlannedMove, rewrite
 from cues_kafka.operate.noting import history_of
 from cues_kafka.operate.rebuilt import Rebuilt, finished
-from cues_kafka.operate.unsettled import Unsettled, unsettled
+from cues_kafka.operate.unsettled import UnsettledErrors, unsettled
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.rebuildable import FRESH, obstacle
 from cues_kafka.ports import Broker, Clock, TopicPartition, Watermarks, WireMessage
@@ -136,7 +136,7 @@ class Rebuild(Maintenance):
         self._read = self._to_read = self._born = 0
         self._past: Mapping[int, DeliveredSpans] = {}
         self._left_out = False
-        self._failed = Unsettled()
+        self._failed = UnsettledErrors()
         self.notes: list[str] = []
 
     # Holding the group

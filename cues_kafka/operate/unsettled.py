@@ -20,7 +20,7 @@ CHANGING: Final = frozenset({"output", "nil"})
 
 
 @dataclass(slots=True)
-class Unsettled:
+class UnsettledErrors:
     """
     Messages that have changed nothing.
 
@@ -48,14 +48,14 @@ class Unsettled:
             yield f"{count(errors - self.seen, 'error message')} gone from the errors topic, so {again}"
 
 
-def unsettled(graph: Graph, broker: Broker, processor: str, clock: Clock) -> Unsettled:
+def unsettled(graph: Graph, broker: Broker, processor: str, clock: Clock) -> UnsettledErrors:
     """
     Read the error messages of a processor, under all names that it had.
 
     Raises:
         BrokerError: the cluster does not answer.
     """
-    found = Unsettled()
+    found = UnsettledErrors()
     if graph.errors_of(processor) is None:
         return found
     try:

@@ -36,7 +36,7 @@ from cues_kafka.runtime.task.alone import ASK_AGAIN_S, Alone
 from cues_kafka.runtime.task.interpreter import CommitOffsets, Hook, Interpreter, Records, World
 from cues_kafka.runtime.task.parts import is_part
 from cues_kafka.runtime.task.recalling import Recalling
-from cues_kafka.runtime.task.replaying import Present, Replaying
+from cues_kafka.runtime.task.replaying import PresentRequest, Replaying
 from cues_kafka.runtime.task.restoring import Restoring
 from cues_kafka.sinks.calls import Surroundings
 from cues_kafka.state.scheduled import Scheduled
@@ -139,7 +139,7 @@ class Lane:
         self._working = False
         self._cut: Cut | None = None
         self._replaying = Replaying(spec, broker, clock, caller.error_topics)
-        self._present: Present | None = None  # the request that was announced
+        self._present: PresentRequest | None = None  # the request that was announced
         self._retrying: Retrying | None = None
         self._retries_timer = False
         self._retry_at_s = 0.0

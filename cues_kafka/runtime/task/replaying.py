@@ -35,7 +35,7 @@ WHAT: Final = "a request to replay"
 """For the log, and for the count of what is refused."""
 
 
-class Present:
+class PresentRequest:
     """
     The request that comes next.
 
@@ -93,7 +93,7 @@ class Replaying:
 
     # What
 
-    def prepare(self, message: WireMessage, task: Task) -> Present:
+    def prepare(self, message: WireMessage, task: Task) -> PresentRequest:
         """
         Read what a request speaks of.
 
@@ -104,7 +104,7 @@ class Replaying:
         request = readable(message, lambda one: self._request(one, task), WHAT)
         own = refused_key(task.record.replays[0].topic_id if task.record else b"", message)
         key = own if request is None else request.error.key
-        present = Present(message, key, began_s)
+        present = PresentRequest(message, key, began_s)
         present.settled = self._known(task).get(key)
         if request is None:
             present.outcome = "unreadable"
@@ -112,7 +112,7 @@ class Replaying:
             self._prove(present, request, own, task)
         return present
 
-    def _prove(self, present: Present, request: ReplayRequest, own: bytes, task: Task) -> None:
+    def _prove(self, present: PresentRequest, request: ReplayRequest, own: bytes, task: Task) -> None:
         """Deliver what the error message says; a request that it does not prove is settled by its own place."""
         message = present.request
         try:
@@ -203,7 +203,7 @@ class Replaying:
 
     # After the call
 
-    def settle(self, present: Present, batch: Batch) -> None:
+    def settle(self, present: PresentRequest, batch: Batch) -> None:
         """Y2: add the record that settles the error message; one that was settled before stays as it is."""
         replayed = present.replayed
         if replayed is not None:
@@ -214,7 +214,7 @@ class Replaying:
         batch.records.add(self._spec.backing, self._spec.partition, present.key, value, None, 0)
         batch.replays += 1
 
-    def committed(self, present: Present) -> None:
+    def committed(self, present: PresentRequest) -> None:
         """The transaction is committed."""
         now_s = self._clock.monotonic()
         self._again_s = now_s + (SHARE - 1) * (now_s - present.began_s)
