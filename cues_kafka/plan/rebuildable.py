@@ -60,7 +60,7 @@ def cannot_grow(graph: Graph, there: Collection[str]) -> Iterator[str]:
         if why := obstacle(processor, pure=True):
             reason = why.removesuffix(f". {FRESH}")
             yield (
-                f"{reason}. So `cues-kafka rebuild` cannot divide its stores, and its inputs can never get more "
+                f"{reason}. So `rebuild` cannot divide its stores, and its inputs can never get more "
                 f"partitions. Before the first start, give {processor.lead!r} as many partitions as it will ever need; "
                 "or do what needs the store in a processor of its own."
             )
