@@ -90,7 +90,7 @@ class Operating:
         self.b_delivered = 0
 
     def live(self, steps: int) -> None:
-        """Do so many things in a random order, and look after each of them."""
+        """Do that many things in a random order, and look after each of them."""
         self.begin()
         weights = {"send": 5, "deliver": 3, "rebuild": 3, "settle": 4, "rename": 2, "fix": 1}
         for _ in range(steps):
@@ -243,7 +243,7 @@ class Operating:
             self.waiting[topic] = []
 
     def migrate(self) -> None:
-        """Another input comes, and goes for ever."""
+        """Another input comes, and goes without end."""
         self.both, add, drop = not self.both, {"b": self.random.choice(["earliest", "latest"])}, ["b"]
         if not self.both:
             self.dropped_b, self.mixed = True, self.b_delivered > 0
