@@ -80,7 +80,7 @@ class Together:
 
 
 CLUSTER: Final = Together()
-"""Of this process: what a cluster that is away does to all of its clients."""
+"""Holds, for this process, what a cluster that is away does to all of its clients."""
 
 TASKS: Final = Together(most=3)
-"""Of this process: tasks that fail. Three of them show what they have in common."""
+"""Holds the tasks of this process that fail. Three of them show what they have in common."""
