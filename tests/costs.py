@@ -8,6 +8,7 @@ where it or its parent has ended meanwhile. Unlike wall time, that says the same
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 TICKS = os.sysconf("SC_CLK_TCK")
+EVERY_S = 0.25
 OUTPUT = "costs"
 """Where a tester leaves its costs for the process that started it."""
 
@@ -65,40 +67,60 @@ def _programs() -> Iterator[tuple[int, _Program]]:
 
 
 class Meter:
-    """The seconds of a processor that the programs below a process have used until now; it never goes back."""
+    """
+    The seconds of a processor that the programs below a process have used until now.
+
+    A program that has ended is in the seconds of its parent, which has waited for it. Where the parent was killed
+    before, it is not, so all programs are read every `EVERY_S`, and what was last read of such a program is kept.
+    """
 
     def __init__(self, root: int | None = None) -> None:
         self._root = os.getpid() if root is None else root
-        self._orphans: dict[tuple[int, int], float] = {}
-        """Of each program that once was below the process and whose parent has ended: what it has used."""
-        self._seen = set[tuple[int, int]]()
-        """Programs that were below the process when it was last read: process id and start."""
-        self._most = 0.0
+        self._seen: dict[tuple[int, int], _Program] = {}
+        """Programs that were below the process when it was last read, by process id and start."""
+        self._orphans: set[tuple[int, int]] = set()
+        """Those of them whose parent had ended."""
+        self._lost = 0.0
+        self._last = self._used = 0.0
+        self._lock = threading.Lock()
+
+    def watch(self) -> None:
+        """Read every `EVERY_S` from now on, in a thread of its own, which ends with the process."""
+
+        def read() -> None:
+            while True:
+                time.sleep(EVERY_S)
+                self.below()
+
+        threading.Thread(target=read, name="costs", daemon=True).start()
 
     def below(self) -> float:
         """Read all processes once; with sixty of them that takes about a millisecond."""
+        with self._lock:
+            total = self._read()
+            self._used += max(0.0, total - self._last)
+            self._last = total
+            return self._used
+
+    def _read(self) -> float:
         programs = dict(_programs())
         children: dict[int, list[int]] = {}
         for pid, program in programs.items():
             children.setdefault(program.parent, []).append(pid)
         left = [pid for pid, started in self._seen if pid in programs and programs[pid].started == started]
         todo = children.get(self._root, []) + left
-        seen = set[tuple[int, int]]()
-        total = os.times().children_user + os.times().children_system
+        seen: dict[tuple[int, int], _Program] = {}
         while todo:
             pid = todo.pop()
-            program = programs[pid]
-            if (pid, program.started) in seen:
-                continue
-            seen.add((pid, program.started))
-            todo += children.get(pid, [])
-            if self._inside(program.parent, programs):
-                total += program.seconds
-            else:
-                self._orphans[pid, program.started] = program.seconds
+            key = pid, programs[pid].started
+            if key not in seen:
+                seen[key] = programs[pid]
+                todo += children.get(pid, [])
+        self._lost += sum(self._seen[key].seconds for key in self._orphans if key not in seen)
+        self._orphans = {key for key, program in seen.items() if not self._inside(program.parent, programs)}
         self._seen = seen
-        self._most = max(self._most, total + sum(self._orphans.values()))
-        return self._most
+        waited = os.times().children_user + os.times().children_system
+        return waited + self._lost + sum(program.seconds for program in seen.values())
 
     def running(self) -> float:
         """Only of the programs below the process that still run, with what each of them has waited for."""
@@ -127,6 +149,8 @@ class Costs:
         self._shown = shown
         self._shares_out = shares_out
         self._meter = Meter()
+        if not shares_out:
+            self._meter.watch()
         self._costs: dict[str, Cost] = {}
         self._names = ["(start and collection)"]
         self._at = (0.0, 0.0, time.monotonic())
