@@ -52,6 +52,7 @@ FAMILIES = {
     "spark/test_files.py": "test_each_batch_of_an_aggregate_is_in_files_once_over_restarts",
     "spark/test_secured.py": "test_the_workers_printed_permissions_suffice_on_spark",
     "spark/test_pause.py": "test_queries_pause_between_batches_tell_it_and_go_on",
+    "spark/test_replays.py": "test_errors_are_replayed_once_beside_batches_and_through_a_sigkill",
     "spark/test_changed.py": "test_plain_processor_goes_on_with_another_input_and_name",
     "spark/test_leftovers.py": "test_the_next_session_removes_the_files_of_a_killed_driver",
     "spark/test_move_in.py": "test_a_running_group_moves_by_the_page_without_any_right_to_create[spark]",
