@@ -35,7 +35,7 @@ def test_only_entries_of_steps_below_the_position_are_left_over() -> None:
 
 
 def test_a_refused_answer_is_forgotten_with_its_step() -> None:
-    """The set of refused answers would grow for ever, and refuse what is kept under that name later."""
+    """The set of refused answers would grow without end, and refuse what is kept under that name later."""
     journal = filled(4, 5)
     journal.refuse(step(4), b"0 0")
     journal.refuse(step(5), b"0 0")
