@@ -48,7 +48,7 @@ class Lone:
 _PRESENT: ContextVar[object] = ContextVar("cues_call", default=None)
 
 
-class Present:
+class CallInProgress:
     """
     Which code may use the transaction: that which is called now, and what it hands its context to.
 

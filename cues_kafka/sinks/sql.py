@@ -12,7 +12,7 @@ from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import HeldAttempt
 from cues_kafka.sinks.connection import Database
 from cues_kafka.sinks.dialect import BACK, Dialect, Finish, NotMoved
-from cues_kafka.sinks.guard import Lone, Present
+from cues_kafka.sinks.guard import CallInProgress, Lone
 from cues_kafka.sinks.own_statements import Statements, statements_on
 from cues_kafka.sinks.packing import packed, unpacked
 from cues_kafka.sinks.turns import TaskName, TaskTarget
@@ -66,7 +66,7 @@ class SqlTarget(TaskTarget):
         self._begun = 0, 0  # owner and step of the open transaction
         self._marks = 0  # since it began
         self._limited = False  # how long its statements may take, by the function
-        self._lone, self._present = Lone(), Present()
+        self._lone, self._present = Lone(), CallInProgress()
         self._on: Statements | None = None  # the statements on our tables, for the present connection
         self.value: Any = Database(self)
 
