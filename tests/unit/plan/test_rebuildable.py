@@ -40,7 +40,7 @@ def test_store_beside_a_table_is_told_before_the_first_start() -> None:
     """With the reason, and with what to do now."""
     [note] = notes(count, tables={"names": Table("names")})
 
-    assert note.startswith("'count' looks things up in 'names', which may have changed since. So `cues-kafka rebuild`")
+    assert note.startswith("'count' looks things up in 'names', which may have changed since. So `rebuild`")
     assert "its inputs can never get more partitions" in note
     assert "give 'words' as many partitions as it will ever need" in note
 
