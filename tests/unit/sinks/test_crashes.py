@@ -257,7 +257,7 @@ def test_crash_fires_each_timer_once_beside_a_database(effect: str, moment: str,
     for nth in (1, 2, 3):
         tester = Tester(graph, policy=CommitPolicy(max_messages=3))
         for i in range(8):
-            tester.send("orders", Message({"id": i}, timestamp_ms=20 * i))
+            tester.send("orders", Message({"id": i}, timestamp_ms=30 * i))
         tester.run(crash=Crash(moment, effect, nth))
         assert tester.crashed
         tester.restart().run()
