@@ -353,6 +353,13 @@ MUTANTS: tuple[Mutant, ...] = (
         GUARDS,
         "tests/proof/test_any_schedule.py",
     ),
+    Mutant(
+        "a task stops before a key that another partitioner placed",
+        "cues_kafka/runtime/calling/placed.py",
+        "        if wrong is None:\n",
+        "        if wrong is None or at >= 0:\n",
+        ("tests/unit/brokers/test_placement.py",),
+    ),
     # What strangers and former owners may not do.
     Mutant(
         "Y1: a request is proven by its error message",
@@ -539,8 +546,8 @@ MUTANTS: tuple[Mutant, ...] = (
     # Outputs.
     _outputs(
         "a step's outputs have the latest time of its messages",
-        "self.timestamp_ms = max(message.timestamp()[1] for message in messages)",
-        "self.timestamp_ms = min(message.timestamp()[1] for message in messages)",
+        "self.timestamp_ms = written_ms(max(message.timestamp()[1] for message in messages))",
+        "self.timestamp_ms = written_ms(min(message.timestamp()[1] for message in messages))",
         PLAIN,
     ),
     _outputs(
