@@ -177,4 +177,4 @@ _TEXTS: Final = (
     "rival",
 )
 _NUMBERS: Final = ("rate", "committed_s", "error_s", "stopped_s", "unreachable_s", "throttled_s")
-_COUNTS: Final = ("errors", "retries", "failures", "stops")
+_COUNTS: Final = ("errors", "retries", "failures", "stops", "late")
