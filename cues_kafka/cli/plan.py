@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 
 import typer
@@ -14,6 +14,7 @@ from cues_kafka.cli.options import BROKEN, DIFFERS, WRONG, New, Target
 from cues_kafka.cli.printing import say, say_lines
 from cues_kafka.errors import BrokerError, ConfigError
 from cues_kafka.graph.names import no_such_processor
+from cues_kafka.plan.wellness import is_well
 from cues_kafka.words import count
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from cues_kafka.brokers.options import Kafka
     from cues_kafka.graph.definition import Graph
     from cues_kafka.plan.plan import Plan
+    from cues_kafka.ports import Broker
 
 epilog = f"""
 \b
@@ -43,9 +45,9 @@ Examples:
   # in a pipeline: is the cluster as the graph declares it?
   cues-kafka plan shop:graph --exit-code
 
-Exits with {BROKEN} if the graph must not run on this cluster, or a task would stop
-(--records), and with {WRONG} if the graph or a setting is wrong. With --exit-code, exits
-with {DIFFERS} if --apply would change something.
+Exits with {BROKEN} if the graph must not run on this cluster, or with --records if a
+task would stop or the graph is not well now, and with {WRONG} if the graph or a
+setting is wrong. With --exit-code, exits with {DIFFERS} if --apply would change something.
 """
 
 
@@ -131,7 +133,7 @@ def plan(
         new=new or (),
         settings=where,
     )
-    if planned.refusals or planned.stops:
+    if planned.refusals or planned.stops or not is_well(planned.unwell):
         raise typer.Exit(BROKEN)
     if exit_code and planned.would_change:
         raise typer.Exit(DIFFERS)
@@ -232,10 +234,7 @@ def _plan(
         planned = _as_run_refuses(_with_clients(planned, graph, clients), graph, without, kafka)
         planned = dataclasses.replace(planned, warnings=(*planned.warnings, *forgotten_tailers(graph, broker)))
         if records:
-            from cues_kafka.operate.foreseen import foresee
-
-            seen = foresee(graph, broker, planned, running, cluster=kafka)
-            planned = dataclasses.replace(planned, stops=seen.stops, warnings=(*planned.warnings, *seen.warnings))
+            planned = _with_records(planned, graph, broker, running, kafka)
         unnamed = apply and planned.create and not found.named
         applies = apply and not unnamed and not planned.refusals
         resolved = set(outgrown(planned.processors)) if applies else set()
@@ -256,6 +255,19 @@ def _plan(
         return planned
     finally:
         broker.close()
+
+
+def _with_records(planned: Plan, graph: Graph, broker: Broker, names: Sequence[str], kafka: Kafka) -> Plan:
+    """The plan with the tasks that would stop, and with what is unwell now."""
+    from cues_kafka.operate.foreseen import foresee
+    from cues_kafka.operate.unwell import ask
+    from cues_kafka.plan.topics import Sides
+
+    seen = foresee(graph, broker, planned, names, cluster=kafka)
+    now = ask(graph, broker, sides=Sides.of(kafka)).of_processors(names)
+    warnings = (*planned.warnings, *seen.warnings, *now.unseen)
+    unwell = tuple(one for one in now.unwell if one.kind != "refused")  # the plan has its own refusals
+    return dataclasses.replace(planned, stops=seen.stops, warnings=warnings, unwell=unwell)
 
 
 def _with_clients(planned: Plan, graph: Graph, clients: Collection[str]) -> Plan:

@@ -221,7 +221,7 @@ def lines(seen: GraphStatus, *, bootstrap: str = "BOOTSTRAP") -> Iterator[str]:
             yield f"{one.task}: {note}"
         yield from _open_transactions(one)
         if one.missing:
-            yield f"{one.task} never started: {one.missing}; remedy: {one.missing_remedy}"
+            yield f"{one.task} {one.state}: {one.missing}; remedy: {one.missing_remedy}"
         if one.error and seen.at_s - one.error_s < RECENT_S:
             yield f"{one.task}: the newest error, {_clock(one.error_s)}: {one.error}"
     yield from (at_address(str(one), bootstrap) for one in seen.unwell if one.kind in ("blocked", "refused"))

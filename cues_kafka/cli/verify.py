@@ -20,6 +20,7 @@ from cues_kafka.words import count
 
 if TYPE_CHECKING:
     from cues_kafka.graph.definition import Graph
+    from cues_kafka.operate.unwell import UnwellNow
     from cues_kafka.ports import Broker
     from cues_kafka.verify.scan import Report
 
@@ -31,6 +32,9 @@ NOT_VERIFIABLE = 4
 
 INCOMPLETE = 5
 """Exit code with --complete: all that was delivered is verified, but not everything is delivered yet."""
+
+UNWELL = 6
+"""Exit code: all that was delivered is verified, but the graph is not well now, as `status` says."""
 
 epilog = f"""
 \b
@@ -45,8 +49,9 @@ Examples:
 
 Exits with 0 if everything delivered so far is verified and nothing is wrong,
 {ANOMALOUS} if something is wrong, {NOT_VERIFIABLE} if nothing wrong was seen but not everything can be
-verified, {INCOMPLETE} with --complete if not everything is delivered yet, 1 if the cluster
-could not be read, and 2 if the graph or a setting is wrong.
+verified, {INCOMPLETE} with --complete if not everything is delivered yet, {UNWELL} if all of this
+is well but the graph is not, as `status` says, 1 if the cluster could not be read,
+and 2 if the graph or a setting is wrong.
 """
 
 _COLUMNS = (
@@ -110,6 +115,7 @@ def verify(
     import json
 
     from cues_kafka.cli.loading import opened
+    from cues_kafka.operate.unwell import ask
 
     options: dict[str, Any] = {"processors": processor or None}
     if pure and not state:
@@ -120,14 +126,18 @@ def verify(
     # What functions print is no part of the report.
     with opened(target, bootstrap, profile, file) as (graph, broker), redirect_stdout(sys.stderr):
         report = _look(graph, broker, options)
+        now = ask(graph, broker, sides=load({"bootstrap": bootstrap}, profile=profile, file=file).sides)
+    now = now.of_processors(processor or list(graph.all_processors))
     if as_json:
-        say_lines(json.dumps(report.to_dict(), indent=2))
+        say_lines(json.dumps(report.to_dict() | {"unwell": [one._asdict() for one in now.unwell]}, indent=2))
     else:
-        show(report)
+        show(report, now)
     if not report.ok:
         raise typer.Exit(ANOMALOUS if report.anomalies else NOT_VERIFIABLE)
     if complete and not report.complete:
         raise typer.Exit(INCOMPLETE)
+    if not now.ok:
+        raise typer.Exit(UNWELL)
 
 
 def _look(graph: Graph, broker: Broker, options: Mapping[str, Any]) -> Report:
@@ -137,19 +147,35 @@ def _look(graph: Graph, broker: Broker, options: Mapping[str, Any]) -> Report:
         return look(graph, broker, **options, progress=tell)
 
 
-def show(report: Report) -> None:
-    """Print a report for people: a table, and below it a line for each thing that is worth reading."""
+def show(report: Report, now: UnwellNow) -> None:
+    """
+    Print a report for people: a table, and below it a line for each thing that is worth reading.
+
+    Args:
+        report: what was found.
+        now: what is unwell with the graph now.
+    """
     for line in table(report, width=shutil.get_terminal_size((WIDTH, 24)).columns):
         say(line)
-    for line in (*report.lines, *_waiting(report)):
+    for line in (*report.lines, *_waiting(report), *now.lines):
         say(line)
-    colour = {"ok": "green", "WRONG": "red"}.get(report.verdict, "yellow")
+    colour = {"ok": "green" if now.ok else "yellow", "WRONG": "red"}.get(report.verdict, "yellow")
     looked = f"{count(report.scanned, 'message')} in {report.seconds:.1f} s"
-    say(f"{report.graph}: {words(report)} ({looked})", fg=colour)
+    say(f"{report.graph}: {words(report, now)} ({looked})", fg=colour)
 
 
-def words(report: Report) -> str:
-    """The verdict as a sentence; what is not delivered yet is never called verified."""
+def words(report: Report, now: UnwellNow) -> str:
+    """The verdict as a sentence; what is not delivered yet is never called verified, and no graph well that is not."""
+    return _judged(report) + ("" if now.ok else f"; but the graph is not well now: {_kinds(now)}")
+
+
+def _kinds(now: UnwellNow) -> str:
+    """The tasks that are unwell, and how: ``check/0 stopped``."""
+    wrong = list(dict.fromkeys(f"{one.name} {one.kind}" for one in now.unwell if one.severity == "wrong"))
+    return ", ".join(wrong[:TASKS]) + (f" and {count(len(wrong) - TASKS, 'other')}" if len(wrong) > TASKS else "")
+
+
+def _judged(report: Report) -> str:
     below = "everything is verified, nothing is wrong" if report.complete else "everything delivered so far is verified"
     verdict = {
         "ok": below,

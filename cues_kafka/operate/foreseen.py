@@ -168,16 +168,30 @@ class _Looking:
             group = group_id(self.graph.name, name)
             plans = {one.name: one for one in (*self.planned.processors, *self.planned.dataframes, *self.planned.feeds)}
             backing = self.facts.topics.get(plans[name].backing)
-            if backing is None or name not in names:
+            if name not in names or (backing is None and not isinstance(declared, Processor)):
                 continue
-            width = backing.partitions
+            width = 0 if backing is None else backing.partitions
             if isinstance(declared, Processor):
+                width = width or self._lost(declared)
+                if not width:
+                    continue
                 make = spec_of(self.graph, self.planned, declared, self.planned[name].partitions or width, identity)
             elif isinstance(declared, Feed):
                 make = feed_spec_of(self.graph, declared, identity)
             else:
                 make = self._frame(name, width, identity, declared)
             yield _Compared(declared, make, width, bool(self.broker.members(group)))
+
+    def _lost(self, declared: Processor) -> int:
+        """The number of tasks whose backing topic was deleted: the group has offsets. 0: it is new."""
+        topics = [topic for topic in declared.input_topics if topic in self.facts.topics]
+        places = [TopicPartition(topic, p) for topic in topics for p in range(self.facts.topics[topic].partitions)]
+        try:
+            held = self.broker.committed(group_id(self.graph.name, declared.name), places)
+        except UnstableOffsets:
+            return 0
+        ran = any(offset is not None for offset in held.values())
+        return (self.planned[declared.name].partitions or 0) if ran else 0
 
     def _frame(self, name: str, width: int, identity: Identity, declared: DataFrameProcessor) -> Callable[[int], Spec]:
         return lambda slot: frame_spec(self.graph.name, name, slot, width, identity, inputs=declared.inputs)
@@ -186,7 +200,8 @@ class _Looking:
         """Why one task would stop; None: it would go on, or begin."""
         spec = part.make(partition)
         try:
-            record = newest_record(spec, self.broker, self.clock)
+            there = spec.backing in self.facts.topics
+            record = newest_record(spec, self.broker, self.clock) if there else None
         except CodecError as error:
             return spec, Halt("refused", f"its newest record cannot be read: {error}", "run the release that wrote it")
         except RetriableError as error:

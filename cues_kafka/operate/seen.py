@@ -72,7 +72,8 @@ class SeenTask:
             up; over all clients of the process, so it may be more than 60. 0: not, or it is not told.
         told_s: when its process told its state last.
         open_s: for how long its own transaction has been open; None: it is not.
-        missing, missing_remedy: why there is no such task, and what to do; empty: there is.
+        missing, missing_remedy: why there is no such task, or no record of it although it ran, and what to do; empty:
+            there is.
     """
 
     processor: str

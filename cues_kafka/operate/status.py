@@ -19,7 +19,7 @@ from cues_kafka.arguments import known_call
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Options
 from cues_kafka.core.records import Totals
-from cues_kafka.errors import BrokerError, ConfigError, UnreadableError
+from cues_kafka.errors import BrokerError, ConfigError, UnreadableError, UnstableOffsets
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, group_id, status_topic, tools_group
 from cues_kafka.operate.newest import NewestRecord, NewestRecords
@@ -27,7 +27,7 @@ from cues_kafka.operate.seen import GraphStatus, InputLag, SeenState, SeenTask
 from cues_kafka.plan.inspectors import facts_of
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import Sides
-from cues_kafka.plan.wellness import without_task
+from cues_kafka.plan.wellness import without_record, without_task
 from cues_kafka.ports import Broker, Clock, Position, Reader, TopicPartition, Watermarks
 from cues_kafka.records.reading import published_ends
 from cues_kafka.records.scanning import read_range
@@ -274,11 +274,17 @@ class StatusView:
             return
         lead = part.read_topics[0] if part.read_topics else ""
         inputs = look.widths.get(lead, 1)
-        for p, record in enumerate(newest or [NewestRecord()] * inputs):
+        records = newest or [NewestRecord()] * inputs
+        lost = self._lost(look, name, [p for p, one in enumerate(records) if not (one.record or one.why)])
+        for p, record in enumerate(records):
             said = _of_task(whole, told.get(f"{name}/{p}"))
             positions = record.record.positions if record.record else ()
             found = self._inputs(look, p, [at for at in positions if at.topic != backing], said)
-            yield self._report(look, name, p, (record, said), found)
+            report = self._report(look, name, p, (record, said), found)
+            if p in lost:
+                facts = without_record(name, backing, group_id(self._graph.name, name), p)
+                report = replace(report, missing=facts.why, missing_remedy=facts.remedy)
+            yield report
         if newest and name in self._graph.processors:
             yield from (self._missing(look, name, lead, p, len(newest)) for p in range(len(newest), inputs))
 
@@ -295,6 +301,27 @@ class StatusView:
             missing=facts.why,
             missing_remedy=facts.remedy,
         )
+
+    def _lost(self, look: _Look, name: str, partitions: Sequence[int]) -> set[int]:
+        """Partitions without a record whose group has offsets: a worker commits both at once, so a record is lost."""
+        processor = self._graph.processors.get(name)
+        if not partitions or processor is None or processor.strategy == "at-least-once":  # W6: offsets come first
+            return set()
+        group, backing = group_id(self._graph.name, name), backing_topic(self._graph.name, name)
+        inputs = [TopicPartition(t, p) for t in processor.input_topics for p in partitions if p < look.widths.get(t, 0)]
+
+        def ask() -> Mapping[TopicPartition, int | None]:
+            try:
+                return self._broker.committed(group, inputs)
+            except UnstableOffsets:
+                return {}  # a transaction is about to commit a record
+
+        nothing: Mapping[TopicPartition, int | None] = {}
+        held = self._may(look, f"the offsets of {name!r}", ask, nothing)
+        found = {place.partition for place, offset in held.items() if offset is not None}
+        there = [TopicPartition(backing, p) for p in found if p < look.widths.get(backing, 0)]
+        begun = self._broker.watermarks(there) if there else {}  # a task may have begun since the records were read
+        return found - {place.partition for place, now in begun.items() if now.high > look.marks[place].high}
 
     def _inputs(
         self, look: _Look, partition: int, positions: Iterable[Position], said: StatusRecord | None

@@ -58,6 +58,7 @@ from cues_kafka.plan.topics import (
     replication,
     status_config,
 )
+from cues_kafka.plan.wellness import Unwell
 from cues_kafka.ports import ClusterFacts, NewTopic, TopicFacts, TopicPartition, Watermarks
 from cues_kafka.words import at_address
 
@@ -86,6 +87,7 @@ class Plan:
         edges: what each edge of the graph guarantees.
         feeds: feeds, in the order of declaration.
         stops: tasks that would stop by what their newest records say; None: the records were not read.
+        unwell: what is unwell with the graph now, as `operate.unwell` says; empty also where the records were not read.
         status: topic on which workers tell the state of their tasks; None: they tell nothing.
         control: topic that workers follow, where pauses and cuts are; None: they follow none.
     """
@@ -107,6 +109,7 @@ class Plan:
     edges: tuple[Guarantee, ...] = ()
     feeds: tuple[FeedPlan, ...] = ()
     stops: tuple[PlannedStop, ...] | None = None
+    unwell: tuple[Unwell, ...] = ()
     status: str | None = None
     control: str | None = None
 
@@ -197,6 +200,7 @@ class Plan:
             "expected": list(self.expected),
             "changes": list(self.changes),
             "stops": None if self.stops is None else [stop._asdict() for stop in self.stops],
+            "unwell": [one._asdict() for one in self.unwell],
             "acls": [acl._asdict() for acl in self.acls],
             "notes": list(self.notes),
             "warnings": list(self.warnings),

@@ -36,6 +36,7 @@ def lines(planned: Plan, *, topics: bool, acls: bool, principals: Mapping[str, s
     yield from _section("Warnings", planned.warnings)
     if planned.stops is not None:
         yield from _section("Tasks that would stop", map(_stop, planned.stops) if planned.stops else ["none"])
+    yield from _section("Not well now", map(str, planned.unwell))
     yield from _section("Refused", planned.refusals)
 
 

@@ -139,6 +139,22 @@ def without_task(processor: str, topic: str, partition: int, tasks: int) -> Task
     return TaskCondition(f"{processor}/{partition}", "never started", why, APPLY)
 
 
+def without_record(processor: str, backing: str, group: str, partition: int) -> TaskCondition:
+    """
+    A task whose record is lost: its backing topic has none, yet its group has offsets, so it ran before.
+
+    Args:
+        processor: whose task it is.
+        backing: its backing topic.
+        group: its consumer group.
+        partition: the partition of the task.
+    """
+    lost = f"backing topic {backing!r} has no record of it (deleted, recreated or trimmed)"
+    why = f"{lost}, yet group {group!r} has committed offsets"
+    remedy = f"restore the backing topic, or begin again on purpose: `cues-kafka reset MODULE:GRAPH {processor}`"
+    return TaskCondition(f"{processor}/{partition}", "never started", why, remedy)
+
+
 def waiting_in(marks: Watermarks) -> int:
     """How many offsets a partition without a task holds: all of them wait."""
     return marks.high - marks.low

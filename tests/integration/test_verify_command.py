@@ -117,7 +117,9 @@ def test_a_real_run_is_verified_and_planted_defects_are_found(
     sender = broker.sender("vandal")
     everything, failed = f"{graph.name}.all", f"{graph.name}.errors"
     [sent] = sender.send([(f"{graph.name}.checked", 0, b"k", b"1", None, 0)])
-    assert command(kafka, target)[0] == 0
+    code, shown = command(kafka, target)
+    assert code == 6, shown
+    assert "the graph is not well now: route/" in shown, "no worker runs, and a message waits"
     code, shown = command(kafka, target, "--complete")
     assert code == 5, shown
     assert re.search(r"\d offsets? of 1 task (is|are) not delivered yet", shown)

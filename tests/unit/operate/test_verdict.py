@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from typer.testing import CliRunner
 
 from cues_kafka import Graph, Json, Memory, Processor, Source, Store, TaskStopped, Topic, start
+from cues_kafka.brokers import open as opening
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
+from cues_kafka.cli import loading
+from cues_kafka.cli.main import app
 from cues_kafka.cli.status import words
 from cues_kafka.errors import RetriableError
 from cues_kafka.operate.doctor import examine
@@ -85,6 +90,12 @@ def shut_down(world: World) -> None:
     world.running.stop()
 
 
+def waiting(world: World) -> None:
+    """No worker is left, and messages wait."""
+    world.running.stop()
+    world.broker.sender("other").send([("orders", 0, None, b"2", None, 0)], timeout_s=5)
+
+
 def without(topic: str) -> Callable[[World], None]:
     """A topic was deleted while no worker ran."""
 
@@ -153,7 +164,8 @@ def blocked(world: World) -> None:
     session.begin()
     session.produce([Outgoing("orders", 0, None, b"2")])
     session.flush()
-    world.later_s = 120.0
+    began_s = time.time() - 120.0
+    world.broker.open_since = lambda places, **_: dict.fromkeys(places, began_s)  # type: ignore[method-assign]
 
 
 def refused_batch(world: World) -> None:
@@ -193,7 +205,7 @@ class Later(SystemClock):
         return super().time() + self._later_s
 
 
-NOTED = (shut_down, "checked_deleted", "g.check.backing_deleted")
+NOTED = (shut_down, "checked_deleted")
 """`doctor` is asked before workers start, too: that none runs, and topics that a plan creates, are no faults there."""
 
 
@@ -223,6 +235,72 @@ def test_unwell_state_is_named_by_status_and_doctor(unwell: Callable[[World], No
     assert all(one.what for one in seen.unwell)
     assert not words(seen).startswith("all is well")
     assert any(one.wrong for one in doctor) != (unwell in NOTED or unwell.__name__ in NOTED)
+
+
+class Told(NamedTuple):
+    """What a command says."""
+
+    code: int
+    text: str
+
+    @property
+    def last(self) -> str:
+        """Its last line."""
+        return self.text.rstrip().splitlines()[-1]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Told]:
+    """Runs a command of the command line on a world."""
+
+    def run(world: World, *words: str) -> Told:
+        monkeypatch.setattr(loading, "load_graph", lambda _: world.graph)
+        monkeypatch.setattr(opening, "open_broker", lambda _: world.broker)
+        monkeypatch.setattr(world.broker, "close", lambda: None)
+        result = CliRunner().invoke(app, [words[0], "m:g", "--bootstrap", "localhost:9092", *words[1:]])
+        return Told(result.exit_code, result.output)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("unwell", "word"),
+    [
+        (partition_added, "check/1 never started"),
+        (stopped, "check/0 stopped"),
+        (waiting, "check/0 left"),
+        (blocked, "check/0 blocked"),
+        (without("g.check.backing"), "check/0 left"),
+        (recreated("g.check.backing"), "check/0 left"),
+        (not_compacted("g.check.backing"), "g refused"),
+    ],
+)
+def test_plan_with_records_and_verify_say_what_status_says(
+    command: Callable[..., Told], unwell: Callable[[World], None], word: str
+) -> None:
+    """They end with another code than 0, and the last line of `verify` names what is unwell."""
+    world = World()
+    try:
+        unwell(world)
+        verified, planned = command(world, "verify"), command(world, "plan", "--records")
+        assert verified.code in (3, 4, 6), verified.text
+        assert "but the graph is not well now: " in verified.last
+        assert word in verified.last
+        assert planned.code == 1, planned.text
+        assert "Not well now:" in planned.text or "Refused:" in planned.text
+        data = json.loads(command(world, "plan", "--records", "--json").text)
+        assert data["refusals"] or [f"{one['name']} {one['kind']}" for one in data["unwell"]] == [word]
+        seen = json.loads(command(world, "verify", "--json").text)["unwell"]
+        assert word in [f"{one['name']} {one['kind']}" for one in seen]
+    finally:
+        world.running.abandon()
+
+
+def test_graph_that_was_shut_down_is_well_for_plan_and_verify(command: Callable[..., Told]) -> None:
+    """Where nothing waits: both are asked before a deployment, and after a shutdown. `status` says that none runs."""
+    world = World()
+    shut_down(world)
+    assert [command(world, *words).code for words in (("verify",), ("plan", "--records"), ("status",))] == [0, 0, 1]
 
 
 def test_added_partition_is_never_started_everywhere() -> None:

@@ -1,0 +1,85 @@
+"""What tools that are also asked while no worker runs take from the verdict on a graph: `plan --records`, `verify`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Final, NamedTuple
+
+from cues_kafka.errors import BrokerError
+from cues_kafka.graph.definition import Graph
+from cues_kafka.operate.seen import GraphStatus
+from cues_kafka.operate.status import StatusView
+from cues_kafka.plan.topics import Sides
+from cues_kafka.plan.wellness import Unwell, is_well
+from cues_kafka.ports import Broker, Clock
+
+SHUT_DOWN: Final = ("left", "no worker")
+"""Kinds that are well after a shutdown, where nothing waits."""
+
+
+class UnwellNow(NamedTuple):
+    """
+    What the verdict says to such a tool.
+
+    Attributes:
+        unwell: what is unwell now, whatever is deployed next.
+        unseen: what could not be looked at, in full sentences.
+    """
+
+    unwell: tuple[Unwell, ...]
+    unseen: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong; what may pass by itself counts as well."""
+        return is_well(self.unwell)
+
+    def of_processors(self, names: Collection[str]) -> UnwellNow:
+        """What is about these processors, or about the graph as a whole."""
+        whole = ("unreachable", "refused")
+        kept = (one for one in self.unwell if one.kind in whole or one.name.partition("/")[0] in names)
+        return self._replace(unwell=tuple(kept))
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """A line for each thing that is unwell, and for what was not seen."""
+        return (*map(str, self.unwell), *self.unseen)
+
+
+def ask(graph: Graph, broker: Broker, *, sides: Sides, clock: Clock | None = None) -> UnwellNow:
+    """
+    Ask what is unwell with a graph now.
+
+    These are no faults to such a tool: a task without a worker for which no message waits (it was shut down), and a
+    processor that never started (it is new).
+
+    Args:
+        graph: the graph.
+        broker: the cluster.
+        sides: whether status is written.
+        clock: time.
+
+    Raises:
+        BrokerError: the cluster does not answer.
+    """
+    try:
+        with StatusView(graph, broker, sides=sides, clock=clock) as view:
+            seen = view.look()
+    except BrokerError as error:
+        if not error.forbidden:
+            raise
+        return UnwellNow((), (f"Not looked at: whether the graph is well now: {error}",))
+    return UnwellNow(tuple(_of(seen)), seen.unseen)
+
+
+def _of(seen: GraphStatus) -> Iterator[Unwell]:
+    tasks = {one.task: one for one in seen.tasks}
+    for one in seen.unwell:
+        task = tasks.get(one.name)
+        explained = task is not None and bool(task.missing)
+        waits = task is not None and bool(task.lag)
+        if one.kind in SHUT_DOWN and not (explained or waits):
+            continue
+        if one.kind == "never started" and not explained:
+            continue
+        yield one
