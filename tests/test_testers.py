@@ -168,7 +168,9 @@ def test_listed_case_alone_of_its_family_is_marked() -> None:
 
 
 @pytest.mark.parametrize(
-    "item", [Case(f"tests/{FILE}::test_renamed", "full"), Case(NAME), Case(NAME, "full", "slow")], ids=str
+    "item",
+    [Case(f"tests/{FILE}::test_renamed", "full"), Case(NAME), Case(NAME, "full", "slow")],
+    ids=["renamed", "quick", "slow"],
 )
 def test_case_that_is_gone_or_that_is_no_longer_test_ends_the_run(item: Any) -> None:
     """Else a family would go untested without a word."""
