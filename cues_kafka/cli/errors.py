@@ -165,14 +165,16 @@ def show(
 
 def payload_text(error: ErrorMessage, graph: Graph, cluster: Any = None) -> str | None:
     """
-    The payload of an error message for a terminal: what the codec of its topic reads as JSON, else its bytes as text.
+    The payload of an error message: what the codec of its topic reads as JSON, else its bytes as text.
+
+    It has no escapes yet: `say` makes them.
 
     Args:
         error: the error message.
         graph: says the codec.
         cluster: `Kafka(...)`, whose registry may have the schema.
     """
-    from cues_kafka.cli.tail import plain_json, visible
+    from cues_kafka.cli.tail import plain_json
     from cues_kafka.codecs.payloads import payload_of
     from cues_kafka.graph.declare import Json, Raw
 
@@ -182,10 +184,10 @@ def payload_text(error: ErrorMessage, graph: Graph, cluster: Any = None) -> str 
     known = topic in graph.topics_used() and not isinstance(graph.topic(topic).value, Json | Raw)
     if known and not error.redacted:
         try:
-            return visible(plain_json(payload_of(error, graph, cluster)))
+            return plain_json(payload_of(error, graph, cluster))
         except CuesError:  # bytes that are no value of the topic are why the message failed
             pass
-    return visible(_shown(error.payload))
+    return _shown(error.payload)
 
 
 def _asks(wish: Wish, doc: str, epilog: str) -> None:
@@ -329,9 +331,7 @@ def table(causes: Sequence[FailureCause], *, width: int, everything: bool = Fals
 
 
 def lines(one: FiledError, payload: str | None = None) -> Iterator[str]:
-    """One error message for people, with its payload as text."""
-    from cues_kafka.cli.tail import visible
-
+    """One error message for people, with its payload as text; `say` makes each line safe for a terminal."""
     error = one.message
     yield f"{one}: {error.exception}: {error.text}"
     yield f"  {pasteable(_state(one))}"
@@ -342,7 +342,7 @@ def lines(one: FiledError, payload: str | None = None) -> Iterator[str]:
         ("failed", shown_time(error.timestamp_ms)),
         ("at", error.location),
         *(("message", place) for place in _consumed(one)),
-        ("key", None if error.key is None else visible(_shown(error.key))),
+        ("key", None if error.key is None else _shown(error.key)),
         ("hash", error.hash.hex()),
         ("calls", error.attempts),
         ("deaths", error.starts or None),

@@ -15,7 +15,7 @@ from cues_kafka.cli.options import as_tools_of, at_least, interrupts
 from cues_kafka.cli.printing import say
 from cues_kafka.errors import CodecError, ConfigError
 from cues_kafka.graph.times import shown_time, time_of
-from cues_kafka.words import count
+from cues_kafka.words import count, visible
 
 if TYPE_CHECKING:
     from cues_kafka.graph.error_message import ErrorMessage
@@ -178,11 +178,6 @@ def printer(form: Shown, settings: Topic | None = None, *, terminal: bool = Fals
 
 TOMBSTONE = "(tombstone)"
 """Stands for the value of a message that has none; null is a value of JSON."""
-
-
-def visible(text: str) -> str:
-    """Text with the characters that a terminal obeys or hides as escapes, such as the one that begins colours."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def whole(message: Received, settings: Topic | None) -> str:

@@ -167,8 +167,8 @@ def test_payload_of_a_codec_is_shown_as_json_and_foreign_bytes_as_escapes(monkey
     other = next(text for text in shown.values() if "ValueError" not in text)
 
     assert '  payload   {"id": "é\\u001b", "total": "1.10"}\n' in first
-    assert "  key       \\xff\\x1b\n" in first
-    assert "  payload   \\x1b[2J\\xff\\x00\n" in other
+    assert "  key       \\xff\\u001b\n" in first
+    assert "  payload   \\u001b[2J\\xff\\u0000\n" in other
     data = json.loads(
         call("show", "shop:graph", next(p for p, text in shown.items() if text is other), "--json").output
     )
