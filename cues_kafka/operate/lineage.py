@@ -34,7 +34,7 @@ from cues_kafka.ports import (
     WireMessage,
     headers_of,
 )
-from cues_kafka.records.reading import offsets_of
+from cues_kafka.records.extents import offsets_of
 from cues_kafka.records.scanning import first_from
 from cues_kafka.sinks.traces import AskedAttempt, EffectTrace, traces
 from cues_kafka.sinks.turns import TaskName

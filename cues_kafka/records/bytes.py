@@ -24,6 +24,7 @@ from cues_kafka.core.records import VERSION, Attempt, Extent, Record, Snapshot, 
 from cues_kafka.errors import CodecError
 from cues_kafka.graph.own_schemas import load_schema
 from cues_kafka.ports import Position, Positions
+from cues_kafka.records.extents import checked
 
 RECORD_LIMIT = 256_000
 """Largest size of a backing record in bytes; the batch of a larger one must be cut (O6)."""
@@ -187,7 +188,7 @@ def _task_fields(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _slot_fields(fields: dict[str, Any]) -> dict[str, Any]:
     staged = fields["staged"]
-    extents = tuple(Extent(**extent) for extent in staged["extents"])
+    extents = tuple(checked(Extent(**extent)) for extent in staged["extents"])
     return {"staged": Staged(**staged | {"extents": extents}), "positions": (), "ends": (), "steps": 0}
 
 

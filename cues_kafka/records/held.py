@@ -10,6 +10,7 @@ from cues_kafka.core.delivery import HEADER, with_sequence
 from cues_kafka.core.records import TargetRow, Totals
 from cues_kafka.errors import CodecError
 from cues_kafka.ports import HeldAttempt, Position, Positions
+from cues_kafka.records.strangers import MOST, Fields, read_versioned
 
 VERSION = 1
 """The version of the text. An attempt of another version is refused."""
@@ -36,27 +37,41 @@ def row_of(held: HeldAttempt) -> TargetRow:
     Raises:
         CodecError: it is no such text, or one of another release.
     """
-    try:
-        found: Any = json.loads(held.attempt) if held.attempt else {"version": VERSION}
-        if found["version"] != VERSION:
-            raise CodecError(
-                f"the target holds an attempt of version {found['version']}; this release reads version {VERSION}: run "
-                "the release that wrote it, or a newer one"
-            )
-        places = {name: _positions(found.get(name, ())) for name in ("ends", "tails", "tail_ends", "replays")}
-        choice = tuple((binding, count) for binding, count in found.get("choice", ()))
-        batch = Totals(**found.get("batch", {}))
-    except (ValueError, KeyError, TypeError) as error:
-        raise CodecError(f"not an attempt that a target holds: {held.attempt[:200]!r} ({error})") from None
-    return TargetRow(base=held.base, step=held.step, owner=held.owner, batch=batch, choice=choice, **places)
+    if not held.attempt:
+        return TargetRow(base=held.base, step=held.step, owner=held.owner)
+    found, version = read_versioned(held.attempt.encode(errors="replace"), "target's row of an attempt")
+    if version != VERSION:
+        raise CodecError(
+            f"the target holds an attempt of version {version}; this release reads version {VERSION}: run the release "
+            "that wrote it, or a newer one"
+        )
+    counts = found.counts("batch", -MOST) if found.has("batch") else {}
+    if unknown := counts.keys() - {*Totals._fields}:
+        found.refuse("batch", min(unknown))
+    return TargetRow(
+        base=held.base,
+        step=held.step,
+        owner=held.owner,
+        batch=Totals(**counts),
+        choice=tuple((row.text("0"), row.whole("1")) for row in _rows(found, "choice", 2)),
+        ends=_positions(found, "ends"),
+        tails=_positions(found, "tails"),
+        tail_ends=_positions(found, "tail_ends"),
+        replays=_positions(found, "replays"),
+    )
 
 
 def _texts(positions: Positions) -> list[list[Any]]:
     return [[p.binding, p.topic, p.topic_id.hex(), p.offset] for p in positions]
 
 
-def _positions(texts: Iterable[tuple[str, str, str, int]]) -> Positions:
-    return tuple(Position(b, topic, bytes.fromhex(id_), offset) for b, topic, id_, offset in texts)
+def _rows(found: Fields, name: str, length: int) -> Iterator[Fields]:
+    return found.rows(name, length) if found.has(name) else iter(())
+
+
+def _positions(found: Fields, name: str) -> Positions:
+    rows = _rows(found, name, 4)
+    return tuple(Position(row.text("0"), row.text("1"), row.id("2"), row.whole("3")) for row in rows)
 
 
 def published(records: Iterable[tuple[Any, ...]], sequence: int) -> Iterator[tuple[Any, ...]]:

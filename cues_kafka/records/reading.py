@@ -7,14 +7,14 @@ between the newest record of the key and the end, and not on the age of the topi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
-from cues_kafka.core.records import KEY, Extent, Record, Snapshot, Staged
+from cues_kafka.core.records import KEY, Record, Snapshot, Staged
 from cues_kafka.core.spec import Spec
 from cues_kafka.errors import CodecError, RetriableError
 from cues_kafka.ports import Broker, Clock, Reader, TopicPartition, WireMessage
 from cues_kafka.records.bytes import decode_record
+from cues_kafka.records.extents import offsets_of
 
 FIRST_WINDOW = 16
 """Offsets of the first window, with room for a few aborted records and their markers."""
@@ -117,24 +117,6 @@ def read_record(message: WireMessage) -> Record:
 def records_of(messages: Sequence[WireMessage]) -> list[Record]:
     """Task records among messages of a backing topic, in order."""
     return [read_record(message) for message in messages if message.key() == KEY]
-
-
-def offsets_of(extent: Extent, at: str) -> dict[TopicPartition, int]:
-    """
-    Return where a staged batch stands in the topics of a source; nothing if that is not known, or the topics are not
-    here.
-
-    Args:
-        extent: of the source.
-        at: its `start`, or its `end`.
-    """
-    named, ids = (json.loads(at) or {}) if extent.topic_id and at else {}, extent.ids
-    return {
-        TopicPartition(topic, int(p)): offset
-        for topic, own in named.items()
-        if topic in ids or "" in ids
-        for p, offset in own.items()
-    }
 
 
 def has_reached(record: Record | None, batch: Staged) -> bool:

@@ -209,10 +209,10 @@ class Fields:
                 self.refuse(name, key)
             yield key, own.below(key)
 
-    def counts(self, name: str) -> dict[str, int]:
+    def counts(self, name: str, least: int = 0) -> dict[str, int]:
         """An object of whole numbers."""
         own = self.below(name)
-        return {key: own.whole(key) for key in own._fields}
+        return {key: own.whole(key, least) for key in own._fields}
 
     def refuse(self, name: str, value: object) -> NoReturn:
         """

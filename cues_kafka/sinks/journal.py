@@ -60,17 +60,66 @@ def decode(data: bytes) -> Answered:
     Raises:
         CodecError: it is no entry, or one of another release.
     """
-    first, _, body = data.partition(b"\n")
+    head, version, body = _split(data)
+    if version != VERSION:
+        raise CodecError(
+            f"the journal has an entry of another release; this one reads version {VERSION}: run the release that "
+            "wrote it until its step is delivered, or a newer one"
+        )
+    return Answered(head.pop("digest"), head, body)
+
+
+def check(key: bytes, value: bytes | None, partition: int) -> None:
+    """
+    Check a record of a journal, which other programs may have written. An entry of another release passes: its step
+    needs it, and `decode` says so.
+
+    Raises:
+        CodecError: it is none of a journal.
+    """
+    if key == BARRIER:
+        return
+    step, _, call = key.partition(b" ")
     try:
-        head = json.loads(first)
-        if head.pop("version") != VERSION:
-            raise CodecError(
-                f"the journal has an entry of another release; this one reads version {VERSION}: run the release that "
-                "wrote it until its step is delivered, or a newer one"
-            )
-        return Answered(head.pop("digest"), head, body)
-    except (ValueError, KeyError, AttributeError) as error:
-        raise CodecError(f"not an entry of a journal: {data[:80]!r} ({error})") from None
+        if not (call and parse_origin(step.decode(), partition)):
+            raise ValueError("it has no call")
+    except ValueError as error:
+        raise CodecError(f"its key {key[:80]!r} names no call of a step ({error})") from None
+    if value is None:
+        return
+    head, version, body = _split(value)
+    if version == VERSION and "status" not in head:
+        _json(body, value)  # the result of a `once`
+
+
+def _split(data: bytes) -> tuple[dict[str, Any], int, bytes]:
+    """The checked head of an entry, its version, and the body."""
+    first, _, body = data.partition(b"\n")
+    head = _json(first, data)
+    version = head.pop("version", None) if isinstance(head, dict) else None
+    if not isinstance(version, int):
+        raise _no_entry(data, "it has no version")
+    if version == VERSION:
+        if not isinstance(head.get("digest"), str):
+            raise _no_entry(data, "it has no digest")
+        if "status" in head and not (type(head["status"]) is int and _is_texts(head.get("headers"))):
+            raise _no_entry(data, "its status is no number, or its headers are no texts")
+    return head, version, body
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(one, str) for one in value.values())
+
+
+def _json(text: bytes, data: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _no_entry(data, str(error)) from None
+
+
+def _no_entry(data: bytes, why: str) -> CodecError:
+    return CodecError(f"not an entry of a journal: {data[:80]!r} ({why})")
 
 
 class Journal:

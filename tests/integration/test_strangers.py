@@ -13,11 +13,12 @@ from cues_kafka.cli.loading import load_graph
 from cues_kafka.cli.main import app
 from cues_kafka.core.records import KEY
 from cues_kafka.ports import Broker
+from cues_kafka.records.control import encode
 from cues_kafka.state.layers import MARK
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.fault.support import until
 from tests.unit.records.strangers_bytes import RAW, values
-from tests.unit.records.test_strangers import BACKING, CONTROL, REQUEST, STATUS, cut, encode
+from tests.unit.records.test_strangers import BACKING, CONTROL, REQUEST, STATUS, cut
 
 MODULE = """
 from typing import Any

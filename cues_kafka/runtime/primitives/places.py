@@ -19,7 +19,8 @@ from cues_kafka.brokers.murmur2 import partition_for
 from cues_kafka.errors import CodecError, ConfigError, FatalError
 from cues_kafka.graph.names import tailers_topic
 from cues_kafka.plan.topics import backing_config
-from cues_kafka.ports import NewTopic, Outgoing, Sent, TopicPartition
+from cues_kafka.ports import NewTopic, Outgoing, Sent, TopicPartition, WireMessage
+from cues_kafka.records.strangers import NAME, read_plain, readable
 from cues_kafka.runtime.primitives.access import Access
 from cues_kafka.runtime.primitives.asking import ASK_S, read_decided
 from cues_kafka.runtime.primitives.writing import IdWriter
@@ -88,6 +89,7 @@ class HeldPlaces:
 
         Raises:
             ConfigError: the topic is not as it was created.
+            CodecError: another program wrote to the topic, and no place is left under a key.
             Unknown: a transaction of another id hides the records, and does not end.
         """
         self._prepare()
@@ -160,9 +162,11 @@ class HeldPlaces:
             )
 
     def _read(self, keys: Iterable[bytes]) -> dict[bytes, HeldPlace]:
+        """The newest places, whatever others wrote behind them; see `readable`."""
         wanted, broker = set(keys), self._access.broker
         low, _, high = broker.watermarks([self._place])[self._place]
         found: dict[bytes, HeldPlace] = {}
+        refused: set[bytes] = set()
         window, end = FIRST_WINDOW, high
         while end > low and len(found) < len(wanted):
             start = max(low, high - window)
@@ -171,10 +175,18 @@ class HeldPlaces:
             newest: dict[bytes, HeldPlace] = {}
             for message in read_decided(broker, ranges, self._access.clock, ASK_S, group=group):
                 key = message.key() or b""
-                if key in wanted:
-                    newest[key] = _decoded(message.value(), self._topic)
+                if key in wanted and (place := readable(message, _decoded, "the place of a tailer")):
+                    newest[key] = place
+                elif key in wanted:
+                    refused.add(key)
             found = newest | found  # what was found nearer to the end is newer
             window, end = window * 8, start
+        if lost := refused - found.keys():
+            raise CodecError(
+                f"{self._topic}/{self._place.partition} has no place of a tailer for the key {min(lost)[:80]!r}, but "
+                "records that are none: another program wrote there, and the place is gone. Find that program, and "
+                "take the right to write from it; then give the tailer, or the client, another name and a start="
+            )
         return found
 
 
@@ -199,13 +211,15 @@ def _encoded(place: HeldPlace) -> bytes:
     return _json({"version": VERSION, **place._asdict(), "topic_id": place.topic_id.hex()})
 
 
-def _decoded(data: bytes | None, topic: str) -> HeldPlace:
-    try:
-        fields = json.loads(data or b"")
-        version = fields.pop("version")
-        if version == VERSION:
-            return HeldPlace(**{**fields, "topic_id": bytes.fromhex(fields["topic_id"])})
-        why = f"it has version {version!r}; use the release that wrote it, or a newer one"
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        why = f"{type(error).__name__}: {error}"
-    raise CodecError(f"a record of {topic!r} is no place of a tailer: {why}. Only clients may write there")
+def _decoded(message: WireMessage) -> HeldPlace:
+    """
+    Read what `_encoded` made.
+
+    Raises:
+        CodecError: it is none, or one of another release.
+    """
+    found = read_plain(message.value(), "place of a tailer", VERSION)
+    id_ = found.id("topic_id") if found.text("topic_id") else b""
+    return HeldPlace(
+        found.text("holder", like=NAME), found.whole("number"), found.whole("offset"), id_, found.text("former")
+    )

@@ -34,8 +34,9 @@ from cues_kafka.ports import (
     TransactionalSink,
 )
 from cues_kafka.records.bytes import encode_record
+from cues_kafka.records.extents import offsets_of
 from cues_kafka.records.held import published, row_of
-from cues_kafka.records.reading import newest, offsets_of, read_record, record_below
+from cues_kafka.records.reading import newest, read_record, record_below
 from cues_kafka.runtime.task.gate import Gate
 from cues_kafka.runtime.task.outbox_places import check_places
 from cues_kafka.runtime.task.task_log import TaskLog

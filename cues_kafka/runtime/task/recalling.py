@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.observe.log import get_logger
-from cues_kafka.ports import Positions, TopicPartition
+from cues_kafka.ports import Positions, TopicPartition, WireMessage
 from cues_kafka.records.reading import PATIENCE_S
+from cues_kafka.records.strangers import readable
 from cues_kafka.sinks.calls import Calls, Surroundings
-from cues_kafka.sinks.journal import Journal
+from cues_kafka.sinks.journal import Journal, check
 from cues_kafka.words import SERVER
 
 log = get_logger("cues_kafka.task")
@@ -41,7 +43,6 @@ class Recalling:
             RetriableError: the cluster does not answer, an open transaction hides the end, or the task was given up.
             ConfigError: the journal is gone.
             BrokerError: the journal cannot be read.
-            CodecError: it has something else than entries.
         """
         calls.enter(self.around)
         if (journal := calls.journal) is None:
@@ -76,7 +77,9 @@ class Recalling:
                     fit = [message for message in fetched.messages if message.offset() < end]
                     if fit:
                         heard_s = clock.monotonic()
-                        journal.load([(m.key() or b"", m.value()) for m in fit], fit[-1].offset() + 1)
+                        read = partial(_entry, partition=journal.partition)
+                        entries = (readable(message, read, "an entry of the journal") for message in fit)
+                        journal.load([one for one in entries if one], fit[-1].offset() + 1)
                     if journal.offset >= end or (fetched.eof is not None and fetched.eof >= end):
                         return
                 if clock.monotonic() - heard_s >= PATIENCE_S:
@@ -89,3 +92,9 @@ class Recalling:
         finally:
             reader.close()
         raise RetriableError(f"{self.task} was given up while its journal was read")
+
+
+def _entry(message: WireMessage, partition: int) -> tuple[bytes, bytes | None]:
+    key, value = message.key() or b"", message.value()
+    check(key, value, partition)
+    return key, value

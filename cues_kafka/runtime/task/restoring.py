@@ -14,7 +14,7 @@ from cues_kafka.records.reading import PATIENCE_S
 from cues_kafka.state.entries import EntriesPlace
 from cues_kafka.state.expiring import Expiring
 from cues_kafka.state.layers import MARK, TOPIC
-from cues_kafka.state.marks import UNFINISHED, mark_in
+from cues_kafka.state.marks import UNFINISHED, UNREADABLE, mark_in, shown_mark
 from cues_kafka.state.stores import Cache, Stores
 from cues_kafka.words import SERVER
 
@@ -158,6 +158,8 @@ class Restoring:
                 f"{place} was deleted and recreated beside a running task, and its entries of before are gone",
                 remedy=LOST,
             )
+        if one.place.step == UNREADABLE:
+            raise ConfigError(f"{place} ends with {shown_mark(UNREADABLE)}", remedy=LOST)
         if one.place.step != step:
             ends = "has no entries" if one.place.step is None else f"ends with step {one.place.step}"
             raise RetriableError(

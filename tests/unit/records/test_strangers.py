@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from cues_kafka import Graph, Json, Memory, Processor, Source, Topic, start
+from cues_kafka import Graph, Json, Memory, Once, Processor, Source, Topic, connect, start
 from cues_kafka.brokers.memory import MemoryMessage
+from cues_kafka.brokers.murmur2 import partition_for
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.delivery import ErrorPlace
-from cues_kafka.core.records import Attempt, Totals, Writer
+from cues_kafka.core.records import Attempt, Extent, Staged, TargetRow, Totals, Writer
 from cues_kafka.errors import CodecError
 from cues_kafka.graph.error_message import Errors
 from cues_kafka.observe.refused import REFUSED
 from cues_kafka.operate.pausing import Pausing
 from cues_kafka.operate.status import StatusView
 from cues_kafka.plan.topics import Sides
-from cues_kafka.ports import Coordinates, Position
+from cues_kafka.ports import Coordinates, HeldAttempt, NewTopic, Position
 from cues_kafka.records.bytes import encode_record
 from cues_kafka.records.control import (
     Control,
@@ -32,6 +34,8 @@ from cues_kafka.records.control import (
     StoreCut,
     encode,
 )
+from cues_kafka.records.extents import checked, offsets_of
+from cues_kafka.records.held import held_of, row_of
 from cues_kafka.records.reading import read_record
 from cues_kafka.records.requests import (
     ReplayRequest,
@@ -42,7 +46,11 @@ from cues_kafka.records.requests import (
     request_in,
 )
 from cues_kafka.records.status import StatusRecord, TaskOwner, decode_status, encode_status
-from cues_kafka.testing.tester import Tester
+from cues_kafka.runtime.primitives.places import PARTITIONS, place_key
+from cues_kafka.runtime.primitives.places import _decoded as place_of_tailer
+from cues_kafka.sinks.journal import Answered, check
+from cues_kafka.sinks.journal import encode as answer
+from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.words import visible
 from tests.unit.records.strangers_bytes import values
 
@@ -94,6 +102,45 @@ BACKING = encode_record(
 )
 
 
+STAGED = encode_record(
+    Attempt(
+        sequence=3,
+        step=2,
+        positions=(),
+        totals=Totals(),
+        batch=Totals(),
+        born=1,
+        writer=Writer("g.p.0", "spark", "w", "i"),
+        strategy="exactly-once",
+        staged=Staged(
+            query="q", batch=1, attempt="a", checksum=ID, parts=1,
+            extents=(Extent("in", ID, '{"in":{"0":1}}', '{"in":{"0":5}}'),),
+        ),
+    )
+)  # fmt: skip
+ANSWERS = {
+    b"in:aWlpaWlpaWlpaWlpaWlpaQ@4 0 0": answer(Answered("d", {"status": 200, "headers": {"a": "b"}}, b"{}")),
+    b"in:aWlpaWlpaWlpaWlpaWlpaQ@4 0 once:k": answer(Answered("", {}, b'{"paid": 1}')),
+}
+PLACE_OF_TAILER = json.dumps(
+    {"version": 1, "holder": "a1", "number": 3, "offset": 7, "topic_id": ID.hex(), "former": "b2.4"}
+).encode()
+HELD = held_of(TargetRow(base=3, step=4, ends=(PLACE,), batch=Totals(1, 1, taken=-2), choice=(("in", 3),))).attempt
+
+
+def read_held(one: Any) -> None:
+    """The row of a target's table, whose text other programs may have written."""
+    row_of(HeldAttempt(3, 4, 1, (one.value() or b"x").decode(errors="replace")))
+
+
+def read_staged(one: Any) -> None:
+    """Everything that readers ask of a staged record."""
+    staged = read_record(one).staged
+    for extent in staged.extents if staged else ():
+        offsets_of(extent, extent.start)
+        offsets_of(extent, extent.end)
+
+
 def read_control(one: Any) -> None:
     """Everything that readers ask of a control topic with this record."""
     control = Control()
@@ -121,6 +168,11 @@ READS = {
     "settled": Read(lambda one: decode_settled(one.value()), b"r/x", SETTLED),
     "status": Read(decode_status, b"p/0", STATUS),
     "backing": Read(read_record, b"t", BACKING),
+    "staged": Read(read_staged, b"t", STAGED),
+    "place of a tailer": Read(place_of_tailer, b'["x","in",0]', PLACE_OF_TAILER),
+    "row of a target": Read(read_held, b"", HELD.encode()),
+    "answer": Read(lambda one: check(one.key(), one.value(), 0), *next(iter(ANSWERS.items()))),
+    "once": Read(lambda one: check(one.key(), one.value(), 0), *[*ANSWERS.items()][1]),
     **{f"control {key.decode()}": Read(read_control, key, value) for key, value in CONTROL.items()},
     "control reset": Read(read_control, b"reset", RESET),
 }
@@ -146,7 +198,103 @@ def test_decoder_raises_a_codec_error_alone(name: str, amount: int) -> None:
             text = str(error)
             assert len(text) < 1_000
             text.encode()
-    assert refused > amount / 3 or name.startswith("control")
+    assert refused > amount / 3 or name.startswith(("control", "once", "answer"))  # bodies may be anything
+
+
+@pytest.mark.parametrize(
+    "extent",
+    [
+        *(Extent("in", ID, "", text) for text in ("x", "5", "[]", '{"in":5}', '{"in":{"x":5}}', '{"in":{"0":"5"}}')),
+        *(Extent("in", ID, "", text) for text in ('{"in":{"0":-1}}', '{"in":{"0":true}}', '{"in":{"99999999999":1}}')),
+        *(Extent("in", ID, text, "") for text in ("[" * 100_000, '{"in":{"0":1e999}}', '{"a b":{"0":1}}')),
+        *(
+            Extent("in", ids, "", "")
+            for ids in (b"short", b"longer than an id has", b'{"in": "no hexadecimal digits"}')
+        ),
+    ],
+    ids=str,
+)
+def test_staged_record_with_places_that_are_none_is_refused(extent: Extent) -> None:
+    """Where it is read: `offsets_of` and what compares ids rely on it."""
+    with pytest.raises(CodecError, match="of its source 'in' does not fit"):
+        checked(extent)
+
+
+@pytest.mark.parametrize(
+    "key", [b"", b"x", b"x y", b"in:%%%@x 0 0", b"\xff 0", b"in:aWlpaWlpaWlpaWlpaWlpaQ@4", b" 0 0"]
+)
+def test_key_that_names_no_call_is_refused(key: bytes) -> None:
+    """Where the journal is read: it ended the recovery before."""
+    with pytest.raises(CodecError, match="names no call of a step"):
+        check(key, b"x", 0)
+
+
+def test_task_goes_on_beside_forged_answers() -> None:
+    """The answer that it has kept counts still, and what is none of a journal is refused."""
+    calls: list[str] = []
+
+    def pay() -> int:
+        calls.append("paid")
+        return len(calls)
+
+    def paid(order: Any, once: Any) -> Any:
+        return once("pay", pay)
+
+    part = Processor(paid, inputs="in", outputs="out", name="p", effects={"once": Once()})
+    tester = Tester(Graph("g", Source("in"), part, errors="g.errors", defaults=Topic(value=Json(), partitions=1)))
+    tester.send("in", 1)
+    tester.run(crash=Crash("after", "Call"))
+    [kept] = [key for one in tester.client.committed("g.p.journal") if b" " in (key := one.key() or b"")]
+    keys = [kept, b"x", b"", b"\xff", b"x y", *ANSWERS]
+    sender = tester.broker.sender("stranger")
+    for number, value in enumerate(values(19, 200, [*ANSWERS.values()])):
+        key = keys[number % len(keys)]
+        if key != kept or unfit(key, value):  # one that fits is believed
+            sender.send([("g.p.journal", 0, key, value, None, 0)])
+    assert tester.restart().run().values("out") == [1]
+    assert calls == ["paid"]
+
+
+def unfit(key: bytes, value: bytes | None) -> bool:
+    """Whether the check refuses it."""
+    try:
+        check(key, value, 0)
+    except CodecError:
+        return True
+    return False
+
+
+def test_tailer_goes_on_at_its_place_beside_forged_ones() -> None:
+    """What cannot be read is refused by name, and the place behind which it stands counts still."""
+    cluster = Memory()
+    open_broker(cluster).create([NewTopic("in", 1)])
+    garbage = [value for value in values(23, 150, [PLACE_OF_TAILER]) if unfit_place(value)]
+    with connect(cluster, name="one") as client:
+        client.topic("in").append_many(range(5))
+        with client.topic("in").tailer(name="x") as tailer, client.transaction() as tx:
+            tailer.read()
+            tailer.read()
+            tx.advance(tailer)
+    sender = open_broker(cluster).sender("stranger")
+    place = partition_for(b"x", PARTITIONS)
+    sender.send([("one.tailers", place, place_key("x", "in", 0), value, None, 0) for value in garbage])
+    with connect(cluster, name="one") as client, client.topic("in").tailer(name="x") as tailer:
+        found = tailer.read()
+        assert found is not None
+        assert found.offset == 2
+    other = partition_for(b"y", PARTITIONS)
+    sender.send([("one.tailers", other, place_key("y", "in", 0), b"xx", None, 0)])
+    with connect(cluster, name="one") as client, pytest.raises(CodecError, match=r"has no place of a tailer.*start="):
+        client.topic("in").tailer(name="y")
+
+
+def unfit_place(value: bytes | None) -> bool:
+    """Whether the reader of places refuses it."""
+    try:
+        place_of_tailer(message("one.tailers", b"k", value))
+    except CodecError:
+        return True
+    return False
 
 
 def graph_of() -> Graph:

@@ -10,7 +10,7 @@ from typing import Any
 from cues_kafka.core.records import Extent, Staged
 from cues_kafka.errors import ConfigError
 from cues_kafka.ports import TopicPartition
-from cues_kafka.records.reading import offsets_of
+from cues_kafka.records.extents import offsets_of
 from cues_kafka.runtime.spark.query.offset_log import source_ends
 
 

@@ -14,7 +14,7 @@ from cues_kafka.core.records import Extent, Staged
 from cues_kafka.core.staged import RESET
 from cues_kafka.errors import ConfigError
 from cues_kafka.ports import TopicPartition
-from cues_kafka.records.reading import offsets_of
+from cues_kafka.records.extents import offsets_of
 from cues_kafka.runtime.spark.query.plans import addressed
 from cues_kafka.runtime.spark.staged import batch as staged
 from cues_kafka.runtime.spark.staged import extents
