@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Self
 
@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from examples.flights.check import Counts, Result
-from examples.flights.demo import Demo, Outcome
+from examples.flights.demo import Demo, Kill, Outcome
 
 LINE_S = 10.0
 """Seconds between two printed lines if bars cannot be drawn."""
@@ -24,7 +24,8 @@ class Bars:
     def __init__(self, console: Console, rows: int, processors: Iterable[str]) -> None:
         columns = [TextColumn("{task.description:>11}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
         self._console = console
-        self._printed_s = time.monotonic()
+        self._printed_s = self._changed_s = time.monotonic()
+        self._line = ""
         self._progress = Progress(*columns, TextColumn("{task.fields[note]}"), console=console, refresh_per_second=2)
         self._sent = self._progress.add_task("sent", total=rows, note="")
         self._tasks = {name: self._progress.add_task(name, total=rows, note="") for name in processors}
@@ -36,15 +37,26 @@ class Bars:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
+    def _news(self, line: str, kills: Sequence[Kill], now_s: float) -> str:
+        """The line; where no number has changed since the last one, what is waited for."""
+        if line != self._line:
+            self._line, self._changed_s = line, now_s
+            return line
+        last = kills[-1] if kills else None
+        if last is not None and last.recovered_s is None:
+            return f"waiting for the {last.kind} that replaces the killed one, {now_s - last.at_s:.0f} s"
+        return f"waiting for the next commit, {now_s - self._changed_s:.0f} s"
+
     def show(self, demo: Demo) -> None:
         """Draw the progress."""
         kills = len(demo.outcome.kills)
         if not self._console.is_terminal and time.monotonic() - self._printed_s > LINE_S:
-            self._printed_s = time.monotonic()
+            now = self._printed_s = time.monotonic()
             done = ", ".join(f"{name} {total.deliveries:,}" for name, total in demo.outcome.totals.items())
             if demo.outcome.hourly:
                 done += f", hourly {demo.outcome.hourly.outputs:,}"
-            self._console.print(f"sent {demo.loader.sent:,}, {done}, {kills} kills", highlight=False, soft_wrap=True)
+            line = f"sent {demo.loader.sent:,}, {done}, {kills} kills"
+            self._console.print(self._news(line, demo.outcome.kills, now), highlight=False, soft_wrap=True)
         self._progress.update(self._sent, completed=demo.loader.sent, note=f"{kills} kills")
         took_off = demo.rows - demo.loader.expected.never - demo.loader.expected.unknown.total()
         for name, bar in self._tasks.items():
