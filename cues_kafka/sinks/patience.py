@@ -22,7 +22,7 @@ def asking(what: str, where: str, patience_s: float) -> Retrying:
     Args:
         what: `database` or `store`, for the log.
         where: how the log names it.
-        patience_s: for how long, in seconds; then the last error is raised.
+        patience_s: for how long, in seconds; then the last error is raised, with the processor and what to do.
     """
     event = f"{what} not there"
 
@@ -30,10 +30,19 @@ def asking(what: str, where: str, patience_s: float) -> Retrying:
         why = str(state.outcome.exception()) if state.outcome else ""
         log.warning(event, **{what: where}, why=why, again_in_s=round(state.upcoming_sleep, 2))
 
+    def give_up(state: RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        assert isinstance(error, RetriableError)
+        raise RetriableError(
+            f"{where}: {error}. Bring the {what} back and start again; or start the other processors meanwhile, with "
+            f"--except {where.partition(',')[0]}",
+            code=error.code,
+        ) from error
+
     return Retrying(
         retry=retry_if_exception_type(RetriableError),
         stop=stop_after_delay(patience_s),
         wait=wait_exponential(0.1, max=2.0),
         before_sleep=tell,
-        reraise=True,
+        retry_error_callback=give_up,
     )

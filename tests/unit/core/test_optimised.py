@@ -19,7 +19,7 @@ def test_units_of_core_and_tasks_pass_without_assertions() -> None:
     ignored = ["-W", "ignore::pytest.PytestConfigWarning"]
     folders = ["tests/unit/core", "tests/unit/runtime/task"]
     done = subprocess.run(
-        [sys.executable, "-O", "-m", "pytest", *options, *ignored, "-m", "not full and not slow", *folders],
+        [sys.executable, "-O", "-B", "-m", "pytest", *options, *ignored, "-m", "not full and not slow", *folders],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -51,9 +51,12 @@ def test_start_gives_up_when_its_patience_ends(waits: list[float]) -> None:
     """With the last answer; what refuses is not asked again."""
     away = Away()
     with pytest.raises(RetriableError) as last:
-        asking("store", "files", PATIENCE_S)(away.ask)
+        asking("store", "book, effects['files']", PATIENCE_S)(away.ask)
 
-    assert str(last.value) == f"no answer to question {away.asked}"
+    assert str(last.value) == (
+        f"book, effects['files']: no answer to question {away.asked}. Bring the store back and start again; or start "
+        "the other processors meanwhile, with --except book"
+    )
     assert PATIENCE_S <= sum(waits) < PATIENCE_S + 2.0
     assert away.asked == len(waits) + 1 < 40
 
