@@ -11,7 +11,7 @@ from cues_kafka.cli.config import Bootstrap, File, Profile
 from cues_kafka.cli.options import BROKEN, WRONG, Target
 from cues_kafka.cli.printing import say_lines
 from cues_kafka.errors import ConfigError
-from cues_kafka.words import count
+from cues_kafka.words import count, visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,8 +94,8 @@ def _lines(ailments: Sequence[Ailment]) -> list[str]:
         own = [one for one in ailments if one.check == name]
         shown += [f"{name}: ok"] if not own else [f"{name}:"]
         for one in own:
-            shown.append(f"  {'WRONG' if one.wrong else 'note '} {one.what}")
-            shown += [f"        Remedy: {one.remedy}"] if one.remedy else []
+            shown.append(f"  {'WRONG' if one.wrong else 'note '} {visible(one.what)}")
+            shown += [f"        Remedy: {visible(one.remedy)}"] if one.remedy else []
     return [*shown, "", "Nothing else could be checked."] if unreached else shown
 
 

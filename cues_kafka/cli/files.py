@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from typing import Annotated
 
 import typer
@@ -41,7 +42,7 @@ def files(
     from cues_kafka.graph.blobs import check_address
     from cues_kafka.sinks.blobs.reading import missing_files, read_files
     from cues_kafka.sinks.blobs.store import open_store
-    from cues_kafka.words import count
+    from cues_kafka.words import count, visible
 
     try:
         check_address(url)
@@ -50,10 +51,11 @@ def files(
             raise GraphError(f'--options {options}: takes an object in JSON, such as {{"anon": true}}.')
     except (GraphError, ValueError) as error:
         raise ConfigError(f"cues-kafka files: {error}") from None
-    found = 0
+    found, terminal = 0, sys.stdout.isatty()
     for one in (missing_files if check else read_files)(open_store(url, given), table):
         found += 1
-        typer.echo(json.dumps(dataclasses.asdict(one)) if as_json else one.url)
+        line = json.dumps(dataclasses.asdict(one)) if as_json else one.url
+        typer.echo(visible(line) if terminal else line)
     if check:
         typer.echo(
             f"{count(found, 'committed file')} missing or cut." if found else "No committed file is missing or cut.",

@@ -67,14 +67,14 @@ def pause(
     if not timeout > 0:
         raise ConfigError(f"--timeout {timeout:g}: takes a number of seconds above 0.")
     with _pausing(target, bootstrap, profile, file) as (name, tool), interrupts() as ended:
-        left = tool.pause(processor, timeout_s=timeout, tell=lambda text: typer.echo(f"{name}: {text}"), ended=ended)
+        left = tool.pause(processor, timeout_s=timeout, tell=lambda text: say(f"{name}: {text}"), ended=ended)
         what = processor or "all processors"
         if not left:
-            typer.echo(f"{name}: {what} paused; `cues-kafka resume` lets it go on")
+            say(f"{name}: {what} paused; `cues-kafka resume` lets it go on")
             return
         for task, why in left.items():
-            typer.echo(f"{task} has not paused: {why}")
-        typer.secho(f"{name}: the pause of {what} stays; not every task has paused yet", fg="red", err=True)
+            say(f"{task} has not paused: {why}")
+        say(f"{name}: the pause of {what} stays; not every task has paused yet", fg="red", err=True)
         raise typer.Exit(BROKEN)
 
 

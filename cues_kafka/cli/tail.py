@@ -173,7 +173,7 @@ def printer(form: Shown, settings: Topic | None = None, *, terminal: bool = Fals
         key = "-" if message.key_bytes is None else shown(message.key_bytes.decode(errors="backslashreplace"))
         return f"{message.topic}/{message.partition} at {message.offset}  {time}  {key}  {value(message)}"
 
-    return {"value": value, "full": full, "json": lambda message: whole(message, settings)}[form]
+    return {"value": value, "full": full, "json": lambda message: shown(whole(message, settings))}[form]
 
 
 TOMBSTONE = "(tombstone)"

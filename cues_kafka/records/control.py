@@ -18,6 +18,7 @@ from cues_kafka.graph.times import shown_time
 from cues_kafka.observe.refused import REFUSED
 from cues_kafka.ports import WireMessage
 from cues_kafka.records.strangers import LATEST_S, MOST, NAME, TOPIC, Fields, read_plain, shown
+from cues_kafka.words import visible
 
 VERSION: Final = 1
 """The version of what the values mean."""
@@ -334,13 +335,15 @@ def _hold(key: bytes, value: bytes, at_ms: int) -> Hold:
     said = plain.text("processor", like=NAME) if plain.has("processor") else ""
     if name != said:
         raise CodecError(f"not a pause of an operator: its key is {shown(key)}, and its processor {said!r}")
-    return Hold(by=plain.text("by", SHORT), token=plain.text("token", SHORT), processor=name or None, since_ms=at_ms)
+    return Hold(
+        by=visible(plain.text("by", SHORT)), token=plain.text("token", SHORT), processor=name or None, since_ms=at_ms
+    )
 
 
 def _pause(value: bytes) -> Pause:
     plain = read_plain(value, "pause for a cut", VERSION)
     return Pause(
-        by=plain.text("by", SHORT),
+        by=visible(plain.text("by", SHORT)),
         token=plain.text("token", SHORT),
         cut=plain.text("cut", SHORT),
         processors=plain.texts("processors", like=NAME),
@@ -350,7 +353,7 @@ def _pause(value: bytes) -> Pause:
 
 def _reset(value: bytes) -> ResetUnderWay:
     plain = read_plain(value, "reset", VERSION)
-    return ResetUnderWay(by=plain.text("by", SHORT), cut=plain.text("cut", SHORT))
+    return ResetUnderWay(by=visible(plain.text("by", SHORT)), cut=plain.text("cut", SHORT))
 
 
 def _cut(name: str, found: _Found) -> GraphCut:
@@ -360,7 +363,7 @@ def _cut(name: str, found: _Found) -> GraphCut:
     return GraphCut(
         name=name,
         graph=plain.text("graph", SHORT),
-        by=plain.text("by", SHORT),
+        by=visible(plain.text("by", SHORT)),
         keeps_ms=plain.whole("keeps_ms", 0, CUT_AT_MOST_MS),
         processors={processor: _processor_cut(one) for processor, one in plain.named("processors")},
         at_ms=found.at_ms,

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from cues_kafka.errors import CodecError
 from cues_kafka.ports import Position, Positions, WireMessage
 from cues_kafka.records.strangers import LATEST_S, NAME, PARTITIONS, TOPIC, Fields, read_plain
+from cues_kafka.words import visible
 
 VERSION: Final = 1
 """The version of what the values mean. Fields that a reader does not know are left out, so new ones need no new one."""
@@ -140,11 +141,11 @@ def decode_status(message: WireMessage) -> StatusRecord:
         plain.refuse("state", state)
     own = plain.below("owner")
     owner = TaskOwner(
-        instance=own.text("instance"),
-        **{name: own.text(name) for name in ("host", "runtime", "incarnation") if own.has(name)},
+        instance=visible(own.text("instance")),
+        **{name: visible(own.text(name)) for name in ("host", "runtime", "incarnation") if own.has(name)},
         pid=own.whole("pid", 0, PARTITIONS) if own.has("pid") else 0,
     )
-    fields: dict[str, Any] = {name: plain.text(name, TEXT_AT_MOST) for name in _TEXTS if plain.has(name)}
+    fields: dict[str, Any] = {name: visible(plain.text(name, TEXT_AT_MOST)) for name in _TEXTS if plain.has(name)}
     fields |= {name: plain.number(name) for name in _NUMBERS if plain.has(name)}
     fields |= {name: plain.whole(name) for name in _COUNTS if plain.has(name)}
     return StatusRecord(

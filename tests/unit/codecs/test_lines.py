@@ -239,5 +239,5 @@ def test_terminal_gets_nothing_that_it_obeys(form: Any) -> None:
         [message] = topic.messages()
         shown = printer(form, terminal=True)(message)
         assert shown.isprintable()
-        assert form == "json" or "\\x1b[2J" in shown
+        assert form == "json" or "\\u001b[2J" in shown
         assert form == "json" or "\x1b[2J" in printer(form)(message)
