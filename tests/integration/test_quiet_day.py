@@ -1,0 +1,62 @@
+"""A normal day logs no warning: workers start on a backlog, one joins, one leaves, and each message has one outcome."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from cues_kafka import Graph, Json, Kafka, Processor, Source, Topic, connect, start
+from cues_kafka.brokers.open import open_broker
+from cues_kafka.ports import NewTopic
+from cues_kafka.testing.fixtures import KafkaFixture
+
+MESSAGES = 4_000
+
+PLANNED = "The cluster has 1 broker"
+"""What a plan says of a cluster for development."""
+
+
+def same(number: int) -> int:
+    """A pipe."""
+    return number
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """All lines of ours, and of the client's, that an operator would look at."""
+    return [
+        one.getMessage()
+        for one in caplog.records
+        if one.levelno >= logging.WARNING and one.name.startswith("cues_kafka") and PLANNED not in one.getMessage()
+    ]
+
+
+def test_workers_that_start_join_and_leave_log_no_warning(
+    kafka: KafkaFixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A transaction that a rebalance ends is normal work."""
+    caplog.set_level(logging.INFO, "cues_kafka")
+    source, out = kafka.unique("numbers"), kafka.unique("out")
+    graph = Graph(
+        kafka.unique("g"),
+        Source(source),
+        Processor(same, name="same", inputs=source, outputs=out),
+        defaults=Topic(value=Json(int), partitions=4),
+    )
+    cluster = Kafka(kafka.bootstrap)
+    broker = open_broker(cluster)
+    broker.create([NewTopic(source, 4), NewTopic(out, 4)])
+    broker.close()
+    with connect(cluster) as client:
+        client.send_many(source, list(range(MESSAGES)))
+
+    with start(graph, cluster) as first, start(graph, cluster) as second:
+        second.wait_idle(timeout_s=90)
+        with start(graph, cluster) as third:
+            first.send_many(source, list(range(MESSAGES, 2 * MESSAGES)))
+            third.wait_idle(timeout_s=90)
+        first.wait_idle(timeout_s=90)
+        numbers = [message.value for message in first.messages(out, limit=3 * MESSAGES)]
+
+    assert sorted(numbers) == [*range(2 * MESSAGES)]
+    assert warnings(caplog) == []
