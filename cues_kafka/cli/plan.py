@@ -259,12 +259,13 @@ def _plan(
 
 def _with_records(planned: Plan, graph: Graph, broker: Broker, names: Sequence[str], kafka: Kafka) -> Plan:
     """The plan with the tasks that would stop, and with what is unwell now."""
+    from cues_kafka.brokers.secrets import without_user
     from cues_kafka.operate.foreseen import foresee
     from cues_kafka.operate.unwell import ask
     from cues_kafka.plan.topics import Sides
 
     seen = foresee(graph, broker, planned, names, cluster=kafka)
-    now = ask(graph, broker, sides=Sides.of(kafka)).of_processors(names)
+    now = ask(graph, broker, sides=Sides.of(kafka)).of_processors(names).at(without_user(kafka.bootstrap))
     warnings = (*planned.warnings, *seen.warnings, *now.unseen)
     unwell = tuple(one for one in now.unwell if one.kind != "refused")  # the plan has its own refusals
     return dataclasses.replace(planned, stops=seen.stops, warnings=warnings, unwell=unwell)

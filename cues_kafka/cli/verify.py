@@ -6,13 +6,13 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from cues_kafka.cli.bars import progress_bar
 from cues_kafka.cli.config import Bootstrap, File, Profile, load
-from cues_kafka.cli.options import Target
+from cues_kafka.cli.options import Target, pasteable
 from cues_kafka.cli.printing import say, say_lines
 from cues_kafka.cli.tables import WIDTH, aligned, fits, paragraph
 from cues_kafka.errors import ConfigError
@@ -126,7 +126,8 @@ def verify(
     # What functions print is no part of the report.
     with opened(target, bootstrap, profile, file) as (graph, broker), redirect_stdout(sys.stderr):
         report = _look(graph, broker, options)
-        now = ask(graph, broker, sides=load({"bootstrap": bootstrap}, profile=profile, file=file).sides)
+        found = load({"bootstrap": bootstrap}, profile=profile, file=file)
+        now = ask(graph, broker, sides=found.sides).at(found["bootstrap"])
     now = now.of_processors(processor or list(graph.all_processors))
     if as_json:
         say_lines(json.dumps(report.to_dict() | {"unwell": [one._asdict() for one in now.unwell]}, indent=2))
@@ -157,7 +158,7 @@ def show(report: Report, now: UnwellNow) -> None:
     """
     for line in table(report, width=shutil.get_terminal_size((WIDTH, 24)).columns):
         say(line)
-    for line in (*report.lines, *_waiting(report), *now.lines):
+    for line in (*report.lines, *_waiting(report), *map(pasteable, now.lines)):
         say(line)
     colour = {"ok": "green" if now.ok else "yellow", "WRONG": "red"}.get(report.verdict, "yellow")
     looked = f"{count(report.scanned, 'message')} in {report.seconds:.1f} s"
@@ -171,8 +172,13 @@ def words(report: Report, now: UnwellNow) -> str:
 
 def _kinds(now: UnwellNow) -> str:
     """The tasks that are unwell, and how: ``check/0 stopped``."""
-    wrong = list(dict.fromkeys(f"{one.name} {one.kind}" for one in now.unwell if one.severity == "wrong"))
+    found = [one for one in now.unwell if one.severity == "wrong"]
+    wrong = list(dict.fromkeys(_KINDS.get(one.kind, f"{one.name} {one.kind}").format(one.name) for one in found))
     return ", ".join(wrong[:TASKS]) + (f" and {count(len(wrong) - TASKS, 'other')}" if len(wrong) > TASKS else "")
+
+
+_KINDS: Final = {"left": "{} has no worker", "no worker": "{} has no worker", "refused": "its plan is refused"}
+"""Kinds that are said in other words."""
 
 
 def _judged(report: Report) -> str:

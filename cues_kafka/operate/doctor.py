@@ -475,7 +475,7 @@ def _groups(patient: Patient) -> Found:
                 f"{SESSIONS}; see the logs of the others",
             )
         elif lags and not health.members:
-            yield _note(
+            yield _wrong(
                 f"No worker runs {name}, and {count(waiting, 'offset')} of its inputs wait.",
                 f"`cues-kafka run MODULE:GRAPH --only {name}`",
             )

@@ -12,6 +12,7 @@ from cues_kafka.operate.status import StatusView
 from cues_kafka.plan.topics import Sides
 from cues_kafka.plan.wellness import Unwell, is_well
 from cues_kafka.ports import Broker, Clock
+from cues_kafka.words import at_address
 
 SHUT_DOWN: Final = ("left", "no worker")
 """Kinds that are well after a shutdown, where nothing waits."""
@@ -39,6 +40,15 @@ class UnwellNow(NamedTuple):
         whole = ("unreachable", "refused")
         kept = (one for one in self.unwell if one.kind in whole or one.name.partition("/")[0] in names)
         return self._replace(unwell=tuple(kept))
+
+    def at(self, address: str) -> UnwellNow:
+        """The same with the address of the cluster in the commands of its texts."""
+        return self._replace(
+            unwell=tuple(
+                one._replace(what=at_address(one.what, address), remedy=at_address(one.remedy, address))
+                for one in self.unwell
+            )
+        )
 
     @property
     def lines(self) -> tuple[str, ...]:

@@ -1,0 +1,281 @@
+"""Graphs in states in which they are unwell, or may be taken for it: one function for each state."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cues_kafka import Graph, Json, Memory, Processor, Retry, Source, Sql, Store, TaskStopped, Topic, start
+from cues_kafka.brokers.memory import MemoryBroker
+from cues_kafka.brokers.open import open_broker
+from cues_kafka.errors import RetriableError
+from cues_kafka.graph.error_message import Errors
+from cues_kafka.ports import GroupMetadata, NewTopic, Outgoing, TopicPartition
+from cues_kafka.sinks.dialect import TASKS
+from cues_kafka.sinks.tables import make_tables
+
+ORDERS = TopicPartition("orders", 0)
+
+AWAY = 99
+"""An order for which the function needs what is away."""
+
+
+def count(order: Any, seen: Any) -> Any:
+    """Refuse what is negative; count the rest."""
+    if order == AWAY:
+        raise ConnectionError("the shop is away")
+    if order < 0:
+        raise ValueError("negative")
+    seen["all"] = seen.get("all", 0) + 1
+    return order
+
+
+def graph_of(errors: Errors | None = None, **changes: Any) -> Graph:
+    """A processor with a store."""
+    inputs = changes.pop("inputs", "orders")
+    function = Processor(count, inputs=inputs, outputs="checked", name="check", state={"seen": Store()}, **changes)
+    return Graph("g", Source("orders"), function, defaults=Topic(value=Json(), partitions=1), errors=errors)
+
+
+class World:
+    """
+    A graph that has delivered an order, and runs.
+
+    Args:
+        graph: the graph; None: the plain one.
+    """
+
+    def __init__(self, graph: Graph | None = None) -> None:
+        self.options = Memory(status_every_s=0.2)
+        self.graph = graph or graph_of()
+        self.begin()
+        self.send(1)
+        self.running.wait_idle(timeout_s=20)
+        found = open_broker(self.options)
+        assert isinstance(found, MemoryBroker)
+        self.broker = found
+
+    def begin(self) -> None:
+        """Start a worker."""
+        self.running = start(self.graph, self.options)
+
+    def send(self, order: int) -> None:
+        """Send an order."""
+        self.running.send("orders", order)
+
+    def send_by_other(self, *values: bytes, topic: str = "orders", partition: int = 0) -> None:
+        """Another program sends."""
+        self.broker.sender("other").send([(topic, partition, None, one, None, 0) for one in values], timeout_s=5)
+
+    def stops(self) -> None:
+        """Wait until the task stops."""
+        with pytest.raises(TaskStopped):
+            self.running.wait_idle(timeout_s=20)
+
+    def recreate(self, topic: str) -> None:
+        """Delete a topic, and create it again as it was."""
+        facts = self.broker.facts([topic]).topics[topic]
+        self.broker.delete([topic])
+        self.broker.create([NewTopic(topic, facts.partitions, 1, dict(facts.config))])
+
+
+Unwell = Callable[[Path], World]
+
+
+def on_world(act: Callable[[World], None]) -> Unwell:
+    """A state of the plain graph."""
+
+    def made(_: Path) -> World:
+        world = World()
+        act(world)
+        return world
+
+    made.__name__ = act.__name__
+    return made
+
+
+@on_world
+def partition_added(world: World) -> None:
+    """By others, with a message."""
+    world.broker.add_partitions("orders", 2)
+    world.send_by_other(b"2", partition=1)
+
+
+@on_world
+def stopped(world: World) -> None:
+    """By an exception, without an errors topic."""
+    world.send(-1)
+    world.stops()
+
+
+@on_world
+def shut_down(world: World) -> None:
+    """No worker is left."""
+    world.running.stop()
+
+
+@on_world
+def waiting(world: World) -> None:
+    """No worker is left, and messages wait."""
+    world.running.stop()
+    world.send_by_other(b"2")
+
+
+def without(topic: str) -> Unwell:
+    """A topic was deleted while no worker ran."""
+
+    def act(world: World) -> None:
+        world.running.stop()
+        world.broker.delete([topic])
+
+    act.__name__ = f"{topic}_deleted"
+    return on_world(act)
+
+
+def recreated(topic: str) -> Unwell:
+    """A topic was deleted and created again while no worker ran."""
+
+    def act(world: World) -> None:
+        world.running.stop()
+        world.recreate(topic)
+
+    act.__name__ = f"{topic}_recreated"
+    return on_world(act)
+
+
+def not_compacted(topic: str) -> Unwell:
+    """Another policy."""
+
+    def act(world: World) -> None:
+        world.broker.configure(topic, {"cleanup.policy": "delete"})
+
+    act.__name__ = f"{topic}_not_compacted"
+    return on_world(act)
+
+
+@on_world
+def retention(world: World) -> None:
+    """It took what was not delivered."""
+    world.running.stop()
+    world.send_by_other(b"2", b"2", b"2")
+    world.broker.trim({ORDERS: 3})
+
+
+def redeclared(**changes: Any) -> Unwell:
+    """The declaration changed."""
+
+    def act(world: World) -> None:
+        world.running.stop()
+        world.graph = graph_of(**changes)
+
+    act.__name__ = "redeclared_" + "_".join(f"{n}_{v}" if isinstance(v, str) else n for n, v in changes.items())
+    return on_world(act)
+
+
+def same(order: Any) -> Any:
+    """Nothing changes."""
+    return order
+
+
+@on_world
+def never_started(world: World) -> None:
+    """A processor was added."""
+    more = Processor(same, inputs="checked", outputs="more", name="more")
+    world.graph = Graph("g", *world.graph.parts, more, defaults=world.graph.defaults)
+
+
+@on_world
+def blocked(world: World) -> None:
+    """By an open transaction of another program, for two minutes."""
+    session = world.broker.session("other")
+    session.init(timeout_s=30)
+    session.begin()
+    session.produce([Outgoing("orders", 0, None, b"2")])
+    session.flush()
+    began_s = time.time() - 120.0
+    world.broker.open_since = lambda places, **_: dict.fromkeys(places, began_s)  # type: ignore[method-assign]
+
+
+@on_world
+def refused_batch(world: World) -> None:
+    """The client cannot unpack it."""
+    world.broker.damage(ORDERS, 1, 2)
+    world.send(2)
+    world.stops()
+
+
+@on_world
+def unreachable(world: World) -> None:
+    """The cluster does not answer."""
+
+    def away(*_: Any, **__: Any) -> Any:
+        raise RetriableError("Kafka did not answer within 10 s")
+
+    for verb in ("facts", "partitions", "watermarks"):
+        setattr(world.broker, verb, away)
+
+
+@on_world
+def group_moved(world: World) -> None:
+    """Another program committed offsets of the group."""
+    world.running.stop()
+    session = world.broker.session("other")
+    session.init(timeout_s=30)
+    session.begin()
+    session.send_offsets({ORDERS: 0}, GroupMetadata.outside("g.check"))
+    session.commit()
+
+
+def retrying(_: Path) -> World:
+    """What the function calls is away, and the policy tries again for minutes."""
+    world = World(graph_of(retry=Retry(ConnectionError, first_s=0.05, max_s=0.1)))
+    world.send(AWAY)
+    return world
+
+
+def retries_over(_: Path) -> World:
+    """The same, for longer than the policy tries."""
+    world = World(graph_of(retry=Retry(ConnectionError, first_s=0.01, for_s=0.05)))
+    world.send(AWAY)
+    world.stops()
+    return world
+
+
+def keep(order: Any, db: Any) -> Any:
+    """Keep an order in a table."""
+    db.execute("INSERT INTO kept (number) VALUES (?)", (order,))
+    return order
+
+
+def target_behind(directory: Path) -> World:
+    """The database of its effects was restored from an older backup."""
+    path = directory / "shop.db"
+    with sqlite3.connect(path) as shop:
+        shop.execute("CREATE TABLE kept (number INTEGER)")
+    declared = Sql(f"sqlite:///{path}")
+    make_tables(declared, "the test", create=True)
+    function = Processor(keep, inputs="orders", outputs="checked", name="check", effects={"db": declared})
+    world = World(Graph("g", Source("orders"), function, defaults=Topic(value=Json(), partitions=1)))
+    for order in (2, 3):  # a database that is one batch behind is brought up
+        world.send(order)
+        world.running.wait_idle(timeout_s=20)
+    world.running.stop()
+    with sqlite3.connect(path) as shop:
+        shop.execute(f"UPDATE {TASKS} SET base = 0, step = 0")
+    with pytest.raises(TaskStopped, match="restored from a backup"):
+        world.begin()
+    return world
+
+
+def unreadable_request(_: Path) -> World:
+    """A stranger wrote to the replay topic; the task goes on behind it."""
+    world = World(graph_of(errors=Errors("g.errors")))
+    world.send_by_other(b"no request", topic="g.check.replay")
+    world.send(2)
+    world.running.wait_idle(timeout_s=20)
+    return world
