@@ -15,13 +15,14 @@ from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from cues_kafka.core.hashing import delivery_hash
-from cues_kafka.errors import context_of
+from cues_kafka.errors import CuesError, context_of
 from cues_kafka.graph.addresses import led_to
 from cues_kafka.graph.error_message import ErrorCause, ErrorMessage
 from cues_kafka.ports import Coordinates, WireMessage
 from cues_kafka.runtime.calling.carried import Shown
 from cues_kafka.runtime.calling.step import Step
 from cues_kafka.sinks.calls import Delivery
+from cues_kafka.words import visible
 
 if TYPE_CHECKING:
     from cues_kafka.runtime.calling.batch import Batch, Retrying
@@ -124,8 +125,14 @@ def note(failure: Failure, error: BaseException, consumed: Sequence[Coordinates]
 
 
 def show(error: BaseException) -> str:
-    """The exception as `ValueError: text`, without a traceback."""
-    return f"{type(error).__name__}: {text_of(error)}"
+    """
+    The exception as `ValueError: text`, without a traceback.
+
+    User code often quotes its message, so its texts have escapes for line ends and what a terminal obeys. Texts of ours
+    may have several lines.
+    """
+    text = f"{type(error).__name__}: {text_of(error)}"
+    return text if isinstance(error, CuesError) else visible(text)
 
 
 def ended_by(error: BaseException) -> str:

@@ -18,6 +18,7 @@ from cues_kafka.operate import repairing
 from cues_kafka.operate import status as status_module
 from cues_kafka.records.control import Hold, encode, key_of_hold
 from cues_kafka.records.status import StatusRecord, TaskOwner, encode_status
+from cues_kafka.runtime.calling.failures import ended_by, show, text_of
 
 HOSTILE = "\x1b]0;pwned\x07\x1b[2J\nshop: all is well\r\x9b1A\u202etxt\u2066\u200b\U000e0041"
 UNSAFE = {*HOSTILE} - {*"\n]0;pwned[2Jshop: all is wellAtx1"}
@@ -106,3 +107,11 @@ def test_tail_prints_escapes_on_a_terminal(cluster: Memory, form: Any) -> None:
             for message in client.messages(topic):
                 line = printer(form, terminal=True)(message)
                 assert not {*line} & (UNSAFE | {"\n"}), line
+
+
+def test_worker_that_ends_by_an_exception_of_user_code_says_so_on_one_line() -> None:
+    """Its text quotes the message; it is printed, logged and in `status`, and an error message keeps it as it was."""
+    for said in (show(ValueError(HOSTILE)), ended_by(ValueError(HOSTILE))):
+        assert said.startswith("ValueError: \\u001b]0;pwned\\u0007\\u001b[2J\\nshop: all is well\\r")
+        assert not {*said} & (UNSAFE | {"\n"})
+    assert text_of(ValueError(HOSTILE)) == HOSTILE
