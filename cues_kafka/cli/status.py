@@ -122,12 +122,14 @@ def words(seen: GraphStatus) -> str:
         return f"cannot reach the cluster: {seen.unreachable}"
     found = seen.unwell
     bad = [one for one in seen.tasks if not one.ok and one.state in (*NOT_AT_WORK, "stopped")]
-    waiting = f"{count(seen.lag, 'offset')} behind" if seen.lag else "nothing waits"
+    waiting = f"{count(seen.lag, 'offset')} behind" if seen.lag else "no messages are waiting"
     if throttled := len({one.owner for one in seen.tasks if one.throttled_s}):
         waiting += f", {count(throttled, 'process', 'processes')} throttled by a quota"
     blocked = len({one.name for one in found if one.kind == "blocked"})
     if blocked:
         waiting += f", {count(blocked, 'task')} held back by an open transaction"
+    if late := sum(one.late for one in seen.tasks):
+        waiting = f"{count(late, 'message')} came too late for a window or a bound, {waiting}"
     if refused := [one for one in found if one.kind == "refused"]:
         waiting = f"{count(len(refused), 'refusal')} by the plan, {waiting}"
     if not bad and found:
@@ -137,11 +139,14 @@ def words(seen: GraphStatus) -> str:
         well = f"{count(paused, 'task')} of {len(seen.tasks)} paused" if paused else "all is well"
         return f"{well}, {waiting}"
     states = [one.state for one in bad]
-    parts = [f"{count(states.count(state), 'task')} {_PLAIN.get(state, state)}" for state in dict.fromkeys(states)]
-    return f"{', '.join(parts)}, {waiting}"
+    return f"{', '.join(_in_state(state, states.count(state)) for state in dict.fromkeys(states))}; {waiting}"
 
 
-_PLAIN: Final = {"no worker": "without a worker", "left": "left by their worker"}
+def _in_state(state: str, tasks: int) -> str:
+    """How many tasks are in a state: ``2 tasks stopped``."""
+    has = "has" if tasks == 1 else "have"
+    plain = {"no worker": f"{has} no worker", "left": f"{has} no worker (it was shut down)"}
+    return f"{count(tasks, 'task')} {plain.get(state, state)}"
 
 
 def table(seen: GraphStatus, *, width: int) -> list[str]:

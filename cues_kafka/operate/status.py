@@ -27,7 +27,7 @@ from cues_kafka.operate.seen import GraphStatus, InputLag, SeenState, SeenTask
 from cues_kafka.plan.inspectors import facts_of
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import Sides
-from cues_kafka.plan.wellness import without_record, without_task
+from cues_kafka.plan.wellness import AHEAD, late, without_record, without_task
 from cues_kafka.ports import Broker, Clock, Position, Reader, TopicPartition, Watermarks
 from cues_kafka.records.reading import published_ends
 from cues_kafka.records.scanning import read_range
@@ -35,7 +35,6 @@ from cues_kafka.records.status import StatusRecord, decode_status
 from cues_kafka.records.strangers import readable
 from cues_kafka.runtime.given import check_graph
 from cues_kafka.runtime.task.clock import SystemClock
-from cues_kafka.words import count
 
 PERIODS: Final = 3
 """After this number of periods without news a task counts as not heard of."""
@@ -371,9 +370,11 @@ class StatusView:
         )
         if said is None:
             return report
-        now = (said.held, said.throttled_s) if heard else ("", 0.0)
+        now = (said.held, said.throttled_s, said.late) if heard else ("", 0.0, 0)
         names = ("retries", "failures", "error", "error_s", "stopped", "remedy", "stopped_s", "at", "hash", "told_s")
-        return replace(report, **{one: getattr(said, one) for one in names}, held=now[0], throttled_s=now[1])
+        return replace(
+            report, **{one: getattr(said, one) for one in names}, held=now[0], throttled_s=now[1], late=now[2]
+        )
 
     def _state(self, name: str, look: _Look, said: StatusRecord | None) -> SeenState:
         """The state of a task, by what its process told last or else by what the cluster shows."""
@@ -471,6 +472,6 @@ def _notes(newest: NewestRecord, said: StatusRecord | None) -> Iterator[str]:
     if said.unreachable_s:
         yield f"its process has not reached the cluster for {said.unreachable_s:.0f} s"
     if said.late:
-        yield f"{count(said.late, 'message')} came too late for a window or a bound, since its process has the task"
+        yield f"{late(said.late)}, since its process has the task. {AHEAD}"
     if said.unpausable and said.held:
         yield f"it cannot be paused: {said.unpausable}"

@@ -16,6 +16,11 @@ Severity: TypeAlias = Literal["wrong", "note"]
 
 APPLY: Final = "`cues-kafka plan MODULE:GRAPH --apply` adds what its task needs, and the task starts by itself"
 
+AHEAD: Final = (
+    "If a message whose time lies ahead has closed its windows: `ahead=` of Tumbling makes it an error message"
+)
+"""What helps against messages that come too late."""
+
 LONG_OPEN_S: Final = 5.0
 """A transaction that has been open for longer is named; one of ours takes a second."""
 
@@ -36,7 +41,7 @@ class Unwell(NamedTuple):
     Something that is unwell.
 
     Attributes:
-        kind: the state of the task, such as `stopped`; or `blocked`, `refused`, `unreachable`.
+        kind: the state of the task, such as `stopped`; or `blocked`, `late`, `refused`, `unreachable`.
         name: the task, as ``check/0``; the graph, where it is about no task.
         what: what is unwell, without a full stop.
         remedy: what to do next; empty: it is in `what`.
@@ -63,6 +68,7 @@ class TaskCondition(NamedTuple):
         why: why it stopped, or why it has no worker; empty: what the state says.
         remedy: what to do then.
         blocked: since how long open transactions hold back its inputs, in seconds, by partition.
+        late: messages that came too late for a window or a bound.
     """
 
     name: str
@@ -70,6 +76,7 @@ class TaskCondition(NamedTuple):
     why: str = ""
     remedy: str = ""
     blocked: Mapping[TopicPartition, float] = {}
+    late: int = 0
 
 
 def verdict(
@@ -108,6 +115,8 @@ def _of_task(task: TaskCondition, long_open_s: float) -> Iterator[Unwell]:
     for place, open_s in task.blocked.items():
         if open_s >= long_open_s:
             yield _blocked(task.name, place, open_s)
+    if task.late:
+        yield Unwell("late", task.name, late(task.late), AHEAD, "note")
 
 
 def _blocked(name: str, place: TopicPartition, open_s: float) -> Unwell:
@@ -118,6 +127,11 @@ def _blocked(name: str, place: TopicPartition, open_s: float) -> Unwell:
         "producer; end that program, or abort the transaction"
     )
     return Unwell("blocked", name, what, remedy, "wrong" if open_s >= STUCK_OPEN_S else "note")
+
+
+def late(messages: int) -> str:
+    """That messages came too late."""
+    return f"{count(messages, 'message')} came too late for a window or a bound"
 
 
 def is_well(found: Iterable[Unwell]) -> bool:

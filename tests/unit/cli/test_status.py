@@ -123,7 +123,7 @@ def test_throttled_processes_are_named_with_their_tasks_and_the_remedy() -> None
     )
     assert "`kafka-configs --bootstrap-server k:9092 --describe" in first
     assert "to blue.2 for 0.5 s in all (check/2)" in second
-    assert command.words(found) == "all is well, nothing waits, 2 processes throttled by a quota"
+    assert command.words(found) == "all is well, no messages are waiting, 2 processes throttled by a quota"
     assert found.ok
     assert found.to_dict()["tasks"][0]["throttled_s"] == 12.3
 
@@ -131,10 +131,17 @@ def test_throttled_processes_are_named_with_their_tasks_and_the_remedy() -> None
 @pytest.mark.parametrize(
     ("status", "words"),
     [
-        (seen(report(lag=0)), "all is well, nothing waits"),
+        (seen(report(lag=0)), "all is well, no messages are waiting"),
         (seen(report(lag=1)), "all is well, 1 offset behind"),
-        (seen(report(state="paused"), report()), "1 task of 2 paused, nothing waits"),
-        (seen(report(state="stopped"), report(state="no worker")), "1 task stopped, 1 task without a worker, nothing"),
+        (seen(report(state="paused"), report()), "1 task of 2 paused, no messages are waiting"),
+        (seen(report(state="stopped"), report(state="no worker")), "1 task stopped, 1 task has no worker; no messages"),
+        (
+            seen(report(state="left"), report(state="left", partition=1)),
+            "2 tasks have no worker (it was shut down); no messages are waiting",
+        ),
+        (seen(report(state="left", lag=3)), "1 task has no worker (it was shut down); 3 offsets behind"),
+        (seen(report(late=10)), "10 messages came too late for a window or a bound, no messages are waiting"),
+        (seen(report(state="stopped", late=1)), "1 task stopped; 1 message came too late for a window or a bound, no"),
         (seen(unreachable="no answer"), "cannot reach the cluster: no answer"),
     ],
 )
@@ -177,7 +184,7 @@ def test_command_exits_with_0_if_all_is_well_and_with_1_if_not(cluster: Memory) 
         code, text = run()
         assert code == 0, text
         assert re.search(
-            r"^shop on localhost:1 \(--bootstrap\), 20.*Z: all is well, nothing waits$", text, re.MULTILINE
+            r"^shop on localhost:1 \(--bootstrap\), 20.*Z: all is well, no messages are waiting$", text, re.MULTILINE
         )
     code, text = run("--json")
     assert code == 1

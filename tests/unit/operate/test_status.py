@@ -19,6 +19,7 @@ from cues_kafka.operate import newest as newest_module
 from cues_kafka.operate.seen import GraphStatus, SeenTask
 from cues_kafka.operate.status import StatusView, _of_slots, _of_task, status
 from cues_kafka.plan.topics import Sides
+from cues_kafka.plan.wellness import AHEAD
 from cues_kafka.ports import NewTopic, Outgoing, TopicPartition
 from cues_kafka.records.reading import OPEN_TRANSACTION, newest
 from cues_kafka.records.status import StatusRecord, TaskOwner, encode_status
@@ -439,7 +440,7 @@ def test_what_processes_told_is_shown_until_it_is_replaced(told: Callable[..., G
         "source does not answer",
         rival,
         "its process has not reached the cluster for 12 s",
-        "10 messages came too late for a window or a bound, since its process has the task",
+        f"10 messages came too late for a window or a bound, since its process has the task. {AHEAD}",
     )
     assert (task.retries, task.state, task.owner) == (4, "idle", "blue.1")
 

@@ -63,7 +63,7 @@ MADE = Well("a plan creates a topic of outputs; only `verify` knows what it held
 LATER = Well("the process says it once the cluster has been silent for 10 s")
 TARGET = Well("the task that starts asks the database, and its start ends with that")
 
-NO_WORKER = "worker"
+NO_WORKER = "has shut down|no worker"
 ADDED = "'orders' has a partition 1, and 'check' has only 1 task"
 NEGATIVE = "orders/0 at 1 raised: ValueError: negative"
 UNREAD = "the batch of orders/0 at offset 1 cannot be read"
@@ -86,7 +86,7 @@ ROWS: Final = [
     Row(graphs.unreachable, SILENT, SILENT, SILENT, SILENT, LATER, SILENT),
     Row(graphs.never_started, "1 task never started", "has no record", NEW, "never started", ALIVE, OUTSIDE),
     Row(graphs.shut_down, NO_WORKER, BEFORE, BEFORE, PAST, GONE, OUTSIDE),
-    Row(graphs.waiting, NO_WORKER, "No worker runs", "has shut down", "has shut down", GONE, "not idle"),
+    Row(graphs.waiting, NO_WORKER, "No worker runs", NO_WORKER, NO_WORKER, GONE, "not idle"),
     Row(graphs.retention, NO_WORKER, "are gone", "are gone", "out of range", GONE, "out of range"),
     Row(graphs.group_moved, NO_WORKER, "another program", "another program", PAST, GONE, "not idle"),
     Row(without("orders"), NO_WORKER, "'orders' has no", "'orders' has no", "'orders'", GONE, "does not exist"),
@@ -220,6 +220,24 @@ def test_last_line_of_verify_names_what_is_unwell(command: Command) -> None:
         finally:
             world.running.abandon()
         assert words in told.text.rstrip().splitlines()[-1]
+
+
+def test_late_messages_are_in_the_last_line_of_status_instead_of_all_is_well(command: Command) -> None:
+    """And `doctor` notes them; nothing stands still, so the exit codes stay 0."""
+    world = graphs.late(Path())
+    try:
+        until = time.monotonic() + 10
+        while "too late" not in (told := command(world, "status")).text and time.monotonic() < until:
+            time.sleep(0.05)
+        doctor = command(world, "doctor", "--for", "0")
+    finally:
+        world.running.abandon()
+    assert told.well
+    last = told.text.rstrip().splitlines()[-1]
+    assert last.endswith("10 messages came too late for a window or a bound, no messages are waiting")
+    assert "`ahead=` of Tumbling" in told.text
+    assert doctor.well
+    assert "note  check/0: 10 messages came too late for a window or a bound" in doctor.text
 
 
 def test_partition_without_a_task_has_its_lag_in_the_metrics() -> None:

@@ -10,7 +10,21 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import Graph, Json, Memory, Processor, Retry, Source, Sql, Store, TaskStopped, Topic, start
+from cues_kafka import (
+    Graph,
+    Json,
+    Memory,
+    Message,
+    Processor,
+    Retry,
+    Source,
+    Sql,
+    Store,
+    TaskStopped,
+    Topic,
+    Tumbling,
+    start,
+)
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.errors import RetriableError
@@ -20,6 +34,8 @@ from cues_kafka.sinks.dialect import TASKS
 from cues_kafka.sinks.tables import make_tables
 
 ORDERS = TopicPartition("orders", 0)
+
+DAY_MS = 86_400_000
 
 AWAY = 99
 """An order for which the function needs what is away."""
@@ -66,7 +82,7 @@ class World:
 
     def send(self, order: int) -> None:
         """Send an order."""
-        self.running.send("orders", order)
+        self.running.send("orders", Message(order, key="a"))
 
     def send_by_other(self, *values: bytes, topic: str = "orders", partition: int = 0) -> None:
         """Another program sends."""
@@ -277,5 +293,17 @@ def unreadable_request(_: Path) -> World:
     world = World(graph_of(errors=Errors("g.errors")))
     world.send_by_other(b"no request", topic="g.check.replay")
     world.send(2)
+    world.running.wait_idle(timeout_s=20)
+    return world
+
+
+def late(_: Path) -> World:
+    """One message a month ahead closed the windows of ten honest ones."""
+    loose = Topic(value=Json(), partitions=1, config={"message.timestamp.after.max.ms": str(2**63 - 1)})
+    counter = Tumbling("check", inputs="orders", outputs="checked", every="1 hour")
+    world = World(Graph("g", Source("orders"), counter, defaults=loose))
+    now_ms = int(time.time() * 1000)
+    for number, timestamp_ms in enumerate((now_ms + 30 * DAY_MS, *[now_ms] * 10)):
+        world.running.send("orders", Message(number, key="a", timestamp_ms=timestamp_ms))
     world.running.wait_idle(timeout_s=20)
     return world
