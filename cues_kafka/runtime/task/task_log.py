@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from cues_kafka.observe.log import Sparing, get_logger
 from cues_kafka.observe.together import TASKS
@@ -11,6 +12,9 @@ from cues_kafka.ports import BatchReport, Clock
 
 log = get_logger("cues_kafka.task")
 
+
+_MOVED: Final = re.compile("the group has rebalanced since|ILLEGAL_GENERATION|UNKNOWN_MEMBER_ID|REBALANCE_IN_PROGRESS")
+"""What a task fails of where its group gives partitions to other members: a normal day has that."""
 
 MOST_TOLD = 100
 """How many texts are remembered."""
@@ -58,7 +62,7 @@ class TaskLog:
             return
         if len(self._told) < MOST_TOLD:
             self._told.add(why)
-        if round_ <= 1:  # as at a rebalance: the task recovers at once by itself
+        if round_ <= 1 and _MOVED.search(why):  # the task recovers at once, or its new owner has it
             log.info("failed", task=task, why=why, round=round_)
         else:
             TASKS.warning(log, "failed", cause=why, task=task, why=why, round=round_)

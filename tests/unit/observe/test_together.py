@@ -34,9 +34,10 @@ def test_tasks_that_fail_in_the_same_words_are_counted(said: pytest.LogCaptureFi
     assert "more=253 in_s=60" in said.messages[-1]
 
 
-def test_the_first_failure_of_a_task_is_normal_work_and_the_second_is_not(said: pytest.LogCaptureFixture) -> None:
-    """As at a rebalance, after which it recovers at once."""
+def test_a_rebalance_is_normal_work_and_what_fails_otherwise_is_not(said: pytest.LogCaptureFixture) -> None:
+    """A task that moves recovers at once. What fails twice, or for another reason, is for an operator."""
     log = TaskLog("quiet/0", SystemClock())
-    log.failed("quiet/0", "committing: the group has a newer generation", 1)
-    log.failed("quiet/0", "committing: the group has a newer generation", 2)
-    assert [one.levelno for one in said.records] == [logging.INFO, logging.WARNING]
+    log.failed("quiet/0", "sending offsets: the group has rebalanced since [ILLEGAL_GENERATION]", 1)
+    log.failed("quiet/0", "sending offsets: the group has rebalanced since [ILLEGAL_GENERATION]", 2)
+    log.failed("quiet/0", "calling: the database is gone", 1)
+    assert [one.levelno for one in said.records] == [logging.INFO, logging.WARNING, logging.WARNING]
