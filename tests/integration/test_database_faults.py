@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
@@ -111,12 +112,25 @@ def test_deadlock_is_called_again(shop: Shop, swallowed: bool, caplog: pytest.Lo
     assert whole(tester, shop)
 
 
-def test_serialization_failure_is_called_again(shop: Shop) -> None:
+def connecting(shop: Shop, monkeypatch: pytest.MonkeyPatch, prepare: Callable[[Dialect, Any], None]) -> None:
+    """Each new connection of the task's is prepared so."""
+    kind = type(shop.dialect())
+    connect = kind.connect
+
+    def connected(self: Dialect) -> Any:
+        connection = connect(self)
+        prepare(self, connection)
+        return connection
+
+    monkeypatch.setattr(kind, "connect", connected)
+
+
+def test_serialization_failure_is_called_again(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Another transaction has changed the row since the transaction took its snapshot.
 
-    On MariaDB our transactions take one for each statement. A function may have it otherwise for the next ones, until
-    the failure: the task connects again then.
+    On MariaDB our transactions take one for each statement. Here they do otherwise until the failure: the task connects
+    again then.
     """
     shop.query("INSERT INTO shop (id, text) VALUES (1001, '')")
     settings: tuple[str, ...] = ()
@@ -127,12 +141,17 @@ def test_serialization_failure_is_called_again(shop: Shop) -> None:
         settings, fails = ("TRANSACTION ISOLATION LEVEL REPEATABLE READ", "innodb_snapshot_isolation = ON"), 1
     calls: list[int] = []
 
+    def isolate(dialect: Dialect, connection: Any) -> None:
+        for setting in settings if calls.count(3) < fails else ():
+            dialect.execute(connection, f"SET SESSION {setting}")
+        if settings:
+            dialect.commit(connection)
+
+    connecting(shop, monkeypatch, isolate)
+
     def book(order: int, db: Any) -> int:
         calls.append(order)
         shop.insert(db, order)
-        if order == 0:
-            for setting in settings:
-                db.execute(f"SET SESSION {setting}")
         if order == 3 and calls.count(3) <= fails:
             db.execute("SELECT text FROM shop WHERE id = 1001").fetchall()
             shop.query("UPDATE shop SET text = 'theirs' WHERE id = 1001")
@@ -174,14 +193,18 @@ def test_lock_that_another_application_keeps_is_waited_for(shop: Shop, monkeypat
     assert whole(tester, shop)
 
 
-def test_full_database_is_an_outage(shops: Shops, tmp_path: Path) -> None:
+def test_full_database_is_an_outage(shops: Shops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite's limit stands for a full disk: the same error, at the same places."""
     shop = shops.give("sqlite", tmp_path)
     full = True
 
-    def book(order: int, db: Any) -> int:
+    def limit(dialect: Dialect, connection: Any) -> None:
         if full:
-            db.execute("PRAGMA max_page_count = 10").fetchone()
+            dialect.execute(connection, "PRAGMA max_page_count = 10").fetchone()
+
+    connecting(shop, monkeypatch, limit)
+
+    def book(order: int, db: Any) -> int:
         shop.insert(db, order)
         db.execute("UPDATE shop SET text = ? WHERE id = ?", ("x" * 100_000, order))
         return order
