@@ -199,8 +199,12 @@ def test_tail_piped_into_send_copies_messages_as_they_are(
     assert copied == sent
 
 
-def test_time_0_is_written_as_1(run: Callable[..., str], topic: str, kafka: KafkaFixture) -> None:
-    """The client takes 0 for the present."""
+def test_time_0_is_written_as_1(run: Callable[..., str], kafka: KafkaFixture) -> None:
+    """The client takes 0 for the present. Brokers delete messages of 1970 soon, unless the topic keeps all."""
+    topic = kafka.unique("lines")
+    broker = open_broker(Kafka(kafka.bootstrap))
+    broker.create([NewTopic(topic, 2, config={"retention.ms": "-1"})])
+    broker.close()
     with connect(Kafka(kafka.bootstrap)) as client:
         client.send(topic, Message(1, timestamp_ms=0, partition=0))
         with client.transaction() as tx:
