@@ -163,13 +163,12 @@ def test_a_login_that_a_database_refuses_in_mid_run_shows_nowhere(
     name = f"{login.quote}{PASSWORD} on {HOST}{login.quote}"
 
     def book(order: int, db: Any) -> int:
-        cursor = db.execute("SELECT 1")
         match order:
             case 1:
                 db.execute(f"SELECT {name}")
             case 2:
                 try:
-                    cursor.execute(f"SELECT {name}")
+                    db.execute(f"SELECT {name}")
                 except Exception as error:
                     raise ValueError("no such order") from error
         return order
