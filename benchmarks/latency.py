@@ -66,7 +66,7 @@ def hop(cluster: Cluster, pipe: Pipe, messages: int) -> list[float]:
         }
     )
     consumer.subscribe([pipe.target])
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0})
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0, "partitioner": "murmur2_random"})
     for count, per_s in (
         (1, PER_S),
         (WARM_UP, WARM_UP_PER_S),

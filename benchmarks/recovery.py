@@ -42,7 +42,9 @@ class _Stream(threading.Thread):
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
         super().__init__(daemon=True)
-        self._producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0})
+        self._producer = Producer(
+            {"bootstrap.servers": cluster.bootstrap, "linger.ms": 0, "partitioner": "murmur2_random"}
+        )
         self._topic = topic
         self.over = threading.Event()
 

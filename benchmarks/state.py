@@ -157,7 +157,7 @@ def _restored(repetitions: int, entries: int, cluster: Cluster) -> list[float]:
     """Entries per second, each time into an empty store."""
     topic = cluster.create(unique("changelog-"))
     cluster.fill(topic, [b"%d" % i for i in range(1_000)], entries, before_key=ENTRY)
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 2})
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 2, "partitioner": "murmur2_random"})
     producer.produce(topic, b"%d" % STEP, MARK)
     assert producer.flush(60) == 0
     spec = store_spec("counts", Store(Json(int)), topic, MAX_BYTES, None)

@@ -140,7 +140,14 @@ class Load(threading.Thread):
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         super().__init__(daemon=True)
         self._topic, self._partitions = topic, partitions
-        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "partitioner": "murmur2_random",
+            }
+        )
         self._over = threading.Event()
         self._left = -1
         self.count = 0

@@ -17,6 +17,7 @@ from cues_kafka.errors import BrokerError, CodecError
 from cues_kafka.graph.error_message import ErrorMessage
 from cues_kafka.graph.names import backing_topic
 from cues_kafka.ports import Broker, Clock, TopicFacts, TopicPartition, WireMessage
+from cues_kafka.records.history import read_history
 from cues_kafka.records.reading import record_below
 from cues_kafka.records.requests import ReplayRequest, kept_payload, next_number
 from cues_kafka.runtime.task.again import ReadsAgain
@@ -124,10 +125,20 @@ class Proving:
         return ""
 
     def _was(self, name: str) -> bool:
-        """Whether this processor had that name before, as the records under it say (X5)."""
+        """Whether this processor had that name before, as its history (X6) or the records under that name (X5) say."""
         if name not in self._former:
-            self._former[name] = self._leads_here(name)
+            self._former[name] = name in self._history_names() or self._leads_here(name)
         return self._former[name]
+
+    def _history_names(self) -> tuple[str, ...]:
+        spec = self._spec
+        place = TopicPartition(spec.backing, spec.partition)
+        marks = self._broker.watermarks([place])[place]
+        try:
+            found = read_history(self._broker, place, marks.low, marks.stable, self._clock, group=spec.group)
+        except CodecError:
+            return ()
+        return found.names
 
     def _leads_here(self, name: str) -> bool:
         passed, spec = set[str](), self._spec

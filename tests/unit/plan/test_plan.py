@@ -701,7 +701,7 @@ def test_a_plan_is_plain_data_with_stable_keys() -> None:
 
     assert sorted(data) == [
         "acls", "alter", "brokers", "changes", "control", "create", "dataframes", "edges", "expected", "feeds", "graph",
-        "grow", "notes", "processors", "refusals", "status", "stops", "warnings", "would_change",
+        "grow", "notes", "processors", "refusals", "status", "stops", "unwell", "warnings", "would_change",
     ]  # fmt: skip
     [check] = data["processors"]
     assert check == {

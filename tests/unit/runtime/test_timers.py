@@ -506,7 +506,7 @@ def test_wrong_declarations_are_refused(make: Any, text: str) -> None:
         make()
 
 
-@pytest.mark.parametrize("at", [-1, 1.5, "now", datetime(2026, 1, 1), 2**63])  # noqa: DTZ001
+@pytest.mark.parametrize("at", [1.5, "now", datetime(2026, 1, 1), 2**63])  # noqa: DTZ001
 def test_a_time_that_is_none_fails_the_step(at: Any) -> None:
     """As any other mistake in a function does."""
 

@@ -514,7 +514,7 @@ def test_partitions_that_were_added_are_refused_until_they_are_accepted(path: Pa
 
     broker.add_partitions("g.latest.backing", 2)
     shop.tester = Tester(shop.graph, broker=broker)
-    shop.tester.send("flights", Message({"carrier": "UA", "n": 2}, key="UA", partition=1))
+    shop.tester.send("flights", Message({"carrier": "UA", "n": 2}, key="AA", partition=1))
     shop.run()
     assert shop.rows() == [("UA", 2)]
 

@@ -37,6 +37,7 @@ from cues_kafka.core.delivery import ErrorPlace
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.operate.moving import Maintenance
+from cues_kafka.operate.unwell import UnwellNow
 from cues_kafka.ports import NewTopic, TopicPartition
 from cues_kafka.records.requests import ReplayRequest, encode_request
 from cues_kafka.state.layers import ENTRY, MARK
@@ -751,13 +752,13 @@ def test_a_recreated_input_and_open_transactions_are_said(broker: MemoryBroker) 
 
 def test_the_table_has_columns_of_stores(broker: MemoryBroker, capsys: pytest.CaptureFixture[str]) -> None:
     """Only where there is something in them."""
-    command.show(look(broker))
+    command.show(look(broker), UnwellNow(()))
     out = capsys.readouterr().out
     assert "entries" in out
     assert "diverging" not in out
 
     plant(broker, (ENTRY + b"ann", b"9"), (MARK, b"5"))
-    command.show(look(broker))
+    command.show(look(broker), UnwellNow(()))
     assert "diverging" in capsys.readouterr().out
     assert json.loads(json.dumps(look(broker).to_dict()))["anomalies"] == 2
 

@@ -18,6 +18,7 @@ from cues_kafka.core.delivery import HEADER, provenance_prefix, show_topic_id
 from cues_kafka.core.records import KEY, Attempt, Record, Totals
 from cues_kafka.errors import ConfigError
 from cues_kafka.operate.moving import Maintenance, apply_plan
+from cues_kafka.operate.unwell import UnwellNow
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import TopicPartition
@@ -702,7 +703,7 @@ def test_a_report_is_plain_data_and_a_table(vandal: Vandal, capsys: pytest.Captu
     data = json.loads(json.dumps(report.to_dict()))
     assert (data["verdict"], data["processors"][0]["duplicated"]) == ("WRONG", 1)
     assert data["processors"][0]["tasks"][0]["totals"]["deliveries"] == 6
-    command.show(report)
+    command.show(report, UnwellNow(()))
     shown = capsys.readouterr().out
     assert "WRONG" in shown
     assert "same/0: duplicated: in/0 at 1" in shown
@@ -789,7 +790,9 @@ def test_a_report_shows_every_number_whole_on_80_columns(most: int) -> None:
 def test_a_report_names_the_first_tasks_that_have_something_to_deliver(capsys: pytest.CaptureFixture[str]) -> None:
     """And says how many more there are."""
     tasks = tuple(TaskReport(task=f"check/{p}", totals=Totals(), behind=p) for p in range(13))
-    command.show(Report(graph="g", processors=(ProcessorReport(name="check", kind="pipe", tasks=tasks),)))
+    command.show(
+        Report(graph="g", processors=(ProcessorReport(name="check", kind="pipe", tasks=tasks),)), UnwellNow(())
+    )
 
     lines = capsys.readouterr().out.splitlines()
     assert lines[2] == "check/1: 1 offset not delivered yet"
@@ -819,7 +822,7 @@ def test_markers_above_the_position_are_nothing_to_deliver() -> None:
 
 def words_of(report: Report, capsys: pytest.CaptureFixture[str]) -> str:
     """The last line."""
-    command.show(report)
+    command.show(report, UnwellNow(()))
     return capsys.readouterr().out.splitlines()[-1]
 
 
