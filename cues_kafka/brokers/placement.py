@@ -44,7 +44,7 @@ class Placement:
     looked up where the present number of partitions puts them.
 
     Attributes:
-        found: the first message that shows it; None: there is none so far.
+        found: the first misplaced message; None: no message so far was misplaced.
     """
 
     def __init__(
@@ -120,5 +120,6 @@ class Placement:
         return Misplaced(
             text,
             f"{fits}. Otherwise put rekey(...) between {self._topic!r} and the processor, so that cues-kafka places "
-            "the keys; a table may be a GlobalTable instead, whose entries every task sees",
+            "the keys; a table may be a GlobalTable instead, whose entries every task sees. If the topic was given "
+            "more partitions while workers ran, `cues-kafka plan MODULE:GRAPH --records` says what to do",
         )

@@ -157,9 +157,9 @@ def _shown(value: Any) -> str:
 def _check_name(made: dict[str, Any], where: str) -> str:
     name, space = made.get("name"), made.get("namespace")
     if not isinstance(name, str) or not _FULL_NAME.match(name):
-        raise ValueError(f"{where}: its name {name!r:.60} is none of Avro. Names have letters, digits, _ and dots")
+        raise ValueError(f"{where}: Avro does not allow its name {name!r:.60}. Names have letters, digits, _ and dots")
     if space is not None and (not isinstance(space, str) or (space and not _FULL_NAME.match(space))):
-        raise ValueError(f"{where}: the namespace {space!r:.60} of {name} is none of Avro")
+        raise ValueError(f"{where}: Avro does not allow the namespace {space!r:.60} of {name}")
     if name in _PRIMITIVES:
         raise ValueError(f"{where}: {name!r} is the name of a type of Avro")
     aliases = made.get("aliases", [])
@@ -189,7 +189,9 @@ def _field(each: Any, where: str) -> dict[str, Any]:
         raise ValueError(f"{where}: a field is an object, not {_shown(each)}")
     name = each.get("name")
     if not isinstance(name, str) or not NAME.match(name):
-        raise ValueError(f"{where}: the name {name!r:.60} of a field is none of Avro. Names have letters, digits and _")
+        raise ValueError(
+            f"{where}: Avro does not allow the name {name!r:.60} of a field. Names have letters, digits and _"
+        )
     where = f"{where.rpartition('.fields[')[0]}.{name}"
     if "type" not in each:
         raise ValueError(f"{where}: it has no type")
@@ -206,7 +208,7 @@ def _check_enum(made: dict[str, Any], where: str) -> None:
     if len({*symbols}) < len(symbols):
         raise ValueError(f"{where}: the enum {name} has a symbol twice")
     if "default" in made and made["default"] not in symbols:
-        raise ValueError(f"{where}: the default of the enum {name} is none of its symbols")
+        raise ValueError(f"{where}: the default of the enum {name} is not one of its symbols")
 
 
 def _check_fixed(made: dict[str, Any], where: str) -> None:

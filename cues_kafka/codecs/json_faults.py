@@ -37,7 +37,7 @@ def why_no_json(data: bytes, said: str, root: str) -> str:
 
 
 def _half_pair(data: bytes) -> str | None:
-    """The path of a text with half of a surrogate pair, which the `json` of Python takes; None: there is none."""
+    """The path of a text with half of a surrogate pair, which the `json` of Python takes; None: all are whole."""
     if len(data) > MAX_BYTES or b"\\u" not in data:
         return None
     try:

@@ -43,7 +43,7 @@ def translated(pattern: str) -> str:
     Translate a pattern.
 
     Raises:
-        ValueError: it is none, or has what Python's expressions have no form for; names it.
+        ValueError: it is not a pattern, or has a construct that Python's expressions lack; names it.
     """
     made = _Translating(pattern).made()
     try:

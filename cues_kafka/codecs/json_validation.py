@@ -202,7 +202,7 @@ def _one_of(validator: Any, options: Any, instance: Any, schema: Any) -> Iterato
 
 
 def _multiple_of(_: Any, divisor: Any, instance: Any, __: Any) -> Iterator[ValidationError]:
-    """Compare as decimals: 19.99 is a multiple of 0.01, although its float is none of that of 0.01."""
+    """Compare as decimals: 19.99 is a multiple of 0.01, although their floats are not."""
     if isinstance(instance, bool) or not isinstance(instance, int | float):
         return
     if isinstance(instance, int) and isinstance(divisor, int):

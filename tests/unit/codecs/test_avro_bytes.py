@@ -322,7 +322,7 @@ def test_a_class_that_needs_an_ignored_logical_type_is_refused_by_its_field() ->
         (one_field({"type": "enum", "name": "E"}), r"shop\.R\.x: the symbols of the enum E"),
         (one_field({"type": "enum", "name": "E", "symbols": 5}), "the symbols of the enum E"),
         (one_field({"type": "enum", "name": "E", "symbols": ["a", "a"]}), "a symbol twice"),
-        (one_field({"type": "enum", "name": "E", "symbols": ["a"], "default": "b"}), "none of its symbols"),
+        (one_field({"type": "enum", "name": "E", "symbols": ["a"], "default": "b"}), "not one of its symbols"),
         (one_field({"type": "fixed", "name": "F", "size": -1}), "the size of the fixed type F"),
         (one_field({"type": "fixed", "name": "F", "size": "4"}), "the size of the fixed type F"),
         (one_field({"type": "fixed", "name": "F"}), "the size of the fixed type F"),
