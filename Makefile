@@ -20,7 +20,7 @@ export PYTHON
 # A worker whose imports are compiled at each start starts two seconds later.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-native test test-ci test-full test-spark test-versions check bench bench-spark bench-peers proof-model proof-mutants proof-simulation proof-spark proof-faults lock clean
+.PHONY: help demo demo-native test test-ci test-full test-bridges test-spark test-versions check bench bench-spark bench-peers proof-model proof-mutants proof-simulation proof-spark proof-faults lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -49,6 +49,9 @@ test-ci: .venv/.cache/spark.jsa  ## one short case of each family of the longer 
 
 test-full: .venv/.cache/spark.jsa  ## the longer tests that `make test` leaves out, about twenty minutes; ARGS="-k name"
 	@$(PY) -m pytest -m full -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-bridges: .venv/.ready  ## every bridge to another broker, with kills of both sides, under a quarter of an hour; ARGS="-k name"
+	@$(PY) -m pytest -m bridge -n $(TESTERS) --dist load $(ARGS)
 
 # Each of its tests starts drivers and JVMs of its own, so it stays with two testers.
 test-spark: TESTERS = 2

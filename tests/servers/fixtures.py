@@ -12,6 +12,7 @@ import pytest
 
 if TYPE_CHECKING:
     from tests.servers.mariadb import MariaDb
+    from tests.servers.mosquitto import Mosquitto
     from tests.servers.postgres import Postgres
     from tests.servers.s3 import S3
     from tests.servers.server import Server
@@ -64,6 +65,22 @@ class S3Bucket:
     url: str
     options: dict[str, Any]
     server: S3
+
+
+@dataclass(frozen=True, slots=True)
+class MosquittoTopics:
+    """
+    A name of one test, for its topics, sessions and clients in a broker that tests share.
+
+    Attributes:
+        name: no topic and no session begins with it.
+        url: the address of the broker.
+        server: the broker, which the test may kill, pause and stop; the next test starts it again if need be.
+    """
+
+    name: str
+    url: str
+    server: Mosquitto
 
 
 @pytest.fixture(scope="session")
@@ -135,6 +152,31 @@ def s3(s3_server: S3) -> Iterator[S3Bucket]:
     name = _name().replace("_", "-")
     yield S3Bucket(name, s3_server.create_bucket(name), s3_server.options, s3_server)
     s3_server.make_ready()
+
+
+@pytest.fixture(scope="session")
+def mosquitto_server() -> Iterator[Mosquitto]:
+    """The MQTT broker of this run, or of this tester where several run side by side."""
+    from tests.servers.mosquitto import Mosquitto
+
+    with ExitStack() as running:
+        yield started(running, Mosquitto())
+
+
+@pytest.fixture
+def mosquitto(mosquitto_server: Mosquitto) -> Iterator[MosquittoTopics]:
+    """A name of this test, in the MQTT broker of this run."""
+    yield MosquittoTopics(_name(), mosquitto_server.url(), mosquitto_server)
+    mosquitto_server.make_ready()
+
+
+@pytest.fixture
+def mosquitto_servers() -> Iterator[Callable[..., Mosquitto]]:
+    """Starts MQTT brokers for one test: `settings` are lines of mosquitto's configuration."""
+    from tests.servers.mosquitto import Mosquitto
+
+    with ExitStack() as running:
+        yield lambda **options: started(running, Mosquitto(**options))
 
 
 def started(running: ExitStack, server: S) -> S:
