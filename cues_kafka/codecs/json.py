@@ -6,8 +6,8 @@ msgspec reads and writes. These are the rules, for a class and for anything else
   a message without a field that has no default is refused.
 - Nothing is coerced: a number is not text, and `true` is not a number. A whole number is a valid float.
 - NaN and infinity are refused (JSON has neither), and so is nesting beyond the interpreter's recursion limit.
-- `datetime`, `date` and `time` travel as RFC 3339 has them, `UUID` and `Decimal` as text, `bytes` as Base64, an Enum by
-  its value. A `Decimal` is also read from a number, with all its digits.
+- `datetime`, `date` and `time` travel as RFC 3339 has them, with at most 6 digits of a second, `UUID` and `Decimal` as
+  text, `bytes` as Base64, an Enum by its value. A `Decimal` is also read from a number, with all its digits.
 
 msgspec writes what it is given, and NaN as null, so `json_checks` looks at values first. What msgspec has no form for
 in a dataclass, `json_twins` adds.
@@ -23,6 +23,7 @@ import msgspec
 
 from cues_kafka.codecs.json_checks import Checks, JsonMisfit, as_json
 from cues_kafka.codecs.json_faults import why_no_json
+from cues_kafka.codecs.json_fractions import Fractions, holds_time
 from cues_kafka.codecs.json_twins import Twins, is_native
 from cues_kafka.codecs.schema import (
     Anything,
@@ -54,6 +55,15 @@ def _after(check: Callable[[Any], Any], value: Any) -> Any:
     return value
 
 
+def _exact_times(read: Read, fractions: Fractions) -> Read:
+    def exact(data: bytes) -> Any:
+        value = read(data)
+        fractions.check(data)
+        return value
+
+    return exact
+
+
 class JsonCodec:
     """
     JSON of one class, or any JSON: dict, list, str, int, float, bool, None.
@@ -78,6 +88,8 @@ class JsonCodec:
             raise GraphError(f"{name}: {error}. Declare another type for this field.") from error
         if holds_decimal(shape):  # msgspec reads "NaN" into a Decimal
             self._read = lambda data: _after(check, read(data))
+        if holds_time(shape):
+            self._read = _exact_times(self._read, Fractions(shape))
 
     def encode(self, value: Any) -> bytes:
         """

@@ -70,8 +70,8 @@ def _found(value: Any) -> str:
 _LEAVES: Final = frozenset({str, int, bool, type(None)})
 """Types whose values need no further look; a float may be NaN."""
 
-_KEYS: Final = frozenset({str, int})
-"""Whole numbers as keys become text, as in the `json` of Python."""
+_TEXT: Final = frozenset({str})
+"""The type of keys. Whole numbers become text, as in the `json` of Python, if no other key is the same text."""
 
 
 def refuse_foreign(value: Any) -> Any:
@@ -83,7 +83,7 @@ def refuse_foreign(value: Any) -> Any:
     """
     inner: Iterable[Any] = value if isinstance(value, list | tuple) else (value,)
     if isinstance(value, dict):
-        if not _KEYS.issuperset(map(type, value)):
+        if not _TEXT.issuperset(map(type, value)):
             _refuse_keys(value)
         inner = value.values()
     if not _LEAVES.issuperset(map(type, inner)):
@@ -99,16 +99,23 @@ def refuse_foreign(value: Any) -> Any:
 
 
 def _refuse_keys(keys: Iterable[Any]) -> None:
+    seen = set()
     for key in keys:
         if not isinstance(key, str | int) or isinstance(key, bool):
             raise TypeError(f"it has no keys of {type(key).__name__}, only text")
+        if (written := key if isinstance(key, str) else int.__repr__(key)) in seen:
+            raise ValueError(f"two keys of an object are both {written!r:.60} as text, and readers keep one of them")
+        seen.add(written)
 
 
 def as_json(value: Any) -> Any:
     """What msgspec asks for: text and numbers of classes of their own, as numpy has them."""
-    for cls in (str, int, float):
+    plains: tuple[tuple[type[Any], Convert], ...] = (
+        (str, str.__str__), (int, int.__int__), (float, float.__float__),
+    )  # fmt: skip
+    for cls, plain in plains:  # not what a class of its own says of itself, which may be another text
         if isinstance(value, cls):
-            return refuse_foreign(cls(value))
+            return refuse_foreign(plain(value))
     raise TypeError(f"it has no form for {type(value).__name__}")
 
 
@@ -125,9 +132,13 @@ def _of_types(types: frozenset[type[Any]], expected: str) -> Convert:
 
 
 def _float(value: Any) -> Any:
-    if (type(value) is float and math.isfinite(value)) or type(value) is int:
+    if type(value) is float and math.isfinite(value):
         return value
-    raise JsonMisfit("a finite number", _found(value))
+    if type(value) is not int:
+        raise JsonMisfit("a finite number", _found(value))
+    if not -(2**53) <= value <= 2**53:  # it would come back as another number
+        raise JsonMisfit("a whole number of at most 53 bits, or a float", "a larger one")
+    return value
 
 
 def _decimal(digits: Digits | None) -> Convert:

@@ -32,7 +32,7 @@ def why_no_json(data: bytes, said: str, root: str) -> str:
     if (path := _half_pair(data)) is not None:
         return f"{root}{path} holds half of a surrogate pair, which is no character"
     if "truncated" in said:
-        return f"it ends inside of a value, after {len(data)} bytes"
+        return f"it ends inside of a value, after {len(data)} {'byte' if len(data) == 1 else 'bytes'}"
     return said
 
 
