@@ -25,7 +25,9 @@ from cues_kafka.runtime.spark.direct.frame_batch import FrameBatch
 from cues_kafka.runtime.spark.direct.frame_slot import Range
 from cues_kafka.runtime.spark.direct.frame_work import PROCESSOR, Frames, first_offsets
 from cues_kafka.runtime.spark.direct.frame_work import enter as enter_slots
+from cues_kafka.runtime.spark.query.checkpoint import repaired
 from cues_kafka.runtime.spark.query.entering import claim, enter_all, refuse, stopped_tasks
+from cues_kafka.runtime.spark.query.files import has_jvm
 from cues_kafka.runtime.spark.query.jobs import BatchFailed
 from cues_kafka.runtime.spark.query.offset_log import known_query
 from cues_kafka.runtime.spark.query.outcome import SlotsStopped
@@ -120,10 +122,13 @@ def write_exactly_once(
         codec_for(value, MadeFor(topic, options))  # refused now, not in a Spark task
     broker = open_broker(options)
     try:
+        direct = frame.isStreaming and _is_direct(frame)
+        if frame.isStreaming and has_jvm(frame.sparkSession):
+            _check_checkpoint(frame.sparkSession, checkpoint, name, hint=direct)
         facts = broker.facts([topic, *([errors] if errors else [])])
         output = written(facts, topic, broker.max_bytes)
         target = StagedTarget((output,), written(facts, errors, broker.max_bytes) if errors else None)
-        if frame.isStreaming and _is_direct(frame):
+        if direct:
             settings = QuerySettings(frame.sparkSession, checkpoint, streaming_trigger(trigger))
             prepare = _prepare(options, name, output, policy, value)
             return settings.write(frame, f"{name}.{PROCESSOR}", FrameBatch(prepare, checkpoint))
@@ -136,6 +141,17 @@ def write_exactly_once(
         broker.close()
     settings = QuerySettings(frame.sparkSession, checkpoint, streaming_trigger(trigger))
     return _staged(frame, work, settings, output_mode)
+
+
+def _check_checkpoint(session: Any, checkpoint: str, name: str, *, hint: bool) -> None:
+    """
+    Begin a damaged checkpoint again where that is safe.
+
+    Raises:
+        TaskStopped: the query needs what its checkpoint had.
+    """
+    if halt := repaired(session, checkpoint, "", hint=hint):
+        raise TaskStopped(f"{name} stopped: {halt}")
 
 
 def _is_direct(frame: Any) -> bool:

@@ -92,6 +92,11 @@ class FrameRun:
         return True
 
     @property
+    def checkpoint_is_hint(self) -> bool:
+        """See `query.Run`."""
+        return True
+
+    @property
     def reached(self) -> Mapping[TopicPartition, int]:
         """See `query.Run`."""
         return {}

@@ -157,6 +157,11 @@ class PlainRun:
         return True
 
     @property
+    def checkpoint_is_hint(self) -> bool:
+        """See `Run`."""
+        return True
+
+    @property
     def reached(self) -> Mapping[TopicPartition, int]:
         """See `Run`."""
         return {}

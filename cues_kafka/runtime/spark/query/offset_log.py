@@ -19,9 +19,16 @@ def source_ends(session: Any, checkpoint: str, number: int) -> list[Any]:
         session: of Spark, which can read the checkpoint's file system.
         checkpoint: the query's directory.
         number: of the batch.
+
+    Raises:
+        ConfigError: the file is empty or cut.
     """
-    lines = read_text(session, f"{checkpoint}/offsets/{number}").splitlines()[2:]
-    return [None if line.strip() == "-" else json.loads(line) for line in lines if line.strip()]
+    file = f"{checkpoint}/offsets/{number}"
+    lines = [line.strip() for line in read_text(session, file).splitlines()[2:]]
+    found = [None if line == "-" else _parsed(file, line) for line in lines if line]
+    if not found:
+        raise ConfigError(_cut(file))
+    return found
 
 
 def batch_ends(session: Any, checkpoint: str, number: int) -> dict[str, Any]:
@@ -39,8 +46,17 @@ def batch_ends(session: Any, checkpoint: str, number: int) -> dict[str, Any]:
 
 
 def query_id(session: Any, checkpoint: str) -> str:
-    """The id of the query, which is the same after each restart from its checkpoint."""
-    return str(json.loads(read_text(session, f"{checkpoint}/metadata"))["id"])
+    """
+    The id of the query, which is the same after each restart from its checkpoint.
+
+    Raises:
+        ConfigError: the file is empty or cut.
+    """
+    file = f"{checkpoint}/metadata"
+    plain = _parsed(file, read_text(session, file))
+    if not isinstance(plain, dict) or "id" not in plain:
+        raise ConfigError(_cut(file))
+    return str(plain["id"])
 
 
 def known_query(session: Any, checkpoint: str) -> str:
@@ -69,3 +85,17 @@ def drop_unfinished(session: Any, checkpoint: str) -> None:
         for name in kept:
             if name.startswith("."):
                 delete(session, f"{checkpoint}/{log}/{name}")
+
+
+def _parsed(file: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise ConfigError(_cut(file)) from None
+
+
+def _cut(file: str) -> str:
+    return (
+        f"{file} is empty or cut, as a full disk or a crash leaves it. Make room on that disk, and start the query "
+        "again: it then looks at its checkpoint, and says what to do if it needs the file"
+    )

@@ -88,6 +88,11 @@ class Run(Protocol):
         ...
 
     @property
+    def checkpoint_is_hint(self) -> bool:
+        """Whether the records of the tasks say all that the query needs, so that it may begin a new checkpoint."""
+        ...
+
+    @property
     def reached(self) -> Mapping[TopicPartition, int]:
         """See `Worker.reached`."""
         ...

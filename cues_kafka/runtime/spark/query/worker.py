@@ -33,6 +33,7 @@ from cues_kafka.ports import Clock, TopicPartition
 from cues_kafka.records.reading import newest_record
 from cues_kafka.runtime.calling.failures import ended_by
 from cues_kafka.runtime.native.heart import Loop
+from cues_kafka.runtime.spark.query.checkpoint import repaired
 from cues_kafka.runtime.spark.query.earlier import QUIET_S, EarlierDriver, GaveWay
 from cues_kafka.runtime.spark.query.entering import enter_all
 from cues_kafka.runtime.spark.query.files import has_jvm
@@ -323,6 +324,9 @@ class SparkWorker:
         """Run the query once; return whether it ended because all messages are delivered."""
         if self._gave_way and not self._may_go_on():
             return False
+        if halt := self._checkpoint_refused():
+            self._note(Stopped(self.name, halt))
+            return False
         with ThreadPoolExecutor(1, thread_name_prefix=f"{self.name}-rehearse") as pool:
             rehearsal = pool.submit(self._rehearse)
             first = self._enter()
@@ -345,6 +349,11 @@ class SparkWorker:
             self._query = None
             self._job.changed()
         return True
+
+    def _checkpoint_refused(self) -> Halt | None:
+        """Why the query cannot start from its checkpoint, which begins again if it is a hint. Not on Connect."""
+        settings, hint = self._settings, self._planned.checkpoint_is_hint
+        return None if self._deaf else repaired(settings.session, settings.checkpoint, self.name, hint=hint)
 
     def _await(self, query: Any) -> None:
         """Wait for the end of the query. Requests to replay errors are delivered meanwhile, between its batches."""

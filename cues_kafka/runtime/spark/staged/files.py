@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 
 from cues_kafka.errors import ConfigError, RecoveryError
-from cues_kafka.runtime.spark.query.files import Place, delete, lengths, local, names, read_text, size, write_bytes
+from cues_kafka.runtime.spark.query.files import Place, delete, lengths, local, names, read_bytes, size, write_bytes
 from cues_kafka.runtime.spark.staged.chunks import CHUNKS, INDEX, Pack
 from cues_kafka.runtime.spark.staged.file_rows import WriteFiles
 from cues_kafka.runtime.spark.staged.manifest import GONE, RESTORE, Manifest, checksum, listed, parsed
@@ -180,14 +180,14 @@ class Staging:
         self.kept = None
         path = self._at(batch, attempt, MANIFEST)
         try:
-            text = read_text(self.session, path)
+            data = read_bytes(self.session, path)
         except FileNotFoundError:
             raise RecoveryError(
                 f"{path} is gone: batch {batch} was announced with it, and is not published yet. {GONE}"
             ) from None
-        if checksum(text.encode()) != expected:
+        if checksum(data) != expected:
             raise RecoveryError(f"{path} is not as it was announced (its checksum differs). {RESTORE}")
-        return parsed(text)
+        return parsed(data.decode())
 
     def check(self, manifest: Manifest) -> None:
         """Look for the files of an announced batch; a RecoveryError names one that is missing or was cut."""

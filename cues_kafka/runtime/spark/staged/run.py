@@ -169,6 +169,11 @@ class StagedRun:
         return False
 
     @property
+    def checkpoint_is_hint(self) -> bool:
+        """See `query.Run`."""
+        return False
+
+    @property
     def reached(self) -> Mapping[TopicPartition, int]:
         """See `query.Run`."""
         return self._reached

@@ -169,6 +169,7 @@ def worker_of(query: Query, trigger: dict[str, Any]) -> SparkWorker:
 @pytest.fixture(autouse=True)
 def _no_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cues_kafka.runtime.spark.query.worker.drop_unfinished", lambda *_: None)
+    monkeypatch.setattr("cues_kafka.runtime.spark.query.worker.repaired", lambda *_, **__: None)
 
 
 NAMES = "'one' runs this processor on Spark too, and started before this driver, which gives way"
