@@ -123,8 +123,8 @@ def _from_path(path: Path) -> ModuleType:
     _check_file(path)
     _look_in(path.parent.resolve())
     spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
-    assert spec
-    assert spec.loader
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{str(path)!r} is no Python file: Python loads a module from a file that ends with .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module  # dataclasses and annotations look their module up by name
     try:

@@ -671,7 +671,11 @@ class Maintenance:
                 target.close()
         if move.settle is not None:
             record = self.settled(move.spec)
-            assert record is not None
+            if record is None:
+                raise RecoveryError(
+                    f"{move.spec.name} was moved, and its record is gone from {move.spec.backing!r}: what its target "
+                    "has was left as it is. Find who deletes records there, then run the same command again"
+                )
             move.settle(record)
 
     def _with_history(self, move: PlannedMove) -> tuple[Spec, Callable[[], Iterable[tuple[Any, ...]]] | None]:

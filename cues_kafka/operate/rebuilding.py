@@ -549,7 +549,11 @@ class Rebuild(Maintenance):
         for one in group:
             if together or one.due:
                 record = self._newest(one.spec, *self._backing(one.spec)[::2])
-                assert record
+                if record is None:
+                    raise RecoveryError(
+                        f"{one.spec.name}: its record is gone from {one.spec.backing!r} since its messages were read. "
+                        "Find who deletes records there, then run the same command again"
+                    )
                 record = replace(record, stores=finished(record))
                 ids = {topic: self._ids[topic] for topic in self._changelogs.values()}
                 changes = partial(self._in_time, one)

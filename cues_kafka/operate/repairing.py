@@ -21,7 +21,7 @@ from cues_kafka.codecs.error_messages import error_messages
 from cues_kafka.core.delivery import ErrorPlace, show_topic_id
 from cues_kafka.core.hashing import delivery_hash
 from cues_kafka.core.strategies import EXACTLY_ONCE
-from cues_kafka.errors import BrokerError, CodecError, ConfigError
+from cues_kafka.errors import BrokerError, CodecError, ConfigError, RecoveryError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.error_message import ErrorMessage
 from cues_kafka.graph.names import (
@@ -476,6 +476,7 @@ class Repairs:
             Whether all of it is settled.
 
         Raises:
+            RecoveryError: a task of these takes no requests any longer.
             BrokerError: the cluster does not answer.
         """
         ended = threading.Event() if ended is None else ended
@@ -486,7 +487,11 @@ class Repairs:
                     continue
                 name, _, partition = task.rpartition("/")
                 ledger = self._ledger(name)
-                assert ledger is not None
+                if ledger is None:
+                    raise RecoveryError(
+                        f"{task} takes no requests now: {self._never(name) or 'it has no replay topic'}. `cues-kafka "
+                        "errors list` shows what is still open"
+                    )
                 ledger.look({int(partition)})
                 for key in [key for key in places if key in ledger.settled]:
                     del places[key]

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from cues_kafka.core.delivery import show_origin
-from cues_kafka.errors import BrokerError, CallChanged, CallError, CallRefused, Fenced, RetriableError
+from cues_kafka.errors import BrokerError, CallChanged, CallError, CallRefused, Fenced, RecoveryError, RetriableError
 from cues_kafka.graph.calls import Http, Once
 from cues_kafka.graph.effects import Effect
 from cues_kafka.ports import Broker, Clock, Coordinates, Positions, Sender
@@ -216,8 +216,17 @@ class Calls:
 
     @property
     def around(self) -> Surroundings:
-        """What the last recovery has said."""
-        assert self._around is not None, "calls come after a recovery"
+        """
+        What the last recovery has said.
+
+        Raises:
+            RecoveryError: the task has not recovered yet, so its journal may have answers that are not known here.
+        """
+        if self._around is None:
+            raise RecoveryError(
+                "a function made a call before its task has recovered: an earlier answer to it would not be found. "
+                "This is a defect of cues-kafka; nothing was called. Report it, and start the task again"
+            )
         return self._around
 
     def mark_end(self) -> int:

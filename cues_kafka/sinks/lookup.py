@@ -65,11 +65,12 @@ def dialect(declared: Sql) -> Dialect:
             from cues_kafka.sinks.postgres import Postgres  # noqa: PLC0415
 
             return Postgres(url)
-        case name:
+        case "mysql":
             from cues_kafka.sinks.mysql import MySql  # noqa: PLC0415
 
-            assert name == "mysql"
             return MySql(url)
+        case name:
+            raise ConfigError(f"{name!r} is no database that cues-kafka knows: give sqlite, postgresql or mysql")
 
 
 def address(declared: Sql) -> str:

@@ -270,9 +270,18 @@ class Tester:
         return self
 
     def kill(self) -> None:
-        """Crash here, when called by user code in a run with `crash=` or in `run_to_death`."""
-        assert self._parked, "kill() needs a run with crash=, or run_to_death()"
-        self._die(self._parked)
+        """
+        Crash here, when called by user code in a run with `crash=` or in `run_to_death`.
+
+        Raises:
+            ConfigError: the run is another one, which has no thread that could end here.
+        """
+        self._die(self._parked_for("kill()"))
+
+    def _parked_for(self, what: str) -> threading.Event:
+        if self._parked is None:
+            raise ConfigError(f"{what} ends a run with crash=, or run_to_death(), and this run is neither: begin it so")
+        return self._parked
 
     def _die(self, parked: threading.Event) -> None:
         self._drop_workers()
@@ -315,8 +324,7 @@ class Tester:
                 return
             self._seen += 1
             if self._seen == crash.nth:
-                assert self._parked is not None, "a crash is set in a run that has a thread of its own"
-                self._die(self._parked)
+                self._die(self._parked_for("a crash"))
 
         return hook
 

@@ -557,8 +557,8 @@ def alts(
         found = [(head.timestamp()[1], n) for n, one in enumerate(waiting) if (head := one.look(wait_s)) is not None]
         if found:
             chosen = waiting[min(found)[1]]
-            received = chosen.read()
-            assert received is not None, "it was there when it was looked at"
+            if (received := chosen.read()) is None:
+                continue  # another thread that has this tailer took it since it was looked at
             return chosen, received
         wait_s = SLICE_S / len(waiting)
         stopped = [one.stopped(unblock) for one in waiting]

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from cues_kafka.errors import BrokerError, FatalError, Unknown
+from cues_kafka.errors import BrokerError, ConfigError, FatalError, RetriableError, Unknown
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import GroupMetadata, Outgoing, Sent, Session, TopicPartition
 from cues_kafka.runtime.calling.outputs import size_of
@@ -109,6 +109,7 @@ class IdWriter:
             The place of the first record.
 
         Raises:
+            ConfigError: the first record names no partition; nothing is written.
             BrokerError: nothing of it is written.
             Unknown: it cannot be told whether it is.
         """
@@ -140,7 +141,7 @@ class IdWriter:
     ) -> Sent:
         session = self._ready()
         first, offset = records[0], None
-        assert first.partition is not None, "the place of the first record decides"
+        partition = self._partition_of(first)
         try:
             session.begin()
             if offsets:
@@ -148,14 +149,15 @@ class IdWriter:
             for some in self._batches(records, batch_bytes):
                 session.produce(some)
                 offset = session.flush().first_offset
+            if offset is None:
+                raise RetriableError("the client has acknowledged all records, and did not say where the first one is")
         except BrokerError as error:
             self._drop()
             raise self._not_written(error) from error
         except BaseException:
             self._drop()
             raise
-        assert offset is not None, "a flushed transaction has a report for its first record"
-        place = Sent(first.topic, first.partition, offset)
+        place = Sent(first.topic, partition, offset)
         try:
             suspect = session.commit()
         except BrokerError as error:
@@ -170,6 +172,15 @@ class IdWriter:
                 log.info("suspect commit", id=self._id, why=suspect)
                 self._drop()
         return place
+
+    def _partition_of(self, first: Outgoing) -> int:
+        """The partition of the first record, whose place says later whether a transaction is committed."""
+        if first.partition is None:
+            raise ConfigError(
+                f"{self._who}: the first record of a transaction, to {first.topic!r}, names no partition, so a commit "
+                "without an answer could not be looked up. Give it a key, or partition="
+            )
+        return first.partition
 
     def _committed(self, error: BrokerError, place: Sent, decide: Decide | None) -> bool:
         """Whether the transaction whose commit failed is committed."""

@@ -208,3 +208,10 @@ def test_a_file_that_is_no_text_is_named(place: Path) -> None:
 
     with pytest.raises(ConfigError, match=r"a.toml is no TOML"):
         load_graph("a.toml")
+
+
+def test_file_that_python_cannot_load_is_refused_by_its_name(place: Path) -> None:
+    """Python goes by the ending."""
+    (place / "shop.txt").write_text(SHOP)
+    with pytest.raises(ConfigError, match=r"'shop.txt' is no Python file: .* ends with .py"):
+        load_graph("./shop.txt:shop")

@@ -618,3 +618,16 @@ def test_a_function_that_interrupts_ends_the_rebuild() -> None:
     with pytest.raises(RecoveryError, match="words/0 at 0: Interrupt: not now"):
         rebuild(tester, graph_of(stopping))
     assert tester.records("count") == before
+
+
+def test_record_that_is_gone_since_the_look_ends_the_command_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is written in its place."""
+    tester = ran(graph_of(), "ann", "cy")
+    before = tester.records("count")
+    with Rebuild(graph_of(fixed), tester.broker, "count", who="test", clock=tester.clock) as tool:
+        tool.hold()
+        [group] = tool.look()
+        monkeypatch.setattr(tool, "_newest", lambda *_: None)
+        with pytest.raises(RecoveryError, match=r"count/0: its record is gone from 'r.count.backing'.*again"):
+            tool.write(group)
+    assert tester.records("count") == before

@@ -29,8 +29,9 @@ from cues_kafka import (
 )
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.core.records import Attempt
+from cues_kafka.errors import RecoveryError
 from cues_kafka.operate import repairing
-from cues_kafka.operate.repairing import Repairs
+from cues_kafka.operate.repairing import Repairs, Requested
 from cues_kafka.plan.topics import CLOCKS_MS
 from cues_kafka.ports import TopicPartition
 from cues_kafka.records.bytes import encode_record
@@ -425,3 +426,10 @@ def test_running_graph_settles_what_a_program_asks_for() -> None:
         result = tool.ask("replay")
         assert tool.wait(result, timeout_s=30.0)
         assert running.messages("shop.out")[0].value == 2
+
+
+def test_wait_for_a_task_that_takes_no_requests_ends_with_the_reason() -> None:
+    """Its function has lost its errors topic since the requests were sent."""
+    tester = failed(Bug(), -2)
+    with tool_of(tester) as tool, pytest.raises(RecoveryError, match=r"gone/0 takes no requests now: .*errors list"):
+        tool.wait(Requested("replay", waiting={"gone/0": {b"key": "errors/0@0"}}), timeout_s=1)

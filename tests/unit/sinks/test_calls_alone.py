@@ -28,6 +28,7 @@ from cues_kafka import (
     Memory,
     Once,
     Processor,
+    RecoveryError,
     RetriableError,
     Retry,
     Source,
@@ -47,7 +48,7 @@ from cues_kafka.plan.plan import plan
 from cues_kafka.ports import Coordinates
 from cues_kafka.runtime.prepare import unset_text, unset_variables
 from cues_kafka.runtime.spark.verdict import verdict
-from cues_kafka.sinks.calls import Shared
+from cues_kafka.sinks.calls import Calls, Shared
 from cues_kafka.sinks.journal import BARRIER, Answered, Journal, encode
 from cues_kafka.testing.tester import Crash, Tester
 
@@ -613,3 +614,9 @@ def test_address_that_is_missing_is_refused_before_topics_are_made(monkeypatch: 
         "Http(env='PAY_API'): the environment variable PAY_API is not set. Set it to the address",
         "SqlOutbox(env='SHOP_DATABASE'): the environment variable SHOP_DATABASE is not set. Set it to the address",
     ]
+
+
+def test_call_before_the_recovery_is_refused() -> None:
+    """The journal may have its answer, which only the recovery reads."""
+    with pytest.raises(RecoveryError, match="before its task has recovered"):
+        Calls({}, Shared({}, "g.call", side_by_side=False, threads=False), None).check_owner()

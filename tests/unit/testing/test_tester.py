@@ -147,7 +147,7 @@ def test_a_kill_needs_a_run_that_may_crash() -> None:
     tester.send("in", "a")
     assert not tester.run_to_death()
     tester.send("in", "kill")
-    with pytest.raises(AssertionError, match=r"kill\(\) needs a run with crash=, or run_to_death\(\)"):
+    with pytest.raises(ConfigError, match=r"kill\(\) ends a run with crash=, or run_to_death\(\)"):
         tester.run()
     assert tester.run_to_death()
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import AbortableError, FatalError, Memory, RetriableError, Unknown, connect
+from cues_kafka import AbortableError, ConfigError, FatalError, Memory, RetriableError, Unknown, connect
 from cues_kafka.brokers.memory import Faults, MemoryBroker
-from cues_kafka.ports import NewTopic
+from cues_kafka.brokers.memory.clients import MemorySession
+from cues_kafka.ports import FlushReport, NewTopic, Outgoing
 from cues_kafka.runtime.connect import Connection
 
 
@@ -251,3 +252,33 @@ def test_small_batches_are_flushed_one_by_one() -> None:
             tx.append("narrow", "x" * 1000)
         runs = [len(run) for run in writer._batches(tx._records, 5000)]
         assert runs == [4, 4, 1]
+
+
+def test_transaction_whose_first_place_is_not_reported_is_written_again(
+    cluster: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without that place nothing could tell whether it is committed, so it must not be committed; it is there once."""
+    flush, reports = MemorySession.flush, [False]
+
+    def first_is_silent(session: MemorySession) -> FlushReport:
+        report = flush(session)
+        return report if not reports or reports.pop() else FlushReport(report.delivered, None)
+
+    monkeypatch.setattr(MemorySession, "flush", first_is_silent)
+    with connect(cluster, name="one") as client:
+        client.send("t", 0, id="a")
+        assert values(client) == [0]
+        reports += [False] * 100
+        with pytest.raises(RetriableError, match="did not say where the first one is; nothing of this transaction is"):
+            client.send("t", 1, id="b")
+        reports.clear()
+        assert values(client) == [0]
+
+
+def test_first_record_without_a_partition_is_refused_before_anything_is_written(cluster: Memory) -> None:
+    """Its place says later whether a commit without an answer has succeeded."""
+    with connect(cluster, name="one") as client:
+        writer = client._handles.writer("t")
+        with pytest.raises(ConfigError, match="the first record of a transaction, to 't', names no partition"):
+            writer.write([Outgoing("t", None, b"k", b"1")])
+        assert values(client) == []
