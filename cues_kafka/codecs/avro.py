@@ -117,7 +117,7 @@ class AvroCodec:
         self._way: _Way | None = None
         self._to_plain: Callable[[Any], Any] | None = None
         if self.schema is not None:
-            self._to_plain = Writing().convert(self._valued(), self.shape)
+            self._to_plain = Writing().convert(self._valued(), self._own_shape)
         if schemas is None:
             self._know_fingerprints()
 
@@ -133,6 +133,11 @@ class AvroCodec:
             if found := next(misfits(given, own, cls.__name__), ""):
                 raise GraphError(f"Avro(schema, {cls.__name__}): {found}. Change one of them.")
         return own
+
+    @property
+    def _own_shape(self) -> Shape | None:
+        """Of a class; of a schema alone there is no more to say than the schema does."""
+        return None if self._declared.cls is None else self.shape
 
     def _valued(self) -> Schema:
         try:
@@ -194,7 +199,7 @@ class AvroCodec:
         schema = self.schema if self._way is None else self._way.schema
         name = full_name(schema)
         try:
-            Writing(each=True).convert(schema, self.shape)(value)
+            Writing(each=True).convert(schema, self._own_shape)(value)
         except Unfit as unfit:
             raise CodecError(f"{unfit.text(self._root)}. Return a value that fits the schema.") from None
         raise CodecError(f"The value does not fit the schema {name}: {_short(error)}") from error

@@ -120,8 +120,9 @@ class Writing:
         for option in options:
             name, kind = full_name(option), self._kind(option)
             texts = kind == "string" and Scalar(str) in inner  # an enum beside it is another option
+            plain = texts or _is_logical(option)
             fits = (
-                None if texts else next((one for one in inner if _means(one, name, kind)), inner[0] if alone else None)
+                None if plain else next((one for one in inner if _means(one, name, kind)), inner[0] if alone else None)
             )
             cls = fits.cls if isinstance(fits, Structure | Ref) and fits.cls is not dict else None
             made.append(_Option(name, self.convert(option, fits), cls, kind))
@@ -179,6 +180,10 @@ def _options(shape: Shape | None) -> tuple[Shape, ...]:
     if shape is None:
         return ()
     return shape.options if isinstance(shape, OneOf) else (shape,)
+
+
+def _is_logical(option: Schema) -> bool:
+    return isinstance(option, dict) and logical(option) is not None
 
 
 def _means(shape: Shape, name: str, kind: str) -> bool:

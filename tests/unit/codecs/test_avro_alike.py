@@ -22,6 +22,7 @@ from cues_kafka.codecs.registered import Own, Registered
 MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
 TIME_MILLIS = {"type": "int", "logicalType": "time-millis"}
 MICROS = {"type": "long", "logicalType": "timestamp-micros"}
+LIGHT = {"type": "enum", "name": "Light", "symbols": ["red", "green"]}
 
 
 @dataclass
@@ -171,6 +172,8 @@ def test_a_subclass_beside_its_base_is_itself() -> None:
         (["float", "double"], 1.1),
         ([{"type": "int", "logicalType": "date"}, MICROS], datetime(2026, 1, 2, 3, 4, 5, 6, UTC)),
         ([TIME_MILLIS, {"type": "long", "logicalType": "time-micros"}], time(1, 2, 3, 4)),
+        ([LIGHT, {"type": "string", "logicalType": "uuid"}], UUID(int=7)),
+        ([LIGHT, {"type": "enum", "name": "Size", "symbols": ["small", "large"]}], "large"),
     ],
 )
 def test_a_value_is_written_as_the_option_that_holds_all_of_it(options: Any, value: Any) -> None:
