@@ -47,7 +47,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # How long an example takes says something about the machine only.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("busy")
+settings.register_profile("same", settings.get_profile("busy"), derandomize=True)
 
 os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-Djava.io.tmpdir={tempfile.gettempdir()} {jvm_options()}")
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:-UsePerfData")
@@ -90,8 +90,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Nothing is captured yet."""
+    """Nothing is captured yet. Each ordinary run tries the same examples; the longer tests search for new ones."""
     config.stash[STDERR] = os.dup(2)
+    settings.load_profile("same" if "not full" in config.getoption("markexpr") else "busy")
     if shown := config.getoption("costs"):
         shares_out = bool(config.getoption("numprocesses", None)) and not hasattr(config, "workerinput")
         config.pluginmanager.register(Costs(shown, shares_out=shares_out), "costs")
