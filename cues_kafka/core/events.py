@@ -10,6 +10,10 @@ from cues_kafka.core.records import Choice, Record, TargetRow, Totals
 from cues_kafka.ports import Positions
 
 
+class IllegalEvent(AssertionError):
+    """The shell reported an event that cannot happen in the task's state."""
+
+
 class InputFacts(NamedTuple):
     """What the cluster says about one input partition: topic id, log start, last stable offset, high watermark."""
 

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
+from cues_kafka.core.events import IllegalEvent
 from cues_kafka.core.halts import claimed, exhausted
 from cues_kafka.core.moves import decide, moved_halt
 from cues_kafka.core.records import Attempt, Record, Snapshot, Start, TargetRow, Totals
@@ -71,10 +72,6 @@ CAREFUL_AT = 2
 
 MARKER = 1
 """Offsets that the marker of a transaction takes in each partition."""
-
-
-class IllegalEvent(AssertionError):
-    """The shell reported an event that cannot happen in the task's state."""
 
 
 Next: TypeAlias = tuple[Task, do.Effect]

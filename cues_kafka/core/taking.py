@@ -62,12 +62,17 @@ def after_call(record: Record, steps: int, event: on.Called) -> Unsettled:
         record: that took it.
         steps: how many the batch has.
         event: `ends` are behind the last step that was started, `batch.taken` counts those that were.
+
+    Raises:
+        IllegalEvent: the event counts more than was taken.
     """
     started = event.batch.taken
-    assert event.batch.deliveries <= started <= steps, f"{event.batch} of {steps} steps"
+    if not event.batch.deliveries <= started <= steps:
+        raise on.IllegalEvent(f"{event.batch} of {steps} steps")
     never = steps - started
     dropped = in_flight(record) - event.batch.deliveries - never
-    assert dropped >= 0, f"{event.batch} of {steps} steps, {in_flight(record)} in flight"
+    if dropped < 0:
+        raise on.IllegalEvent(f"{event.batch} of {steps} steps, {in_flight(record)} in flight")
     halt = event.halt if event.halt is not None and event.halt.kind != "retry" else None
     return Unsettled(record.sequence, event.ends, event.batch._replace(taken=-never, dropped=dropped), halt)
 

@@ -30,7 +30,9 @@ def compare(spec: Spec, record: Record | None, row: TargetRow | None) -> TargetR
     if row.step == step:
         return None
     if record is not None and row.base == step < row.step:
-        return row if _topics(record.positions) == _topics(row.ends) else _of_others(spec)
+        if _topics(record.positions) != _topics(row.ends):
+            return _of_others(spec)
+        return row if row.batch.taken == row.step - step else _miscounted(spec, row, step)
     if row.step < step:
         return _refuse(
             f"the target of {spec.name} stands at step {row.step}, its newest record at step {step}: the target was "
@@ -63,6 +65,15 @@ def _of_others(spec: Spec) -> Refuse:
         "name on another cluster uses it too",
         "give one of the two another database, or another graph name; in tests, give each test one of its own",
         stale=True,
+    )
+
+
+def _miscounted(spec: Spec, row: TargetRow, step: int) -> Refuse:
+    return _refuse(
+        f"the target of {spec.name} holds an attempt that counts {count(row.batch.taken, 'step')}, and has "
+        f"{row.step - step} between its ends: another program wrote into its row",
+        "restore the target from a backup; or, if what it holds is right as it is, go to where it stands: "
+        f"`cues-kafka reset MODULE:GRAPH {spec.processor} --to database`. Outputs to Kafka in between are then lost",
     )
 
 

@@ -80,7 +80,7 @@ def settling(
     row = row_of(held)
     if row.step == step:
         return _same_step(record, held, it)
-    if record is not None and row.base == step < row.step:
+    if record is not None and row.base == step < row.step and row.batch.taken == row.step - step:
         raise ConfigError(
             f"--to database: the {it} of {spec.name} is one attempt ahead of Kafka, and has all of it. "
             "Start the workers: they publish it, and go on"

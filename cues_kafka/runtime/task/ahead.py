@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from cues_kafka.core import events as on
-from cues_kafka.core.machine import IllegalEvent
+from cues_kafka.core.events import IllegalEvent
 from cues_kafka.core.task import Doing, Task
 from cues_kafka.errors import RetriableError
 from cues_kafka.ports import Clock, TransactionalSink

@@ -8,9 +8,9 @@ import pytest
 
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
-from cues_kafka.core.events import Halt, InputFacts
+from cues_kafka.core.events import Halt, IllegalEvent, InputFacts
 from cues_kafka.core.feeds import BINDING
-from cues_kafka.core.machine import IllegalEvent, handle
+from cues_kafka.core.machine import handle
 from cues_kafka.core.records import Attempt, Record, Start, Totals
 from cues_kafka.core.spec import Input, Spec
 from cues_kafka.core.task import Doing, Task

@@ -58,6 +58,15 @@ def test_a_batch_is_taken_before_it_is_called_and_settled_by_the_next_one() -> N
     assert in_flight(world.log[-1]) == 3
 
 
+@pytest.mark.parametrize("batch", [Totals(3, 3, taken=2), Totals(3, 3, taken=5)], ids=["ended", "started"])
+def test_a_call_that_counts_more_than_was_taken_is_refused(batch: Totals) -> None:
+    """Nothing of it is committed."""
+    world, task = ready()
+    task = taken(world, task, 4, 4)
+    with pytest.raises(on.IllegalEvent, match="of 4 steps"):
+        handle(task, replace(called(at(4), 3), batch=batch))
+
+
 def test_what_waits_is_committed_where_nothing_is_there_to_take() -> None:
     """W1: an attempt without steps."""
     world, task = ready()

@@ -96,8 +96,14 @@ def test_fresh_task_goes_on_where_the_target_has_no_row_or_one_without_steps() -
         (attempt(SPEC, 10), None, "has no row of it, although it has taken 40 steps", "--to here"),
         (None, AHEAD, "records of 'g.p.backing' were lost", "--to database"),
         (attempt(SPEC, 10), ELSEWHERE, "an application of this name on another cluster", "another graph name"),
+        (
+            attempt(SPEC, 10),
+            replace(AHEAD, batch=BATCH._replace(taken=4)),
+            "counts 4 steps, and has 5 between its ends: another program wrote",
+            "--to database",
+        ),
     ],
-    ids=["a backup", "another base", "no row", "no record", "another cluster"],
+    ids=["a backup", "another base", "no row", "no record", "another cluster", "other counts"],
 )
 def test_task_refuses_where_the_target_does_not_fit(
     record: Record | None, row: TargetRow | None, text: str, remedy: str

@@ -8,7 +8,8 @@ import pytest
 
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
-from cues_kafka.core.machine import FENCED_WITHIN_S, MAX_ROUNDS, STALE_FOR_S, IllegalEvent, handle
+from cues_kafka.core.events import IllegalEvent
+from cues_kafka.core.machine import FENCED_WITHIN_S, MAX_ROUNDS, STALE_FOR_S, handle
 from cues_kafka.core.records import Attempt, Choice, Record, Snapshot, Start, Totals, Writer
 from cues_kafka.core.task import Doing, Task
 from cues_kafka.core.turns import drop, take

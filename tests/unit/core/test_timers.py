@@ -8,7 +8,7 @@ import pytest
 
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
-from cues_kafka.core.machine import IllegalEvent
+from cues_kafka.core.events import IllegalEvent
 from cues_kafka.core.records import Attempt, Snapshot, Totals
 from cues_kafka.core.recover import Refuse, recover
 from cues_kafka.core.task import Task

@@ -257,6 +257,23 @@ def test_attempt_that_the_database_is_ahead_with_is_no_case_for_a_reset(shop: Sh
     assert shop.booked() == [0, 1, 2]
 
 
+def test_row_whose_counts_another_program_changed_stops_its_task_until_an_operator_decides(shop: Shop) -> None:
+    """Published as it is, it would count what was never called; the remedy of the stopped task ends it."""
+    shop.send(3).tester.run(crash=Crash("after", "CommitTarget", 1))
+    with sqlite3.connect(shop.path) as opened:
+        opened.execute("UPDATE cues_task SET attempt = replace(attempt, '\"taken\": 3', '\"taken\": 2')")
+        assert opened.total_changes == 1
+    shop.tester.restart()
+
+    with pytest.raises(TaskStopped, match=r"counts 2 steps, and has 3 between its ends.*--to database"):
+        shop.tester.run()
+    shop.tester.stop()
+    assert "LOST" in str(shop.reset("database"))
+    shop.tester.restart()
+    shop.send(1).tester.run()
+    assert (shop.rows(), shop.booked()) == ([0, 1, 2, 3], [3])
+
+
 def test_here_refuses_to_hide_a_difference(shop: Shop) -> None:
     """Rows that are there, and stand elsewhere, are no new database."""
     shop.send(4).tester.run()

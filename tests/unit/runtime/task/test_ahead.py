@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from cues_kafka.core.machine import IllegalEvent
+from cues_kafka.core.events import IllegalEvent
 from cues_kafka.core.task import Task
 from cues_kafka.runtime.task.ahead import check_follows
 from tests.unit.core.world import attempt, make_spec
