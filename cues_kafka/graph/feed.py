@@ -42,10 +42,12 @@ class ReplayableSource(Protocol):
       before the first `read` after each start, and after commits; the last places may be left out.
     - `notify(wake)`: the source may call `wake()`, on any thread, when it has news for a feed that waits.
     - `show(place)`: the place of a message for people, such as a file and a line.
+    - `release(part)`: another process may read this part from now on. It may come on another thread than `read`.
     - `close()`: nothing more is read. It may come on another thread than `read`.
 
     The others come on one thread. It may have attributes, too: `level` and `rests_on`, what it guarantees and why, for
-    the plan; and `most`, how many rows a batch may have.
+    the plan; `most`, how many rows a batch may have; and `prompt`, True where `committed` is called at once after each
+    commit, because the source waits for it.
     """
 
     def parts(self) -> int:

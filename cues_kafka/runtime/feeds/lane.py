@@ -88,6 +88,11 @@ class Feeding:
         return int(getattr(self.source, "most", sys.maxsize))
 
     @property
+    def prompt(self) -> bool:
+        """Whether the source is to be told of each commit at once."""
+        return bool(getattr(self.source, "prompt", False))
+
+    @property
     def batch_bytes(self) -> int | None:
         """See `Into`."""
         return self.into.batch_bytes
@@ -128,6 +133,7 @@ class FeedLane(Lane):
             isinstance(place, SourcePlace)
             and place.ended
             and not self._hurried
+            and not self._awaited(place)
             and super().idle
             and place is self.buffer
         )
@@ -159,7 +165,7 @@ class FeedLane(Lane):
             return super().wake_at_s
         if not isinstance(place, SourcePlace) or not isinstance(self.interpreter.effect, do.Await):
             return None
-        return place.look_at_s
+        return 0.0 if self._awaited(place) else place.look_at_s
 
     @property
     def waits_for_timer(self) -> bool:
@@ -183,7 +189,7 @@ class FeedLane(Lane):
         assert isinstance(buffer, SourcePlace)
         if self._hurried:
             self._hurried, buffer.look_at_s = False, 0.0
-        if self._clock.monotonic() < buffer.look_at_s:
+        if self._clock.monotonic() < buffer.look_at_s and not self._awaited(buffer):
             return 0
         with self._lock:
             if self.buffer is not buffer:
@@ -264,6 +270,11 @@ class FeedLane(Lane):
         if tells := called_if_there(self._feeding.source, "committed"):
             tells(self.spec.partition, record.place)
         place.told = record.place
+
+    def _awaited(self, place: SourcePlace) -> bool:
+        """Whether the source waits for a commit that it was not told of, such as a broker for acknowledgements."""
+        record = self.task.record
+        return self._feeding.prompt and not place.why and bool(record and record.place and record.place != place.told)
 
     def _answers(self, place: SourcePlace) -> None:
         if place.why:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any
@@ -153,6 +153,22 @@ class FeedWorker(ProcessorWorker):
             if isinstance(lane, FeedLane):
                 lane.look()
         super().look()
+
+    def on_revoke(self, partitions: Sequence[int]) -> None:
+        """Give these tasks up behind their commits; other processes read their parts."""
+        super().on_revoke(partitions)
+        self._release(partitions)
+
+    def on_lost(self, partitions: Sequence[int]) -> None:
+        """Give these tasks up at once; other processes read their parts already."""
+        super().on_lost(partitions)
+        self._release(partitions)
+
+    def _release(self, partitions: Sequence[int]) -> None:
+        if releases := called_if_there(self._feeding.source, "release"):
+            for partition in partitions:
+                if partition < self._feeding.feed.parts:
+                    releases(partition)
 
     def status(self) -> list[TaskStatus]:
         """The tasks that the group gave to this process, with their places in the source."""

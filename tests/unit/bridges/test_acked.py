@@ -1,0 +1,276 @@
+"""`Acked` step by step, and in a feed whose process dies at every effect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import pytest
+
+from cues_kafka import Feed, Graph, GraphError, Json, Memory, RecoveryError, RetriableError, Topic, start
+from cues_kafka.bridges.acked import MOST_IDS, Acked, Arrival, AttemptLedger, Ledger
+from cues_kafka.graph.message import Message
+from cues_kafka.runtime import CommitPolicy
+from cues_kafka.runtime.feeds.lane import PLACE_LIMIT
+from cues_kafka.testing.tester import Crash, Tester
+from cues_kafka.verify.scan import verify
+from tests.unit.bridges.acked_world import Queue
+
+
+def queue_of(count: int, prefetch: int = 4) -> Queue:
+    """A queue with messages."""
+    queue = Queue(Random(0), prefetch, "unique")
+    for _ in range(count):
+        queue.publish()
+    return queue
+
+
+def read(source: Acked, place: str | None, limit: int = 10) -> list[tuple[Any, str]]:
+    """What a lane takes: values and places."""
+    return [(message.value, at) for message, at in source.read(0, place, limit)]
+
+
+def read_after_push(queue: Queue, source: Acked, place: str | None, limit: int = 10) -> list[tuple[Any, str]]:
+    """Connect, let the broker deliver, and read."""
+    read(source, place)
+    queue.push()
+    return read(source, place, limit)
+
+
+def test_messages_are_acknowledged_behind_their_commit() -> None:
+    """Those up to the committed place, in the order of their deliveries."""
+    queue = queue_of(4)
+    source = Acked(queue, prefetch=4)
+    rows = read_after_push(queue, source, None)
+    assert [value for value, _ in rows] == [1, 2, 3, 4]
+    [link] = queue.links
+    assert link.acks == []
+    source.committed(0, rows[1][1])
+    assert link.acks == [1, 2]
+    source.committed(0, rows[3][1])
+    assert link.acks == [1, 2, 3, 4]
+
+
+def test_redelivery_after_a_death_between_commit_and_acknowledgement_is_dropped() -> None:
+    """And acknowledged at once, since its commit is known."""
+    queue = queue_of(3)
+    rows = read_after_push(queue, Acked(queue, prefetch=4), None)
+    queue.lose(queue.links[0], 0)
+    heir = Acked(queue, prefetch=4)
+    heir.committed(0, rows[1][1])
+    assert [value for value, _ in read_after_push(queue, heir, rows[1][1])] == [3]
+    assert queue.links[0].acks == [4, 5]
+
+
+def test_redelivery_of_an_open_transaction_is_acknowledged_with_it() -> None:
+    """A connection that is lost in the middle of a batch loses nothing of it, and acknowledges nothing."""
+    queue = queue_of(2)
+    source = Acked(queue, prefetch=4)
+    rows = read_after_push(queue, source, None)
+    queue.lose(queue.links[0], 0)
+    with pytest.raises(ConnectionResetError):
+        read(source, rows[-1][1])
+    assert read_after_push(queue, source, rows[-1][1]) == []
+    assert queue.links[0].acks == []
+    source.committed(0, rows[-1][1])
+    assert queue.links[0].acks == [3, 4]
+
+
+def test_a_recovery_closes_the_connection_and_reads_the_void_messages_again() -> None:
+    """What was delivered and not committed comes on a new connection."""
+    queue = queue_of(3)
+    source = Acked(queue, prefetch=4)
+    rows = read_after_push(queue, source, None)
+    [first] = queue.links
+    source.committed(0, rows[0][1])
+    assert [value for value, _ in read_after_push(queue, source, rows[0][1])] == [2, 3]
+    assert first.lost
+
+
+def test_a_row_that_was_not_taken_is_given_again_on_the_same_connection() -> None:
+    """Such as while a registry does not answer."""
+    queue = queue_of(2)
+    source = Acked(queue, prefetch=4)
+    read(source, None)
+    queue.push()
+    refused = next(iter(source.read(0, None, 10)))
+    assert refused[0].value == 1
+    assert [value for value, _ in read(source, None)] == [1, 2]
+    assert len(queue.links) == 1
+
+
+def test_a_place_of_another_process_acknowledges_nothing() -> None:
+    """L4: its counts mean other messages; what this process has is void."""
+    queue = queue_of(2, prefetch=1)
+    ours = Acked(queue, prefetch=1)
+    read_after_push(queue, ours, None)
+    others = Acked(queue, prefetch=1)
+    [(value, place)] = read_after_push(queue, others, None)
+    assert value == 2
+    [mine, _] = queue.links
+    ours.committed(0, place)
+    assert mine.acks == []
+    assert mine.lost
+
+
+def test_a_released_part_has_no_connection() -> None:
+    """L7: its messages are for the next process."""
+    queue = queue_of(2)
+    source = Acked(queue, prefetch=4)
+    read_after_push(queue, source, None)
+    source.release(0)
+    assert not queue.links
+    assert len(queue.ready) == 2
+
+
+def test_a_release_while_it_connects_leaves_no_connection() -> None:
+    """It comes on another thread."""
+    queue = queue_of(1)
+    source = Acked(queue, prefetch=4)
+    connect = queue.connect
+
+    def slow(*given: Any) -> Any:
+        source.release(0)
+        return connect(*given)
+
+    queue.connect = slow  # type: ignore[method-assign, assignment]
+    with pytest.raises(InterruptedError):
+        read(source, None)
+    assert not queue.links
+
+
+def test_largest_ledger_fits_a_place() -> None:
+    """With a count of twenty digits."""
+    memory = AttemptLedger(str(Ledger(10**19, "0" * 8, "")), MOST_IDS)
+    for n in range(MOST_IDS + 2):
+        delivery = Arrival(f"ID:host-{n}", True, Message(n), n)
+        if n < 5 or n > MOST_IDS:
+            memory.offer(delivery, None)
+            memory.accept()
+        else:
+            memory._counts[f"{n:016}"] = n
+    memory._text = "".join(memory._counts)
+    place = memory.offer(Arrival("last", True, Message(0), 0), None)
+    assert MOST_IDS * 16 < len(place) < PLACE_LIMIT
+
+
+def test_deliveries_without_an_id_are_never_dropped() -> None:
+    """Nothing tells that they are redeliveries: at least once."""
+    memory = AttemptLedger(None, 4)
+    for n in range(3):
+        delivery = Arrival("", True, Message(n), n)
+        assert memory.known(delivery) is None
+        memory.offer(delivery, None)
+        memory.accept()
+    assert (memory.count, Ledger.read(memory.place).ids) == (3, "")
+
+
+def test_place_of_another_kind_of_source_is_refused() -> None:
+    """With the remedy."""
+    with pytest.raises(RecoveryError, match=r"is not a place .* had another source before"):
+        read(Acked(queue_of(1), prefetch=4), '{"files":[]}')
+
+
+@pytest.mark.parametrize(("prefetch", "ledger"), [(0, None), (MOST_IDS + 1, None), (10, 9), (10, MOST_IDS + 1)])
+def test_sizes_out_of_range_are_refused(prefetch: int, ledger: int | None) -> None:
+    """A ledger has room for all deliveries of a connection, and fits a place."""
+    with pytest.raises(GraphError, match="takes a whole number from"):
+        Acked(queue_of(1), prefetch=prefetch, ledger=ledger)
+
+
+@pytest.mark.parametrize("prefetch", [1, 2, 7])
+def test_a_batch_has_no_more_rows_than_the_broker_delivers(prefetch: int) -> None:
+    """L5."""
+    assert 1 <= Acked(queue_of(1), prefetch=prefetch).most <= prefetch
+
+
+# In a feed.
+
+
+@dataclass
+class Declared:
+    """A declared source: the queue works whenever it is asked."""
+
+    queue: Queue
+    opened: list[Acked] = field(default_factory=list)
+
+    def parts(self) -> int:
+        """One."""
+        return 1
+
+    def open(self) -> Acked:
+        """A new process: the connections of the former one are lost."""
+        for link in list(self.queue.links):
+            self.queue.lose(link, 0)
+        self.opened.append(Acked(self, prefetch=self.queue.prefetch))
+        return self.opened[-1]
+
+    def connect(self, part: int, arrived: Any) -> Any:
+        """A connection that has its messages at once."""
+        return Quick(self.queue, self.queue.connect(part, arrived))
+
+    def show(self, message: str) -> str:
+        """See `Acknowledging`."""
+        return self.queue.show(message)
+
+    def read(self, part: int, place: str | None, limit: int) -> Any:
+        """See `ReplayableSource`."""
+        raise RetriableError("it was not opened")
+
+
+@dataclass
+class Quick:
+    """A connection to a broker that works at once."""
+
+    queue: Queue
+    link: Any
+
+    def take(self, limit: int) -> Any:
+        """Deliver, and take."""
+        self.queue.settle(self.link, len(self.link.acks))
+        self.queue.push()
+        return self.link.take(limit)
+
+    def ack(self, tokens: Any) -> None:
+        """They arrive with the next `take`."""
+        self.link.ack(tokens)
+
+    def close(self) -> None:
+        """Close."""
+        self.link.close()
+
+
+def graph_of(source: Any) -> Graph:
+    """A feed."""
+    return Graph("g", Feed(source, into="ingress", name="feed", poll_seconds=600), defaults=Topic(value=Json(int)))
+
+
+REACHED = (
+    *("Init", "FetchOffsets", "FetchWatermark", "ReadNewest", "FetchInputs", "AssignReader"),
+    *("Begin", "SendOffsets", "Produce", "Flush", "Commit", "Call"),
+)
+
+
+@pytest.mark.parametrize("effect", REACHED)
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_death_at_any_effect_loses_and_repeats_nothing(moment: str, effect: str) -> None:
+    """Each of the first four times; all messages are acknowledged in the end."""
+    for nth in (1, 2, 3, 4):
+        queue = queue_of(20)
+        tester = Tester(graph_of(Declared(queue)), policy=CommitPolicy(max_messages=3))
+        tester.run(crash=Crash(moment, effect, nth))
+        tester.run()
+        assert tester.values("ingress") == list(range(1, 21))
+        assert not queue.ready
+        assert not any(link.unacked.keys() - set(link.acks) for link in queue.links)
+        assert verify(tester.graph, tester.broker).ok
+        tester.stop()
+
+
+def test_a_full_window_goes_on_at_once_behind_each_commit() -> None:
+    """The source is told of a commit without waiting for `poll_seconds`, which would be minutes here."""
+    queue = queue_of(30, prefetch=2)
+    with start(graph_of(Declared(queue)), Memory()) as running:
+        running.wait_idle(timeout_s=60)
+        assert len(running.messages("ingress")) == 30
