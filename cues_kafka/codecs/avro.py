@@ -41,6 +41,7 @@ from cues_kafka.codecs.avro_schema import (
 from cues_kafka.codecs.avro_values import Reading, Writing
 from cues_kafka.codecs.registered import Own, Part, Registered, Schemas, Writers
 from cues_kafka.codecs.schema import Null, OneOf, Shape, describe
+from cues_kafka.codecs.sizes import check_read, check_written
 from cues_kafka.errors import CodecError, CuesError, GraphError
 from cues_kafka.graph.formats import Avro
 
@@ -75,11 +76,13 @@ class _Way(NamedTuple):
         prefix: what stands before each value.
         schema: with defaults as values.
         to_plain: checks a value, and gives it as fastavro takes it.
+        check: of limits; None: the size of a message bounds it.
     """
 
     prefix: bytes
     schema: Schema
     to_plain: Callable[[Any], Any]
+    check: Callable[[bytes, int], None] | None
 
 
 class AvroCodec:
@@ -147,7 +150,7 @@ class AvroCodec:
 
     def _know_fingerprints(self) -> None:
         assert self._to_plain is not None
-        self._way = _Way(framing.SINGLE_OBJECT + fingerprint(self.schema), self._valued(), self._to_plain)
+        self._way = self._way_of(framing.SINGLE_OBJECT + fingerprint(self.schema), self._valued(), self._to_plain)
         for text in self._declared.older:
             older = parse(schema_text(text))
             if (mark := framing.SINGLE_OBJECT + fingerprint(older)) == self._way.prefix and not same_bytes(
@@ -182,7 +185,7 @@ class AvroCodec:
             ConfigError: the registry does not have the schema.
             RetriableError: the registry does not answer.
         """
-        prefix, schema, to_plain = self._way or self._find_own_schema()
+        prefix, schema, to_plain, check = self._way or self._find_own_schema()
         out = BytesIO()
         try:
             schemaless_writer(out, schema, to_plain(value))
@@ -192,7 +195,17 @@ class AvroCodec:
             raise CodecError("The value is nested too deeply for Avro. Flatten it.") from None
         except Exception as error:  # noqa: BLE001  fastavro raises what its types raise
             self._refuse(value, error)
-        return prefix + out.getvalue()
+        data = check_written(prefix + out.getvalue(), self._most_bytes)
+        if check is not None:
+            self._check_limits(check, data, len(prefix))
+        return data
+
+    def _check_limits(self, check: Callable[[bytes, int], None], data: bytes, start: int) -> None:
+        """What readers with the same limits would refuse is not written."""
+        try:
+            check(data, start)
+        except CodecError as error:
+            raise CodecError(f"The value of {self._root} would not be read again. {error}") from None
 
     def _refuse(self, value: Any, error: Exception) -> NoReturn:
         """Say where the value does not fit: a look at each field finds a number that is too large."""
@@ -213,12 +226,15 @@ class AvroCodec:
         if self._to_plain is None:
             found = self._schemas.latest(self._subject)
             schema = with_values(parse_with(found))
-            made = _Way(framing.id_prefix(found.number), schema, Writing().convert(schema))
+            made = self._way_of(framing.id_prefix(found.number), schema, Writing().convert(schema))
         else:
             number = self._schemas.id_of(self._subject, own_of(self._declared))
-            made = _Way(framing.id_prefix(number), self._valued(), self._to_plain)
+            made = self._way_of(framing.id_prefix(number), self._valued(), self._to_plain)
         self._way = made
         return made
+
+    def _way_of(self, prefix: bytes, schema: Schema, to_plain: Callable[[Any], Any]) -> _Way:
+        return _Way(prefix, schema, to_plain, check_of(schema, self._declared.limits))
 
     # Reading
 
@@ -229,8 +245,7 @@ class AvroCodec:
             RetriableError: the registry does not answer.
         """
         found = self._readers.get(data[: self._length]) or self._learn(data)
-        if len(data) > self._most_bytes:
-            raise CodecError(f"The message has {len(data)} bytes, more than {self._most_bytes}. See Limits.")
+        check_read(data, self._most_bytes)
         try:
             if found.check is not None:
                 found.check(data, found.start)
@@ -239,7 +254,7 @@ class AvroCodec:
         except CuesError:
             raise
         except Unfit as unfit:
-            raise self._unreadable(found, unfit) from None
+            raise self._unreadable(found, unfit) from getattr(unfit, "error", None)
         except Exception as error:  # a class may raise what it likes when it validates itself
             raise self._unreadable(found, error) from error
 

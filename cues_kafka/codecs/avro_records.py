@@ -9,7 +9,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import length_hint
 from typing import Any, NamedTuple, TypeAlias
+
+from cues_kafka.errors import CuesError
 
 Convert: TypeAlias = Callable[[Any], Any]
 
@@ -43,6 +46,39 @@ class Unfit(Exception):
     def text(self, root: str) -> str:
         """`Order.lines[3].price: expected decimal(12, 2), got text`."""
         return f"{root}{''.join(reversed(self.path))}: expected {self.expected}, got {self.found}"
+
+
+class Refused(Unfit):
+    """
+    A class refuses a value when it validates itself: `Order.lines[3]: ValueError: no such article`.
+
+    Attributes:
+        error: what the class raised.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__("a value that the class takes", type(error).__name__)
+        self.error = error
+
+    def text(self, root: str) -> str:
+        """With what the class says."""
+        said = f"{type(self.error).__name__}: {self.error}"[:300].rstrip(": ")
+        return f"{root}{''.join(reversed(self.path))}: {said}"
+
+
+def unfit_at(error: Exception, *parts: str) -> Exception:
+    """
+    What to raise for an error that came while a value was made.
+
+    Args:
+        error: `Unfit`, or what a class raises; an error of ours, such as that a registry does not answer, stays.
+        parts: of the path to it, the innermost first.
+    """
+    if isinstance(error, CuesError):
+        return error
+    unfit = error if isinstance(error, Unfit) else Refused(error)
+    unfit.path.extend(parts)
+    return unfit
 
 
 class ToWrite(NamedTuple):
@@ -125,8 +161,8 @@ def reader(cls: type[Any], fields: Sequence[ToRead], *, exact: bool) -> Convert:
         fields: of the class.
         exact: whether the dict has no others.
     """
-    names: dict[str, Any] = {"cls": cls}
-    body = []
+    names: dict[str, Any] = {"cls": cls, "unfit_at": unfit_at, "length_hint": length_hint}
+    body, builds = [], []
     if not exact:
         own = ", ".join(f"{each.name!r}: found[{each.name!r}]" for each in fields)
         body += [f"if len(found) > {len(fields)}:", f"    found = {{{own}}}"]
@@ -134,7 +170,15 @@ def reader(cls: type[Any], fields: Sequence[ToRead], *, exact: bool) -> Convert:
         if each.build is not None:
             names[f"b{n}"] = each.build
             value = f"found[{each.name!r}]"
-            body.append(f"{value} = " + (f"[*map(b{n}, {value})]" if each.many else f"b{n}({value})"))
+            builds.append(f"at = {'.' + each.name!r}")
+            if each.many:
+                builds += [f"rest = iter({value})", f"{value} = [*map(b{n}, rest)]", "rest = None"]
+            else:
+                builds.append(f"{value} = b{n}({value})")
+    if builds:
+        item = "() if rest is None else (f'[{len(found[at[1:]]) - length_hint(rest) - 1}]',)"
+        body += ["rest = None", "try:", *_inside(builds), "except Exception as error:"]
+        body.append(f"    raise unfit_at(error, *({item}), at) from None")
     if any(each.name != each.attribute for each in fields):
         body.append("found = {" + ", ".join(f"{each.attribute!r}: found[{each.name!r}]" for each in fields) + "}")
     if cls is dict:

@@ -13,7 +13,7 @@ from enum import Enum
 from operator import length_hint
 from typing import Any, Final, NamedTuple
 
-from cues_kafka.codecs.avro_records import AvroRecord, Convert, ToRead, ToWrite, Unfit, reader, writer
+from cues_kafka.codecs.avro_records import AvroRecord, Convert, ToRead, ToWrite, Unfit, reader, unfit_at, writer
 from cues_kafka.codecs.avro_scalars import MAX_DIGITS
 from cues_kafka.codecs.avro_schema import Schema, full_name, logical
 from cues_kafka.codecs.digits import fitting, text
@@ -320,7 +320,7 @@ def _map(item: Convert, types: tuple[type[Any], ...]) -> Convert:
             if type(key) is not str:
                 raise Unfit("text as a key", _found(key))
             try:
-                result[key] = item(one)
+                result[_text(key)] = item(one)
             except Unfit as unfit:
                 unfit.path.append(f"[{key!r:.60}]")
                 raise
@@ -564,11 +564,13 @@ class Reading:
                 return self._record(cls, [self._field(each) for each in fields])
             case Choice(_, enum) if enum is not None:
                 return _Members(enum).__getitem__
+            case Choice(values):
+                return _one_of_values(values, shape_name(shape))
             case Items(item, container):
                 return _items(self.build(item), container)
             case Mapped(value):
                 build = self.build(value)
-                return None if build is None else lambda found: {key: build(one) for key, one in found.items()}
+                return None if build is None else _values(build)
             case OneOf(options):
                 return self._union(options)
             case Ref(cls):
@@ -611,7 +613,7 @@ class Reading:
                 value = value if made is None else made(value)
                 return AvroRecord(name, value) if type(value) is dict else value
             if self._resolved and type(found) not in scalars and type(found) in SCALARS:
-                raise ValueError(f"none of the options is {type(found).__name__}")
+                raise Unfit("one of the declared options", f"the writer's {type(found).__name__}")
             return next(
                 (made(found) for one, made in builds if made is not None and _fits(one, found)),
                 found,
@@ -630,11 +632,34 @@ def _checked(cls: type[Any]) -> Convert:
     def check(found: Any) -> Any:
         if type(found) is cls:
             return found
-        raise ValueError(
-            f"the writer's {type(found).__name__} is declared as {cls.__name__}. Declare the writer's type"
-        )
+        raise Unfit(f"the declared {cls.__name__}", f"the writer's {type(found).__name__}: declare the writer's type")
 
     return check
+
+
+def _one_of_values(values: tuple[Any, ...], expected: str) -> Convert:
+    """Refuses what is none of a `Literal`'s values: the schema of a writer may say no more than text."""
+    kinds = {type(value) for value in values}
+
+    def check(found: Any) -> Any:
+        if type(found) in kinds and found in values:
+            return found
+        raise Unfit(expected, "another value" if type(found) in kinds else _found(found))
+
+    return check
+
+
+def _values(build: Convert) -> Convert:
+    def convert(found: dict[str, Any]) -> dict[str, Any]:
+        made, key = {}, ""
+        try:
+            for key, one in found.items():
+                made[key] = build(one)
+        except Exception as error:  # noqa: BLE001  a class may raise what it likes
+            raise unfit_at(error, f"[{key!r:.60}]") from None
+        return made
+
+    return convert
 
 
 def _validated(cls: type[Any], make: Convert) -> Convert:
@@ -670,4 +695,13 @@ def _fits(shape: Shape, found: Any) -> bool:
 def _items(build: Convert | None, container: type[Any]) -> Convert | None:
     if build is None:
         return None if container is list else container
-    return (lambda found: [*map(build, found)]) if container is list else (lambda found: container(map(build, found)))
+
+    def convert(found: list[Any]) -> Any:
+        rest = iter(found)
+        try:
+            made = [*map(build, rest)]
+        except Exception as error:  # noqa: BLE001  a class may raise what it likes
+            raise unfit_at(error, f"[{len(found) - length_hint(rest) - 1}]") from None
+        return made if container is list else container(made)
+
+    return convert

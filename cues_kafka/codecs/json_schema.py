@@ -17,6 +17,7 @@ from cues_kafka.codecs import framing
 from cues_kafka.codecs.json import JsonCodec
 from cues_kafka.codecs.json_derived import derived
 from cues_kafka.codecs.registered import Own, Part, Registered, Schemas, Writers
+from cues_kafka.codecs.sizes import check_read, check_written
 from cues_kafka.errors import CodecError, ConfigError, GraphError
 from cues_kafka.graph.formats import JsonSchema
 
@@ -77,7 +78,7 @@ class JsonSchemaCodec:
         except CodecError as error:
             text = str(error).removesuffix(_FIX)
             raise CodecError(f"{text} Return a value that fits the schema.") from error
-        return self._prefix + data
+        return check_written(self._prefix + data, self._declared.limits.bytes)
 
     def _find_own_schema(self, schemas: Schemas) -> None:
         if self._own is None:
@@ -93,8 +94,7 @@ class JsonSchemaCodec:
             CodecError: the bytes do not fit, or are beyond a limit; names the path.
             RetriableError: the registry does not answer.
         """
-        if len(data) > self._declared.limits.bytes:
-            raise CodecError(f"The message has {len(data)} bytes, more than {self._declared.limits.bytes}. See Limits.")
+        check_read(data, self._declared.limits.bytes)
         start, valid = 0, self._valid
         if self._writers is not None:
             start, valid = self._writers.of(data)

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError, EncodeError
 from cues_kafka.codecs import framing
 from cues_kafka.codecs.protobuf_files import class_of, indexes_of, name_at, own_of
 from cues_kafka.codecs.registered import Own, Part, Registered, Schemas, Writers
+from cues_kafka.codecs.sizes import check_read, check_written
 from cues_kafka.errors import CodecError, GraphError
 from cues_kafka.graph.formats import Protobuf
 
@@ -72,6 +73,7 @@ class ProtobufCodec:
         self._schemas = schemas
         self.id_header = None if schemas is None else framing.header_of(part)
         self._most_bytes = declared.limits.bytes
+        self._nests = _nests(self._cls.DESCRIPTOR)
         self._own = own_of(self._cls.DESCRIPTOR.file)
         self._writers = None if schemas is None else Writers(schemas, self._writer)
         self._prefix = b""
@@ -89,9 +91,21 @@ class ProtobufCodec:
         if not isinstance(value, self._cls):
             raise CodecError(f"Expected {self._name}, got {type(value).__name__}. Return a message of this class.")
         try:
-            return self._prefix + bytes(value.SerializeToString(deterministic=True))
+            body = bytes(value.SerializeToString(deterministic=True))
         except (EncodeError, ValueError) as error:
             raise CodecError(f"The value is no complete {self._name}: {error!s:.300}. Set its fields.") from error
+        if self._nests:
+            self._check_depth(body)
+        return check_written(self._prefix + body, self._most_bytes)
+
+    def _check_depth(self, body: bytes) -> None:
+        """The library writes what nests values deeper than it reads."""
+        try:
+            self._cls().ParseFromString(body)
+        except (DecodeError, RecursionError) as error:
+            raise CodecError(
+                f"The value is a {self._name} that readers refuse: {error!s:.300}. Nest its values less deep."
+            ) from error
 
     def decode(self, data: bytes) -> Any:
         """
@@ -99,8 +113,7 @@ class ProtobufCodec:
             CodecError: the bytes do not fit, are beyond a limit, or are those of another class.
             RetriableError: the registry does not answer.
         """
-        if len(data) > self._most_bytes:
-            raise CodecError(f"The message has {len(data)} bytes, more than {self._most_bytes}. See Limits.")
+        check_read(data, self._most_bytes)
         body = data if self._writers is None else data[self._start(data, self._writers) :]
         value = self._cls()
         try:
@@ -125,6 +138,17 @@ class ProtobufCodec:
         if found.kind != "PROTOBUF":
             raise CodecError(f"The schema {name} of the registry is no Protobuf schema: it is of the type {found.kind}")
         return _Writer(found.text, name, start)
+
+
+def _nests(message: Any, around: frozenset[Any] = frozenset(), done: set[Any] | None = None) -> bool:
+    """Whether a message, or one of those in it, may hold itself."""
+    done = set() if done is None else done
+    if message in around or message in done:
+        return message in around
+    inner = [each.message_type for each in message.fields if each.message_type is not None]
+    found = any(_nests(each, around | {message}, done) for each in inner)
+    done.add(message)
+    return found
 
 
 def _class(declared: Protobuf) -> Any:

@@ -83,7 +83,7 @@ class Mapped:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """A union. No two options look alike in JSON, except records that a `Literal` field tells apart."""
+    """A union. No two options look alike in JSON, except records that a `Literal` field or their name tells apart."""
 
     options: tuple[Shape, ...]
 
@@ -147,7 +147,7 @@ def describe(annotation: Any, *, models: bool = False) -> Shape:
 
     Args:
         annotation: what the values are.
-        models: whether pydantic models may be in it.
+        models: for Avro: pydantic models may be in it, and records of a union are told apart by their names.
 
     Raises:
         GraphError: a class or a combination that cannot travel; names the field, and says what to write instead.
@@ -192,7 +192,7 @@ class _Describer:
             digits = next((one for one in arguments[1:] if isinstance(one, Digits)), None)
             return Scalar(Decimal, digits) if digits and shape == Scalar(Decimal) else shape
         if origin in (Union, types.UnionType):
-            return _union([self.shape(option, where) for option in arguments], where)
+            return _union([self.shape(option, where) for option in arguments], where, named=self._models)
         if origin is Literal:
             return Choice(_choices(list(arguments), where))
         if origin is tuple and not (len(arguments) == 2 and arguments[1] is Ellipsis):
@@ -338,14 +338,16 @@ def _choices(values: list[Any], where: str) -> tuple[Any, ...]:
     return tuple(values)
 
 
-def _union(options: list[Shape], where: str) -> Shape:
+def _union(options: list[Shape], where: str, *, named: bool) -> Shape:
+    """A union; `named`: the format tells records by their names, as Avro does."""
     if any(isinstance(option, Anything) for option in options):
         return Anything()
     taken: dict[str, Shape] = {}
     for option in options:
         for look in json_types(option):
             other = taken.setdefault(look, option)
-            if other is not option and not _tagged(other, option):
+            by_name = named and isinstance(other, Structure | Ref) and isinstance(option, Structure | Ref)
+            if other is not option and not by_name and not _tagged(other, option):
                 raise GraphError(
                     f"{where}: {shape_name(other)} and {shape_name(option)} are both {_ARTICLES[look]} in JSON, "
                     f"so they could not be told apart when read. Use one of them, or give dataclasses a field like "
