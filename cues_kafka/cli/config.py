@@ -75,6 +75,7 @@ RUN: Final = {
     "spans": (float, None),
     "http": (str, None),
     "fail_fast": (bool, False),
+    "require": (str, None),
 }
 """Options of `run` that are settings under ``[run]``, with the same names. A test compares them."""
 

@@ -41,6 +41,13 @@ New = Annotated[
     typer.Option("--new", metavar="NAME", help="This processor is new, not another one renamed; repeatable."),
 ]
 
+Require = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LEVEL", help="Refuse a graph with a weaker edge: exactly-once, at-least-once or at-most-once."
+    ),
+]
+
 
 _OF_A_GRAPH: Final = re.compile(r"(cues-kafka(?: [a-z-]+)+ )MODULE:GRAPH")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile
-from cues_kafka.cli.options import BROKEN, DIFFERS, WRONG, New, Target
+from cues_kafka.cli.options import BROKEN, DIFFERS, WRONG, New, Require, Target
 from cues_kafka.cli.printing import say, say_lines
 from cues_kafka.errors import BrokerError, ConfigError
 from cues_kafka.graph.names import no_such_processor
@@ -42,6 +42,8 @@ Examples:
   cues-kafka plan shop:graph --json | jq .refusals
   # before new code is deployed: would its tasks go on?
   cues-kafka plan shop:graph --records
+  # refuse a graph with an edge that may lose or repeat messages
+  cues-kafka plan shop:graph --require exactly-once
   # in a pipeline: is the cluster as the graph declares it?
   cues-kafka plan shop:graph --exit-code
 
@@ -95,6 +97,7 @@ def plan(
         bool,
         typer.Option("--records", help="Read the newest records too: which tasks would stop, and what to do first."),
     ] = False,
+    require: Require = None,
     new: New = None,
     bootstrap: Bootstrap = None,
     profile: Profile = None,
@@ -103,7 +106,8 @@ def plan(
     """
     Show what a graph would change on the cluster.
 
-    Prints what would change, a line for each processor, then warnings, and the reasons why the graph must not run.
+    Prints what would change, a line for each processor, what each edge guarantees, and which edge is the weakest; then
+    warnings, and the reasons why the graph must not run.
     Nothing is created without --apply.
     """
 
@@ -130,6 +134,7 @@ def plan(
         offline=offline,
         apply=apply,
         records=records,
+        require=require,
         new=new or (),
         settings=where,
     )
@@ -188,6 +193,7 @@ def _plan(
     offline: bool,
     apply: bool,
     records: bool,
+    require: str | None,
     new: Collection[str],
     settings: tuple[str | None, str | None, Path | None],
 ) -> Plan:
@@ -206,7 +212,8 @@ def _plan(
     if offline:
         from cues_kafka.runtime.prepare import unset_text, unset_variables
 
-        planned = _as_run_refuses(_with_clients(plan_graph(graph, sides=found.sides), graph, clients), graph, without)
+        planned = _with_clients(plan_graph(graph, sides=found.sides), graph, clients)
+        planned = _as_run_refuses(planned, graph, without, require)
         running = tuple({*graph.all_processors} - set(without))
         unset = (f"{where}: {unset_text(one)} where workers run" for where, one in unset_variables(graph, running))
         planned = dataclasses.replace(planned, warnings=(*planned.warnings, *unset))
@@ -231,7 +238,7 @@ def _plan(
             planned = dataclasses.replace(planned, refusals=(str(error),))
             show(planned, acls=True)  # what would help, as far as it follows from the graph alone
             return planned
-        planned = _as_run_refuses(_with_clients(planned, graph, clients), graph, without, kafka)
+        planned = _as_run_refuses(_with_clients(planned, graph, clients), graph, without, require, kafka)
         planned = dataclasses.replace(planned, warnings=(*planned.warnings, *forgotten_tailers(graph, broker)))
         if records:
             planned = _with_records(planned, graph, broker, running, kafka)
@@ -280,12 +287,16 @@ def _with_clients(planned: Plan, graph: Graph, clients: Collection[str]) -> Plan
     return dataclasses.replace(planned, acls=acls_of(graph, clients, sides=sides))
 
 
-def _as_run_refuses(planned: Plan, graph: Graph, without: Collection[str], kafka: Kafka | None = None) -> Plan:
-    """What this release cannot run, it must not approve either."""
+def _as_run_refuses(
+    planned: Plan, graph: Graph, without: Collection[str], require: str | None, kafka: Kafka | None = None
+) -> Plan:
+    """What this release cannot run, it must not approve either; nor an edge that is weaker than `--require`."""
+    from cues_kafka.plan.edges import required_level, too_weak
     from cues_kafka.runtime.prepare import refusals
 
     known = [*graph.all_processors]
     if unknown := sorted(set(without) - set(known)):
         raise ConfigError(f"--except: {no_such_processor(graph.name, unknown, known)}")
     names = [name for name in graph.processors if name not in without]
-    return dataclasses.replace(planned, refusals=(*planned.refusals, *refusals(graph, names, kafka)))
+    weak = too_weak(planned.edges, required_level(require), set(known) - set(without)) if require else ()
+    return dataclasses.replace(planned, refusals=(*planned.refusals, *refusals(graph, names, kafka), *weak))

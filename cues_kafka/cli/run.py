@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile
-from cues_kafka.cli.options import REFUSED, New, Target, at_least, print_error
+from cues_kafka.cli.options import REFUSED, New, Require, Target, at_least, print_error
 from cues_kafka.cli.printing import log_texts, say
 from cues_kafka.cli.supervise import Said, absolute, served, supervise, worker_command
 from cues_kafka.cli.watch import RELOAD, Signals, TaskWatch, announce
@@ -45,6 +45,8 @@ Examples:
   cues-kafka run shop:graph --workers 2 --instance blue
   # 'verdict' is not another processor under a new name
   cues-kafka run shop:graph --new verdict
+  # only if no edge may lose or repeat messages
+  cues-kafka run shop:graph --require exactly-once
   # health and Prometheus metrics of all workers, on a port of this machine
   cues-kafka run shop:graph --workers 4 --http 127.0.0.1:9100
   # replace a worker that takes more memory; 60 s for all to stop
@@ -118,6 +120,7 @@ def run(  # noqa: PLR0917 - each is an option of the command line
         ),
     ] = None,
     new: New = None,
+    require: Require = None,
     call_timeout: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="End the worker when a function takes longer for a message.")
     ] = None,
@@ -175,6 +178,7 @@ def run(  # noqa: PLR0917 - each is an option of the command line
             "workers": workers, "instance": instance, "engine": engine, "master": master, "checkpoint": checkpoint,
             "trigger": trigger, "max_memory": max_memory, "stall_timeout": stall_timeout, "stop_timeout": stop_timeout,
             "openlineage": openlineage, "spans": spans, "http": http, "fail_fast": fail_fast,
+            "require": require,
         }  # fmt: skip
         explicit = {
             "bootstrap": bootstrap,
@@ -193,6 +197,7 @@ def run(  # noqa: PLR0917 - each is an option of the command line
         names = _selected(graph, only, without)
         if parent is None:  # else a supervisor has chosen, and gives its worker what is for it
             options |= settings.given("run")
+        _check_level(graph, options["require"], names)
         workers, instance, http, stop_timeout = map(options.get, ("workers", "instance", "http", "stop_timeout"))
         openlineage, spans, fail_fast = options["openlineage"], options["spans"], bool(options["fail_fast"])
         refuse = partial(_none_given, settings)
@@ -226,7 +231,7 @@ def run(  # noqa: PLR0917 - each is an option of the command line
             given = {
                 "bootstrap": bootstrap, "profile": profile, "file": file and file.resolve(), "openlineage": openlineage,
                 "spans": spans, "log-level": log_level, "log-format": log_format, "state-dir": state_dir,
-                "call-timeout": call_timeout,
+                "call-timeout": call_timeout, "require": options["require"],
             }  # fmt: skip
             several = {"only": only, "except": without, "new": new}
             passed = [f"--{option}={name}" for option, names_of in several.items() for name in names_of or ()]
@@ -410,6 +415,14 @@ def _selected(graph: Graph, only: list[str] | None, without: list[str] | None) -
     if not names:
         raise ConfigError("--only and --except leave no processor to run. Drop one of them.")
     return names
+
+
+def _check_level(graph: Graph, require: str | None, names: Sequence[str] | None) -> None:
+    """Refuse a graph with an edge that is weaker than --require."""
+    if require is not None:
+        from cues_kafka.plan.edges import refuse_weaker, required_level
+
+        refuse_weaker(graph, required_level(require), names)
 
 
 def _number(instance: str | None) -> int | None:

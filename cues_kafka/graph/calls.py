@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.effects import Effect
-from cues_kafka.graph.levels import JOURNALED_SERVER, KEY_HEADER, ONCE, SERVER, EdgeKind
+from cues_kafka.graph.levels import EXACTLY_ONCE, JOURNALED_SERVER, KEY_HEADER, ONCE, SERVER, EdgeKind
 from cues_kafka.graph.names import quoted
 
 MOST_BYTES: Final = 1_000_000
@@ -36,6 +36,8 @@ class Http(Effect):
         base: ``https://pay.example/api``; the paths of requests come behind it.
         env: the environment variable that holds it; then `base` is empty.
         journal: whether answers are kept.
+        idempotent: whether the server is known to do nothing when an idempotency key comes again. With `journal` the
+            edge is then exactly once (docs/plan.md).
         timeout_s: how long one request may take to connect, to answer, and to send all of its body, in seconds each.
         patience_s: for how many seconds a request without an answer is repeated, before `CallUnanswered` is raised.
         max_bytes: the largest body of an answer that is taken, in bytes.
@@ -52,6 +54,7 @@ class Http(Effect):
     base: str = field(repr=False)
     env: str
     journal: bool
+    idempotent: bool
     timeout_s: float
     patience_s: float
     max_bytes: int
@@ -66,6 +69,7 @@ class Http(Effect):
         *,
         env: str = "",
         journal: bool = False,
+        idempotent: bool = False,
         timeout_s: float = 10.0,
         patience_s: float = 5.0,
         max_bytes: int = MOST_BYTES,
@@ -87,6 +91,7 @@ class Http(Effect):
             "base": base,
             "env": env,
             "journal": bool(journal),
+            "idempotent": bool(idempotent),
             "timeout_s": float(timeout_s),
             "patience_s": float(patience_s),
             "max_bytes": max_bytes,
@@ -110,6 +115,8 @@ class Http(Effect):
     def edge(self) -> EdgeKind:  # type: ignore[override]
         """See `Effect`."""
         kind = JOURNALED_SERVER if self.journal else SERVER
+        if self.journal and self.idempotent:
+            kind = kind._replace(level=EXACTLY_ONCE, why=f"{kind.why}, which the server knows", remedy="")
         return kind._replace(why=kind.why.replace(KEY_HEADER, self.key_header))
 
 
@@ -201,4 +208,4 @@ def call_from_json(data: Mapping[str, Any]) -> Http | Once:
     return Http(**{name: one for name, one in data.items() if name != "kind"})
 
 
-_WRITTEN: Final = ("env", "journal", "timeout_s", "patience_s", "max_bytes", "key_header")
+_WRITTEN: Final = ("env", "journal", "idempotent", "timeout_s", "patience_s", "max_bytes", "key_header")

@@ -427,7 +427,8 @@ _WRITERS: Final[dict[str, Callable[[Any], Any]]] = {
 
 def _part_to_json(part: Declaration) -> dict[str, Any]:
     if isinstance(part, Source):
-        return {"source": part.topic, **({"default": True} if part.default else {})}
+        given = {"default": part.default, "level": part.level}
+        return {"source": part.topic, **{name: one for name, one in given.items() if one != getattr(Source, name)}}
     if isinstance(part, Feed):
         return _feed_to_json(part)
     data = {name: _WRITERS[name](item) if name in _WRITERS else item for name, item in part.arguments().items()}

@@ -45,9 +45,10 @@ class ReplayableSource(Protocol):
     - `release(part)`: another process may read this part from now on. It may come on another thread than `read`.
     - `close()`: nothing more is read. It may come on another thread than `read`.
 
-    The others come on one thread. It may have attributes, too: `level` and `rests_on`, what it guarantees and why, for
-    the plan; `most`, how many rows a batch may have; and `prompt`, True where `committed` is called at once after each
-    commit, because the source waits for it.
+    The others come on one thread. It may have attributes, too: `level`, `rests_on` and `remedy`, what it guarantees, on
+    which condition, and what makes it exactly once, for the plan; `most`, how many rows a batch may have; and `prompt`,
+    True where `committed` is called at once after each commit, because the source waits for it. A `level` begins with
+    `exactly once`, `at least once` or `at most once`; any other text counts as at least once.
     """
 
     def parts(self) -> int:
@@ -153,6 +154,7 @@ class Feed:
             str(getattr(self.source, "level", kind.level)),
             str(getattr(self.source, "rests_on", kind.why)),
             kind.shown_by,
+            str(getattr(self.source, "remedy", kind.remedy)),
         )
 
     @property

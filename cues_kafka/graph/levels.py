@@ -1,4 +1,4 @@
-"""What each kind of edge guarantees, on which condition, and the command that shows it.
+"""What each kind of edge guarantees, on which condition, the command that shows it, and what makes it stronger.
 
 The table of README and what `plan` says of a graph are made of these rows. The commands are run in a clone of the
 project. Its tests compare the rows with README.
@@ -6,7 +6,13 @@ project. Its tests compare the rows with README.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias, get_args
+
+Level: TypeAlias = Literal["exactly-once", "at-least-once", "at-most-once"]
+"""Exactly once: nothing is lost or repeated. At least once: a crash may repeat. At most once: a crash may lose."""
+
+LEVELS: Final = get_args(Level)
+"""From the strongest to the weakest: what is repeated can be recognised later, and what is lost is gone."""
 
 EXACTLY_ONCE: Final = "exactly once"
 AT_LEAST_ONCE: Final = "at least once"
@@ -25,12 +31,28 @@ class EdgeKind(NamedTuple):
         level: `exactly once`, `at least once` or `at most once`, or once on a condition.
         why: what gives this level, and what it asks for.
         shown_by: the command that shows it.
+        remedy: what makes it exactly once, as a full sentence; empty: it is.
     """
 
     edge: str
     level: str
     why: str
     shown_by: str
+    remedy: str = ""
+
+
+def level_of(text: str) -> Level:
+    """
+    The level that a text of an edge promises: the one that it begins with, behind which its condition may follow.
+
+    A text that begins with none of them promises at least once, such as `once, if the server knows the key`.
+    """
+    return next((one for one in LEVELS if text.startswith(one.replace("-", " "))), "at-least-once")
+
+
+def satisfies(level: Level, required: Level) -> bool:
+    """Whether an edge of this level keeps what is required; at least once and at most once do not keep each other."""
+    return level in ("exactly-once", required)
 
 
 # Into Kafka.
@@ -40,6 +62,7 @@ SEND: Final = EdgeKind(
     AT_LEAST_ONCE,
     "a send repeated after a crash is a second message; give it an id",
     "pytest tests/unit/graph/test_ready.py",
+    'Send with id=, or feed the topic with Feed(...). Then declare it: Source(..., level="exactly-once").',
 )
 SEND_WITH_ID: Final = EdgeKind(
     "application to Kafka, `send(..., id=)`",
@@ -80,12 +103,14 @@ INSIDE: Final = {
         AT_LEAST_ONCE,
         "from Kafka to Kafka, by strategy=: written before its place; a crash repeats",
         "pytest tests/unit/runtime/test_strategies.py",
+        'Leave strategy="at-least-once" out.',
     ),
     "at-most-once": EdgeKind(
         'Kafka to Kafka, `strategy="at-most-once"`',
         AT_MOST_ONCE,
         "from Kafka to Kafka, by strategy=: its place is committed first; a crash drops",
         "pytest tests/unit/runtime/test_strategies.py",
+        'Leave strategy="at-most-once" out.',
     ),
 }
 """By strategy: what goes from Kafka to Kafka."""
@@ -142,30 +167,36 @@ JOURNALED_SERVER: Final = EdgeKind(
     "a kept answer is not asked for again; a kill between call and record repeats the call, with the same "
     f"{KEY_HEADER}",
     "pytest tests/unit/sinks/test_calls.py tests/fault/test_call_kills.py",
+    "If the server does nothing when a key comes again, declare Http(..., journal=True, idempotent=True).",
 )
 SERVER: Final = EdgeKind(
     'Kafka to a server, `effects={"http": Http(...)}`',
     AT_LEAST_ONCE,
     f"once, if the server knows {KEY_HEADER} and the function makes the same calls again; journal=True",
     "pytest tests/unit/sinks/test_calls.py tests/fault/test_call_kills.py",
+    "If the server does nothing when a key comes again, declare Http(..., journal=True, idempotent=True).",
 )
 ONCE: Final = EdgeKind(
     'Kafka to anything, `effects={"once": Once()}`',
     AT_LEAST_ONCE,
     "a kept result is not made again; a kill between the call and its record repeats the call",
     "pytest tests/unit/sinks/test_calls_alone.py",
+    "Write to a database, with effects={...: Sql(...)}, or call a server that knows keys, with Http(...).",
 )
 ANYTHING: Final = EdgeKind(
     "Kafka to anything else, a sink or `effects=True`",
     AT_LEAST_ONCE,
     "the function may be called again after a crash; step.hash is the same then: an idempotency key",
     "pytest tests/fault/test_kill_points.py",
+    "Write to a database or to files, with effects={...: Sql(...)} or Sink(..., into=...), or call a server that knows "
+    "keys, with Http(...).",
 )
 NEVER_TWICE: Final = EdgeKind(
     'Kafka to anything else, `strategy="at-most-once"`',
     AT_MOST_ONCE,
     "the function is never called twice for a message; a crash may leave some uncalled, which verify counts",
     "pytest -m 'not slow' tests/unit/runtime/test_strategies.py tests/fault/test_strategies.py",
+    'Leave strategy="at-most-once" out, and write to a database, with effects={...: Sql(...)} or Sink(..., into=...).',
 )
 
 KINDS: Final = (

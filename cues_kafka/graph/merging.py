@@ -161,7 +161,7 @@ def _rebound(
     names: Mapping[str, str],
 ) -> Declaration:
     if isinstance(part, Source):
-        return Source(topics.get(part.topic, part.topic), default=part.default)
+        return replace(part, topic=topics.get(part.topic, part.topic))
     arguments = {**part.arguments(), "name": names.get(part.name, part.name)}
     for place in ("inputs", "alts", "outputs", "tailers", "appenders", "errors", "into"):
         if place in arguments:

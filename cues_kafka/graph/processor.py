@@ -31,6 +31,7 @@ INTO = "into"
 """The name of the table that `into=` gives."""
 
 Strategy: TypeAlias = Literal["exactly-once", "at-least-once", "at-most-once"]
+SourceLevel: TypeAlias = Literal["at-least-once", "exactly-once"]
 Start: TypeAlias = Literal["earliest", "latest"] | datetime | Mapping[int, int]
 FrameStart: TypeAlias = Literal["earliest"] | datetime | Mapping[int, int] | Mapping[str, Mapping[int, int]]
 OutputMode: TypeAlias = Literal["append", "update"]
@@ -48,14 +49,19 @@ class Source:
     Attributes:
         topic: the topic's name.
         default: whether `send(message)` without a topic writes here. In a graph with one source it always does.
+        level: what the applications that write to it promise. `at-least-once`: an application may repeat a message
+            after a crash. `exactly-once`: each of them names its messages, `send(..., id=)`, or writes in transactions
+            that hold its own place too. Clients with this graph then refuse to send without `id=`.
     """
 
     topic: str
     default: bool = field(default=False, kw_only=True)
+    level: SourceLevel = field(default="at-least-once", kw_only=True)
 
     def __post_init__(self) -> None:
         check_written_topic(self.topic, "Source")
         check_flag(self.default, f"Source({self.topic!r}): default")
+        check_choice(self.level, get_args(SourceLevel), f"Source({self.topic!r}): level")
 
 
 @dataclass(frozen=True, slots=True, init=False)

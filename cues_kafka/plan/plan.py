@@ -31,7 +31,7 @@ from cues_kafka.graph.names import (
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.graph.topic import Topic
 from cues_kafka.plan.acls import Acl, acls_of
-from cues_kafka.plan.edges import Guarantee, edges_of
+from cues_kafka.plan.edges import Edges, edges_of, weakest
 from cues_kafka.plan.inspectors import Findings
 from cues_kafka.plan.notes import notes_of
 from cues_kafka.plan.processors import FeedPlan, FramePlan, PlannedStop, PlannedTask, ProcessorPlan
@@ -106,7 +106,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     begins: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
     alter: tuple[NewSetting, ...] = ()
-    edges: tuple[Guarantee, ...] = ()
+    edges: Edges = ()
     feeds: tuple[FeedPlan, ...] = ()
     stops: tuple[PlannedStop, ...] | None = None
     unwell: tuple[Unwell, ...] = ()
@@ -131,6 +131,11 @@ class Plan:
     def would_change(self) -> bool:
         """Whether applying it would change anything, on the cluster or in the systems that inspectors asked."""
         return bool(self.create or self.grow or self.alter or self.changes)
+
+    @property
+    def weakest(self) -> Edges:
+        """The edges that guarantee least, which is what the whole graph guarantees; none: all are exactly once."""
+        return weakest(self.edges)
 
     def with_findings(self, found: Iterable[Findings]) -> Plan:
         """This plan with what inspectors found besides."""
@@ -191,6 +196,8 @@ class Plan:
             "processors": [processor_data(one) for one in self.processors],
             "dataframes": [frame_data(one) for one in self.dataframes],
             "edges": [edge._asdict() for edge in self.edges],
+            "weakest": [edge.where for edge in self.weakest],
+            "guarantee": self.weakest[0].guarantee if self.weakest else "exactly-once",
             "feeds": [feed_data(one) for one in self.feeds],
             "status": self.status,
             "control": self.control,

@@ -23,6 +23,7 @@ def lines(planned: Plan, *, topics: bool, acls: bool, principals: Mapping[str, s
     everyone: list[ProcessorPlan | FramePlan | FeedPlan] = [*planned.feeds, *planned.processors, *planned.dataframes]
     yield from _section("Processors", _table(map(_row, everyone)) if everyone else ())
     yield from _section("Edges", _table(one[:3] for one in planned.edges) if planned.edges else ())
+    yield from _section("Weakest edge", _weakest(planned))
     for one in everyone if topics else ():
         yield from _section(f"Names of {one.name}", _table(_names(one)))
     if topics:
@@ -38,6 +39,14 @@ def lines(planned: Plan, *, topics: bool, acls: bool, principals: Mapping[str, s
         yield from _section("Tasks that would stop", map(_stop, planned.stops) if planned.stops else ["none"])
     yield from _section("Not well now", map(str, planned.unwell))
     yield from _section("Refused", planned.refusals)
+
+
+def _weakest(planned: Plan) -> Iterator[str]:
+    """The edges that guarantee least, with what makes them stronger."""
+    for edge in planned.weakest:
+        yield f"{edge.where}: {edge.level}. {edge.remedy}".rstrip()
+    if planned.edges and not planned.weakest:
+        yield "none: every edge is exactly once, on its condition"
 
 
 def _differences(planned: Plan, *, settings: bool) -> Iterator[str]:

@@ -114,9 +114,11 @@ class Client:
 
         Raises:
             BrokerError: none of them is sent.
+            ConfigError: the graph says that each message of this topic is sent with an id.
             Unknown: whether they are sent cannot be told, because the cluster does not answer.
         """
         count = 0
+        self._handles.check_unnamed(self._access.topic(topic))
         with self.transaction() as transaction:
             for message in messages:
                 transaction.append(topic, message)

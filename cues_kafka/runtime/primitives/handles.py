@@ -73,13 +73,35 @@ class ClientHandles:
         return writer
 
     def send_records(self, topic: TopicAccess, records: list[Outgoing]) -> list[Sent]:
-        """Send records outside of transactions, and wait until they are acknowledged."""
+        """
+        Send records outside of transactions, and wait until they are acknowledged.
+
+        Raises:
+            ConfigError: the graph says that each message of this topic is sent with an id.
+        """
+        self.check_unnamed(topic)
         most = topic.target.batch_bytes
         with self._opening():
             if most not in self._senders:
                 self._senders[most] = self._access.broker.sender(self.name, batch_bytes=most)
             sender = self._senders[most]
         return sender.send(records)
+
+    def check_unnamed(self, topic: TopicAccess) -> None:
+        """
+        Check that messages without an id may be sent to a topic: a send that is repeated is a second message.
+
+        Raises:
+            ConfigError: the graph has `Source(..., level="exactly-once")` for it.
+        """
+        graph = self._access.graph
+        source = graph.sources.get(topic.name) if graph else None
+        if source is not None and source.level == "exactly-once":
+            raise ConfigError(
+                f"topic {topic.name!r} is declared as Source({topic.name!r}, level='exactly-once'), and a message "
+                "without an id may be sent twice after a crash. Send each one with an id, send(..., id=), from a "
+                "client with a name; or write it in a transaction that advances a tailer"
+            )
 
     def send(self, topic: TopicAccess, message: Any, *, key: Any, headers: HeadersLike, id: str | None) -> Sent:
         """See `Client.send`."""

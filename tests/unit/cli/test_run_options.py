@@ -36,6 +36,30 @@ def test_limits_that_cannot_hold_are_refused(options: list[str], words: str) -> 
     assert words in " ".join(found.output.split())
 
 
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [(["run", "--only", "check"], 2), (["plan", "--offline"], 1), (["plan", "--offline", "--json"], 1)],
+)
+def test_a_graph_with_a_weaker_edge_than_required_is_refused(command: list[str], code: int) -> None:
+    """As other refused plans, with the edge, its condition and its remedy; before a cluster is asked."""
+    found = CliRunner().invoke(app, [command[0], "examples.shop:graph", *command[1:], "--require", "exactly-once"])
+
+    assert found.exit_code == code
+    text = " ".join(found.output.split())
+    assert "the edge 'applications -> orders' is at least once. Condition: a send repeated" in text
+    assert "Remedy: Send with id=" in text
+
+
+def test_a_graph_that_is_as_strong_as_required_is_planned() -> None:
+    """A level that is not known is a wrong setting."""
+    planned = CliRunner().invoke(app, ["plan", "examples.shop:graph", "--offline", "--require", "at-least-once"])
+    wrong = CliRunner().invoke(app, ["plan", "examples.shop:graph", "--offline", "--require", "exactly"])
+
+    assert (planned.exit_code, "Refused" in planned.output) == (0, False)
+    assert wrong.exit_code == 2
+    assert "Choose one of 'exactly-once', 'at-least-once'" in " ".join(wrong.output.split())
+
+
 class AskedError(Exception):
     """Ends the command where its supervisor is made."""
 

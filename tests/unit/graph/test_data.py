@@ -6,7 +6,7 @@ import functools
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -34,6 +34,7 @@ from cues_kafka.graph.declare import Limits, Store
 from cues_kafka.graph.error_message import ErrorMessages, Errors
 from cues_kafka.graph.filters import Filter
 from cues_kafka.graph.formats import Avro
+from cues_kafka.graph.processor import SourceLevel
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,10 @@ def graphs(draw: st.DrawFn) -> Graph:
     """A valid graph of a few sources, processors and settings."""
     pool = draw(st.lists(TOPICS, min_size=2, max_size=5, unique=True))
     names = draw(st.lists(NAMES, min_size=1, max_size=4, unique=True))
-    parts: list[Any] = [Source(topic) for topic in draw(st.sets(st.sampled_from(pool)))]
+    parts: list[Any] = [
+        Source(topic, level=draw(st.sampled_from(get_args(SourceLevel))))
+        for topic in draw(st.sets(st.sampled_from(pool)))
+    ]
     parts += [draw(processors(name, pool, pool)) for name in names]
     bare, defaults = Graph("g", *parts), draw(topics())
     if not defaults.meta and draw(st.booleans()):  # whose rows pass no metadata on

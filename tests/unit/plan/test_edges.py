@@ -10,6 +10,7 @@ import pytest
 
 from cues_kafka import (
     Blobs,
+    ConfigError,
     DataFrameProcessor,
     Feed,
     Graph,
@@ -23,9 +24,9 @@ from cues_kafka import (
     SqlOutbox,
 )
 from cues_kafka.graph import levels
-from cues_kafka.graph.levels import KINDS, EdgeKind
+from cues_kafka.graph.levels import KINDS, LEVELS, EdgeKind, level_of, satisfies
 from cues_kafka.plan.acls import acls_of
-from cues_kafka.plan.edges import edges_of
+from cues_kafka.plan.edges import edges_of, refuse_weaker, too_weak
 from cues_kafka.plan.plan import plan
 from cues_kafka.ports import ClusterFacts, TopicFacts
 
@@ -114,7 +115,7 @@ EITHER = (
 )
 
 
-LEVELS = {
+BY_ADDRESS = {
     "postgresql://shop:hidden@db.internal/shop": KNOWN,
     "sqlite:///hidden.db": KNOWN,
     "mysql://shop:hidden@db.internal/shop": CLAIMED,
@@ -125,8 +126,8 @@ LEVELS = {
 @pytest.mark.parametrize(
     ("given", "url", "expected"),
     [
-        *(("url", url, level) for url, level in LEVELS.items()),
-        *(("env", url, level) for url, level in LEVELS.items()),
+        *(("url", url, level) for url, level in BY_ADDRESS.items()),
+        *(("env", url, level) for url, level in BY_ADDRESS.items()),
         ("env", "", EITHER),
         ("env", "hidden", EITHER),
     ],
@@ -227,6 +228,7 @@ SQLITE = Sql("sqlite:////tmp/shop.db")
 EVERYTHING = Graph(
     "every",
     Source("orders"),
+    Source("named", level="exactly-once"),
     Feed(Iterate(list), into="told", name="told"),
     Feed(SqlOutbox("postgresql://db.internal/shop"), into="boxed", name="boxed"),
     Feed(SqlOutbox("mysql://db.internal/shop"), into="claimed", name="claimed"),
@@ -246,13 +248,13 @@ EVERYTHING = Graph(
     DataFrameProcessor(ring, name="lake", inputs="orders", into=Blobs("s3://bucket/lake").parquet("sums")),
     errors="bad",
 )
-OUTSIDE_OF_GRAPHS = {"SEND_WITH_ID", "WRITTEN_BY_SPARK", "OWN_LOOP"}
+OUTSIDE_OF_GRAPHS = {"WRITTEN_BY_SPARK", "OWN_LOOP"}
 
 
 def kind_of(edge: Any) -> str:
     """The name of the row that an edge's level, condition and command are from."""
     same = (edge.level, edge.why.replace("X-Key", "Idempotency-Key"), edge.shown_by)
-    [found] = [name for name, one in NAMES.items() if one[1:] == same]
+    [found] = [name for name, one in NAMES.items() if one[1:4] == same]
     return found
 
 
@@ -267,6 +269,7 @@ def test_each_kind_of_edge_has_its_level_its_condition_and_its_command() -> None
 
     assert found == {
         "applications -> orders": ("SEND", "at least once"),
+        "applications -> named": ("SEND_WITH_ID", "exactly once"),
         "Iterate -> told": ("FEED", "exactly once (source position stored with the messages)"),
         "SqlOutbox -> boxed": ("OUTBOX_FEED", "exactly once (source position stored with the messages)"),
         "SqlOutbox -> claimed": (
@@ -314,7 +317,80 @@ def test_each_command_can_be_run(kind: EdgeKind) -> None:
         assert files
         texts = [file.read_text(encoding="utf-8") for file in files]
         assert "-m" in words or not any("pytestmark = [pytest.mark.full" in text for text in texts), path
-    assert all(kind)
+    assert all(kind[:4])
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.edge)
+def test_an_edge_that_is_weaker_has_a_remedy(kind: EdgeKind) -> None:
+    """And no other one: `plan` prints it for the weakest edge."""
+    assert bool(kind.remedy) == (level_of(kind.level) != "exactly-once")
+
+
+WEAK = {
+    "once": Processor(passed, name="once", inputs="orders", outputs="b", strategy="at-most-once"),
+    "often": Processor(passed, name="often", inputs="orders", outputs="c", strategy="at-least-once"),
+    "rows": Processor(keep, name="rows", inputs="orders", effects={"db": SQLITE}),
+}
+
+
+@pytest.mark.parametrize(
+    ("parts", "guarantee", "names"),
+    [
+        (["rows"], "exactly-once", []),
+        (["rows", "often"], "at-least-once", ["often"]),
+        (["often", "once", "rows"], "at-most-once", ["once"]),
+    ],
+)
+def test_a_plan_names_the_weakest_edge(parts: list[str], guarantee: str, names: list[str]) -> None:
+    """In its text with the remedy, and in its data: what may lose is weaker than what may repeat."""
+    planned = plan(Graph("g", Source("orders", level="exactly-once"), *(WEAK[name] for name in parts)))
+
+    assert [one.where for one in planned.weakest] == names
+    assert (planned.to_dict()["guarantee"], planned.to_dict()["weakest"]) == (guarantee, names)
+    section = planned.text().partition("Weakest edge:\n")[2].splitlines()[0]
+    assert section.startswith(f"  {names[0]}: at " if names else "  none: every edge is exactly once")
+
+
+@pytest.mark.parametrize("required", LEVELS)
+@pytest.mark.parametrize("promised", LEVELS)
+def test_a_level_satisfies_itself_and_exactly_once_all(promised: Any, required: Any) -> None:
+    """What may repeat does not keep at most once, and what may lose does not keep at least once."""
+    assert satisfies(promised, required) == (promised in {"exactly-once", required})
+
+
+def test_each_weaker_edge_is_refused_with_its_condition_and_its_remedy() -> None:
+    """Only edges of the processors that run count; a source belongs to those that read it."""
+    graph = Graph("g", Source("orders"), Source("others"), *WEAK.values(), Processor(ring, inputs="others"))
+
+    refused = {text.split("'")[1]: text for text in too_weak(edges_of(graph), "exactly-once")}
+    assert [*refused] == ["applications -> orders", "applications -> others", "often", "once", "ring -> its effects"]
+    assert refused["often"] == (
+        "exactly-once is required, and the edge 'often' is at least once. Condition: from Kafka to Kafka, by "
+        'strategy=: written before its place; a crash repeats. Remedy: Leave strategy="at-least-once" out.'
+    )
+    only = [text.split("'")[1] for text in too_weak(edges_of(graph), "exactly-once", ["ring"])]
+    assert only == ["applications -> others", "ring -> its effects"]
+    assert not [*too_weak(edges_of(graph), "at-least-once", ["ring", "rows", "often"])]
+    with pytest.raises(ConfigError, match=r"(?s)Graph 'g' must not run:\n  - at-most-once is required.*'often'"):
+        refuse_weaker(graph, "at-most-once", ["often"])
+
+
+def test_a_server_that_knows_keys_is_exactly_once_with_a_journal_only() -> None:
+    """Without one, another attempt of a function may make other calls, which have other keys."""
+    edges = {
+        (journal, known): Http("https://pay.example", journal=journal, idempotent=known).edge
+        for journal in (False, True)
+        for known in (False, True)
+    }
+
+    assert {key: level_of(edge.level) for key, edge in edges.items()} == {
+        (False, False): "at-least-once",
+        (False, True): "at-least-once",
+        (True, False): "at-least-once",
+        (True, True): "exactly-once",
+    }
+    assert edges[True, True].why.endswith("with the same Idempotency-Key, which the server knows")
+    assert not edges[True, True].remedy
 
 
 def test_a_plan_has_the_commands_that_show_its_edges_as_data() -> None:
@@ -342,3 +418,5 @@ def test_a_source_of_ones_own_says_its_level_itself() -> None:
     [edge] = edges_of(Graph("g", Feed(Radio(), into="heard")))
 
     assert (edge.level, edge.why) == ("at least once", "what is sent while no one listens is gone")
+    assert (edge.guarantee, edge.remedy) == ("at-least-once", "")
+    assert "Remedy: Take the messages another way" in next(too_weak([edge], "exactly-once"))

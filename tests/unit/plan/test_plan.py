@@ -30,6 +30,7 @@ from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.core.hashing import fingerprint
 from cues_kafka.errors import FatalError
 from cues_kafka.graph.declare import Store
+from cues_kafka.graph.levels import SEND
 from cues_kafka.graph.names import sender_id, transactional_id
 from cues_kafka.plan.acls import Acl, grant, kafka_acls
 from cues_kafka.plan.inspectors import Terms, facts_of
@@ -579,6 +580,9 @@ def test_a_plan_is_what_changes_and_a_line_for_each_processor() -> None:
         "  applications -> orders  at least once  a send repeated after a crash is a second message; give it an id",
         "  check                   exactly once   from Kafka to Kafka: one transaction with the place in the input",
         "",
+        "Weakest edge:",
+        f"  applications -> orders: at least once. {SEND.remedy}",
+        "",
         "Warnings:",
         "  The cluster has 1 broker, but the guarantee needs 3: a lost disk can lose data. Use it for development.",
     ]
@@ -701,7 +705,8 @@ def test_a_plan_is_plain_data_with_stable_keys() -> None:
 
     assert sorted(data) == [
         "acls", "alter", "brokers", "changes", "control", "create", "dataframes", "edges", "expected", "feeds", "graph",
-        "grow", "notes", "processors", "refusals", "status", "stops", "unwell", "warnings", "would_change",
+        "grow", "guarantee", "notes", "processors", "refusals", "status", "stops", "unwell", "warnings", "weakest",
+        "would_change",
     ]  # fmt: skip
     [check] = data["processors"]
     assert check == {

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from cues_kafka import CodecError, Graph, Json, Memory, OutputError, Source, Topic, connect
+from cues_kafka import CodecError, ConfigError, Graph, Json, Memory, OutputError, Source, Topic, connect
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.ports import NewTopic
 from cues_kafka.testing.tester import Tester
@@ -33,6 +33,27 @@ def test_what_the_client_cannot_take_is_refused_by_send_as_by_produce() -> None:
         pytest.raises(OutputError, match=r"'wide' are more than the 1000000 of message\.max\.bytes"),
     ):
         client.send("wide", "x" * 1_200_000)
+
+
+def test_a_source_that_is_exactly_once_takes_messages_with_ids_only() -> None:
+    """Each way to send without one is refused; a transaction by hand may advance a tailer, so it is not."""
+    graph = Graph("g", Source("orders", level="exactly-once"), Source("others"))
+    memory = Memory()
+    open_broker(memory).create([NewTopic("orders", 1), NewTopic("others", 1)])
+    with connect(memory, graph, name="till") as client:
+        for send in (
+            lambda: client.send("orders", 1),
+            lambda: client.send_many("orders", [1]),
+            lambda: client.topic("orders").append(1),
+            lambda: client.topic("orders").append_many([1]),
+        ):
+            with pytest.raises(ConfigError, match=r"level='exactly-once'.* Send each one with an id"):
+                send()
+        client.send("orders", 1, id="a")
+        client.send("others", 1)
+        with client.transaction() as transaction:
+            transaction.append("orders", 2)
+        assert [m.value for m in client.messages("orders")] == [1, 2]
 
 
 @dataclass(frozen=True)
