@@ -368,6 +368,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "        if why := error.version and request.errors[:0]:",
         (REPLAYS,),
     ),
+    _lane(
+        "Y3: nothing is called ahead of a replay that comes next",
+        "        if buffer and self._replay_comes_next(task, buffer):\n            return  # what",
+        "        if buffer and not self._lock:\n            return  # what",
+        REPLAYS,
+    ),
     Mutant(
         "Y2: a recovery reads what is settled again",
         "cues_kafka/runtime/task/replaying.py",

@@ -13,7 +13,22 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cues_kafka import FatalError, Graph, Http, Interrupt, Json, Processor, Retry, Source, Sql, State, Step, Store
+from cues_kafka import (
+    CommitPolicy,
+    FatalError,
+    Graph,
+    Http,
+    Interrupt,
+    Json,
+    Processor,
+    Retry,
+    Source,
+    Sql,
+    State,
+    Step,
+    Store,
+)
+from cues_kafka.brokers.memory import Faults, MemoryBroker
 from cues_kafka.codecs.error_messages import error_messages
 from cues_kafka.core import effects as do
 from cues_kafka.core.delivery import HEADER, ErrorPlace, parse_provenance
@@ -26,7 +41,7 @@ from cues_kafka.records.requests import ReplayRequest, Settled, decode_settled, 
 from cues_kafka.runtime.task import again
 from cues_kafka.runtime.task.proving import Proving
 from cues_kafka.runtime.task.replaying import Replaying
-from cues_kafka.testing.tester import Crash, Tester
+from cues_kafka.testing.tester import Crash, Tester, VirtualClock
 from cues_kafka.verify.scan import verify
 
 
@@ -520,6 +535,40 @@ def test_replays_get_their_share_beside_messages() -> None:
 
     assert sorted(tester.values("out")) == sorted([*range(50), *([1] * 20)])
     assert tester.totals("p").replays == 20
+
+
+class CallsAhead(Faults):
+    """While a commit is under way, the function is called for what comes next (P7), as beside a real broker."""
+
+    def __init__(self) -> None:
+        self.commits = 0
+        self.tester: Tester | None = None
+
+    def before(self, operation: str, client: str) -> None:
+        """Nothing goes wrong; requests come while messages flow."""
+        if (operation, client) != ("commit", "g.p.0") or self.tester is None:
+            return
+        self.commits += 1
+        if self.commits == 10:
+            ask(self.tester, requests_of(self.tester))
+        self.tester._workers[0].poll_once()
+        self.tester._workers[0].call_once()
+
+
+def test_replays_get_their_share_beside_calls_ahead_of_the_commits() -> None:
+    """Y3: what is called ahead is committed first, so a request that comes next lets nothing be called ahead."""
+    switch, faults = Switch(), CallsAhead()
+    broker = MemoryBroker(clock=VirtualClock(), faults=faults)
+    tester = Tester(graph_of(broken(switch)), broker=broker, policy=CommitPolicy(max_messages=1))
+    tester.send("in", -1)
+    tester.run()
+    switch.fixed = True
+    for value in range(2, 100):
+        tester.send("in", value)
+    faults.tester = tester
+    tester.run()
+
+    assert 5 < tester.values("out").index(1) < 40
 
 
 @pytest.mark.parametrize(
