@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from cues_kafka.errors import BrokerError, CodecError, RecoveryError
+from cues_kafka.errors import BrokerError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, quoted, tools_group
 from cues_kafka.operate.newest import NewestRecords
@@ -58,7 +58,6 @@ def arrivals(graph: Graph, broker: Broker, clock: Clock) -> Mapping[str, str]:
 
     Raises:
         BrokerError: the cluster does not answer.
-        RecoveryError: a history cannot be read.
     """
     sizes = broker.partitions()
     found: dict[str, str] = {}
@@ -68,10 +67,7 @@ def arrivals(graph: Graph, broker: Broker, clock: Clock) -> Mapping[str, str]:
             continue
         place = TopicPartition(topic, 0)
         low, stable, _ = broker.watermarks([place])[place]
-        try:
-            history = read_history(broker, place, low, stable, clock, group=tools_group(graph.name))
-        except CodecError as error:
-            raise RecoveryError(f"the history of {name} in {topic!r} cannot be read: {error}") from error
+        history = read_history(broker, place, low, stable, clock, group=tools_group(graph.name))
         found |= dict.fromkeys(history.names, name)
     return found
 

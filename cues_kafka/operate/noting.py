@@ -7,7 +7,7 @@ from typing import Any
 
 from cues_kafka.core.records import KEY, Record, Start
 from cues_kafka.core.spec import Spec
-from cues_kafka.errors import CodecError, RecoveryError
+from cues_kafka.errors import CodecError
 from cues_kafka.ports import Broker, Clock, Positions, TopicPartition
 from cues_kafka.records.history import HISTORY, History, Moved, encode_history, read_history
 from cues_kafka.records.reading import read_record
@@ -15,21 +15,10 @@ from cues_kafka.records.scanning import read_range
 
 
 def history_of(broker: Broker, spec: Spec, clock: Clock) -> History:
-    """
-    The history of a task.
-
-    Raises:
-        RecoveryError: it cannot be read, so another program wrote into the backing topic.
-    """
+    """The history of a task, with the place where it began."""
     place = TopicPartition(spec.backing, spec.partition)
     low, stable, _ = broker.watermarks([place])[place]
-    try:
-        found = read_history(broker, place, low, stable, clock, group=spec.group)
-    except CodecError as error:
-        raise RecoveryError(
-            f"{spec.name}: the history of its moves in {place.topic}/{place.partition} cannot be read: {error}. "
-            "Another program wrote there: stop it. If the history is lost, give the processor a new name="
-        ) from error
+    found = read_history(broker, place, low, stable, clock, group=spec.group)
     return found if found.began is not None else History(_began(broker, spec, place), found.moves, found.whole)
 
 

@@ -10,20 +10,27 @@ it `rebuild` and `verify` know which messages a task has delivered, whatever ver
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from cues_kafka.core.records import Totals
-from cues_kafka.errors import CodecError
-from cues_kafka.ports import Broker, Clock, Position, Positions, TopicPartition, WireMessage
+from cues_kafka.ports import Broker, Clock, Position, Positions, TopicPartition
 from cues_kafka.records.reading import newest
+from cues_kafka.records.strangers import MOST as LARGEST
+from cues_kafka.records.strangers import NAME, TOPIC, Fields, read_plain, readable
 
 HISTORY: Final = b"h"
 """The key of the history in a backing partition."""
 
 VERSION: Final = 1
 """The version of what a history means. One of another version is not read."""
+
+TRIED: Final = 20
+"""How many histories are tried, from the newest one on, until one can be read."""
+
+WHAT: Final = "history of a task"
 
 MOST: Final = 500
 """Moves that a history holds. The oldest ones are left out, and it says so."""
@@ -233,71 +240,46 @@ def decode_history(data: bytes | None) -> History:
     Raises:
         CodecError: it is no history, or one of another release.
     """
-    try:
-        found: Any = json.loads(data or b"")
-        if found["version"] != VERSION:
-            raise CodecError(
-                f"the history of a task has version {found['version']}; this release reads {VERSION}: update cues-kafka"
-            )
-        began = found["began"]
-        moves = tuple(_moved(one) for one in found["moves"])
-        return History(None if began is None else _positions(began), moves, bool(found["whole"]))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CodecError(f"not the history of a task: {(data or b'')[:80]!r} ({error})") from None
+    plain = read_plain(data, WHAT, VERSION)
+    began = _positions(plain, "began") if plain.has("began") else None
+    return History(began, tuple(_moved(one) for one in plain.objects("moves")), plain.flag("whole"))
 
 
-def _moved(plain: Any) -> Moved:
-    was = _positions(plain["was"])
+def _moved(plain: Fields) -> Moved:
+    was, totals = _positions(plain, "was"), plain.counts("totals", -LARGEST)
+    if unknown := totals.keys() - {*Totals._fields}:
+        plain.refuse("totals", min(unknown))
     return Moved(
-        sequence=_number(plain["sequence"]),
+        sequence=plain.whole("sequence"),
         was=was,
-        kept=was if plain["kept"] is None else _positions(plain["kept"]),
-        now=_positions(plain["now"]),
-        totals=Totals(**{name: _number(value, low=None) for name, value in plain["totals"].items()}),
-        name=_text(plain["name"]),
+        kept=_positions(plain, "kept") if plain.has("kept") else was,
+        now=_positions(plain, "now"),
+        totals=Totals(**totals),
+        name=plain.text("name", like=_FORMER),
     )
+
+
+_FORMER: Final = re.compile(f"(?:{NAME.pattern})?")
+"""A former name; empty: the move was no rename."""
 
 
 def _plain(positions: Positions) -> list[list[Any]]:
     return [[p.binding, p.topic, p.topic_id.hex(), p.offset] for p in positions]
 
 
-def _positions(plain: Any) -> Positions:
-    return tuple(Position(_text(b), _text(t), bytes.fromhex(i), _number(o)) for b, t, i, o in plain)
-
-
-def _number(value: Any, low: int | None = 0) -> int:
-    if type(value) is not int or (low is not None and value < low):
-        raise ValueError(f"{value!r:.40} is not a number from {low} on")
-    return value
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r:.40} is not text")
-    return value
+def _positions(plain: Fields, name: str) -> Positions:
+    rows = plain.rows(name, 4)
+    return tuple(Position(row.text("0"), row.text("1", like=TOPIC), row.id("2"), row.whole("3")) for row in rows)
 
 
 # ---------------------------------------------------------------------------------------------------------- reading
 
 
-def history_in(messages: Iterable[WireMessage]) -> History | None:
-    """
-    The newest history among these messages of a backing partition; None: there is none.
-
-    Raises:
-        CodecError: the newest one cannot be read.
-    """
-    found = None
-    for message in messages:
-        if message.key() == HISTORY:
-            found = message
-    return None if found is None else decode_history(found.value())
-
-
 def read_history(broker: Broker, place: TopicPartition, low: int, end: int, clock: Clock, *, group: str) -> History:
     """
     The history of a task; an empty one, if no tool has moved it.
+
+    One that cannot be read is refused by name, and the newest readable one counts. It then says that it is not whole.
 
     Args:
         broker: the cluster.
@@ -308,8 +290,14 @@ def read_history(broker: Broker, place: TopicPartition, low: int, end: int, cloc
         group: see `reading.newest`.
 
     Raises:
-        CodecError: it cannot be read.
         BrokerError: see `reading.newest`.
     """
-    message = newest(broker, place, low, end, clock, group=group, key=HISTORY)
-    return History() if message is None else decode_history(message.value())
+    for tried in range(TRIED):
+        message = newest(broker, place, low, end, clock, group=group, key=HISTORY)
+        if message is None:
+            return History(whole=not tried)
+        found = readable(message, lambda one: decode_history(one.value()), f"the {WHAT}")
+        if found is not None:
+            return replace(found, whole=found.whole and not tried)
+        end = message.offset() or 0
+    return History(whole=False)

@@ -157,6 +157,13 @@ class Fields:
             self.refuse(name, value)
         return float(value)
 
+    def flag(self, name: str) -> bool:
+        """Yes or no."""
+        value = self._field(name)
+        if not isinstance(value, bool):
+            self.refuse(name, value)
+        return value
+
     def id(self, name: str) -> bytes:
         """The 16 bytes of a topic's id, from their hexadecimal digits."""
         return bytes.fromhex(self.text(name, 32, like=_HEX))

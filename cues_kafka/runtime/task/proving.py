@@ -134,11 +134,7 @@ class Proving:
         spec = self._spec
         place = TopicPartition(spec.backing, spec.partition)
         marks = self._broker.watermarks([place])[place]
-        try:
-            found = read_history(self._broker, place, marks.low, marks.stable, self._clock, group=spec.group)
-        except CodecError:
-            return ()
-        return found.names
+        return read_history(self._broker, place, marks.low, marks.stable, self._clock, group=spec.group).names
 
     def _leads_here(self, name: str) -> bool:
         passed, spec = set[str](), self._spec

@@ -36,6 +36,7 @@ from cues_kafka.records.control import (
 )
 from cues_kafka.records.extents import checked, offsets_of
 from cues_kafka.records.held import held_of, row_of
+from cues_kafka.records.history import HISTORY, History, Moved, decode_history, encode_history
 from cues_kafka.records.reading import read_record
 from cues_kafka.records.requests import (
     ReplayRequest,
@@ -125,6 +126,9 @@ ANSWERS = {
 PLACE_OF_TAILER = json.dumps(
     {"version": 1, "holder": "a1", "number": 3, "offset": 7, "topic_id": ID.hex(), "former": "b2.4"}
 ).encode()
+MOVES = encode_history(
+    History((PLACE,), (Moved(3, (PLACE,), (), (PLACE,), Totals(1), "q"), Moved(4, (PLACE,), (PLACE,), (), Totals())))
+)
 HELD = held_of(TargetRow(base=3, step=4, ends=(PLACE,), batch=Totals(1, 1, taken=-2), choice=(("in", 3),))).attempt
 
 
@@ -170,6 +174,7 @@ READS = {
     "backing": Read(read_record, b"t", BACKING),
     "staged": Read(read_staged, b"t", STAGED),
     "place of a tailer": Read(place_of_tailer, b'["x","in",0]', PLACE_OF_TAILER),
+    "history": Read(lambda one: decode_history(one.value()), HISTORY, MOVES),
     "row of a target": Read(read_held, b"", HELD.encode()),
     "answer": Read(lambda one: check(one.key(), one.value(), 0), *next(iter(ANSWERS.items()))),
     "once": Read(lambda one: check(one.key(), one.value(), 0), *[*ANSWERS.items()][1]),
