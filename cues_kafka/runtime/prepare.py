@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from cues_kafka.brokers.options import Kafka
@@ -22,6 +25,7 @@ from cues_kafka.plan.plan import Plan, plan
 from cues_kafka.plan.starts import inspect_starts
 from cues_kafka.plan.topics import Sides, topics_to_ask
 from cues_kafka.ports import Broker, ClusterFacts, NewTopic
+from cues_kafka.runtime.apart import AT_START_S, Apart, Away, cause_of
 from cues_kafka.runtime.names import inspect_names
 
 log = get_logger("cues_kafka.start")
@@ -99,9 +103,14 @@ INSPECTORS: Final[list[Inspector]] = [
 """What a plan asks before a start."""
 
 
-def await_databases(graph: Graph, names: Sequence[str] | None) -> None:
+def await_databases(graph: Graph, names: Sequence[str] | None, apart: Apart | None = None) -> None:
     """
     Wait until the databases and stores of these processors answer: they may be starting, too.
+
+    Args:
+        graph: the graph.
+        names: of processors; None: all.
+        apart: takes those that do not answer for a while; None: there is nothing without them.
 
     Raises:
         RetriableError: one does not answer.
@@ -110,14 +119,69 @@ def await_databases(graph: Graph, names: Sequence[str] | None) -> None:
         return
     from cues_kafka.sinks import tables  # noqa: PLC0415
     from cues_kafka.sinks.blobs import checks  # noqa: PLC0415
+    from cues_kafka.sinks.patience import PATIENCE_S  # noqa: PLC0415
 
-    for where, declared in tables.databases(graph, names).items():
-        tables.await_answer(declared, where)
-    for where, store in checks.stores(graph, names).items():
-        checks.await_store(store, where)
+    databases, stores = tables.databases(graph, names), checks.stores(graph, names)
+    asked: dict[str, tuple[Any, Callable[..., None]]] = {}
+    asked |= {where: (one, partial(tables.await_answer, one, where)) for where, one in databases.items()}
+    asked |= {where: (one, partial(checks.await_store, one, where)) for where, one in stores.items()}
+    for where, (home, ask) in asked.items():
+        with _or_apart(apart, graph, names, where, home):
+            ask(patience_s=PATIENCE_S if apart is None else AT_START_S)
 
 
-def make_stores(graph: Graph, names: Sequence[str] | None, *, created: Collection[str] | None) -> None:
+@contextmanager
+def _or_apart(apart: Apart | None, graph: Graph, names: Sequence[str] | None, where: str, home: Any) -> Iterator[None]:
+    """Have the processors of a database or store wait that does not answer in here, if they may."""
+    try:
+        yield
+    except RetriableError as error:
+        if apart is None:
+            raise
+        users = _users_of(graph, names, home)
+        apart.put(Away(where, users, getattr(home, "database", None) is not None, cause_of(error)))
+
+
+def _users_of(graph: Graph, names: Sequence[str] | None, home: Any) -> tuple[str, ...]:
+    """The processors of these that use a database or a store."""
+    return tuple(
+        name
+        for name, targets in graph.targets.items()
+        if (names is None or name in names) and any(home in (one.database, one.home) for one in targets.values())
+    )
+
+
+def prepared(graph: Graph, away: Away, created: Collection[str], terms: Terms, broker: Broker) -> None:
+    """
+    Do for a database or store that has been away what a start does for all, in one try.
+
+    Args:
+        graph: the graph.
+        away: the database or store.
+        created: the topics that the start has created.
+        terms: of the start.
+        broker: the cluster.
+
+    Raises:
+        ConfigError: it answers, and refuses, or does not fit.
+        RetriableError: it does not answer.
+    """
+    users = list(away.processors)
+    inspect = _inspect_databases if away.database else _inspect_stores
+    if found := inspect(graph, broker, replace(terms, names=users)).refusals:
+        raise ConfigError("; ".join(found))
+    make_stores(graph, users, created=created, patience_s=0.0)
+    make_tables(graph, users, create=terms.create_topics, patience_s=0.0)
+
+
+def make_stores(
+    graph: Graph,
+    names: Sequence[str] | None,
+    *,
+    created: Collection[str] | None,
+    patience_s: float | None = None,
+    apart: Apart | None = None,
+) -> None:
     """
     Make the stores of files of these processors where they have not begun yet, and try all of them.
 
@@ -127,6 +191,8 @@ def make_stores(graph: Graph, names: Sequence[str] | None, *, created: Collectio
         graph: the graph.
         names: of processors; None: all.
         created: the topics that are to be created; None: an operator wants stores made where there are none.
+        patience_s: for how long a store is asked, in seconds; None: as long as a start asks.
+        apart: see `await_databases`.
 
     Raises:
         ConfigError: a store refuses.
@@ -135,15 +201,33 @@ def make_stores(graph: Graph, names: Sequence[str] | None, *, created: Collectio
     if not graph.targets:
         return
     from cues_kafka.sinks.blobs import checks  # noqa: PLC0415
+    from cues_kafka.sinks.patience import PATIENCE_S  # noqa: PLC0415
 
+    patience_s = PATIENCE_S if patience_s is None else patience_s
     for where, store in checks.stores(graph, names).items():
         first = created is None or set(checks.backing_topics(graph, store)) <= set(created)
-        checks.make_ready(store, where, first=first, tables=checks.tables_in(graph, store))
+        inside = checks.tables_in(graph, store)
+        with _or_apart(apart, graph, names, where, store):
+            checks.make_ready(store, where, first=first, tables=inside, patience_s=patience_s)
 
 
-def make_tables(graph: Graph, names: Sequence[str] | None, *, create: bool) -> None:
+def make_tables(
+    graph: Graph,
+    names: Sequence[str] | None,
+    *,
+    create: bool,
+    patience_s: float | None = None,
+    apart: Apart | None = None,
+) -> None:
     """
     Make our tables in the databases of these processors where they are missing.
+
+    Args:
+        graph: the graph.
+        names: of processors; None: all.
+        create: whether they may be made.
+        patience_s: for how long a database is asked, in seconds; None: as long as a start asks.
+        apart: see `await_databases`.
 
     Raises:
         ConfigError: they are missing and must not be made, a database refuses, or a table of the user's does not fit.
@@ -152,10 +236,13 @@ def make_tables(graph: Graph, names: Sequence[str] | None, *, create: bool) -> N
     if not graph.targets:
         return
     from cues_kafka.sinks import table_checks, tables  # noqa: PLC0415
+    from cues_kafka.sinks.patience import PATIENCE_S  # noqa: PLC0415
 
+    patience_s = PATIENCE_S if patience_s is None else patience_s
     for where, declared in tables.databases(graph, names).items():
         written = table_checks.tables_in(graph, declared, names)
-        tables.make_tables(declared, where, create=create, written=written)
+        with _or_apart(apart, graph, names, where, declared):
+            tables.make_tables(declared, where, create=create, written=written, patience_s=patience_s)
 
 
 def plan_start(graph: Graph, broker: Broker, terms: Terms) -> Plan:
@@ -181,7 +268,12 @@ def _planned(graph: Graph, broker: Broker, terms: Terms) -> tuple[Plan, ClusterF
 
 
 def prepare(
-    graph: Graph, broker: Broker, *, only: Sequence[str] | None = None, terms: Terms | None = None
+    graph: Graph,
+    broker: Broker,
+    *,
+    only: Sequence[str] | None = None,
+    terms: Terms | None = None,
+    apart: Apart | None = None,
 ) -> tuple[Plan, ClusterFacts]:
     """
     Plan the graph on the cluster, create or refuse missing topics, and return the facts of the cluster then.
@@ -191,6 +283,7 @@ def prepare(
         broker: the cluster.
         only: names of the processors to run; None: all.
         terms: what the start may do; None: everything, and renamed processors are not looked for.
+        apart: takes databases and stores that do not answer; None: nothing starts without them.
 
     Raises:
         ConfigError: the plan is refused, this release cannot run a processor, or one may have been renamed.
@@ -198,7 +291,7 @@ def prepare(
         BrokerError: the cluster, or a database, does not answer.
     """
     names, terms = topics_to_ask(graph), terms or Terms()
-    await_databases(graph, only)
+    await_databases(graph, only, apart)
     planned, before = _planned(graph, broker, terms)
     planned.refuse()
     for processor in selected(graph, only):
@@ -214,10 +307,13 @@ def prepare(
             f"graph {graph.name!r} needs topics that do not exist: "
             f"{quoted([topic.name for topic in needed])}. 'cues-kafka plan MODULE:GRAPH --apply' creates them"
         )
-    make_stores(graph, only, created={topic.name for topic in needed})
+    created = {topic.name for topic in needed}
+    patience_s = None if apart is None else AT_START_S
+    here = only if apart is None else apart.others(only, graph, created)
+    make_stores(graph, here, created=created, patience_s=patience_s, apart=apart)
     if planned.create and terms.create_topics:
         _create(broker, planned.create, needed)
-    make_tables(graph, only, create=terms.create_topics)
+    make_tables(graph, here, create=terms.create_topics, patience_s=patience_s, apart=apart)
     known = before.topics.keys() & set(names)  # it was planned on topics without which a graph works, too
     facts = _facts_with(broker, names, known | {topic.name for topic in needed})
     if facts.unchecked and not terms.accept_unchecked:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from cues_kafka.arguments import known_call
 from cues_kafka.brokers.open import open_broker
@@ -18,13 +19,14 @@ from cues_kafka.observe.spans import Spans
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.plan.topics import Sides
 from cues_kafka.ports import Broker, Observer, RunObserver
+from cues_kafka.runtime.apart import Apart
 from cues_kafka.runtime.build import caller_of, state_dir_of
 from cues_kafka.runtime.collector import Collector
 from cues_kafka.runtime.feeds.worker import FeedWorker, feed_spec_of, feeding_of
 from cues_kafka.runtime.given import check_start
 from cues_kafka.runtime.native.pauses import Pauses
 from cues_kafka.runtime.native.worker import CallPolicy, ProcessorWorker, WorkerOptions
-from cues_kafka.runtime.prepare import prepare, selected, selected_feeds
+from cues_kafka.runtime.prepare import prepare, prepared, selected, selected_feeds
 from cues_kafka.runtime.running import Running
 from cues_kafka.runtime.specs import Identity, spec_of
 from cues_kafka.runtime.status_writer import StatusWriter, owner_of_process
@@ -67,7 +69,8 @@ def start(
         instance: a name that this process shares with its successor, so that the successor takes over at once.
         policy: when batches are committed at the latest.
         calls: what to do about calls that take long; None: log them after 60 s.
-        timeout_s: how long to wait for the first records; None: do not wait, and do not raise for tasks that stop.
+        timeout_s: how long to wait for the first records; None: do not wait, and raise neither for tasks that stop
+            nor for databases and stores that do not answer, whose processors then wait until they do.
         new: names of processors that are new, not renamed, although the graph has lost others. Needed until they have
             a record of their own.
         create_topics: create missing topics; else they are refused.
@@ -114,7 +117,8 @@ def start(
         everyone = None if isinstance(options, Memory) else list(only or graph.all_processors)
         accept = isinstance(options, Kafka) and options.accept_unchecked
         terms = Terms(everyone, new, create_topics, accept, options)
-        planned, facts = prepare(graph, broker, only=only, terms=terms)
+        apart = _apart(graph, broker, terms, engine, timeout_s)
+        planned, facts = prepare(graph, broker, only=only, terms=terms, apart=apart)
         for warning in planned.warnings:
             log.info("plan", warning=warning)
         patience_s = options.start_timeout_s if isinstance(options, Kafka) else 0.0
@@ -131,7 +135,7 @@ def start(
         name=identity.name,
         planned=planned,
         cluster=options,
-        observers=[one for one in observers if isinstance(one, RunObserver)],
+        observers=[one for one in (*observers, *([apart] if apart else [])) if isinstance(one, RunObserver)],
         runtime=runtime,
         collector=collector,
         endpoint=endpoint,
@@ -144,7 +148,7 @@ def start(
         feeds = [] if engine else selected_feeds(graph, only)
         names = list(only or ()) if engine else [*(p.name for p in processors), *(feed.name for feed in feeds)]
         pauses = _pauses(graph, broker, options, names, running)
-        held = pauses.why if pauses else _never_held
+        held = _held(pauses, apart, running)
         if engine is not None:
             jobs = [Job(graph, name, options, planned, facts, broker, running.changed, held) for name in only or ()]
             workers += map(engine.worker, jobs)
@@ -217,6 +221,22 @@ def _pauses(graph: Graph, broker: Broker, options: Options, names: Sequence[str]
         return None
     topic, group, required = control_topic(graph.name), group_id(graph.name, names[0]), graph.cuts is not None
     return Pauses(broker, topic, group, SystemClock(), running.look, required=required)
+
+
+def _apart(graph: Graph, broker: Broker, terms: Terms, engine: Engine | None, timeout_s: float | None) -> Apart | None:
+    """What takes databases that do not answer; None: a caller that waits for all first records wants an error."""
+    if engine is not None or timeout_s is not None:
+        return None
+    return Apart(partial(prepared, graph, terms=terms, broker=broker))
+
+
+def _held(pauses: Pauses | None, apart: Apart | None, running: Running) -> Callable[[str], str]:
+    """Why the tasks of a processor are held back now."""
+    held: Callable[[str], str] = pauses.why if pauses else _never_held
+    if apart is None:
+        return held
+    apart.changed = running.look
+    return apart.over(held)
 
 
 def _close(endpoint: Endpoint | None) -> None:
