@@ -2,7 +2,8 @@
 
 The place names every file that is there, with its identity and how far it was read. So files may grow side by side, new
 ones may have any name, and what was replaced or cut short is noticed, in whatever process. A file's identity is its
-number in the file system and a digest of its first bytes: numbers are used again when a file is gone.
+number in the file system and digests of its first bytes, and of the last ones that were delivered: numbers are used
+again when a file is gone, and a file that is cut to nothing keeps its number.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
+from zlib import crc32
 
 from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import GraphError, RecoveryError
@@ -25,13 +27,16 @@ from cues_kafka.graph.message import Message
 HEAD_BYTES: Final = 256
 """Bytes at a file's beginning whose digest is part of its identity, as far as they were delivered."""
 
+TAIL_BYTES: Final = 256
+"""Bytes before the place that are part of a file's identity, as a CRC-32: it is made for each line."""
+
 CHUNK_BYTES: Final = 256 * 1024
 
 LONGEST_BYTES: Final = 64 * 1024 * 1024
 """The longest line, and the largest file that is one message. Brokers take far less."""
 
 PLACE_BYTES: Final = 190_000
-"""A place is in each record of the task, which has room for 200,000 bytes of it: about 2,500 files."""
+"""A place is in each record of the task, which has room for 200,000 bytes of it: about 2,000 files."""
 
 MOST_AWAY: Final = 10_000
 """Files that are gone of which a process remembers how far they were delivered, in case that they come back."""
@@ -47,6 +52,7 @@ class Entry(NamedTuple):
         digest: of its first bytes, at most `HEAD_BYTES`, none behind `offset`; of a `Directory`, of all its bytes.
         offset: bytes that were delivered, whole lines only.
         line: how many lines these are.
+        tail: CRC-32 of the last bytes before `offset`, at most `TAIL_BYTES`; empty: not known, as for a `Directory`.
     """
 
     name: str
@@ -54,6 +60,7 @@ class Entry(NamedTuple):
     digest: str
     offset: int
     line: int
+    tail: str = ""
 
 
 class Listing:
@@ -63,14 +70,14 @@ class Listing:
     Attributes:
         entries: by name.
         place: of these entries; another one is asked for after a failure, and has other entries.
-        sizes: of files that were looked through to their end, since then.
+        seen: of files that were looked through to their end since then, the size and the time of the last change.
         known: up to where files are known to hold something that is to be delivered, since then.
     """
 
     def __init__(self, pattern: str, part: int, parts: int, *, whole: bool = False) -> None:
         self.entries: dict[str, Entry] = {}
         self.place: str | None = None
-        self.sizes: dict[str, int] = {}
+        self.seen: dict[str, tuple[int, int]] = {}
         self.known: dict[str, int] = {}
         self._away: dict[str, Entry] = {}
         self._stamps: dict[str, tuple[int, ...]] = {}  # of files that were found as they were delivered
@@ -87,7 +94,7 @@ class Listing:
         if place == self.place:
             return
         self.entries, self.place = {entry.name: entry for entry in _read_place(place)}, place
-        self.sizes, self.known, self._away = {}, {}, {}
+        self.seen, self.known, self._away = {}, {}, {}
 
     def files(self) -> list[tuple[str, Path]]:
         """
@@ -131,8 +138,8 @@ class Listing:
             )
         if name in self.entries:
             self._away[name] = self.entries.pop(name)
-        for kept in (self.sizes, self.known):
-            kept.pop(name, None)
+        self.seen.pop(name, None)
+        self.known.pop(name, None)
         if len(self._away) > MOST_AWAY:
             del self._away[next(iter(self._away))]
 
@@ -143,7 +150,7 @@ class Listing:
                 self.entries[entry.name] = entry
             return
         with path.open("rb") as opened, suppress(RecoveryError):
-            self.entries[entry.name] = _same_file(opened, entry.name, entry)[1]
+            self.entries[entry.name] = _same_file(opened, entry.name, entry)[2]
 
     def is_same(self, entry: Entry, path: Path, facts: os.stat_result) -> bool:
         """Whether a file that was delivered as a whole is as it was; it is read where the file system cannot tell."""
@@ -170,7 +177,8 @@ class Listing:
     def moved(self, begin: str, entry: Entry) -> str:
         """Note how far a file was delivered; gives the place. `begin` is what `others` and `identity` gave."""
         self.entries[entry.name] = entry
-        self.place = f"{begin}{entry.offset},{entry.line}]]}}"
+        tail = f',"{entry.tail}"' if entry.tail else ""
+        self.place = f"{begin}{entry.offset},{entry.line}{tail}]]}}"
         return self.place
 
 
@@ -241,14 +249,15 @@ class FileReader:
             yield from self._lines_of(listing, name, path)
 
     def _lines_of(self, listing: Listing, name: str, path: Path) -> Iterator[tuple[Message[Any], str]]:
-        entry = listing.entries.get(name)
-        size = path.stat().st_size
-        if entry is None and size == 0:
+        entry, facts = listing.entries.get(name), path.stat()
+        if entry is None and facts.st_size == 0:
             return
-        if size == listing.sizes.get(name) and (entry is None or path.stat().st_ino == entry.number):
+        seen = facts.st_size, facts.st_mtime_ns
+        if seen == listing.seen.get(name) and (entry is None or facts.st_ino == entry.number):
             return
         with path.open("rb") as opened:
-            head, entry = _same_file(opened, name, entry)
+            changed_ns = os.fstat(opened.fileno()).st_mtime_ns  # before it is read: what comes meanwhile is read next
+            head, tail, entry = _same_file(opened, name, entry)
             headers = {self._files.name_header: _readable(name)} if self._files.name_header else {}
             others, number = listing.others(name), entry.number
             digest = _digest(head)
@@ -257,6 +266,7 @@ class FileReader:
             listing.known[name] = os.fstat(opened.fileno()).st_size
             for data, end in _whole_lines(opened, name, entry.offset):
                 line += 1
+                tail = _tail_with(tail, data)
                 if len(head) < HEAD_BYTES:
                     opened_at = opened.tell()
                     opened.seek(0)
@@ -264,23 +274,31 @@ class FileReader:
                     opened.seek(opened_at)
                     digest = _digest(head)
                     begin = others + identity(name, number, digest)
-                if data:
-                    at = listing.moved(begin, Entry(name, number, digest, end, line))
+                if value := data.removesuffix(b"\r"):
+                    at = listing.moved(begin, Entry(name, number, digest, end, line, f"{crc32(tail):x}"))
                     behind = end
-                    yield Message(Encoded(data), headers=headers), at
-            listing.sizes[name] = opened.tell()
-            listing.known[name] = behind + listing.sizes[name] - end  # behind them the file has only empty lines
+                    yield Message(Encoded(value), headers=headers), at
+            size = opened.tell()
+            listing.seen[name] = size, changed_ns
+            listing.known[name] = behind + size - end  # behind them the file has only empty lines
+
+
+def _tail_with(tail: bytes, line: bytes) -> bytes:
+    """The last bytes of a file that has one more line; `tail` are those before."""
+    if len(line) >= TAIL_BYTES:
+        return line[1 - TAIL_BYTES :] + b"\n"
+    return (tail + line + b"\n")[-TAIL_BYTES:]
 
 
 def _whole_lines(opened: IO[bytes], name: str, offset: int) -> Iterator[tuple[bytes, int]]:
-    """The lines from an offset on, without their ends, and where each one ends."""
+    """The lines from an offset on, without the newlines at their ends, and where each one ends."""
     opened.seek(offset)
     kept = b""
     while chunk := opened.read(CHUNK_BYTES):
         *lines, kept = (kept + chunk).split(b"\n")
         for data in lines:
             offset += len(data) + 1
-            yield data.removesuffix(b"\r"), offset
+            yield data, offset
         if len(kept) > LONGEST_BYTES:
             raise RecoveryError(
                 f"file {name!r} has more than {LONGEST_BYTES:,} bytes behind offset {offset} without the end of a line",
@@ -288,23 +306,30 @@ def _whole_lines(opened: IO[bytes], name: str, offset: int) -> Iterator[tuple[by
             )
 
 
-def _same_file(opened: IO[bytes], name: str, entry: Entry | None) -> tuple[bytes, Entry]:
+def _same_file(opened: IO[bytes], name: str, entry: Entry | None) -> tuple[bytes, bytes, Entry]:
     """
-    The first bytes of a file, and how far it was delivered.
+    The first bytes of a file, the last ones that were delivered, and how far it was delivered.
 
     Raises:
         RecoveryError: it is another file than before, or is shorter.
     """
     facts = os.fstat(opened.fileno())
     if entry is None:
-        return b"", Entry(name, facts.st_ino, "", 0, 0)
+        return b"", b"", Entry(name, facts.st_ino, "", 0, 0)
     head = opened.read(min(HEAD_BYTES, entry.offset))
+    opened.seek(max(0, entry.offset - TAIL_BYTES))
+    tail = opened.read(min(TAIL_BYTES, entry.offset))
     if facts.st_size < entry.offset:
         what = f"has {facts.st_size} bytes, and {entry.offset} were delivered of it: it was cut short, or replaced"
     elif facts.st_ino != entry.number or _digest(head) != entry.digest:
         what = f"is another one than the one of which {entry.line} lines were delivered: it was replaced"
+    elif entry.tail and f"{crc32(tail):x}" != entry.tail:
+        what = (
+            f"has other bytes before offset {entry.offset} than the {entry.line} lines that were delivered: it was cut "
+            "to nothing and has grown since, as copytruncate does, or was changed"
+        )
     else:
-        return head, entry
+        return head, tail, entry
     raise RecoveryError(
         f"file {name!r} {what}",
         remedy="put the file back; or move what is there now to a name that was not used before, and it is read "

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+from zlib import crc32
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cues_kafka import Directory, Files, GraphError, RecoveryError
 from cues_kafka.bridges.files import HEAD_BYTES, FileReader
@@ -92,6 +98,63 @@ def test_a_file_whose_number_is_used_again_is_known_by_its_first_bytes(tmp_path:
 
     with pytest.raises(RecoveryError, match="replaced"):
         lines(Files(path), place)
+
+
+HEAD = "#" * 2 * HEAD_BYTES + "\n"
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        HEAD + "NEW\ntwo\n",
+        HEAD + "NEW\n",
+        HEAD + "x" * 1_000 + "\n",
+        HEAD + "on",
+        HEAD + "one\r\n",
+        "#" * 600 + "\none\n",
+    ],
+    ids=["longer", "of the same size", "much longer", "shorter", "another end of the line", "moved by some bytes"],
+)
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_file_that_was_cut_to_nothing_and_has_grown_is_refused_by_name(
+    tmp_path: Path, now: str, restarted: bool
+) -> None:
+    """As `copytruncate` does it: the number in the file system and the first bytes are the same."""
+    path = tmp_path / "a.log"
+    write(path, HEAD + "one\n")
+    source = Files(path).open()
+    _, place = lines(source)
+    lines(source, place)
+    number = path.stat().st_ino
+    path.write_bytes(now.encode())
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1_000_000))  # on a clock that ticks seldom
+    assert path.stat().st_ino == number
+
+    with pytest.raises(RecoveryError, match=r"file 'a.log' has .*: it was cut") as refused:
+        lines(Files(path) if restarted else source, place)
+    assert "name that was not used before" in refused.value.remedy
+    path.rename(tmp_path / "b.log")
+    found = now.encode().split(b"\n")[:-1]
+    assert lines(Files(tmp_path / "b.log"))[0] == [line.removesuffix(b"\r") for line in found]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    given_lines=st.lists(st.sampled_from(["", "a", "b\r", "x" * 254, "y" * 255, "z" * 256, "w" * 700]), min_size=1),
+    cuts=st.lists(st.integers(0, 40), max_size=3),
+)
+def test_the_bytes_before_each_place_are_those_of_the_file(given_lines: list[str], cuts: list[int]) -> None:
+    """However it grew meanwhile: a reader of another process knows the file at each place that was given."""
+    with TemporaryDirectory() as made:
+        path, place, number = Path(made) / "a.log", None, 0
+        for upto in sorted({min(cut, len(given_lines)) for cut in (*cuts, len(given_lines))}):
+            path.write_text("".join(f"{line}\n" for line in given_lines[:upto]), newline="")
+            for _, at in Files(path).read(0, place, 100):
+                place, number = at, number + 1
+                [entry] = json.loads(at)["files"]
+                assert entry[5] == f"{crc32(path.read_bytes()[: entry[3]][-256:]):x}"
+                next(Files(path).read(0, at, 100), None)
+        assert number == sum(1 for line in given_lines if line.strip())
 
 
 def test_the_first_bytes_are_known_as_far_as_they_were_delivered(tmp_path: Path) -> None:
