@@ -16,7 +16,7 @@ from types import FrameType
 import pytest
 
 from cues_kafka import Graph, Json, Memory, Processor, Source, Topic, connect, start
-from tests.test_layers import PACKAGE, RANK, RANKS, imports, modules
+from tests.test_layers import PACKAGE, RANK, RANKS, modules, outline
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
@@ -35,7 +35,7 @@ def arrows() -> dict[str, set[str]]:
     direct: dict[str, set[str]] = defaultdict(set)
     for module, path in modules():
         own = module.split(".")[1] if "." in module else ""
-        for _, name in imports(module, path.read_text(encoding="utf-8"), is_package=path.name == "__init__.py"):
+        for _, name in outline(module, path).imports:
             parts = name.split(".")
             if own in RANK and parts[0] == "cues_kafka" and len(parts) > 1 and parts[1] in RANK.keys() - {own}:
                 direct[own].add(parts[1])

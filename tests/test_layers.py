@@ -14,9 +14,10 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 import pytest
 
@@ -82,13 +83,39 @@ TYPES_ONLY = {"typing_extensions"}
 """Type checkers bring it with them: allowed everywhere under `if TYPE_CHECKING`."""
 
 
-def imports(module: str, source: str, *, is_package: bool) -> Iterator[tuple[int, str]]:
-    """(Line, absolute name) of every import in a module."""
+class Outline(NamedTuple):
+    """
+    What is asked of the modules of the package; each is parsed once for all that ask.
+
+    Attributes:
+        imports: (line, absolute name) of every import.
+        froms: (module, name) of every name in `from module import name`.
+        classes: the name of every class.
+    """
+
+    imports: list[tuple[int, str]]
+    froms: list[tuple[str, str]]
+    classes: list[str]
+
+
+@cache
+def outline(module: str, path: Path) -> Outline:
+    """The outline of a module of the package."""
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    froms = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+    return Outline(
+        [*imports(module, nodes, is_package=path.name == "__init__.py")],
+        [(node.module or "", alias.name) for node in froms for alias in node.names],
+        [node.name for node in nodes if isinstance(node, ast.ClassDef)],
+    )
+
+
+def imports(module: str, nodes: Sequence[ast.AST], *, is_package: bool) -> Iterator[tuple[int, str]]:
+    """(Line, absolute name) of every import among all nodes of a module."""
     package = module if is_package else module.rpartition(".")[0]
-    tree = ast.parse(source)
-    guarded = [statement for node in ast.walk(tree) if _is_type_checking(node) for statement in node.body]
+    guarded = [statement for node in nodes if _is_type_checking(node) for statement in node.body]
     types_only = {id(node) for statement in guarded for node in ast.walk(statement)}
-    for node in ast.walk(tree):
+    for node in nodes:
         if id(node) in types_only and isinstance(node, ast.ImportFrom) and node.module in TYPES_ONLY:
             continue
         if isinstance(node, ast.Import):
@@ -106,11 +133,11 @@ def _is_type_checking(node: ast.AST) -> TypeGuard[ast.If]:
     return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
-def violations(module: str, source: str, *, is_package: bool = False) -> list[str]:
-    """What is wrong with the imports of one module, in words."""
+def violations(module: str, imported: Iterable[tuple[int, str]]) -> list[str]:
+    """What is wrong with the imports of one module (line, absolute name), in words."""
     own = module.split(".")[1] if "." in module else ""
     found = []
-    for line, name in imports(module, source, is_package=is_package):
+    for line, name in imported:
         parts = name.split(".")
         reason = _inner(own, parts[1]) if parts[0] == "cues_kafka" and len(parts) > 1 else _outer(module, own, parts[0])
         if reason:
@@ -152,7 +179,7 @@ def test_every_import_follows_the_arrows() -> None:
     """All modules, all imports."""
     found = []
     for module, path in modules():
-        found += violations(module, path.read_text(encoding="utf-8"), is_package=path.name == "__init__.py")
+        found += violations(module, outline(module, path).imports)
 
     assert not found, "\n".join(found)
 
@@ -186,7 +213,7 @@ def test_every_import_follows_the_arrows() -> None:
 )
 def test_a_planted_violation_is_found(module: str, source: str) -> None:
     """The checker itself is checked: one wrong import each."""
-    assert len(violations(module, source)) == 1
+    assert len(violations(module, imports(module, [*ast.walk(ast.parse(source))], is_package=False))) == 1
 
 
 @pytest.mark.parametrize(
@@ -202,7 +229,7 @@ def test_a_planted_violation_is_found(module: str, source: str) -> None:
 )
 def test_a_right_import_is_left_alone(module: str, source: str) -> None:
     """The map permits what lies below."""
-    assert violations(module, source) == []
+    assert violations(module, imports(module, [*ast.walk(ast.parse(source))], is_package=False)) == []
 
 
 def test_importing_the_package_loads_no_driver() -> None:
@@ -247,10 +274,7 @@ def dependencies() -> dict[str, set[str]]:
     paths = dict(modules())
     found: dict[str, set[str]] = {}
     for module, path in paths.items():
-        nodes = [
-            node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ImportFrom)
-        ]
-        named = [(f"{node.module}.{alias.name}", node.module or "") for node in nodes for alias in node.names]
+        named = [(f"{base}.{name}", base) for base, name in outline(module, path).froms]
         names = {whole if whole in paths else base for whole, base in named}  # a module, or something of one
         found[_short(module)] = {_short(name) for name in names & paths.keys() if name != module and "." in name}
     return found
@@ -297,8 +321,7 @@ def test_a_class_name_is_one_thing() -> None:
     """A reader of `Settings` does not have to look where it was imported from."""
     places: dict[str, list[str]] = {}
     for module, path in modules():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, []).append(module)
+        for name in outline(module, path).classes:
+            places.setdefault(name, []).append(module)
 
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
