@@ -35,14 +35,15 @@ ELSEWHERE = re.compile(r"\b(?:PROTOCOL|DESIGN) (?:[A-Z]?\d)|\bexp-\d|\bfacts/")
 
 
 LOOKED_FOR = re.compile(rf"{NUMBER.pattern}|{ELSEWHERE.pattern}|\.md\b")
-"""A file without any of these has nothing to check, and is not taken apart: that takes seconds in all."""
+"""What has none of these has nothing to check, and is not taken apart: that takes seconds in all."""
 
 
 def prose_of_python(source: str) -> Iterator[str]:
     """Comments, docstrings, and the numbers that texts begin with (`"I13: ..."`)."""
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            yield token.string
+    if any("#" in line and LOOKED_FOR.search(line[line.index("#") :]) for line in source.splitlines()):
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type == tokenize.COMMENT:
+                yield token.string
     nodes = list(ast.walk(ast.parse(source)))
     docs = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
     inner = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}

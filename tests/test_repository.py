@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -34,13 +35,20 @@ def committed() -> list[Path]:
     return [path for path in names if path.is_file()]
 
 
-def lines() -> Iterator[tuple[str, str]]:
-    """(`file:number`, text) of every line of every committed text file."""
-    for path in committed():
-        if path.suffix in {".png", ".gif", ".jar"}:
-            continue
-        for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            yield f"{path.relative_to(ROOT)}:{number}", text
+@cache
+def texts() -> dict[Path, str]:
+    """Every committed text file."""
+    binary = {".png", ".gif", ".jar"}
+    return {path: path.read_text(encoding="utf-8") for path in committed() if path.suffix not in binary}
+
+
+def lines(pattern: re.Pattern[str]) -> Iterator[str]:
+    """`file:number: text` of every line of every committed text file with a match."""
+    for path, text in texts().items():
+        if pattern.search(text):
+            for number, line in enumerate(text.splitlines(), 1):
+                if pattern.search(line):
+                    yield f"{path.relative_to(ROOT)}:{number}: {line.strip()[:120]}"
 
 
 def test_the_top_level_has_only_what_is_expected() -> None:
@@ -50,14 +58,14 @@ def test_the_top_level_has_only_what_is_expected() -> None:
 
 def test_no_committed_file_names_a_path_or_an_index_of_one_machine() -> None:
     """Mirrors and home directories belong to their machine."""
-    found = [f"{place}: {text.strip()[:120]}" for place, text in lines() if MACHINE.search(text)]
+    found = [*lines(MACHINE)]
 
     assert not found, "\n".join(found)
 
 
 def test_no_committed_file_is_unfinished() -> None:
     """What is missing is an issue, not a comment."""
-    found = [f"{place}: {text.strip()[:120]}" for place, text in lines() if UNFINISHED.search(text)]
+    found = [*lines(UNFINISHED)]
 
     assert not found, "\n".join(found)
 
