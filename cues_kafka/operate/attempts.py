@@ -16,9 +16,10 @@ from cues_kafka.graph.names import backing_topic, changelog_topic
 from cues_kafka.ports import Broker, Position, Reader, TopicPartition, WireMessage
 from cues_kafka.records.reading import read_record
 from cues_kafka.records.scanning import chunk_from
+from cues_kafka.records.strangers import TOPIC, readable
 from cues_kafka.state.expiring import Expiring
 from cues_kafka.state.layers import ENTRY, MARK
-from cues_kafka.state.marks import NO_MARK, order
+from cues_kafka.state.marks import NO_MARK, UNREADABLE, mark_in, order
 from cues_kafka.state.scheduled import timer_of
 
 NEAR: Final = 200
@@ -178,7 +179,7 @@ class AttemptRecords:
         if mark == before:
             return 0, 0
         place = self._changelog(attempt.task, store)
-        if place.topic not in self._broker.partitions([place.topic]):
+        if not self._is_there(place):
             return None
         behind, ends = self._around(place, MARK, lambda message: order(_mark_of(message)) >= order(mark))
         if ends is None or (_mark_of(behind), _mark_of(ends)) != (before, mark):
@@ -201,7 +202,7 @@ class AttemptRecords:
         """The first record of a task for which this is true, if it is true for all behind it, and the one before."""
         graph, processor, partition = parts_of(task)
         place = TopicPartition(backing_topic(graph, processor), partition)
-        if place.topic not in self._broker.partitions([place.topic]):
+        if not self._is_there(place):
             return None
         behind, found = self._around(place, KEY, lambda message: reached(read_record(message)))
         if found is None:
@@ -209,6 +210,12 @@ class AttemptRecords:
         record, before = read_record(found), None if behind is None else read_record(behind)
         known = before is not None and before.sequence == record.sequence - 1
         return TakenAttempt(task, record, before if known else None)
+
+    def _is_there(self, place: TopicPartition) -> bool:
+        """Whether a partition is there: its name may be that of a header that another program wrote."""
+        if not TOPIC.fullmatch(place.topic):
+            return False
+        return place.partition < self._broker.partitions([place.topic]).get(place.topic, 0)
 
     def _around(
         self, place: TopicPartition, key: bytes, reached: Callable[[WireMessage], bool]
@@ -227,15 +234,16 @@ class AttemptRecords:
             else:
                 low, behind = message.offset() + 1, message
         for message in self._messages(place, low, high):
-            if message.key() == key:
+            if message.key() == key and _is_ours(message):
                 if reached(message):
                     return behind, message
                 behind = message
         return behind, found
 
     def _next(self, place: TopicPartition, start: int, end: int, key: bytes) -> WireMessage | None:
-        """The first message with this key in a range."""
-        return next((message for message in self._messages(place, start, end) if message.key() == key), None)
+        """The first message with this key in a range, beside those that another program wrote."""
+        found = (message for message in self._messages(place, start, end) if message.key() == key)
+        return next((message for message in found if _is_ours(message)), None)
 
     def _messages(self, place: TopicPartition, start: int, end: int) -> Iterator[WireMessage]:
         while start < end and (chunk := chunk_from(self._broker, self._reader, place, start)):
@@ -251,9 +259,19 @@ def _is_past(position: Position, topic_id: bytes, offset: int) -> bool:
 
 
 def _mark_of(message: WireMessage | None) -> int:
-    return NO_MARK if message is None else int(message.value() or b"-1")
+    return NO_MARK if message is None else mark_in(message.value(), NO_MARK)
+
+
+def _is_ours(message: WireMessage) -> bool:
+    """Whether what a record or a mark should be is one; else it is refused by name."""
+    if message.key() == MARK:
+        return _mark_of(message) != UNREADABLE
+    return readable(message, read_record, "a record of a task") is not None
 
 
 def _timer(entry: bytes) -> str:
-    key, due_ms = timer_of(entry)
+    try:
+        key, due_ms = timer_of(entry)
+    except ValueError:  # another program wrote it
+        return entry.decode(errors="backslashreplace")
     return f"{key} due {due_ms}"

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from cues_kafka.codecs.error_messages import error_messages, known_headers
-from cues_kafka.core.delivery import HEADER, Provenance, parse_provenance, parse_topic_id, show_topic_id
+from cues_kafka.core.delivery import Provenance, parse_topic_id, show_topic_id
 from cues_kafka.core.hashing import delivery_hash
 from cues_kafka.core.records import Record, Snapshot
 from cues_kafka.errors import CodecError, ConfigError
@@ -24,18 +24,11 @@ from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import tools_group
 from cues_kafka.graph.processor import Processor
 from cues_kafka.operate.attempts import AttemptRecords, StoreChanges, TakenAttempt
-from cues_kafka.ports import (
-    UNREADABLE,
-    Broker,
-    Coordinates,
-    Reader,
-    TopicFacts,
-    TopicPartition,
-    WireMessage,
-    headers_of,
-)
+from cues_kafka.ports import Broker, Coordinates, Reader, TopicFacts, TopicPartition, WireMessage
 from cues_kafka.records.extents import offsets_of
+from cues_kafka.records.provenance import provenance_of
 from cues_kafka.records.scanning import first_from
+from cues_kafka.records.strangers import readable
 from cues_kafka.sinks.traces import AskedAttempt, EffectTrace, traces
 from cues_kafka.sinks.turns import TaskName
 
@@ -49,6 +42,7 @@ SENT: Final = "sent"
 ENTRY: Final = "entry"
 TRIMMED: Final = "trimmed"
 COMPACTED: Final = "compacted"
+AHEAD: Final = "not there"
 RECREATED: Final = "recreated"
 UNFOLLOWED: Final = "not followed"
 """What is known of an ancestor, see `Ancestor.state`."""
@@ -122,8 +116,9 @@ class Ancestor:
         partition, offset: its place.
         state: `present`: a task wrote it. `sent`: it is there without a provenance header, so it came from outside, or
             its topic has `provenance=False`. `entry`: it is an entry of a store, in its changelog. `trimmed`: it was
-            deleted from the beginning of its partition. `compacted`: it is gone between others. `recreated`: its topic
-            was deleted since. `not followed`: the walk ended before it.
+            deleted from the beginning of its partition. `compacted`: it is gone between others. `not there`: it is
+            behind the end of its partition, so another program wrote the header. `recreated`: its topic was deleted
+            since. `not followed`: the walk ended before it.
         timestamp_ms: milliseconds since the epoch; None: it is gone.
         key: its key.
         made: the provenance header; None: it has none, or is gone.
@@ -293,8 +288,9 @@ class _Ancestry:
         if node.state != UNFOLLOWED:
             return
         place = TopicPartition(node.topic, node.partition)
-        if node.offset < self._broker.watermarks([place])[place].low:
-            node.state = TRIMMED
+        marks = self._broker.watermarks([place])[place]
+        if not marks.low <= node.offset < marks.stable:
+            node.state = TRIMMED if node.offset < marks.low else AHEAD
             return
         message = first_from(self._broker, self._reader, place, node.offset)
         if message is None or message.offset() != node.offset:
@@ -302,7 +298,7 @@ class _Ancestry:
             return
         node.timestamp_ms, node.key = message.timestamp()[1], message.key()
         node.error = _error_of(message)
-        node.made = _provenance(message)
+        node.made = readable(message, provenance_of, "a message with a provenance header")
         node.state = SENT if node.made is None else PRESENT
         if node.made is None:
             if is_changelog(node.topic) and (attempt := self._records.setting(place, node.offset)):
@@ -394,14 +390,6 @@ def _staged(record: Record, first: Record | None) -> BatchOrigin:
                 if place in ends:
                     ranges.setdefault(place.topic, {})[place.partition] = (start, ends[place])
     return BatchOrigin("staged", ranges, spark=f"batch {staged.batch} of query {staged.query}")
-
-
-def _provenance(message: WireMessage) -> Provenance | None:
-    headers = headers_of(message)
-    if headers is UNREADABLE:
-        return None
-    header = next((value for name, value in headers or () if name == HEADER and value), None)
-    return None if header is None else parse_provenance(header)
 
 
 def _error_of(message: WireMessage) -> str:

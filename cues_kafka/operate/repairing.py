@@ -43,13 +43,13 @@ from cues_kafka.ports import (
     Watermarks,
     WireMessage,
 )
+from cues_kafka.records.error_messages import read_error
 from cues_kafka.records.requests import (
     ReplayRequest,
     Settled,
     Wish,
     encode_request,
     kept_payload,
-    next_number,
     not_paired,
     refused_key,
     request_in,
@@ -363,13 +363,13 @@ class Repairs:
             ConfigError: there is no such error message of this graph.
             BrokerError: it cannot be read.
         """
-        message, error = self._read(topic, partition, offset)
+        message, error, number = self._read(topic, partition, offset)
         self._ledgers.clear()
         self._former.clear()
         self._arrivals = None
-        return self._file(message, error)
+        return self._file(message, error, number)
 
-    def _read(self, topic: str, partition: int, offset: int) -> tuple[WireMessage, ErrorMessage]:
+    def _read(self, topic: str, partition: int, offset: int) -> tuple[WireMessage, ErrorMessage, int]:
         where = f"{topic}/{partition}@{offset}"
         if topic not in self._topics:
             raise ConfigError(
@@ -387,12 +387,12 @@ class Repairs:
         if message is None or message.offset() != offset:
             raise ConfigError(f"{where} is no message: it is the end of a transaction, or was not committed.")
         try:
-            error = error_messages().decode(message.value() or b"")
+            error, number = read_error(message, error_messages().decode)
         except CodecError as unreadable:
             raise ConfigError(f"{where}: {unreadable}") from unreadable
         if error.graph != self._graph.name:
             raise ConfigError(f"{where} is of graph {error.graph!r}. Give that graph to the command.")
-        return message, error
+        return message, error, number
 
     # Asking
 
@@ -559,7 +559,7 @@ class Repairs:
 
     def _filed(self, message: WireMessage, wanted: Selection) -> FiledError | None:
         try:
-            error = error_messages().decode(message.value() or b"")
+            error, number = read_error(message, error_messages().decode)
         except CodecError:
             self.unreadable += 1
             return None
@@ -568,9 +568,9 @@ class Repairs:
             return None
         place = message.topic(), message.partition(), message.offset()
         now = error.processor if wanted.processor in (None, error.processor) else self._now(error.processor)
-        return self._file(message, error) if wanted.fits(place, error, now) else None
+        return self._file(message, error, number) if wanted.fits(place, error, now) else None
 
-    def _file(self, message: WireMessage, error: ErrorMessage) -> FiledError:
+    def _file(self, message: WireMessage, error: ErrorMessage, number: int) -> FiledError:
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         place = ErrorPlace(self._facts[topic].topic_id, partition, offset)
         ledger, now = self._ledger(error.processor), self._now(error.processor)
@@ -586,7 +586,7 @@ class Repairs:
             place=place,
             message=error,
             asked_of=now,
-            number=next_number(message),
+            number=number,
             asked=ledger.asked.get(place.key) if ledger else None,
             settled=None if settled is None else what_settled(settled),
             obstacle=never or self._gone(error),

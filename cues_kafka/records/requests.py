@@ -9,10 +9,11 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
-from cues_kafka.core.delivery import HEADER, SETTLED, ErrorPlace, parse_provenance, parse_topic_id, show_topic_id
+from cues_kafka.core.delivery import SETTLED, ErrorPlace, parse_topic_id, show_topic_id
 from cues_kafka.errors import CodecError
 from cues_kafka.graph.error_message import ErrorMessage
-from cues_kafka.ports import UNREADABLE, Coordinates, WireMessage, headers_of
+from cues_kafka.ports import Coordinates, WireMessage
+from cues_kafka.records.provenance import provenance_of
 from cues_kafka.records.strangers import (
     LATEST_S,
     LIMIT,
@@ -150,10 +151,7 @@ def next_number(message: WireMessage) -> int:
     Raises:
         CodecError: its provenance header makes no sense.
     """
-    headers = headers_of(message)
-    found = () if headers is UNREADABLE else headers or ()
-    header = next((value for name, value in found if name == HEADER and value), None)
-    made = None if header is None else parse_provenance(header)
+    made = provenance_of(message)
     return 1 + (made.replay[0] if made is not None and made.replay is not None else 0)
 
 

@@ -35,6 +35,9 @@ LOW = SIZE - 1
 _WIDE = 8
 """A delivery with more records than this is kept in a dictionary, which takes about 200 bytes each."""
 
+_BLOCK = 10
+"""Its records are noted in masks of `2 ** _BLOCK` bits: a forged number takes no more room than a small one."""
+
 _EXIST = bytes(value | EXISTS for value in range(256))
 _TRACKS = 4096
 
@@ -89,7 +92,7 @@ class Marks:
         self.examples: dict[str, list[int]] = {}
         self.pages: dict[int, bytearray] = {}
         self._parts: dict[int, array[int]] = {}  # count and, bit by bit, which records were seen
-        self._wide: dict[int, tuple[int, int]] = {}
+        self._wide: dict[int, tuple[int, dict[int, int]]] = {}  # by offset the count, and which, 1,024 in a mask
 
     # Writing
 
@@ -150,10 +153,13 @@ class Marks:
 
     def _wide_part(self, offset: int, index: int, count: int, *, first: bool) -> bool:
         """Enter one of many records of a delivery."""
-        known, mask = self._wide.get(offset, (count if first else 0, 0))
-        if known != count or mask >> index & 1:
+        known, blocks = self._wide.get(offset, (count if first else 0, {}))
+        block, bit = index >> _BLOCK, 1 << (index & (1 << _BLOCK) - 1)
+        mask = blocks.get(block, 0)
+        if known != count or mask & bit:
             return False
-        self._wide[offset] = (count, mask | 1 << index)
+        blocks[block] = mask | bit
+        self._wide[offset] = (count, blocks)
         return True
 
     def _twice(self, offset: int) -> None:
@@ -187,7 +193,11 @@ class Marks:
 
     def torn(self) -> list[int]:
         """Offsets of deliveries of which some records were seen and others were not, ascending."""
-        torn = [offset for offset, (count, mask) in self._wide.items() if mask != (1 << count) - 1]
+        torn = [
+            offset
+            for offset, (count, blocks) in self._wide.items()
+            if sum(mask.bit_count() for mask in blocks.values()) != count
+        ]
         for number, parts in self._parts.items():
             partial = {value for value in set(parts) if value & 255 != (1 << (value >> 8)) - 1}
             if partial:
@@ -239,6 +249,8 @@ class Track:
             offset = offsets[0] if all(map(int.__lt__, offsets, self.ends)) else max(offsets[0], marks.end)
         else:
             offset = int(where)
+        if offset < 0 or min(offsets, default=0) < 0:
+            raise ValueError(where)
         if offset >= marks.end:
             marks.ahead.append(offset)
             return
@@ -310,8 +322,8 @@ class Outcomes:
                 self._broken(header)
                 continue
             marks = track.marks
-            if offset >= marks.end:
-                marks.ahead.append(offset)
+            if not 0 <= offset < marks.end:
+                self._broken(header) if offset < 0 else marks.ahead.append(offset)
                 continue
             page = marks.pages.get(offset >> BITS) or marks.page(offset >> BITS)
             at = offset & LOW

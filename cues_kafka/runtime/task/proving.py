@@ -17,9 +17,10 @@ from cues_kafka.errors import BrokerError, CodecError
 from cues_kafka.graph.error_message import ErrorMessage
 from cues_kafka.graph.names import backing_topic
 from cues_kafka.ports import Broker, Clock, TopicFacts, TopicPartition, WireMessage
+from cues_kafka.records.error_messages import read_error
 from cues_kafka.records.history import read_history
 from cues_kafka.records.reading import record_below
-from cues_kafka.records.requests import ReplayRequest, kept_payload, next_number
+from cues_kafka.records.requests import ReplayRequest, kept_payload
 from cues_kafka.runtime.task.again import ReadsAgain
 
 ASK_AGAIN = (
@@ -81,8 +82,7 @@ class Proving:
                 f"{where} cannot be read: {refusal}", "give this user READ on the errors topic, and ask again"
             ) from refusal
         try:
-            error = error_messages().decode(message.value() or b"")
-            number = next_number(message)
+            error, number = read_error(message, error_messages().decode)
         except CodecError as unreadable:
             raise Unproven(f"{where}: {unreadable}") from unreadable
         if why := self._why_not(request, error, number):
