@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile
-from cues_kafka.errors import ConfigError
+from cues_kafka.errors import CodecError, ConfigError
 from cues_kafka.words import count
 
 if TYPE_CHECKING:
+    from cues_kafka.codecs.as_json import AsJson
+    from cues_kafka.codecs.lines import MessageLine
     from cues_kafka.graph.feed import Encoded
     from cues_kafka.graph.message import Message
-    from cues_kafka.graph.topic import Topic
     from cues_kafka.runtime.connect import Connection
     from cues_kafka.runtime.primitives.access import TopicAccess
     from cues_kafka.runtime.primitives.topic import ClientTopic
@@ -116,7 +117,7 @@ class _Sending:
         form: Lines,
         *,
         key: str | None,
-        headers: dict[str, str] | None,
+        headers: Sequence[tuple[str, str]] | None,
         named: bool,
     ) -> None:
         from cues_kafka.graph.declare import Raw
@@ -126,13 +127,12 @@ class _Sending:
         self._named = named
         self._topic = client.topic(topic, Topic(value=Raw()) if form == "text" else None)
         settings = self._topic.access.settings
-        self._read = str.encode if form == "text" else reader_of(settings)
         self._exact = Exact(self._topic.access)
         # Takes values whose bytes are known; keys are encoded alike.
         self._bytes = client.topic(topic, Topic(value=Raw(), key_codec=settings.key_codec))
         self._form = form
         self._key = key
-        self._headers = headers
+        self._headers = headers or ()
         self.number = self.skipped = 0
         self.ids = False
 
@@ -181,57 +181,104 @@ class _Sending:
         return due
 
     def _message(self, line: str) -> _Given:
-        import json
-
-        from cues_kafka.errors import CodecError
         from cues_kafka.graph.message import Message
 
         self.number += 1
         try:
             if self._form == "message":
                 return self._whole(line)
-            return Message(self._read(line), key=self._key, headers=self._headers or ()), None
-        except json.JSONDecodeError as error:
-            text = "--format text sends lines as they are"
-            raise ConfigError(f"message {self.number}, {line[:100]!r}: it is no JSON: {error}. {text}") from None
+            if self._form == "text":
+                return Message(line.encode(), key=self._key, headers=self._headers), None
+            return self._json(line), None
         except (ValueError, CodecError) as error:
             raise ConfigError(f"message {self.number}, {line[:100]!r}: {error}") from None
+
+    def _json(self, line: str) -> Message[Any]:
+        """A line of JSON: its text is the value, as it came; null is none."""
+        from cues_kafka.codecs.lines import json_line
+        from cues_kafka.graph.message import Message
+
+        own = json_line(line)
+        data = self._exact.data(own)
+        if data is not None:
+            self._topic.access.decoded(data)
+        value, key = self._exact.value(data, self._key)
+        return Message(value, key=key, headers=self._headers)
 
     def _whole(self, line: str) -> _Given:
         from cues_kafka.codecs.lines import read_line
         from cues_kafka.graph.message import Message
 
         own = read_line(line)
-        key = own.key if self._key is None else self._key
-        if own.json is not None and not self._exact.json:
-            value = self._read(own.json)
-        else:
-            data = own.data if own.json is None else own.json.encode()
-            value, key = self._exact.value(data, key)
+        key = self._exact.key(own) if self._key is None else self._key
+        value, key = self._exact.value(self._exact.data(own), key)
         more = {name for name, _ in own.headers}
-        headers = [*((name, one) for name, one in (self._headers or {}).items() if name not in more), *own.headers]
+        headers = [*((name, one) for name, one in self._headers if name not in more), *own.headers]
         made = Message(value, key=key, headers=headers, timestamp_ms=own.timestamp_ms, partition=own.partition)
         return made, own.id
 
 
 class Exact:
     """
-    Values that are written as they came.
+    Values and keys that are written as they came.
 
-    Attributes:
-        json: whether JSON is what the topic's codec writes, so that its text is the value.
+    Args:
+        access: the topic.
     """
 
     def __init__(self, access: TopicAccess) -> None:
-        from cues_kafka.graph.declare import Json
-
-        self.json = isinstance(access.settings.value, Json)
         self._access = access
         self._declared = "value" in access.settings.given
+        self._made: dict[str, AsJson] = {}
+
+    def data(self, line: MessageLine) -> bytes | None:
+        """
+        The bytes of a line's value.
+
+        Raises:
+            CodecError: it does not fit the topic's codec, or its JSON was changed beside its bytes.
+        """
+        from cues_kafka.graph.declare import Json
+
+        if line.json is None:
+            return line.data
+        if line.value_bytes is not None:
+            self._check_shown(line.json, line.value_bytes)
+            return line.value_bytes
+        if isinstance(self._access.settings.value, Json):  # its text is the value
+            return line.json.encode()
+        return self._as_json("value").data(line.json)
+
+    def _check_shown(self, shown: str, data: bytes) -> None:
+        """Refuse a value that a person has changed beside the bytes of the former one."""
+        import json
+
+        from cues_kafka.cli.tail import plain_json
+
+        if not self._declared:
+            return
+        if json.loads(plain_json(self._access.decoded(data))) != json.loads(shown):
+            raise CodecError(
+                "value is not what value_bytes has. If you changed it, drop value_bytes, and write the value as the "
+                "topic's codec takes it"
+            )
+
+    def key(self, line: MessageLine) -> Any:
+        """
+        The key of a line, as a message takes it.
+
+        Raises:
+            CodecError: it does not fit the topic's codec of keys.
+        """
+        if line.key_bytes is not None:
+            return line.key_bytes
+        if line.key_json is None or self._access.settings.key_codec is None:
+            return line.key
+        return self._as_json("key").data(line.key_json)
 
     def value(self, data: bytes | None, key: Any) -> tuple[Encoded | None, Any]:
         """
-        A value, and its key, which may be one of its fields.
+        A value of these bytes, and its key, which may be one of its fields.
 
         Raises:
             CodecError, OutputError: it does not fit the codec of a graph.
@@ -247,27 +294,24 @@ class Exact:
                 key = key_field(field)(read)
         return Encoded(data), key
 
+    def _as_json(self, part: Literal["key", "value"]) -> AsJson:
+        from cues_kafka.codecs.as_json import AsJson
+        from cues_kafka.codecs.lookup import MadeFor
 
-def reader_of(settings: Topic) -> Any:
-    """Makes what turns JSON text into a value for a topic's codec: of its class, if it is declared with one."""
-    import json
-
-    from cues_kafka.codecs.lookup import MadeFor, codec_for
-    from cues_kafka.graph.declare import Json
-
-    cls = getattr(settings.value, "cls", None)
-    if not isinstance(cls, type):
-        return json.loads
-    codec = codec_for(Json(cls), MadeFor("the line"))
-    return lambda line: codec.decode(line.encode())
+        if part not in self._made:
+            settings = self._access.settings
+            declared = settings.value if part == "value" else settings.key_codec
+            assert declared is not None
+            self._made[part] = AsJson(declared, MadeFor(self._access.name, self._access.cluster, part))
+        return self._made[part]
 
 
-def _headers(given: list[str]) -> dict[str, str] | None:
+def _headers(given: list[str]) -> list[tuple[str, str]]:
     pairs = [text.partition("=") for text in given]
     for name, equals, _ in pairs:
         if not name or not equals:
             raise ConfigError(f"--header {name!r} is no header. Write it as NAME=VALUE.")
-    return {name: value for name, _, value in pairs} or None
+    return [(name, value) for name, _, value in pairs]
 
 
 def _stdin() -> Iterator[list[str]]:

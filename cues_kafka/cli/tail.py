@@ -18,6 +18,8 @@ from cues_kafka.graph.times import shown_time, time_of
 from cues_kafka.words import count, visible
 
 if TYPE_CHECKING:
+    from cues_kafka.codecs.as_json import AsJson
+    from cues_kafka.graph.declare import CodecSpec
     from cues_kafka.graph.error_message import ErrorMessage
     from cues_kafka.graph.topic import Topic
     from cues_kafka.runtime.calling.step import Received
@@ -41,6 +43,8 @@ stderr, and the command then exits with 1; with 2 if a setting is wrong.
 """
 
 Shown: TypeAlias = Literal["value", "full", "json"]
+
+Part: TypeAlias = Literal["key", "value"]
 
 LOOK_S = 0.1
 """How often the command looks whether it has shown everything."""
@@ -84,7 +88,8 @@ def tail(
         if isinstance(place, int) and partition is None and source.partitions > 1:
             raise ConfigError(f"--from {place}: {topic!r} has {source.partitions} partitions. Add --partition.")
         with source.tailer(partition, start=place) as tailer:
-            show = printer(form, source.access.settings if graph else None, terminal=sys.stdout.isatty())
+            codecs = source.access.settings if graph else None
+            show = printer(form, codecs, terminal=sys.stdout.isatty(), cluster=settings)
             wrong = _show(tailer, _ends(source, tailer, follow=follow), over, limit, show)
     if wrong:
         say(f"{count(wrong, 'message')} did not fit the codec of {topic}", fg="red", err=True)
@@ -149,7 +154,9 @@ def _show(
     return wrong
 
 
-def printer(form: Shown, settings: Topic | None = None, *, terminal: bool = False) -> Callable[[Received], str]:
+def printer(
+    form: Shown, settings: Topic | None = None, *, terminal: bool = False, cluster: Any = None
+) -> Callable[[Received], str]:
     """
     Makes what prints a message on one line.
 
@@ -157,7 +164,9 @@ def printer(form: Shown, settings: Topic | None = None, *, terminal: bool = Fals
         form: what to show.
         settings: of the topic, with its codecs; None: no graph says them, and values are bytes.
         terminal: whether a person reads it, and a terminal obeys what it gets.
+        cluster: its options; codecs may need the registry.
     """
+    lines = Lines(settings, cluster)
 
     def value(message: Received) -> str:
         if message.value_bytes is None:
@@ -173,46 +182,86 @@ def printer(form: Shown, settings: Topic | None = None, *, terminal: bool = Fals
         key = "-" if message.key_bytes is None else shown(message.key_bytes.decode(errors="backslashreplace"))
         return f"{message.topic}/{message.partition} at {message.offset}  {time}  {key}  {value(message)}"
 
-    return {"value": value, "full": full, "json": lambda message: shown(whole(message, settings))}[form]
+    return {"value": value, "full": full, "json": lambda message: shown(lines.whole(message))}[form]
 
 
 TOMBSTONE = "(tombstone)"
 """Stands for the value of a message that has none; null is a value of JSON."""
 
 
-def whole(message: Received, settings: Topic | None) -> str:
-    """A message as a line that `send --format message` reads, see `cues_kafka.codecs.lines`."""
-    from cues_kafka.codecs.lines import headers_json, line_of, text_json
+class Lines:
+    """
+    Messages as lines that `send --format message` reads, see `cues_kafka.codecs.lines`.
 
-    place = [
-        ("topic", text_json(message.topic)),
-        ("partition", str(message.partition)),
-        ("offset", str(message.offset)),
-    ]
-    head = [*place, ("timestamp_ms", str(message.timestamp_ms)), *_key(message, settings)]
-    return line_of([*head, ("headers", headers_json(message.headers)), *_value(message, settings)])
+    Args:
+        settings: of the topic, with its codecs; None: values and keys are bytes.
+        cluster: its options.
+    """
 
+    def __init__(self, settings: Topic | None, cluster: Any) -> None:
+        self._settings = settings
+        self._cluster = cluster
+        self._made: dict[str, AsJson] = {}
 
-def _key(message: Received, settings: Topic | None) -> list[tuple[str, str]]:
-    from cues_kafka.codecs.lines import key_fields
+    def whole(self, message: Received) -> str:
+        """One message."""
+        from cues_kafka.codecs.lines import headers_json, line_of, text_json
 
-    if settings is None or settings.key_codec is None or message.key_bytes is None:
-        return key_fields(message.key_bytes)
-    try:
-        return [("key", plain_json(message.key))]
-    except CodecError:  # it does not fit the codec
-        return key_fields(message.key_bytes)
+        place = [
+            ("topic", text_json(message.topic)),
+            ("partition", str(message.partition)),
+            ("offset", str(message.offset)),
+        ]
+        head = [*place, ("timestamp_ms", str(message.timestamp_ms)), *self._key(message)]
+        return line_of([*head, ("headers", headers_json(message.headers)), *self._value(message)])
 
+    def _key(self, message: Received) -> list[tuple[str, str]]:
+        from cues_kafka.codecs.lines import key_fields
 
-def _value(message: Received, settings: Topic | None) -> list[tuple[str, str]]:
-    from cues_kafka.codecs.lines import value_fields
-    from cues_kafka.graph.declare import Json
+        codec = None if self._settings is None else self._settings.key_codec
+        data = message.key_bytes
+        if codec is None or data is None:
+            return key_fields(data)
+        try:
+            return self._fields("key", codec, message.topic, message.key, data)
+        except CodecError:  # it does not fit the codec
+            return key_fields(data, coded=True)
 
-    data = message.value_bytes
-    if data is None or isinstance(message.value, bytes) or (settings and isinstance(settings.value, Json)):
-        return value_fields(data)
-    text = plain_json(message.value)
-    return [("value", text), *([("value_encoding", '"json"')] if text == "null" else [])]
+    def _value(self, message: Received) -> list[tuple[str, str]]:
+        from cues_kafka.codecs.lines import value_fields
+        from cues_kafka.graph.declare import Json
+        from cues_kafka.graph.error_message import ErrorMessage
+
+        codec = None if self._settings is None else self._settings.value
+        data = message.value_bytes
+        if data is None or isinstance(codec, Json):
+            return value_fields(data)
+        value = message.value
+        if isinstance(value, ErrorMessage):
+            return [("value", plain_json(value))]
+        if codec is None:
+            return value_fields(data)
+        return self._fields("value", codec, message.topic, value, data)
+
+    def _fields(self, name: Part, codec: CodecSpec, topic: str, value: Any, data: bytes) -> list[tuple[str, str]]:
+        """JSON that is read as the same; else JSON to be looked at, and the bytes."""
+        from cues_kafka.codecs.lines import bytes_field, key_fields, value_fields
+        from cues_kafka.graph.declare import Raw
+
+        if isinstance(codec, Raw):
+            return value_fields(data) if name == "value" else key_fields(data, coded=True)
+        text = self._as_json(name, codec, topic).text(value, data)
+        if text is None:
+            return [(name, plain_json(value)), bytes_field(name, data)]
+        return [(name, text), *([(f"{name}_encoding", '"json"')] if text == "null" else [])]
+
+    def _as_json(self, name: Part, codec: CodecSpec, topic: str) -> AsJson:
+        from cues_kafka.codecs.as_json import AsJson
+        from cues_kafka.codecs.lookup import MadeFor
+
+        if name not in self._made:
+            self._made[name] = AsJson(codec, MadeFor(topic, self._cluster, name))
+        return self._made[name]
 
 
 def plain_json(value: Any) -> str:

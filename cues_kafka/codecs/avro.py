@@ -139,7 +139,7 @@ class AvroCodec:
 
     @property
     def _own_shape(self) -> Shape | None:
-        """Of a class; of a schema alone there is no more to say than the schema does."""
+        """The shape of a class; None: of a schema alone, which says all by itself."""
         return None if self._declared.cls is None else self.shape
 
     def _valued(self) -> Schema:

@@ -48,7 +48,7 @@ class Unfit(Exception):
         return f"{root}{''.join(reversed(self.path))}: expected {self.expected}, got {self.found}"
 
 
-class Refused(Unfit):
+class RefusedByClass(Unfit):
     """
     A class refuses a value when it validates itself: `Order.lines[3]: ValueError: no such article`.
 
@@ -76,7 +76,7 @@ def unfit_at(error: Exception, *parts: str) -> Exception:
     """
     if isinstance(error, CuesError):
         return error
-    unfit = error if isinstance(error, Unfit) else Refused(error)
+    unfit = error if isinstance(error, Unfit) else RefusedByClass(error)
     unfit.path.extend(parts)
     return unfit
 

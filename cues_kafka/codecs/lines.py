@@ -2,7 +2,8 @@
 
 What is in a line comes out as it went in, byte for byte. JSON stays the text that it is: a parser would make 1.1 of
 1.10, and another number of 12345678901234567.89. Bytes that are not JSON are text, and bytes that are not text are
-base64. `value_encoding` and `key_encoding` say which.
+base64. `value_encoding` and `key_encoding` say which. Where a graph's codec has made a value readable that cannot be
+written again from its JSON, `value_bytes` and `key_bytes` have the message's own, in base64.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from cues_kafka.ports import Headers
 FIELDS: Final = (
     "value",
     "value_encoding",
+    "value_bytes",
     "key",
     "key_encoding",
+    "key_bytes",
     "headers",
     "partition",
     "timestamp_ms",
@@ -49,6 +52,8 @@ class MessageLine:
         json: the value as JSON text; None: it is in `data`.
         data: the value as bytes; None: a tombstone, unless `json` has it.
         key: text, bytes, a number or an object for the topic's codec; None: no key.
+        key_json: the key as JSON text; None: it is bytes, or there is none.
+        value_bytes, key_bytes: the bytes of what `json` and `key` only show; None: these are what is sent.
         headers: pairs of a name and bytes.
         partition, timestamp_ms, id: None: not given.
     """
@@ -60,6 +65,9 @@ class MessageLine:
     partition: int | None
     timestamp_ms: int | None
     id: str | None
+    key_json: str | None = None
+    value_bytes: bytes | None = None
+    key_bytes: bytes | None = None
 
 
 def is_exact_json(data: bytes) -> bool:
@@ -88,11 +96,11 @@ def value_fields(data: bytes | None) -> list[tuple[str, str]]:
     return _encoded("value", data)
 
 
-def key_fields(data: bytes | None) -> list[tuple[str, str]]:
-    """A key as fields of JSON: text, else base64."""
+def key_fields(data: bytes | None, *, coded: bool = False) -> list[tuple[str, str]]:
+    """A key as fields of JSON: text, else base64; `coded`: text is no value for the topic's `key_codec=`."""
     if data is None:
         return [("key", "null")]
-    return [field for field in _encoded("key", data) if field != ("key_encoding", '"text"')]
+    return [field for field in _encoded("key", data) if coded or field != ("key_encoding", '"text"')]
 
 
 def _encoded(name: str, data: bytes) -> list[tuple[str, str]]:
@@ -146,7 +154,37 @@ def read_line(line: str) -> MessageLine:
         partition=plain.get("partition"),
         timestamp_ms=plain.get("timestamp_ms"),
         id=plain.get("id"),
+        key_json=None if plain.get("key") is None or "key_encoding" in plain else bytes(own["key"]).decode(),
+        value_bytes=_given_bytes(plain, "value"),
+        key_bytes=_given_bytes(plain, "key"),
     )
+
+
+def json_line(line: str) -> MessageLine:
+    """
+    A line that is the value alone; null is a tombstone.
+
+    Raises:
+        CodecError: it is no JSON.
+    """
+    text = line.strip()
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise CodecError(f"it is no JSON: {error}. --format text sends lines as they are") from None
+    return MessageLine(None if text == "null" else text, None, None, [], None, None, None)
+
+
+def _given_bytes(plain: dict[str, Any], name: str) -> bytes | None:
+    given = plain.get(f"{name}_bytes")
+    if given is not None and not isinstance(given, str):
+        raise CodecError(f"{name}_bytes is no text in base64")
+    return None if given is None else _base64(given, f"{name}_bytes")
+
+
+def bytes_field(name: str, data: bytes) -> tuple[str, str]:
+    """The bytes of a value or a key that its JSON only shows, as a field of JSON."""
+    return f"{name}_bytes", f'"{base64.b64encode(data).decode()}"'
 
 
 def _value(raw: bytes, encoding: Any) -> tuple[str | None, bytes | None]:

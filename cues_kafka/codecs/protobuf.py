@@ -78,6 +78,10 @@ class ProtobufCodec:
         self._writers = None if schemas is None else Writers(schemas, self._writer)
         self._prefix = b""
 
+    def message(self) -> Any:
+        """A new message of the class, without any field."""
+        return self._cls()
+
     def encode(self, value: Any) -> bytes:
         """
         Raises:

@@ -86,13 +86,13 @@ def key_bytes(key: object) -> bytes | None:
     A key as bytes: text and whole numbers as UTF-8, bytes unchanged.
 
     Raises:
-        OutputError: a key of any other type.
+        OutputError: a key of any other type, or text that UTF-8 cannot carry.
     """
     match key:
         case None | bytes():
             return key
         case str():
-            return key.encode()
+            return _utf8(key, "A key")
         case bool():
             pass
         case int():
@@ -103,12 +103,20 @@ def key_bytes(key: object) -> bytes | None:
     )
 
 
+def _utf8(text: str, what: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise OutputError(f"{what} holds half of a surrogate pair, which UTF-8 cannot carry. Replace it.") from None
+
+
 def header_list(headers: Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]] | None) -> Headers:
     """
     Headers with encoded values, in the given order, without those that only the framework writes (`OWN`).
 
     Raises:
-        OutputError: a name that is not text or cannot be written, or a value that is neither text nor bytes.
+        OutputError: a name that is not text or cannot be written, a value that is neither text nor bytes, or text that
+            UTF-8 cannot carry.
     """
     if not headers:
         return []
@@ -123,7 +131,7 @@ def _header(name: object, value: object) -> tuple[str, bytes | None]:
         raise OutputError(f"A header's name is text in UTF-8 without NUL, not {name!r}. Rename the header.")
     match value:
         case str():
-            return name, value.encode()
+            return name, _utf8(value, f"Header {name!r}")
         case None | bytes():
             return name, value
     raise OutputError(f"Header {name!r} is {type(value).__name__}; a header is text, bytes or None. Convert it.")

@@ -164,8 +164,8 @@ class Log:
             )
         if not -self.newer_ms <= age_ms <= self.older_ms:
             raise AbortableError(
-                f"{self.topic}: a timestamp of {age_ms} ms ago is outside of message.timestamp.before.max.ms and "
-                "message.timestamp.after.max.ms",
+                f"{self.topic}: a timestamp {abs(age_ms)} ms {'ago' if age_ms > 0 else 'ahead'} is outside of "
+                "message.timestamp.before.max.ms and message.timestamp.after.max.ms",
                 code="INVALID_TIMESTAMP",
             )
 

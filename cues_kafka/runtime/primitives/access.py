@@ -95,6 +95,11 @@ class TopicAccess:
         self._keyless = random.randrange(1 << 16)  # noqa: S311 - spreads messages without a key over partitions
 
     @property
+    def cluster(self) -> Any:
+        """The options of the cluster, which has the registry of codecs."""
+        return self._access.cluster
+
+    @property
     def facts(self) -> TopicFacts:
         """
         What the cluster says of the topic.
