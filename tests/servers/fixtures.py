@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tests.servers.mariadb import MariaDb
     from tests.servers.mosquitto import Mosquitto
     from tests.servers.postgres import Postgres
+    from tests.servers.rabbitmq import RabbitMq
     from tests.servers.s3 import S3
     from tests.servers.server import Server
 
@@ -81,6 +82,22 @@ class MosquittoTopics:
     name: str
     url: str
     server: Mosquitto
+
+
+@dataclass(frozen=True, slots=True)
+class RabbitMqQueues:
+    """
+    A name of one test, for its queues, exchanges and streams in a broker that tests share.
+
+    Attributes:
+        name: no queue begins with it.
+        url: the address of the broker by AMQP, with user and password.
+        server: the broker, which the test may kill, pause and stop; the next test starts it again if need be.
+    """
+
+    name: str
+    url: str
+    server: RabbitMq
 
 
 @pytest.fixture(scope="session")
@@ -177,6 +194,31 @@ def mosquitto_servers() -> Iterator[Callable[..., Mosquitto]]:
 
     with ExitStack() as running:
         yield lambda **options: started(running, Mosquitto(**options))
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_server() -> Iterator[RabbitMq]:
+    """The RabbitMQ of this run, or of this tester where several run side by side."""
+    from tests.servers.rabbitmq import RabbitMq
+
+    with ExitStack() as running:
+        yield started(running, RabbitMq())
+
+
+@pytest.fixture
+def rabbitmq(rabbitmq_server: RabbitMq) -> Iterator[RabbitMqQueues]:
+    """A name of this test, in the RabbitMQ of this run."""
+    yield RabbitMqQueues(_name(), rabbitmq_server.url(), rabbitmq_server)
+    rabbitmq_server.make_ready()
+
+
+@pytest.fixture
+def rabbitmq_servers() -> Iterator[Callable[..., RabbitMq]]:
+    """Starts RabbitMQ servers for one test: `plugins`, and `settings` as lines of its configuration."""
+    from tests.servers.rabbitmq import RabbitMq
+
+    with ExitStack() as running:
+        yield lambda **options: started(running, RabbitMq(**options))
 
 
 def started(running: ExitStack, server: S) -> S:

@@ -22,6 +22,10 @@ NOT_LIBRARIES = re.compile(r"lib(c6|c-bin|crypt1|gcc-s1|llvm\S*|z3\S*|perl\S*)|l
 """What begins with lib, and is not unpacked: the C library stays the system's, and LLVM (140 MB) is an option."""
 
 
+NOTHING = r"(?!)"
+"""An expression that no name matches."""
+
+
 class ServerError(Exception):
     """A server of the tests cannot be had, or does not do what it should; the text says why."""
 
@@ -54,13 +58,14 @@ class Programs:
         return max((self.root).glob(pattern), key=numbers, default=None)
 
 
-def unpacked(package: str, program: str) -> Programs:
+def unpacked(package: str, program: str, *, also: str = NOTHING) -> Programs:
     """
     The newest version of a package and of the libraries that the system lacks, downloaded once and kept.
 
     Args:
         package: a package, or one that depends on the newest version of a server, such as ``postgresql``.
         program: a pattern of the program's path, to see that it came.
+        also: an expression for names of packages that are no libraries, and that the server needs too.
 
     Raises:
         ServerError: it cannot be downloaded; the text says what was tried.
@@ -69,25 +74,25 @@ def unpacked(package: str, program: str) -> Programs:
     if not target.is_dir():
         with exclusive(target.with_name(f"{package}.lock")):
             if not target.is_dir():  # another process may have filled it while this one waited
-                _fill(target, package, program)
+                _fill(target, package, program, also)
     return Programs(target, package)
 
 
-def _fill(target: Path, package: str, program: str) -> None:
+def _fill(target: Path, package: str, program: str, also: str) -> None:
     """Unpack into a directory beside `target` and rename it, so that `target` is complete or absent."""
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
         raise ServerError(f"{package} is not installed, and there is no apt-get that could download it. Install it.")
     with tempfile.TemporaryDirectory(prefix="fetch-", dir=target.parent) as work:
         root = Path(work) / "root"
         root.mkdir()
-        for file in _downloaded(package, Path(work)):
+        for file in _downloaded(package, also, Path(work)):
             _run("dpkg-deb", "-x", str(file), str(root))
         if Programs(root, package).newest(program) is None:
             raise ServerError(f"The packages that belong to {package} do not hold {program}.")
         root.rename(target)
 
 
-def _downloaded(package: str, work: Path) -> list[Path]:
+def _downloaded(package: str, also: str, work: Path) -> list[Path]:
     """The package files: with the system's lists, or where these do not do, with new ones."""
     apt = [
         "apt-get", "-q", "-y", "--no-install-recommends", "-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User=root",
@@ -97,7 +102,7 @@ def _downloaded(package: str, work: Path) -> list[Path]:
     for folder in ("apt/archives/partial", "lists/partial"):
         (work / folder).mkdir(parents=True)
     try:
-        return _download(apt, package, work)
+        return _download(apt, package, also, work)
     except ServerError as error:
         reasons = [f"with the system's lists: {error}"]
     try:
@@ -105,7 +110,7 @@ def _downloaded(package: str, work: Path) -> list[Path]:
     except ServerError as error:  # one of several sources cannot be reached, and the others may do
         reasons.append(f"new lists: {error}")
     try:
-        return _download(own, package, work)
+        return _download(own, package, also, work)
     except ServerError as error:
         reasons.append(f"with new lists: {error}")
     raise ServerError(
@@ -115,12 +120,13 @@ def _downloaded(package: str, work: Path) -> list[Path]:
     )
 
 
-def _download(apt: Sequence[str], package: str, work: Path) -> list[Path]:
+def _download(apt: Sequence[str], package: str, also: str, work: Path) -> list[Path]:
     """Download what is wanted of a package and all that it needs and the system lacks; also if it is installed."""
     real = _real(apt, package)
     planned = _run(*apt, "--reinstall", "--print-uris", "-qq", "install", real)
     names = [line.split()[1].partition("_")[0] for line in planned.splitlines() if line.startswith("'")]
     libraries = [name for name in names if name.startswith("lib") and not NOT_LIBRARIES.fullmatch(name)]
+    libraries += [name for name in names if re.fullmatch(also, name) and name not in (real, *libraries)]
     folder = work / "packages"
     folder.mkdir(exist_ok=True)
     _run(*apt, "download", real, *libraries, cwd=folder)

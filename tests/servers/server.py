@@ -40,6 +40,10 @@ class Server(ABC):
     """What ends it when nothing of its data is needed any more."""
     clean_signal = "SIGTERM"
     """What makes it write all and end."""
+    more_ports = 0
+    """How many ports it needs beside `port`."""
+    taken = "in use"
+    """What its log holds when another process has taken a port meanwhile."""
     drops_rights = True
     """Whether it runs without the rights of root, also where root starts it."""
 
@@ -58,6 +62,7 @@ class Server(ABC):
         """
         self.durable, self.settings = durable, dict(settings or {})
         self.port = 0
+        self.ports: list[int] = []
         self._place = place
         self._directory: Path | None = None
         self._keeper: subprocess.Popen[bytes] | None = None
@@ -134,7 +139,7 @@ class Server(ABC):
             self._new_data(self.template())
         for attempt in range(ATTEMPTS if first else 1):
             if first:
-                (self.port,) = free_ports(1)
+                self.port, *self.ports = free_ports(1 + self.more_ports)
             if self._start_once(timeout_s, may_fail=first and attempt + 1 < ATTEMPTS):
                 break
         return self
@@ -227,7 +232,7 @@ class Server(ABC):
                 self.kill()
                 reason = f"did not answer in {timeout_s:.0f} s ({refused})"
             else:
-                if may_fail and "in use" in self.log_tail():
+                if may_fail and self.taken in self.log_tail(200):
                     return False
                 reason = "ended"
             raise ServerError(f"{self.kind} was started and {reason}. Its log ends with:\n{self.log_tail()}")

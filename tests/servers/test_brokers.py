@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pika
 import psutil
 import pytest
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion
 
 from tests.servers import mosquitto as mosquitto_module
-from tests.servers.fixtures import MosquittoTopics
+from tests.servers import rabbitmq as rabbitmq_module
+from tests.servers.fixtures import MosquittoTopics, RabbitMqQueues
 from tests.servers.mosquitto import Mosquitto
+from tests.servers.rabbitmq import RabbitMq
 from tests.servers.server import Server
 
 WAIT_S = 20.0
@@ -53,13 +57,70 @@ def test_mosquitto_of_one_test_has_its_own_settings_and_listens_on_loopback(
 
 
 @pytest.mark.bridge
-def test_mosquitto_runs_from_packages_that_are_unpacked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [Mosquitto, RabbitMq])
+def test_brokers_run_from_packages_that_are_unpacked(
+    make: Callable[..., Server], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """With an empty cache, as on a machine that has never had one."""
     monkeypatch.setenv("CUES_KAFKA_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(mosquitto_module, "_files", mosquitto_module.unpacked_files)
+    monkeypatch.setattr(rabbitmq_module, "_files", rabbitmq_module.unpacked_files)
 
-    with Mosquitto(place=tmp_path) as server:
+    with make(place=tmp_path) as server:
         server.try_it()
+
+
+@pytest.mark.bridge
+@pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
+def test_rabbitmq_keeps_what_it_has_confirmed_over_sigkill(rabbitmq: RabbitMqQueues, kind: str) -> None:
+    queue = f"{rabbitmq.name}-{kind}"
+    channel = pika.BlockingConnection(pika.URLParameters(rabbitmq.url)).channel()
+    channel.queue_declare(queue, durable=True, arguments={"x-queue-type": kind})
+    channel.confirm_delivery()
+    channel.basic_publish("", queue, b"kept", pika.BasicProperties(delivery_mode=2), mandatory=True)
+
+    if kind != "classic":
+        rabbitmq.server.until_kept(queue, kind=kind)
+
+    rabbitmq.server.kill()
+    rabbitmq.server.start()
+
+    assert first_of(rabbitmq, queue, {"x-stream-offset": "first"} if kind == "stream" else {}) == b"kept"
+
+
+@pytest.mark.bridge
+def test_rabbitmq_listens_on_loopback_and_leaves_no_process(rabbitmq_servers: Callable[..., RabbitMq]) -> None:
+    """Erlang's register of ports is one of its processes, and outlives it where RabbitMQ starts it."""
+    server = rabbitmq_servers(plugins=["rabbitmq_stream", "rabbitmq_stomp", "rabbitmq_amqp1_0"])
+    processes = psutil.Process(server.keeper_pid).children(recursive=True)
+
+    assert {host for host, _ in listening(server)} <= {"127.0.0.1", "::1"}
+    assert {port for _, port in listening(server)} == {server.port, *server.ports}
+    assert "epmd" in {process.name() for process in processes}
+
+    server.stop()
+    assert [process for process in processes if process.is_running()] == []
+
+    server.start()
+    processes = psutil.Process(server.keeper_pid).children(recursive=True)
+    (broker,) = (process for process in processes if process.name() == "beam.smp")
+    broker.kill()
+    assert psutil.wait_procs(processes, WAIT_S)[1] == []
+
+
+def first_of(rabbitmq: RabbitMqQueues, queue: str, arguments: dict[str, str]) -> object:
+    """The first message. RabbitMQ answers before its streams do, and says that they are down."""
+    end = time.monotonic() + WAIT_S
+    with pika.BlockingConnection(pika.URLParameters(rabbitmq.url)) as connection:
+        while True:
+            channel = connection.channel()
+            channel.basic_qos(prefetch_count=1)
+            try:
+                return next(channel.consume(queue, arguments=arguments, inactivity_timeout=WAIT_S))[2]
+            except pika.exceptions.ChannelClosedByBroker as error:
+                if error.reply_code not in (404, 406) or time.monotonic() > end:
+                    raise
+            connection.sleep(0.05)
 
 
 def listening(server: Server) -> set[tuple[str, int]]:
