@@ -272,7 +272,8 @@ def _with_records(planned: Plan, graph: Graph, broker: Broker, names: Sequence[s
     from cues_kafka.plan.topics import Sides
 
     seen = foresee(graph, broker, planned, names, cluster=kafka)
-    now = ask(graph, broker, sides=Sides.of(kafka)).of_processors(names).at(without_user(kafka.bootstrap))
+    asked = ask(graph, broker, sides=Sides.of(kafka)).before_a_start()
+    now = asked.of_processors(names).at(without_user(kafka.bootstrap))
     warnings = (*planned.warnings, *seen.warnings, *now.unseen)
     unwell = tuple(one for one in now.unwell if one.kind != "refused")  # the plan has its own refusals
     return dataclasses.replace(planned, stops=seen.stops, warnings=warnings, unwell=unwell)

@@ -71,6 +71,7 @@ class SeenTask:
         throttled_s: for how long brokers held back answers to its process in the last minute, because a quota is used
             up; over all clients of the process, so it may be more than 60. 0: not, or it is not told.
         late: messages that came too late for a window or a bound, since its process has it.
+        quarantined: messages that killed their process and became error messages, since its process has it.
         told_s: when its process told its state last.
         open_s: for how long its own transaction has been open; None: it is not.
         missing, missing_remedy: why there is no such task, or no record of it although it ran, and what to do; empty:
@@ -106,6 +107,7 @@ class SeenTask:
     notes: tuple[str, ...] = ()
     throttled_s: float = 0.0
     late: int = 0
+    quarantined: int = 0
     told_s: float = 0.0
     open_s: float | None = None
     missing: str = ""
@@ -121,7 +123,7 @@ class SeenTask:
         """What the verdict on the graph needs to know of it."""
         blocked = {TopicPartition(at.topic, at.partition): at.open_s for at in self.inputs if at.open_s is not None}
         why, remedy = (self.stopped, self.remedy) if self.state == "stopped" else (self.missing, self.missing_remedy)
-        return TaskCondition(self.task, self.state, why, remedy, blocked, self.late)
+        return TaskCondition(self.task, self.state, why, remedy, blocked, self.late, self.quarantined)
 
     @property
     def ok(self) -> bool:

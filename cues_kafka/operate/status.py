@@ -27,7 +27,7 @@ from cues_kafka.operate.seen import GraphStatus, InputLag, SeenState, SeenTask
 from cues_kafka.plan.inspectors import facts_of
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import Sides
-from cues_kafka.plan.wellness import AHEAD, late, without_record, without_task
+from cues_kafka.plan.wellness import AHEAD, REPLAY, late, quarantined, without_record, without_task
 from cues_kafka.ports import Broker, Clock, Position, Reader, TopicPartition, Watermarks
 from cues_kafka.records.reading import published_ends
 from cues_kafka.records.scanning import read_range
@@ -374,11 +374,9 @@ class StatusView:
         )
         if said is None:
             return report
-        now = (said.held, said.throttled_s, said.late) if heard else ("", 0.0, 0)
+        now = ("held", "throttled_s", "late", "quarantined") if heard else ()  # what counts only while it is heard of
         names = ("retries", "failures", "error", "error_s", "stopped", "remedy", "stopped_s", "at", "hash", "told_s")
-        return replace(
-            report, **{one: getattr(said, one) for one in names}, held=now[0], throttled_s=now[1], late=now[2]
-        )
+        return replace(report, **{one: getattr(said, one) for one in (*names, *now)})
 
     def _state(self, name: str, look: _Look, said: StatusRecord | None) -> SeenState:
         """The state of a task, by what its process told last or else by what the cluster shows."""
@@ -477,5 +475,7 @@ def _notes(newest: NewestRecord, said: StatusRecord | None) -> Iterator[str]:
         yield f"its process has not reached the cluster for {said.unreachable_s:.0f} s"
     if said.late:
         yield f"{late(said.late)}, since its process has the task. {AHEAD}"
+    if said.quarantined:
+        yield f"{quarantined(said.quarantined)}, since its process has the task. {REPLAY}"
     if said.unpausable and said.held:
         yield f"it cannot be paused: {said.unpausable}"

@@ -25,10 +25,12 @@ class UnwellNow(NamedTuple):
     Attributes:
         unwell: what is unwell now, whatever is deployed next.
         unseen: what could not be looked at, in full sentences.
+        at_messages: the tasks that have stopped at a message that their function did not deliver.
     """
 
     unwell: tuple[Unwell, ...]
     unseen: tuple[str, ...] = ()
+    at_messages: frozenset[str] = frozenset()
 
     @property
     def ok(self) -> bool:
@@ -46,6 +48,21 @@ class UnwellNow(NamedTuple):
         return self._replace(
             unwell=tuple(
                 one._replace(what=at_address(one.what, address), remedy=at_address(one.remedy, address))
+                for one in self.unwell
+            )
+        )
+
+    def before_a_start(self) -> UnwellNow:
+        """
+        What stands against a start of other code: a task that has stopped at a message does not.
+
+        The code or the declaration to be started may be what lets it go on, which only a run shows. So it is a note.
+        """
+        return self._replace(
+            unwell=tuple(
+                one._replace(remedy=f"{one.remedy}; only a run shows whether it goes on", severity="note")
+                if one.kind == "stopped" and one.name in self.at_messages
+                else one
                 for one in self.unwell
             )
         )
@@ -79,7 +96,8 @@ def ask(graph: Graph, broker: Broker, *, sides: Sides, clock: Clock | None = Non
         if not error.forbidden:
             raise
         return UnwellNow((), (f"Not looked at: whether the graph is well now: {error}",))
-    return UnwellNow(tuple(_of(seen)), seen.unseen)
+    stopped = frozenset(one.task for one in seen.tasks if one.state == "stopped" and one.hash)
+    return UnwellNow(tuple(_of(seen)), seen.unseen, stopped)
 
 
 def _of(seen: GraphStatus) -> Iterator[Unwell]:

@@ -21,6 +21,9 @@ AHEAD: Final = (
 )
 """What helps against messages that come too late."""
 
+REPLAY: Final = "`cues-kafka errors list MODULE:GRAPH --kind quarantine` shows them; fix the function, then replay them"
+"""What helps against messages that killed their process."""
+
 LONG_OPEN_S: Final = 5.0
 """A transaction that has been open for longer is named; one of ours takes a second."""
 
@@ -41,7 +44,8 @@ class Unwell(NamedTuple):
     Something that is unwell.
 
     Attributes:
-        kind: the state of the task, such as `stopped`; or `blocked`, `late`, `refused`, `unreachable`.
+        kind: the state of the task, such as `stopped`; or `blocked`, `late`, `quarantined`, `refused`,
+            `unreachable`.
         name: the task, as ``check/0``; the graph, where it is about no task.
         what: what is unwell, without a full stop.
         remedy: what to do next; empty: it is in `what`.
@@ -69,6 +73,7 @@ class TaskCondition(NamedTuple):
         remedy: what to do then.
         blocked: since how long open transactions hold back its inputs, in seconds, by partition.
         late: messages that came too late for a window or a bound.
+        quarantined: messages that killed their process and became error messages.
     """
 
     name: str
@@ -77,6 +82,7 @@ class TaskCondition(NamedTuple):
     remedy: str = ""
     blocked: Mapping[TopicPartition, float] = {}
     late: int = 0
+    quarantined: int = 0
 
 
 def verdict(
@@ -117,6 +123,8 @@ def _of_task(task: TaskCondition, long_open_s: float) -> Iterator[Unwell]:
             yield _blocked(task.name, place, open_s)
     if task.late:
         yield Unwell("late", task.name, late(task.late), AHEAD, "note")
+    if task.quarantined:
+        yield Unwell("quarantined", task.name, quarantined(task.quarantined), REPLAY, "note")
 
 
 def _blocked(name: str, place: TopicPartition, open_s: float) -> Unwell:
@@ -132,6 +140,12 @@ def _blocked(name: str, place: TopicPartition, open_s: float) -> Unwell:
 def late(messages: int) -> str:
     """That messages came too late."""
     return f"{count(messages, 'message')} came too late for a window or a bound"
+
+
+def quarantined(messages: int) -> str:
+    """That messages killed their processes."""
+    verb = "is an error message" if messages == 1 else "are error messages"
+    return f"{count(messages, 'message')} killed the process of the task each time, and {verb} now"
 
 
 def is_well(found: Iterable[Unwell]) -> bool:

@@ -82,6 +82,7 @@ class StatusRecord:
         unreachable_s: for how long the cluster has not answered the process.
         throttled_s: for how long brokers held back answers to the process in the last minute, because of a quota.
         late: messages that came too late for their window or bound, since the task came to this process.
+        quarantined: messages that killed their process and became error messages, since the task came to this process.
         told_s: when the broker got the record; it is not part of the value.
     """
 
@@ -114,6 +115,7 @@ class StatusRecord:
     unreachable_s: float = 0.0
     throttled_s: float = 0.0
     late: int = 0
+    quarantined: int = 0
     told_s: float = 0.0
 
 
@@ -178,4 +180,4 @@ _TEXTS: Final = (
     "rival",
 )
 _NUMBERS: Final = ("rate", "committed_s", "error_s", "stopped_s", "unreachable_s", "throttled_s")
-_COUNTS: Final = ("errors", "retries", "failures", "stops", "late")
+_COUNTS: Final = ("errors", "retries", "failures", "stops", "late", "quarantined")

@@ -101,6 +101,7 @@ def record_of(
         unreachable_s=round(status.unreachable_s, 1),
         throttled_s=round(throttled_s, 1),
         late=status.late,
+        quarantined=tally.kinds.get("quarantine", 0),
     )
 
 

@@ -63,6 +63,9 @@ MADE = Well("a plan creates a topic of outputs; only `verify` knows what it held
 LATER = Well("the process says it once the cluster has been silent for 10 s")
 TARGET = Well("the task that starts asks the database, and its start ends with that")
 
+CURE = Well("the code to be deployed may be the cure, so it is named as a note; see the test of `plan --records`")
+
+DEADLY = "the message orders/0 at 1 killed its process at least 3 times"
 NO_WORKER = "has shut down|no worker"
 ADDED = "'orders' has a partition 1, and 'check' has only 1 task"
 NEGATIVE = "orders/0 at 1 raised: ValueError: negative"
@@ -76,8 +79,10 @@ POLICY = "has cleanup.policy=delete"
 ROWS: Final = [
     # the state | status | doctor | plan --records | verify | /readyz and the metric | wait_idle
     Row(graphs.partition_added, ADDED, ADDED, "Messages of a key may", ADDED, ADDED, ADDED),
-    Row(graphs.stopped, NEGATIVE, NEGATIVE, NEGATIVE, NEGATIVE, NEGATIVE, NEGATIVE),
-    Row(graphs.retries_over, "still after", "still after", "still after", "still after", "still after", "still after"),
+    Row(graphs.stopped, NEGATIVE, NEGATIVE, CURE, NEGATIVE, NEGATIVE, NEGATIVE),
+    Row(graphs.retries_over, "still after", "still after", CURE, "still after", "still after", "still after"),
+    Row(graphs.killed, DEADLY, DEADLY, DEADLY, DEADLY, DEADLY, DEADLY),
+    Row(graphs.in_quarantine, GOES_ON, GOES_ON, GOES_ON, GOES_ON, GOES_ON, GOES_ON),
     Row(graphs.retrying, GOES_ON, GOES_ON, GOES_ON, GOES_ON, GOES_ON, "not idle"),
     Row(graphs.unreadable_request, GOES_ON, GOES_ON, GOES_ON, GOES_ON, GOES_ON, GOES_ON),
     Row(graphs.target_behind, NO_WORKER, TARGET, TARGET, PAST, GONE, OUTSIDE),
@@ -238,6 +243,42 @@ def test_late_messages_are_in_the_last_line_of_status_instead_of_all_is_well(com
     assert "`ahead=` of Tumbling" in told.text
     assert doctor.well
     assert "note  check/0: 10 messages came too late for a window or a bound" in doctor.text
+
+
+def test_plan_names_a_task_that_stopped_at_a_message_and_lets_the_cure_be_deployed(command: Command) -> None:
+    """Whether other code delivers the message, only a run shows; `status` says it is wrong meanwhile."""
+    world = graphs.stopped(Path())
+    try:
+        assert not settled(lambda: command(world, "status"), well=False).well
+        plan = command(world, "plan", "--records")
+        world.graph = graphs.graph_of(inputs={"order": "orders"})
+        other = command(world, "plan", "--records")
+    finally:
+        world.running.abandon()
+    assert plan.well
+    assert "Not well now" in plan.text
+    assert re.search(rf"check/0: {NEGATIVE}.*; only a run shows whether it goes on", plan.text)
+    assert not other.well, "what other records refuse still counts"
+
+
+def test_quarantined_messages_are_in_the_last_line_of_status_and_noted(command: Command) -> None:
+    """Nothing stands still, so the exit codes stay 0."""
+    world = graphs.in_quarantine(Path())
+    try:
+        until = time.monotonic() + 10
+        while "quarantine" not in (told := command(world, "status")).text and time.monotonic() < until:
+            time.sleep(0.05)
+        doctor = command(world, "doctor", "--for", "0")
+    finally:
+        world.running.abandon()
+    assert told.well
+    assert told.text.rstrip().splitlines()[-1].endswith("1 message in quarantine, no messages are waiting")
+    assert "killed its process at least 3 times" in told.text, "the newest error"
+    assert "`cues-kafka errors list m:g --kind quarantine`" in told.text.replace("MODULE:GRAPH", "m:g")
+    assert doctor.well
+    assert (
+        "note  check/0: 1 message killed the process of the task each time, and is an error message now" in doctor.text
+    )
 
 
 def test_partition_without_a_task_has_its_lag_in_the_metrics() -> None:

@@ -32,6 +32,7 @@ from cues_kafka.graph.error_message import Errors
 from cues_kafka.ports import GroupMetadata, NewTopic, Outgoing, TopicPartition
 from cues_kafka.sinks.dialect import TASKS
 from cues_kafka.sinks.tables import make_tables
+from cues_kafka.testing.tester import Tester
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -127,6 +128,40 @@ def stopped(world: World) -> None:
     """By an exception, without an errors topic."""
     world.send(-1)
     world.stops()
+
+
+def deadly(world: World) -> None:
+    """A message kills its process three times, and the worker starts once more."""
+
+    def kill(order: Any, seen: Any) -> Any:
+        tester.kill()
+
+    world.running.stop()
+    world.send_by_other(b"2")
+    function = Processor(kill, inputs="orders", outputs="checked", name="check", state={"seen": Store()})
+    defaults, errors = world.graph.defaults, world.graph.errors
+    tester = Tester(Graph("g", Source("orders"), function, defaults=defaults, errors=errors), broker=world.broker)
+    for _ in range(3):
+        assert tester.run_to_death()
+        tester.restart()
+    tester.stop()
+    world.broker.expire("g.check")
+    world.running = start(world.graph, world.options, timeout_s=None)
+
+
+@on_world
+def killed(world: World) -> None:
+    """A message kills its process each time, and there is no errors topic that takes it."""
+    deadly(world)
+    world.stops()
+
+
+def in_quarantine(_: Path) -> World:
+    """The same with an errors topic."""
+    world = World(graph_of(errors=Errors("g.errors")))
+    deadly(world)
+    world.running.wait_idle(timeout_s=20)
+    return world
 
 
 @on_world
