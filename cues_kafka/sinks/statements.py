@@ -26,6 +26,8 @@ class Grammar:
     Attributes:
         tokens: takes a text apart; see `_grammar`.
         nests: whether a comment may have comments in it.
+        opens: whether a comment may be more than that: run as a statement by some releases, or the place of a parameter
+            that the driver writes into the text, which may end the comment.
         ending: first words of statements that end the transaction; two words are written with a space between them.
         hiding: first words of statements that run others, which are not looked at.
         fixed: settings that a function must not change, and words behind `SET` that mean several of them.
@@ -33,6 +35,7 @@ class Grammar:
 
     tokens: re.Pattern[str]
     nests: bool
+    opens: bool
     ending: frozenset[str]
     hiding: frozenset[str]
     fixed: frozenset[str]
@@ -43,6 +46,7 @@ def _grammar(
     skipped: str,
     texts: str,
     nests: bool = False,
+    opens: bool = False,
     more: frozenset[str] = frozenset(),
     hiding: frozenset[str] = frozenset(),
     fixed: frozenset[str] = frozenset(),
@@ -54,24 +58,32 @@ def _grammar(
         skipped: a pattern of comments that end with their line, and of what else has no meaning.
         texts: a pattern of everything quoted. What lacks its end goes on to the end of the statement.
         nests: see `Grammar`.
+        opens: see `Grammar`.
         more: first words of statements at which this database commits, beside those that all of them know.
         hiding: see `Grammar`.
         fixed: see `Grammar`.
     """
     tokens = rf"""
-        (?P<skip> [ \t\n\r\f\v]+ | {skipped} | [(]+ )
+        (?P<skip> [ \t\n\r\f\v]+ | [(]+ )
+        | (?P<line> {skipped} )
+        | (?P<code> /\*M?!\d* )
         | (?P<comment> /\* )
         | (?P<text> {texts} )
         | (?P<end> ; )
         | (?P<word> {_LETTER}[{_IN_WORD}$]* )
         | (?P<other> . )
     """
-    return Grammar(re.compile(tokens, re.DOTALL | re.VERBOSE), nests, ENDING | more, hiding, fixed)
+    return Grammar(re.compile(tokens, re.DOTALL | re.VERBOSE), nests, opens, ENDING | more, hiding, fixed)
 
+
+_ESCAPED: Final = r"'(?:[^'\\]|''|\\.)*(?:'|$)"
+_GOES_ON: Final = r"(?:[ \t\f\v]|--[^\n\r]*)*[\n\r](?:[ \t\n\r\f\v]|--[^\n\r]*[\n\r])*"
+"""What may stand between two parts of one text, which are read alike: white space and comments with a line end."""
 
 POSTGRES: Final = _grammar(
     skipped=r"--[^\n\r]*",
-    texts=rf"[eE]'(?:[^'\\]|''|\\.)*(?:'|$) | {_PLAIN} | \$(?P<tag>(?:{_LETTER}[{_IN_WORD}]*)?)\$.*?(?:\$(?P=tag)\$|$)",
+    texts=rf"""[eE]{_ESCAPED}(?:{_GOES_ON}{_ESCAPED})* | {_PLAIN}
+        | \$(?P<tag>(?:{_LETTER}[{_IN_WORD}]*)?)\$.*?(?:\$(?P=tag)\$|$)""",
     nests=True,
     fixed=frozenset(
         {"CHARACTERISTICS", "TRANSACTION", "TRANSACTION_DEFERRABLE", "TRANSACTION_ISOLATION", "TRANSACTION_READ_ONLY"}
@@ -81,9 +93,13 @@ POSTGRES: Final = _grammar(
 )
 """A backslash escapes in `E'...'` alone, as it does by default (`standard_conforming_strings`)."""
 
+_LOCKS: Final = frozenset({"RELEASE_ALL_LOCKS"})
+"""Releases also the lock by whose name another worker ends this connection, if its process is frozen."""
+
 MYSQL: Final = _grammar(
-    skipped=r"--(?=[\x01-\x20\x7f]|$)[^\n]* | \#[^\n]* | /\*M?!\d*",  # the last one begins what is run, not a comment
+    skipped=r"--(?=[\x01-\x20\x7f]|$)[^\n]* | \#[^\n]*",
     texts=_BACKSLASH,
+    opens=True,
     more=frozenset(
         {"ANALYZE", "BACKUP", "CACHE", "CHANGE", "CHECK", "FLUSH", "INSTALL", "LOAD INDEX", "LOCK", "OPTIMIZE"}
         | {"REPAIR", "RESET", "SET DEFAULT", "SET PASSWORD", "STOP", "UNINSTALL", "UNLOCK"}
@@ -97,6 +113,7 @@ MYSQL: Final = _grammar(
         | {"NET_READ_TIMEOUT", "NET_WRITE_TIMEOUT", "IDLE_TRANSACTION_TIMEOUT", "IDLE_WRITE_TRANSACTION_TIMEOUT"}
         | {"IDLE_READONLY_TRANSACTION_TIMEOUT", "SQL_SELECT_LIMIT", "READ_ONLY", "NAMES", "CHARSET", "CHARACTER"}
         | {"CHARACTER_SET_CLIENT", "CHARACTER_SET_CONNECTION"}
+        | _LOCKS
     ),
 )
 """MySQL and MariaDB, where a backslash escapes as it does by default (no `NO_BACKSLASH_ESCAPES`)."""
@@ -151,6 +168,22 @@ def refused(statement: str, grammar: Grammar) -> str:
                 f"{word} changes tables, and some databases commit at it. Do it before the start: in a migration, or "
                 "with psql or its like"
             )
+    return _opened(statement, grammar) if grammar.opens else ""
+
+
+def _opened(statement: str, grammar: Grammar) -> str:
+    """Why a comment of a statement may be more than a comment; empty: there is none like that."""
+    for kind, text in _tokens(statement, grammar):
+        if kind == "code":
+            return (
+                f"{text} begins what some releases run and others skip, so it may hide a statement that would end the "
+                "transaction. Leave it out"
+            )
+        if kind in {"line", "comment"} and ("%s" in text or "%(" in text):
+            return (
+                "the driver writes parameters into the text of a statement, and in a comment a parameter may end the "
+                "comment, so that what follows would end the transaction. Write no parameter into a comment"
+            )
     return ""
 
 
@@ -185,7 +218,7 @@ def _ends(words: Sequence[str], statement: str, grammar: Grammar) -> bool:
     """Whether a statement ends the transaction, as far as its words tell."""
     ending, two = grammar.ending, " ".join(words[:2])
     if two == "SET STATEMENT":  # MariaDB: variables for one statement, which follows
-        return not (ending | CHANGING).isdisjoint(words)
+        return not (ending | CHANGING | grammar.hiding).isdisjoint(words)
     return words[0] in ending or two in ending or (words[0] == "SET" and "AUTOCOMMIT" in statement.upper())
 
 
@@ -199,7 +232,7 @@ def _sets(words: Sequence[str], statement: str, grammar: Grammar) -> str:
     elif "SET_CONFIG" in words:
         named = set(_NAME.findall(statement.upper())) - {"TRANSACTION", "CHARACTERISTICS"}
     else:
-        return ""
+        return min(_LOCKS.intersection(words) & grammar.fixed, default="")
     return min(named & grammar.fixed, default="")
 
 
@@ -209,21 +242,29 @@ _NAME: Final = re.compile(r"[A-Z_]+")
 def _words(statement: str, grammar: Grammar) -> Iterator[list[str]]:
     """The words of each statement in upper case, also behind opening brackets; a quoted text is an empty one."""
     words: list[str] = []
-    at = 0
-    while found := grammar.tokens.match(statement, at):
-        at = found.end()
-        match found.lastgroup:
-            case "comment":
-                at = _behind_comment(statement, at, nests=grammar.nests)
+    for kind, text in _tokens(statement, grammar):
+        match kind:
             case "end" if words:
                 yield words
                 words = []
             case "word":
-                words.append(found["word"].upper())
+                words.append(text.upper())
             case "text":
                 words.append("")
     if words:
         yield words
+
+
+def _tokens(statement: str, grammar: Grammar) -> Iterator[tuple[str, str]]:
+    """What a text of SQL is made of: the kind of each part, as `_grammar` names it, and the part."""
+    at = 0
+    while found := grammar.tokens.match(statement, at):
+        begin, at, kind = at, found.end(), found.lastgroup or ""
+        if kind == "code" and not grammar.opens:
+            kind, at = "comment", begin + 2
+        if kind == "comment":
+            at = _behind_comment(statement, at, nests=grammar.nests)
+        yield kind, statement[begin:at]
 
 
 def _behind_comment(statement: str, at: int, *, nests: bool) -> int:

@@ -59,6 +59,11 @@ ONE_PASSES = (
     ("mysql", "SET @a = 1"),
     ("sqlite", "SELECT 1 -- \r; COMMIT"),
     ("sqlite", "SELECT [; COMMIT]"),
+    ("postgres", "SELECT E'a' -- b\n '\\'; COMMIT; --'"),
+    ("postgres", "SELECT 1 /* 100%s */"),
+    ("sqlite", "SELECT 1 /*! %s */"),
+    ("mysql", "SELECT 1 /* ! 100 % */ -- 5 %\n"),
+    ("mysql", "SELECT '/*! ', \"-- %s\" # 100 %"),
 )
 """One database and what it may run."""
 
@@ -85,6 +90,18 @@ ONE_REFUSES = (
     ("sqlite", "SELECT 'a\\'; COMMIT; --'"),
     ("sqlite", "SELECT [it's]; COMMIT; SELECT 'x'"),
     ("sqlite", "SELECT a AS $$; COMMIT; SELECT $$"),
+    ("postgres", "SELECT E'a'\n'\\'' ; COMMIT; -- '"),
+    ("postgres", "SELECT e'a'\t-- b\r\n -- c\n '\\'' ; COMMIT; -- '"),
+    ("postgres", "SELECT E'a' '\\'; COMMIT; --'"),
+    ("mysql", "/*!999999 ' */ COMMIT /*!999999 ' */"),
+    ("mysql", "SELECT 1 /*M!999999 ' */ FROM t /* ' */"),
+    ("mysql", "/* %s */ INSERT INTO t VALUES (1)"),
+    ("mysql", "/* a */ -- %(x)s\nINSERT INTO t VALUES (1)"),
+    ("mysql", "SET STATEMENT max_statement_time = 1 FOR CALL p()"),
+    ("mysql", "SET STATEMENT max_statement_time = 1 FOR EXECUTE IMMEDIATE 'COMMIT'"),
+    ("mysql", "a: BEGIN NOT ATOMIC COMMIT; END a"),
+    ("mysql", "CASE 1 WHEN 1 THEN COMMIT; END CASE"),
+    ("mysql", "FOR i IN 1..1 DO COMMIT; END FOR"),
 )
 """One database and what ends its transaction."""
 
@@ -100,6 +117,7 @@ MYSQL_REFUSES = (
     "EXECUTE IMMEDIATE 'COMMIT'",
     "CALL a_procedure_that_commits()",
     "REPEAT COMMIT; UNTIL 1 END REPEAT",
+    "SELECT RELEASE_ALL_LOCKS()",
 )
 
 
