@@ -25,6 +25,8 @@ from cues_kafka.errors import CodecError
 from cues_kafka.graph.own_schemas import load_schema
 from cues_kafka.ports import Position, Positions
 from cues_kafka.records.extents import checked
+from cues_kafka.records.fitting import unfit
+from cues_kafka.records.strangers import LIMIT
 
 RECORD_LIMIT = 256_000
 """Largest size of a backing record in bytes; the batch of a larger one must be cut (O6)."""
@@ -33,6 +35,9 @@ MARK = b"\xc3\x01"
 """Avro's single-object encoding, version 1."""
 
 _KINDS: dict[str, type[Record]] = {"Start": Start, "Snapshot": Snapshot, "Attempt": Attempt}
+
+_KIND_BYTES = {b"\0", b"\2", b"\4"}
+"""Their indexes, which come first in each schema, as Avro writes them."""
 
 
 # ------------------------------------------------------------------------------------------------ backing records
@@ -133,9 +138,12 @@ def decode_record(data: bytes) -> Record:
     if version != VERSION:
         raise CodecError(f"A backing record has version {version}; this program knows {VERSION}. Update cues-kafka.")
     try:
-        return _made(fields | read(fields))
+        found = _made(fields | read(fields))
     except (ValueError, TypeError, KeyError) as error:
         raise CodecError(f"not a backing record: its fields do not go together ({error})") from None
+    if why := unfit(found):
+        raise CodecError(f"not a backing record: {why}")
+    return found
 
 
 def _made(fields: dict[str, Any]) -> Record:
@@ -282,12 +290,13 @@ def _unpack(schema: _Schema, data: bytes, what: str) -> dict[str, Any]:
         raise CodecError(
             f"This {what} has a schema that this program does not know ({data[2:10].hex()}). Update cues-kafka."
         )
+    if data[10:11] not in _KIND_BYTES or len(data) > LIMIT:  # the reader takes an index from the end for a kind
+        raise CodecError(f"This {what} is damaged: it has {len(data):,} bytes, and its kind is {data[10:11]!r}.")
+    body = io.BytesIO(data[10:])
     try:
-        fields = fastavro.schemaless_reader(io.BytesIO(data[10:]), schema.parsed, None)
+        fields = fastavro.schemaless_reader(body, schema.parsed, None)
     except Exception as error:  # cut or foreign bytes make the reader raise any exception
-        raise CodecError(
-            f"This {what} is damaged: {error}. Restore the topic; or delete it, run `cues-kafka plan MODULE:GRAPH "
-            "--apply`, and reset the processor."
-        ) from error
-    assert isinstance(fields, dict)
-    return fields
+        raise CodecError(f"This {what} is damaged: {error}.") from error
+    if rest := len(data) - 10 - body.tell():
+        raise CodecError(f"This {what} is damaged: {rest:,} bytes are left behind it.")
+    return dict(fields)

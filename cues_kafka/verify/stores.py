@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from cues_kafka.core.records import Record
 from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.names import quoted
 from cues_kafka.plan.plan import Plan
 from cues_kafka.ports import ClusterFacts, TopicPartition, WireMessage
 from cues_kafka.records.history import DeliveredSpans, delivered
@@ -222,6 +223,8 @@ class StoreScan:
         starts = {binding: self._start(task, binding) for binding in task.bindings}
         ends = {position.binding: position.offset for position in record.positions}
         ids = {position.binding: position.topic_id for position in record.positions}
+        if strange := ids.keys() - {*task.bindings}:
+            raise NotRecomputed(f"its newest record names {quoted(strange)}, which the processor does not read")
         if recreated := [task.place(one).topic for one, known in ids.items() if task.ids.get(one) != known]:
             raise NotRecomputed(f"{', '.join(map(repr, recreated))} was recreated since; what the old one held is gone")
         past = _past(task, record, starts)

@@ -57,6 +57,13 @@ INIT_TIMEOUT_S = 30.0
 LEAVING_INIT_TIMEOUT_S = 5.0
 """The same where only `left` remains to be committed (Q1): a shutdown in an outage waits this long for each task."""
 
+_WAY_OUT = (
+    "Run the release that wrote it, if it is newer. Else take from the other program the right to write there, and "
+    "restore the partition from a backup, or run `cues-kafka delete MODULE:GRAPH {}`: the processor then begins at its "
+    "start="
+)
+"""What helps where the newest record of a task cannot be read. The command needs the processor's name."""
+
 AT_ONCE = 16
 """How many backing partitions are read side by side (T2)."""
 
@@ -266,7 +273,10 @@ class Interpreter:
         try:
             return on.NewestRead(read_record(found))
         except CodecError as error:
-            return on.NewestRead(None, f"offset {found.offset()} of {spec.backing}/{spec.partition}: {error}")
+            where = f"offset {found.offset()} of {spec.backing}/{spec.partition}"
+            return on.NewestRead(
+                None, f"{where}: {error}{' ' if str(error).endswith('.') else '. '}{_WAY_OUT.format(spec.processor)}"
+            )
 
     def _fetch_inputs(self, _: do.FetchInputs) -> on.Event:
         spec, inlet = self.task.spec, self._world.inlet or self._world.broker
