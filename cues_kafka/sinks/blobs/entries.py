@@ -144,19 +144,19 @@ class LogEntry:
         return HeldAttempt(self.base, self.step, self.owner, self.attempt)
 
 
-def encode_entry(entry: LogEntry) -> bytes:
-    """The bytes of an entry: JSON."""
-    return json.dumps({"version": VERSION, **_bare(entry)}, separators=(",", ":")).encode()
+def encode_entry(entry: LogEntry, log: str) -> bytes:
+    """The bytes of an entry: JSON. `log` is the name of its log: a copy in the directory of another one is no entry."""
+    return json.dumps({"version": VERSION, "log": log, **_bare(entry)}, separators=(",", ":")).encode()
 
 
-def decode_entry(data: bytes) -> LogEntry:
+def decode_entry(data: bytes, log: str) -> LogEntry:
     """
     Read what `encode_entry` made.
 
     Raises:
-        CodecError: it is something else, or of another release.
+        CodecError: it is something else, of another release, or of another log.
     """
-    return _entry(_read(data))
+    return _entry(_read(data, log))
 
 
 def _bare(entry: LogEntry) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def _bare(entry: LogEntry) -> dict[str, Any]:
     return data
 
 
-def _read(data: bytes) -> dict[str, Any]:
+def _read(data: bytes, log: str) -> dict[str, Any]:
     try:
         found: Any = json.loads(data)
         version = found["version"]
@@ -177,12 +177,17 @@ def _read(data: bytes) -> dict[str, Any]:
             f"the log has an entry of version {version}; this release reads version {VERSION}: run the release that "
             "wrote it, or a newer one"
         )
+    if (of := found.get("log")) != log:
+        raise CodecError(
+            f"the directory of the log of commits of {log} has an entry of {of or 'no log'}: it was copied from there. "
+            "Put back what was there before, from a backup; if nothing was, delete the copy"
+        )
     return dict(found)
 
 
 def _entry(found: dict[str, Any]) -> LogEntry:
     try:
-        given = {name: one for name, one in found.items() if name != "version"}
+        given = {name: one for name, one in found.items() if name not in ("version", "log")}
         given["files"] = tuple(FileEntry(**one) for one in given.get("files", ()))
         given["sweeps"] = tuple(Sweep(**one) for one in given.get("sweeps", ()))
         given["voids"] = tuple((int(first), int(last)) for first, last in given.get("voids", ()))
@@ -246,14 +251,14 @@ class CommitLog:
     def entry(self, number: int) -> LogEntry | None:
         """The entry of this number, if it is there by itself."""
         data = self.store.read(self.place(number))
-        return None if data is None else decode_entry(data)
+        return None if data is None else decode_entry(data, self.name)
 
     def segment(self, block: int) -> tuple[LogEntry, ...] | None:
         """The entries of a block that is folded, without what only the newest one needs; None: it is not."""
         data = self.store.read(self.segment_place(block))
         if data is None:
             return None
-        found = tuple(_entry(one) for one in _read(data)["entries"])
+        found = tuple(_entry(one) for one in _read(data, self.name)["entries"])
         if len(found) != FOLDED:
             raise CodecError(f"{self.segment_place(block)} has {len(found)} entries instead of {FOLDED}")
         return found
@@ -269,7 +274,7 @@ class CommitLog:
             ObjectGone: the entry before it is not there, so this is not the log that the process knows.
             RetriableError: no answer. The entry may be there, and may still come.
         """
-        data, former = encode_entry(entry), number - 1
+        data, former = encode_entry(entry, self.name), number - 1
         try:
             if not number and self.segment(0) is not None:
                 raise gone(self.place(0))
@@ -407,7 +412,7 @@ class CommitLog:
                 raise RetriableError(f"{self.place(number)} is missing, so its block is not folded", code="TARGET")
             entries.append(entry)
         brief = [replace(one, attempt="", outbox="", sweeps=()) for one in entries[:-1]]
-        data = {"version": VERSION, "entries": [_bare(one) for one in (*brief, entries[-1])]}
+        data = {"version": VERSION, "log": self.name, "entries": [_bare(one) for one in (*brief, entries[-1])]}
         self.store.create(self.segment_place(block), json.dumps(data, separators=(",", ":")).encode())
         return entries
 

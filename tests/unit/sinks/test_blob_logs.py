@@ -28,7 +28,7 @@ from cues_kafka.sinks.blobs.entries import (
     encode_entry,
 )
 from cues_kafka.sinks.blobs.marker import make_store
-from cues_kafka.sinks.blobs.reading import files
+from cues_kafka.sinks.blobs.reading import files, read_files
 from cues_kafka.sinks.blobs.store import ASIDE, BlobStore, FsspecStore, LocalStore, open_store
 
 NAME = "shop.archive/3"
@@ -46,6 +46,9 @@ def store(url: str) -> BlobStore:
     made = open_store(url)
     make_store(made)
     return made
+
+
+MALFORMED = [f'{{"version": 1, "log": "{NAME}", {rest}}}'.encode() for rest in ('"kind": "claim"', '"more": 1')]
 
 
 def entry(step: int, owner: int = 1, **more: object) -> LogEntry:
@@ -127,12 +130,38 @@ def test_entry_is_read_as_it_was_written() -> None:
         *(7, 3), directory="d", files=(file("a"), FileEntry("b", bytes=3)), outbox="o", sweeps=(Sweep("s", "k", 1.5),)
     )
     for one in (full, LogEntry(CLAIM, 0, 0, 1)):
-        assert decode_entry(encode_entry(one)) == one
-    for bad in (b"", b"[]", b'{"version": 1, "kind": "claim"}', b'{"version": 1, "more": 1}'):
+        assert decode_entry(encode_entry(one, NAME), NAME) == one
+    for bad in (b"", b"[]", *MALFORMED):
         with pytest.raises(CodecError, match="no entry"):
-            decode_entry(bad)
+            decode_entry(bad, NAME)
     with pytest.raises(CodecError, match="version 2"):
-        decode_entry(b'{"version": 2}')
+        decode_entry(b'{"version": 2}', NAME)
+
+
+@pytest.mark.parametrize("other", ["shop.archive/4", "shop.other/3", "other.archive/3"])
+@pytest.mark.parametrize("count", [3, 7])
+def test_log_that_was_copied_from_another_task_is_refused_by_name(
+    store: BlobStore, other: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its entries would be taken for commits of this one: by the task, and by readers, who would get rows twice."""
+    monkeypatch.setattr(entries, "FOLDED", 4)
+    log = filled(store, count)
+    if count > 4:
+        log.tend(count - 1)
+        for number in range(4):
+            store.delete(log.place(number))
+    copy = CommitLog(store, other)
+    for name in store.below(log.directory):
+        if (data := store.read(name)) is not None:
+            store.put(name.replace(log.directory, copy.directory), data)
+    says = rf"log of commits of {other} has an entry of {NAME}: it was copied.*Put back what was there"
+    with pytest.raises(CodecError, match=says):
+        copy.newest()
+    with pytest.raises(CodecError, match=says):
+        copy.after(0)
+    with pytest.raises(CodecError, match=says):
+        list(read_files(store))
+    assert len(log.after(0)) == count
 
 
 def test_one_of_two_writers_appends(store: BlobStore) -> None:
@@ -207,7 +236,7 @@ def test_newest_entry_is_found_where_all_are_folded(store: BlobStore, monkeypatc
     log = filled(store, 9)
     log.tend(8)
     store.delete(f"{log.directory}/hint.json")
-    store.create(log.place(2), encode_entry(entry(3, 1, files=(file("late"),))))
+    store.create(log.place(2), encode_entry(entry(3, 1, files=(file("late"),)), NAME))
     found = log.newest()
     assert found is not None
     assert found[0] == 8
