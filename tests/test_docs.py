@@ -96,6 +96,9 @@ OPERATIONS = ROOT / "docs" / "operations.md"
 SESSION = ROOT / "docs" / "cues.md"
 """The same; tests/scenarios/test_session.py runs its blocks on both brokers."""
 
+TARGETS = ROOT / "docs" / "targets.md"
+"""Programs for a real server; tests/servers/test_redis.py runs them."""
+
 OF_PEERS = {
     path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks" / "peers" / "programs").glob("*_orders.py")
 } - {(ROOT / "benchmarks" / "peers" / "programs" / "cues_orders.py").read_text(encoding="utf-8")}
@@ -112,7 +115,7 @@ WITH_SPARK = "SparkSession"
         for b in blocks("python")
         if WITH_SPARK not in b.text
         and b.text not in OF_PEERS
-        and b.page not in (TUTORIAL.name, OPERATIONS.name, SESSION.name)
+        and b.page not in (TUTORIAL.name, OPERATIONS.name, SESSION.name, TARGETS.name)
     ],
     ids=lambda b: f"{b.page}-{b.number}",
 )

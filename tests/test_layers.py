@@ -3,7 +3,7 @@
 ::
 
     errors . words <- ports <- core | graph | observe <- plan <- records . codecs . state . sinks . bridges . brokers
-           <- runtime <- verify . operate <- aio . spark (public names) . testing . cli . dashboard
+           <- runtime <- verify . operate <- aio . spark . targets (public names) . testing . cli . dashboard
 
 An arrow points at what may be imported; packages of one rank do not import each other. Imports inside functions and
 under `if TYPE_CHECKING` count like all others.
@@ -32,7 +32,7 @@ RANKS = [
     {"records", "codecs", "state", "sinks", "bridges", "brokers"},
     {"runtime"},
     {"verify", "operate"},
-    {"aio", "spark", "testing", "cli", "dashboard"},
+    {"aio", "spark", "targets", "testing", "cli", "dashboard"},
 ]
 RANK = {name: rank for rank, names in enumerate(RANKS) for name in names}
 

@@ -39,6 +39,7 @@ from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf
 from cues_kafka.graph.handler import Handler
 from cues_kafka.graph.names import hint, quoted
 from cues_kafka.graph.processor import DataFrameProcessor, Declaration, Processor, Source
+from cues_kafka.graph.targets import TargetPart, TransactionalTarget
 from cues_kafka.graph.timers import Timers
 from cues_kafka.graph.topic import Topic
 
@@ -116,6 +117,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "$frozenset": lambda items: frozenset(_from_json(item) for item in items),
     "$mapping": lambda pairs: {_from_json(key): _from_json(item) for key, item in pairs},
     "$ref": resolve,
+    "$object": lambda written: _object_from_json(dict(written)),
 }
 
 
@@ -310,6 +312,8 @@ def _effects_to_json(effects: bool | Mapping[str, Effect]) -> Any:
 def _effect_to_json(name: str, effect: Effect) -> dict[str, Any]:
     if isinstance(effect, Once | Http):
         return call_to_json(name, effect)
+    if isinstance(effect, TransactionalTarget | TargetPart):
+        return {"kind": effect.kind, **_object_to_json(effect, f"effects={{{name!r}: ...}}")}
     if isinstance(effect.home, Blobs):
         return _files_to_json(name, effect)
     database = effect.database
@@ -350,6 +354,9 @@ def _effects_from_json(data: bool | Mapping[str, Any]) -> Any:
 def _effect_from_json(data: Mapping[str, Any]) -> Effect:
     if data["kind"] in (Http.kind, Once.kind):
         return call_from_json(data)
+    if data["kind"] in (TransactionalTarget.kind, TargetPart.kind):
+        found: Effect = _object_from_json(data)
+        return found
     if data["kind"] in (Blobs.kind, FileTable.kind):
         store = Blobs(env=data["env"])
         if data["kind"] == Blobs.kind:
@@ -365,7 +372,7 @@ def _effect_from_json(data: Mapping[str, Any]) -> Effect:
             return database.upsert(data["table"], key=data["key"], columns=data["columns"])
     raise GraphError(
         f"{data['kind']!r} is no kind of effect. This release knows 'sql', 'table', 'upsert', 'blobs', "
-        "'file-table', 'http' and 'once'."
+        "'file-table', 'http', 'once', 'target' and 'target-part'."
     )
 
 
@@ -377,26 +384,38 @@ HIDDEN = "hidden"
 
 
 def _feed_to_json(feed: Feed) -> dict[str, Any]:
-    source, data = feed.source, feed.arguments()
-    if not is_dataclass(source):
-        raise GraphError(f"{feed.label}: its source cannot be written down. Make {type(source).__name__} a dataclass.")
-    given = {each.name: getattr(source, each.name) for each in fields(source) if each.init}
-    for each in fields(source):
-        if each.metadata.get(HIDDEN) and given.pop(each.name, None):
-            raise GraphError(
-                f"{feed.label}: its source cannot be written down: its address would be in the text. Name the "
-                f'environment variable that holds it: {type(source).__name__}(env="SHOP_DATABASE").'
-            )
-    settings = {name: _to_json(value) for name, value in given.items()}
+    data, source = feed.arguments(), _object_to_json(feed.source, f"{feed.label}: its source")
     own = {"commit": asdict(data["commit"])} if "commit" in data else {}
     own |= {"errors": _errors_to_json(data["errors"])} if "errors" in data else {}
     del data["source"]
-    return {"feed": data.pop("name"), **data, **own, "from": {"class": reference(type(source)), "settings": settings}}
+    return {"feed": data.pop("name"), **data, **own, "from": source}
+
+
+def _object_to_json(given: Any, what: str) -> dict[str, Any]:
+    """An object of a dataclass, which may be the user's; `what` is how errors call it."""
+    if not is_dataclass(given):
+        raise GraphError(f"{what} cannot be written down. Make {type(given).__name__} a dataclass.")
+    values = {each.name: getattr(given, each.name) for each in fields(given) if each.init}
+    for each in fields(given):
+        if each.metadata.get(HIDDEN) and values.pop(each.name, None):
+            raise GraphError(
+                f"{what} cannot be written down: its address would be in the text. Name the environment variable that "
+                f'holds it: {type(given).__name__}(env="SHOP_DATABASE").'
+            )
+    settings = {
+        name: {"$object": _object_to_json(value, what)} if isinstance(value, TransactionalTarget) else _to_json(value)
+        for name, value in values.items()
+    }
+    return {"class": reference(type(given)), "settings": settings}
+
+
+def _object_from_json(written: Mapping[str, Any]) -> Any:
+    """Make what `_object_to_json` wrote."""
+    return resolve(written["class"])(**{name: _from_json(one) for name, one in written.get("settings", {}).items()})
 
 
 def _feed_from_json(data: Mapping[str, Any]) -> Feed:
-    written = data["from"]
-    source = resolve(written["class"])(**{name: _from_json(one) for name, one in written.get("settings", {}).items()})
+    source = _object_from_json(data["from"])
     own = {name: one for name, one in data.items() if name not in {"feed", "from"}}
     if "commit" in own:
         own["commit"] = _made(CommitPolicy, own["commit"], "commit")

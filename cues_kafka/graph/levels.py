@@ -161,6 +161,12 @@ FILES_OF_SPARK: Final = EdgeKind(
     "executors must see it",
     "pytest -m 'not slow' tests/unit/runtime/spark/staged/test_batch_files.py tests/spark/test_files_kills.py",
 )
+OWN_TARGET: Final = EdgeKind(
+    'Kafka to a system with transactions, `effects={"db": MyTarget(...)}` or `Sink(..., into=MyTarget(...))`',
+    EXACTLY_ONCE,
+    "what is written, outcomes and place in one transaction of the system; it must keep what it commits",
+    "pytest tests/unit/testing/test_targets.py",
+)
 JOURNALED_SERVER: Final = EdgeKind(
     'Kafka to a server, `effects={"http": Http(..., journal=True)}`',
     "once, if the server knows the key",
@@ -213,6 +219,7 @@ KINDS: Final = (
     UPSERT,
     FILES,
     FILES_OF_SPARK,
+    OWN_TARGET,
     JOURNALED_SERVER,
     SERVER,
     ONCE,

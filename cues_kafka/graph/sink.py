@@ -10,31 +10,35 @@ from cues_kafka.graph.declare import Raw
 from cues_kafka.graph.effects import SqlTable, Upsert
 from cues_kafka.graph.names import hint, quoted
 from cues_kafka.graph.processor import INTO, Processor
+from cues_kafka.graph.targets import TargetPart, TransactionalTarget, refused_as_sink
 from cues_kafka.graph.topic import Topic, fields_of
 
 
-def Sink(name: str, *, inputs: str, into: SqlTable | Upsert | FileTable, **settings: Any) -> Processor:  # noqa: N802
+def Sink(  # noqa: N802
+    name: str, *, inputs: str, into: SqlTable | Upsert | FileTable | TransactionalTarget | TargetPart, **settings: Any
+) -> Processor:
     """
-    A processor that writes the fields of each value into a table, exactly once, and needs no function.
+    A processor that writes each value into a table or another target, exactly once, and needs no function.
 
     With `Sql(...).table(...)` each value is a row, and a tombstone is an error. With `Sql(...).upsert(...)` each value
     is the new row of its key, and a tombstone deletes the row of the message's key. A value that lacks a field, or
     that the database refuses, becomes an error message. With `Blobs(...).parquet(...)` or `.json_lines(...)` each value
-    is a row of a file, and a tombstone is an error.
+    is a row of a file, and a tombstone is an error. A target of your own gets each value with its message
+    (docs/targets.md).
 
     Args:
         name: of the processor.
         inputs: the topic.
-        into: the table.
+        into: the table, or the target.
         settings: others of `Processor`, such as `errors`, `filter` and `start`.
 
     Raises:
         GraphError: something does not fit.
     """
-    if not isinstance(into, SqlTable | Upsert | FileTable):
+    if not isinstance(into, SqlTable | Upsert | FileTable | TransactionalTarget | TargetPart):
         raise GraphError(
             f'Sink {name!r}: into={into!r} is no table. Write into=Sql(...).table("name", columns=[...]), or '
-            '.upsert("name", key="id", columns=[...]), or Blobs(...).json_lines("name").'
+            '.upsert("name", key="id", columns=[...]), or Blobs(...).json_lines("name"), or a target of your own.'
         )
     if taken := sorted({"outputs", "alts", "effects", "batch", "concurrency", "opts", "state"} & settings.keys()):
         raise GraphError(
@@ -44,6 +48,10 @@ def Sink(name: str, *, inputs: str, into: SqlTable | Upsert | FileTable, **setti
     fn: Any = write_files if isinstance(into, FileTable) else write_rows
     if isinstance(into, Upsert):
         fn = write_latest
+    if isinstance(into, TransactionalTarget | TargetPart):
+        if why := refused_as_sink(into):
+            raise GraphError(f"Sink {name!r}: into={into!r}: {why}.")
+        fn = write_each
     return Processor(fn, name=name, inputs=inputs, effects={INTO: into}, batch=True, **settings)
 
 
@@ -62,9 +70,15 @@ def write_files(values: list[Any], step: list[Any], into: Any) -> None:
     into.write(values, [one.inputs[one.binding] for one in step])
 
 
+def write_each(values: list[Any], step: list[Any], into: Any) -> None:
+    """The function of a `Sink` with a target of a user's own, which gets each value with its message."""
+    for value, one in zip(values, step, strict=True):
+        into.write(value, one.inputs[one.binding])
+
+
 def is_sink(processor: Processor) -> bool:
     """Whether a processor was made by `Sink`."""
-    return processor.fn in (write_rows, write_latest, write_files)
+    return processor.fn in (write_rows, write_latest, write_files, write_each)
 
 
 def check_columns(processor: Processor, settings: Topic) -> None:

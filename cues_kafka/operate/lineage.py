@@ -23,6 +23,7 @@ from cues_kafka.errors import CodecError, ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import tools_group
 from cues_kafka.graph.processor import Processor
+from cues_kafka.graph.targets import TaskName
 from cues_kafka.operate.attempts import AttemptRecords, StoreChanges, TakenAttempt
 from cues_kafka.ports import Broker, Coordinates, Reader, TopicFacts, TopicPartition, WireMessage
 from cues_kafka.records.extents import offsets_of
@@ -30,7 +31,6 @@ from cues_kafka.records.provenance import provenance_of
 from cues_kafka.records.scanning import first_from
 from cues_kafka.records.strangers import readable
 from cues_kafka.sinks.traces import AskedAttempt, EffectTrace, traces
-from cues_kafka.sinks.turns import TaskName
 
 _TOPIC_ID: Final = re.compile(r"[\w-]{22}", re.ASCII)
 

@@ -19,6 +19,7 @@ from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.feed import Feed
 from cues_kafka.graph.names import no_such_processor, quoted
 from cues_kafka.graph.processor import Processor
+from cues_kafka.graph.targets import TransactionalTarget
 from cues_kafka.observe.log import get_logger
 from cues_kafka.plan.inspectors import Findings, Inspector, Terms, inspect_cluster
 from cues_kafka.plan.plan import Plan, plan
@@ -67,6 +68,25 @@ def _inspect_stores(graph: Graph, broker: Broker, terms: Terms) -> Findings:
     return inspect_stores(graph, broker, terms)
 
 
+def _inspect_targets(graph: Graph, broker: Broker, terms: Terms) -> Findings:
+    """The inspector of targets of a user's own."""
+    del broker
+    refusals: list[str] = []
+    warnings: list[str] = []
+    homes: dict[TransactionalTarget, str] = {}
+    for where, one in graph.declared_targets(terms.names):
+        if isinstance(one.home, TransactionalTarget):
+            homes.setdefault(one.home, where)
+    for home, where in homes.items():
+        try:
+            refusals += (f"{where}: {why}" for why in home.inspect())
+        except ConfigError as error:
+            refusals.append(f"{where}: {error}")
+        except RetriableError as error:  # its tasks ask it again
+            warnings.append(f"{where}: {error}")
+    return Findings(refusals=tuple(refusals), warnings=tuple(warnings))
+
+
 def unset_variables(graph: Graph, names: Sequence[str] | None = None) -> Iterator[tuple[str, Any]]:
     """The declarations whose address is in an environment variable that is not set here, with where they are."""
     feeds = ((f"feed {feed.name!r}", feed.source) for feed in selected_feeds(graph, names))
@@ -98,6 +118,7 @@ INSPECTORS: Final[list[Inspector]] = [
     _inspect_registry,
     _inspect_databases,
     _inspect_stores,
+    _inspect_targets,
     _inspect_addresses,
 ]
 """What a plan asks before a start."""

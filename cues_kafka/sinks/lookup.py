@@ -12,18 +12,19 @@ from cues_kafka.graph.blobs import Blobs, check_address
 from cues_kafka.graph.calls import Http
 from cues_kafka.graph.effects import Effect, Sql
 from cues_kafka.graph.processor import Processor
+from cues_kafka.graph.targets import TaskName, TransactionalTarget
 from cues_kafka.sinks.blobs.marker import KnownStore
 from cues_kafka.sinks.blobs.store import BlobStore, open_store
 from cues_kafka.sinks.blobs.target import BlobTarget
 from cues_kafka.sinks.calls import Shared
 from cues_kafka.sinks.dialect import Dialect
+from cues_kafka.sinks.own import OwnTarget
 from cues_kafka.sinks.rows import TablesTarget
-from cues_kafka.sinks.turns import TaskName
 
 
 def open_target(
     declared: Mapping[str, Effect], graph: str, processor: str, partition: int, known: KnownStore | None = None
-) -> TablesTarget | BlobTarget:
+) -> TablesTarget | BlobTarget | OwnTarget:
     """
     Make the target of one task. It connects when it is first asked.
 
@@ -42,6 +43,8 @@ def open_target(
     task = TaskName(graph, processor, partition)
     if isinstance(home, Blobs):
         return BlobTarget(partial(store_of, home), task, inside, known)
+    if isinstance(home, TransactionalTarget):
+        return OwnTarget(home, task, inside)
     found = next((one.database for one in inside.values()), None)
     if found is None:
         raise ConfigError(f"{', '.join(map(repr, declared.values()))}: no target with transactions of its own")

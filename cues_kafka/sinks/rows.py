@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 
 from cues_kafka.errors import OutputError, RetriableError
 from cues_kafka.graph.effects import DELETED, OFFSET, SOURCE, Effect, SqlTable, Upsert
+from cues_kafka.graph.targets import TaskName
 from cues_kafka.ports import Coordinates
 from cues_kafka.sinks.connection import InTransaction
 from cues_kafka.sinks.dialect import Dialect
 from cues_kafka.sinks.sql import SqlTarget
-from cues_kafka.sinks.turns import TaskName
 
 
 def named(dialect: Dialect, name: str) -> str:

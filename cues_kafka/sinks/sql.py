@@ -8,6 +8,7 @@ from typing import Any
 
 from cues_kafka.errors import ConfigError, OutputError, RetriableError
 from cues_kafka.graph.addresses import led_to
+from cues_kafka.graph.targets import TaskName
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import HeldAttempt
 from cues_kafka.sinks.connection import Database
@@ -15,7 +16,7 @@ from cues_kafka.sinks.dialect import BACK, Dialect, Finish, NotMoved
 from cues_kafka.sinks.guard import CallInProgress, Lone
 from cues_kafka.sinks.own_statements import Statements, statements_on
 from cues_kafka.sinks.packing import packed, unpacked
-from cues_kafka.sinks.turns import TaskName, TaskTarget
+from cues_kafka.sinks.turns import TaskTarget
 
 log = get_logger("cues_kafka.sinks")
 

@@ -15,11 +15,11 @@ from cues_kafka.errors import CodecError, ConfigError, RecoveryError, RetriableE
 from cues_kafka.graph.blobs import Blobs, FileTable
 from cues_kafka.graph.calls import Http, Once
 from cues_kafka.graph.effects import Effect, SqlTable, Upsert
-from cues_kafka.ports import Coordinates
+from cues_kafka.graph.targets import TargetPart, TaskName, TransactionalTarget
+from cues_kafka.ports import Coordinates, TransactionalSink
 from cues_kafka.sinks.blobs.entries import ATTEMPT, CommitLog, FileEntry
 from cues_kafka.sinks.lookup import open_target, store_of
 from cues_kafka.sinks.rows import TablesTarget
-from cues_kafka.sinks.turns import TaskName
 from cues_kafka.words import count
 
 
@@ -79,6 +79,9 @@ def _seen(declared: Mapping[str, Effect], effect: Effect, asked: AskedAttempt) -
             return (), "results are deleted from the journal with the commit"
         case Blobs() | FileTable():
             return _files(effect, asked)
+        case TransactionalTarget() | TargetPart():
+            with closing(open_target(declared, *asked.task)) as target:
+                return (), _stands(target, asked, "target")[1]
         case _ if effect.database is not None:
             with closing(open_target(declared, *asked.task)) as target:
                 assert isinstance(target, TablesTarget)
@@ -86,15 +89,23 @@ def _seen(declared: Mapping[str, Effect], effect: Effect, asked: AskedAttempt) -
     return (), "nothing is recorded of it"
 
 
-def _rows(target: TablesTarget, effect: Effect, asked: AskedAttempt) -> _Seen:
+def _stands(target: TransactionalSink, asked: AskedAttempt, it: str) -> tuple[bool, str]:
+    """Whether a target has the attempt, and what it says of it; `it` is how texts call the target."""
     held = target.newest()
     if held is None:
-        return (), "the database has no row of this task in cues_task"
+        return False, f"the {it} keeps nothing of this task"
     if held.step < asked.step:
-        return (), f"missing: the database stands at step {held.step} of the task, and the attempt ends at {asked.step}"
-    says = "committed in the database"
+        return False, f"missing: the {it} stands at step {held.step} of the task, and the attempt ends at {asked.step}"
+    says = f"committed in the {it}"
     if held.step == asked.step and (waiting := sum(1 for _ in target.outbox())):
         says += f", whose outbox holds the attempt's {count(waiting, 'message')} for Kafka"
+    return True, says
+
+
+def _rows(target: TablesTarget, effect: Effect, asked: AskedAttempt) -> _Seen:
+    there, says = _stands(target, asked, "database")
+    if not there:
+        return (), says
     if isinstance(effect, Upsert) and asked.messages:
         found = tuple(key for message in asked.messages for key in target.keys_from(effect, message))
         return found, says if found else f"{says}; no row is from this message now"

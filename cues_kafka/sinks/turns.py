@@ -4,20 +4,10 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from cues_kafka.errors import RetriableError
-
-
-class TaskName(NamedTuple):
-    """The key of what a target keeps for a task."""
-
-    graph: str
-    processor: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.processor}/{self.partition}"
+from cues_kafka.graph.targets import TaskName
 
 
 class TaskTarget(ABC):

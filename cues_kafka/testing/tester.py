@@ -47,7 +47,10 @@ from cues_kafka.sinks.calls import RECORD, REQUEST
 
 _Result = TypeVar("_Result")
 _INSTANCE = "tester"
-_STANDS_IN: Final = {"database": "sqlite:///path/to/file", "store": "file:///path/to/directory"}
+_STANDS_IN: Final = {
+    "database": "Declare it with env=, and set the variable to sqlite:///path/to/file",
+    "store": "Declare it with env=, and set the variable to file:///path/to/directory",
+}
 _EFFECTS: Final = frozenset(effect.__name__ for effect in get_args(Effect)) | {COMMIT_TARGET, REQUEST, RECORD}
 _IDLE_TURNS = 3
 
@@ -497,8 +500,8 @@ def stood_in(processor: Processor, fakes: Mapping[str, Any]) -> Processor:
         fake = fakes[name]
         if one.transactional:
             raise ConfigError(
-                f"Tester(effects={{{name!r}: ...}}): nothing stands in for the transactions of a {one.holder}. Declare "
-                f"it with env=, and set the variable to {_STANDS_IN[one.holder]}"
+                f"Tester(effects={{{name!r}: ...}}): nothing stands in for the transactions of a {one.holder}. "
+                f"{_STANDS_IN.get(one.holder, 'Give it an address of its own for tests')}"
             )
         if isinstance(one, Http) and callable(getattr(fake, "handle_request", None)):
             found[name] = one.over(lambda fake=fake: fake)  # type: ignore[misc]

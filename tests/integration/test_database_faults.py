@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from cues_kafka import CommitPolicy, ConfigError, Graph, Processor, RetriableError, Source, Sql, TaskStopped, Topic
+from cues_kafka.graph.targets import TaskName
 from cues_kafka.ports import HeldAttempt
 from cues_kafka.sinks.dialect import Dialect
 from cues_kafka.sinks.lookup import dialect
 from cues_kafka.sinks.sql import SqlTarget
-from cues_kafka.sinks.turns import TaskName
 from cues_kafka.testing.tester import Tester
 from tests.fault.support import until
 from tests.integration.databases import SERVERS, TABLE, Shop, Shops, served
@@ -541,7 +541,7 @@ from cues_kafka.ports import HeldAttempt
 from cues_kafka.sinks.lookup import dialect
 from cues_kafka import Sql
 from cues_kafka.sinks.sql import SqlTarget
-from cues_kafka.sinks.turns import TaskName
+from cues_kafka.graph.targets import TaskName
 target = SqlTarget(dialect(Sql(env="SHOP")), TaskName("g", "book", 0))
 target.ask(1, 0)
 target.begin_batch(1, 0)

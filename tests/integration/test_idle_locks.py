@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from cues_kafka.graph.effects import Sql
+from cues_kafka.graph.targets import TaskName
 from cues_kafka.sinks import mysql as of_mysql
 from cues_kafka.sinks import postgres as of_postgres
 from cues_kafka.sinks.lookup import dialect
 from cues_kafka.sinks.sql import SqlTarget
 from cues_kafka.sinks.tables import make_tables
-from cues_kafka.sinks.turns import TaskName
 
 
 @pytest.mark.parametrize("kind", ["postgres", "mariadb"])

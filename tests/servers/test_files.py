@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from cues_kafka import Blobs, RetriableError, files
+from cues_kafka.graph.targets import TaskName
 from cues_kafka.ports import HeldAttempt
 from cues_kafka.sinks.blobs.checks import probe
 from cues_kafka.sinks.blobs.marker import make_store
 from cues_kafka.sinks.blobs.store import BlobStore, FsspecStore, open_store
 from cues_kafka.sinks.blobs.target import BlobTarget
-from cues_kafka.sinks.turns import TaskName
 from tests.servers.fixtures import S3Bucket
 
 

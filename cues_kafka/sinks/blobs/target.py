@@ -19,6 +19,7 @@ from typing import Any, Final
 from cues_kafka.errors import CodecError, ConfigError, OutputError, RetriableError
 from cues_kafka.graph.blobs import FileTable
 from cues_kafka.graph.effects import Effect
+from cues_kafka.graph.targets import TaskName
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import HeldAttempt
 from cues_kafka.sinks.blobs.entries import (
@@ -38,7 +39,7 @@ from cues_kafka.sinks.blobs.names import refused
 from cues_kafka.sinks.blobs.store import BlobStore
 from cues_kafka.sinks.blobs.tables import TableFiles
 from cues_kafka.sinks.packing import packed, unpacked
-from cues_kafka.sinks.turns import TaskName, TaskTarget
+from cues_kafka.sinks.turns import TaskTarget
 
 log = get_logger("cues_kafka.sinks")
 

@@ -29,6 +29,7 @@ from cues_kafka.plan.acls import acls_of
 from cues_kafka.plan.edges import edges_of, refuse_weaker, too_weak
 from cues_kafka.plan.plan import plan
 from cues_kafka.ports import ClusterFacts, TopicFacts
+from cues_kafka.targets import TaskName, TransactionalTarget, Transactions
 
 
 def book(order: dict[str, Any], db: Any) -> dict[str, Any]:
@@ -225,6 +226,16 @@ def test_at_most_once_needs_safe_topics_too() -> None:
 
 ROOT = Path(__file__).parents[3]
 SQLITE = Sql("sqlite:////tmp/shop.db")
+
+
+class Owned(TransactionalTarget):
+    """A target of a user's own."""
+
+    def open(self, task: TaskName) -> Transactions:
+        raise NotImplementedError
+
+
+OWN = Owned()
 EVERYTHING = Graph(
     "every",
     Source("orders"),
@@ -241,6 +252,7 @@ EVERYTHING = Graph(
     Sink("newest", inputs="orders", into=SQLITE.upsert("lines", key="id", columns=["total"])),
     Processor(keep, name="stored", inputs="orders", effects={"db": Blobs("s3://bucket/lake")}),
     Sink("filed", inputs="orders", into=Blobs("s3://bucket/lake").json_lines("lines")),
+    Processor(keep, name="owned", inputs="orders", effects={"db": OWN}),
     Processor(keep, name="kept", inputs="orders", effects={"db": Http("https://pay.example", journal=True)}),
     Processor(keep, name="asked", inputs="orders", effects={"db": Http("https://pay.example", key_header="X-Key")}),
     Processor(keep, name="mailed", inputs="orders", effects={"db": Once()}),
@@ -286,6 +298,7 @@ def test_each_kind_of_edge_has_its_level_its_condition_and_its_command() -> None
         "newest -> table lines": ("UPSERT", "exactly once"),
         "stored -> files db": ("FILES", "exactly once"),
         "filed -> table of files lines": ("FILES", "exactly once"),
+        "owned -> Owned db": ("OWN_TARGET", "exactly once"),
         "kept -> server db": ("JOURNALED_SERVER", "once, if the server knows the key"),
         "asked -> server db": ("SERVER", "at least once"),
         "mailed -> calls db": ("ONCE", "at least once"),

@@ -31,6 +31,7 @@ from cues_kafka import (
     Topic,
     files,
 )
+from cues_kafka.graph.targets import TaskName
 from cues_kafka.ports import HeldAttempt
 from cues_kafka.sinks.blobs import target as target_module
 from cues_kafka.sinks.blobs.checks import probe
@@ -38,7 +39,6 @@ from cues_kafka.sinks.blobs.entries import CommitLog
 from cues_kafka.sinks.blobs.marker import make_store
 from cues_kafka.sinks.blobs.store import LocalStore
 from cues_kafka.sinks.blobs.target import BlobTarget
-from cues_kafka.sinks.turns import TaskName
 from cues_kafka.testing.tester import Crash, Tester
 
 EFFECTS = ("AskTarget", "Begin", "Call", "Commit", "CommitTarget", "Flush", "Init", "Produce", "SendOffsets")

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from cues_kafka import Blobs, CommitPolicy, ConfigError, Graph, RecoveryError, RetriableError, Sink, Source, files
 from cues_kafka.cli.main import app
 from cues_kafka.errors import TaskStopped
+from cues_kafka.graph.targets import TaskName
 from cues_kafka.operate.moving import Maintenance
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.ports import HeldAttempt
@@ -22,7 +23,6 @@ from cues_kafka.sinks.blobs.entries import CommitLog, FileEntry, LogEntry, LogGa
 from cues_kafka.sinks.blobs.marker import MARKER, KnownStore, make_store, store_id
 from cues_kafka.sinks.blobs.store import BlobStore, LocalStore, ObjectGone, open_store
 from cues_kafka.sinks.blobs.target import BlobTarget
-from cues_kafka.sinks.turns import TaskName
 from cues_kafka.testing.tester import Tester
 from tests.unit.samples import backup_of
 

@@ -13,6 +13,7 @@ import pymysql
 import pytest
 
 from cues_kafka import ConfigError, RetriableError, Sql
+from cues_kafka.graph.targets import TaskName
 from cues_kafka.ports import HeldAttempt
 from cues_kafka.sinks.dialect import OUTBOX, RELEASE, SAVEPOINT, TASKS, Dialect
 from cues_kafka.sinks.lookup import open_target
@@ -21,7 +22,6 @@ from cues_kafka.sinks.postgres import Postgres
 from cues_kafka.sinks.sql import SqlTarget
 from cues_kafka.sinks.sqlite import Sqlite
 from cues_kafka.sinks.tables import make_tables
-from cues_kafka.sinks.turns import TaskName
 
 RECORD = ("booked", 0, None, b"1", None, 5)
 

@@ -1,0 +1,247 @@
+"""A target of a user's own as the target of one task (E1): what `Transactions` leaves out is here.
+
+Writes are collected while the function is called, so that a step is taken back by dropping them, and no transaction is
+open while user code runs. The commit is one transaction of the target: the writes, and the kept bytes in place of those
+that this process knows of. After any failure the process knows of none, and asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from cues_kafka.errors import CodecError, CuesError, OutputError, RetriableError
+from cues_kafka.graph.effects import Effect
+from cues_kafka.graph.targets import TargetMoved, TargetPart, TaskName, TransactionalTarget, Transactions
+from cues_kafka.ports import HeldAttempt
+from cues_kafka.sinks.guard import CallInProgress, Lone
+from cues_kafka.sinks.kept import Kept
+from cues_kafka.sinks.turns import TaskTarget
+
+CLAIMS: Final = 20
+"""How many commits of others one question passes before it says that the task is run twice."""
+
+_ALONE: Final = "The next steps are committed one by one, to find the one that is refused"
+_REFUSED: Final = (
+    "correct what the function writes, or what the target takes. With an errors topic the message becomes an error "
+    "message by itself"
+)
+
+
+class OwnTarget(TaskTarget):
+    """
+    The target of one task; a `ports.TransactionalSink`.
+
+    Attributes:
+        values: what the function is given, by name.
+    """
+
+    what = "target"
+
+    def __init__(self, home: TransactionalTarget, task: TaskName, declared: Mapping[str, Effect]) -> None:
+        super().__init__(task)
+        self._home = home
+        self._opened: Transactions | None = None
+        self._kept: Kept | None = None  # as far as this process knows
+        self._items: list[Any] = []
+        self._mark = 0
+        self._begun: tuple[int, int] | None = None  # owner and step of the open batch
+        self._lone, self._present = Lone(), CallInProgress()
+        self.value: Any = home.value(self._write)
+        self.values: dict[str, Any] = {
+            name: one.value(self._write) if isinstance(one, TargetPart) else self.value
+            for name, one in declared.items()
+        }
+
+    def _write(self, item: Any) -> None:
+        """See `Write`."""
+        if self._begun is None:
+            raise RuntimeError("what effects= gives is valid only during the call of the function")
+        self._present.check()
+        self._items.append(item)
+
+    @property
+    def alone(self) -> bool:
+        """See `ports.TransactionalSink`."""
+        return self._begun is not None and self._lone.holds(self._begun[1])
+
+    @property
+    def ahead(self) -> bool:
+        """See `ports.TransactionalSink`. Nothing is locked while user code runs."""
+        return True
+
+    @property
+    def parts(self) -> bool:
+        """See `ports.TransactionalSink`."""
+        return True
+
+    # Recovery
+
+    def ask(self, owner: int, step: int) -> HeldAttempt | None:
+        """See `ports.TransactionalSink`. It fences each time: a commit without an answer may arrive later."""
+        self.discard()
+        with self._lock:
+            self._end_open()
+            for _ in range(CLAIMS):
+                found = self._kept = self._newest()
+                if found is None:
+                    if step:
+                        return None
+                    claim = Kept.of(HeldAttempt(0, 0, owner, ""))
+                elif step not in found.held[:2] or found.held.owner > owner:
+                    return found.held
+                else:
+                    claim = found.owned(owner)
+                if self._fence(claim, found):
+                    self._kept = claim
+                    return None if found is None else found.held
+        raise self._retriable("other processes commit one attempt after the other; is this task run twice?")
+
+    def newest(self) -> HeldAttempt | None:
+        """See `ports.TransactionalSink`."""
+        with self._lock:
+            found = self._newest()
+            return None if found is None else found.held
+
+    @property
+    def torn(self) -> bool:
+        """See `ports.TransactionalSink`. What is kept has nothing below it."""
+        return False
+
+    def settle(self, held: HeldAttempt, was: HeldAttempt | None) -> bool:
+        """See `ports.TransactionalSink`."""
+        with self._lock:
+            found = self._newest()
+            if (None if found is None else found.held) != was:
+                return False
+            owner = max(held.owner, was.owner if was else 0)
+            return self._fence(Kept.of(held._replace(owner=owner)), found)
+
+    def outbox(self) -> Iterable[tuple[Any, ...]]:
+        """See `ports.TransactionalSink`."""
+        with self._lock:
+            found = self._kept or self._newest()
+        try:
+            return [] if found is None else list(found.records())
+        except CodecError as error:
+            raise self._retriable(str(error)) from error
+
+    def _newest(self) -> Kept | None:
+        try:
+            data = self._transactions().ask()
+            return None if data is None else Kept.read(data)
+        except Exception as error:
+            self._drop()
+            raise self._failed(error) from error
+
+    def _fence(self, kept: Kept, over: Kept | None) -> bool:
+        """Have the target keep this; False: it keeps something else by now."""
+        try:
+            self._transactions().fence(kept.data, over.data if over else None)
+        except TargetMoved:
+            self._drop()
+            return False
+        except Exception as error:
+            self._drop()
+            raise self._failed(error) from error
+        return True
+
+    def _transactions(self) -> Transactions:
+        if self._opened is None:
+            self._opened = self._home.open(self._task)
+        return self._opened
+
+    def _failed(self, error: Exception) -> RetriableError:
+        """What any exception but `TargetMoved` and a refusal means: the target does not answer, or not in time."""
+        text = " ".join(str(error).split())
+        why = text if isinstance(error, CuesError) else f"{type(error).__name__}: {text}"
+        failed = self._retriable(why)
+        failed.remedy = error.remedy if isinstance(error, CuesError) else ""
+        return failed
+
+    # A batch
+
+    def begin_batch(self, owner: int, step: int) -> None:
+        """See `ports.TransactionalSink`. Nothing is requested: whether the task still owns it shows at the commit."""
+        with self._lock:
+            self._renew()
+            held = self._kept.held if self._kept else None
+            if held is None or held.step != step or held.owner > owner:
+                where = "is to be asked" if held is None else f"stands at step {held.step}, owner {held.owner}"
+                raise self._retriable(f"it {where}; the task at step {step}, owner {owner}: it asks again")
+            self._begun, self._mark = (owner, step), 0
+
+    def mark(self) -> None:
+        """See `ports.TransactionalSink`."""
+        with self._lock:
+            self._check_void()
+            self._calling = True
+        self._mark = len(self._items)
+        self._present.begin()
+
+    def back(self) -> None:
+        """See `ports.TransactionalSink`."""
+        del self._items[self._mark :]
+
+    def check(self) -> str:
+        """See `ports.TransactionalSink`."""
+        self._check_void()
+        return self._lone.refused(self._begun[1]) if self._begun and self.alone else ""
+
+    def outage(self, error: BaseException) -> str:
+        """See `ports.TransactionalSink`."""
+        if self._begun is None:
+            return f"the {self.what} of {self._task}: the batch has ended"
+        return str(error) if isinstance(error, RetriableError) and error.code == "TARGET" else ""
+
+    def commit(self, held: HeldAttempt, records: Iterable[tuple[Any, ...]]) -> None:
+        """See `ports.TransactionalSink`."""
+        with self._lock:
+            self._check_void()
+            over, begun, items = self._kept, self._begun, self._items
+            if over is None or begun is None:
+                raise self._retriable("no batch is open")
+            kept = Kept.of(held, records)
+            # From here on it may be committed, whatever is answered. So nothing is known of it until it is.
+            self._kept, self._begun, self._items = None, None, []
+            try:
+                opened = self._transactions()
+                opened.begin()
+                for item in items:
+                    opened.write(item)
+                self._check_void()
+                opened.commit(kept.data, over.data)
+            except TargetMoved as error:
+                self._drop()
+                raise self._retriable("another process has committed since: this one is no longer the owner") from error
+            except OutputError as error:
+                self._drop()
+                self._lone.suspect(begun[1], str(error))
+                raise RetriableError(
+                    f"the {self.what} of {self._task} refuses what was written: {error}. {_ALONE}",
+                    code="TARGET",
+                    remedy=_REFUSED,
+                ) from error
+            except Exception as error:
+                self._drop()
+                raise self._failed(error) from error
+            except BaseException:
+                self._drop()
+                raise
+            self._lone.committed(begun[1])
+            self._kept = kept
+
+    # Endings
+
+    def _end_open(self) -> None:
+        self._begun, self._items, self._mark = None, [], 0
+
+    def _stop(self) -> None:
+        self._end_open()
+        self._drop()
+
+    def _drop(self) -> None:
+        """Close the connection, which takes an open transaction back; what is kept is to be asked."""
+        opened, self._opened, self._kept = self._opened, None, None
+        if opened is not None:
+            opened.close()
