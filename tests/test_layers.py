@@ -70,8 +70,9 @@ IMPURE = {"asyncio", "io", "logging", "os", "pathlib", "random", "secrets", "soc
 
 
 CYCLES = {
-    frozenset({"graph.data", "graph.definition", "graph.merging", "graph.topology", "graph.wiring"}): "a graph checks, "
-    "compares, merges and writes itself; the functions that do it take graphs",
+    frozenset(
+        {"graph.data", "graph.definition", "graph.merging", "graph.patterns", "graph.topology", "graph.wiring"}
+    ): "a graph checks, compares, merges and writes itself; the functions that do it take graphs",
     frozenset(
         {"graph.binding", "graph.processor"}
     ): "a processor checks its own function; the check takes the processor",

@@ -67,6 +67,7 @@ def delete(
     from cues_kafka.cli.config import load
     from cues_kafka.cli.loading import load_graph
     from cues_kafka.operate.deleting import Deleting
+    from cues_kafka.runtime.patterns import on_cluster
 
     given = [name for name, one in (("PROCESSOR", processor), ("--topic", topic), ("--unused", unused)) if one]
     if len(given) > 1 or (given and data):
@@ -78,7 +79,7 @@ def delete(
         raise ConfigError(f"No cluster is named, so nothing is deleted at {found.address}. Name it with --bootstrap.")
     broker = open_broker(found.kafka())
     try:
-        tool = Deleting(graph, broker)
+        tool = Deleting(on_cluster(graph, broker), broker)
         planned = _planned(tool, processor, topic, unused=unused, data=data)
         if as_json:
             say_lines(json.dumps(planned.to_dict(), indent=2))

@@ -58,6 +58,7 @@ def doctor(
     from cues_kafka.cli.loading import load_graph
     from cues_kafka.operate.doctor import examine
     from cues_kafka.plan.acls import Role
+    from cues_kafka.runtime.patterns import on_cluster
 
     roles = get_args(Role)
     if role not in roles:
@@ -68,6 +69,7 @@ def doctor(
     kafka = found.kafka()
     broker = open_broker(kafka)
     try:
+        graph = on_cluster(graph, broker)
         ailments = list(
             examine(graph, broker, role=role, address=found["bootstrap"], cluster=kafka, watch_s=seconds)  # type: ignore[arg-type]
         )

@@ -79,11 +79,13 @@ def lineage(
     from cues_kafka.cli.loading import load_graph
     from cues_kafka.operate.lineage import lineage as walk
     from cues_kafka.operate.lineage import parse_place
+    from cues_kafka.runtime.patterns import on_cluster
 
     topic, offset = parse_place(place)
     declared = load_graph(graph) if graph else None
     broker = open_broker(load({"bootstrap": bootstrap}, profile=profile, file=file).kafka())
     try:
+        declared = on_cluster(declared, broker) if declared else None
         with as_tools_of(graph):
             root = walk(broker, topic, offset, most=most, graph=declared, changes=changes)
     finally:

@@ -33,11 +33,12 @@ def opened(
     """The graph that a command was given, and a client of its cluster, closed at the end."""
     from cues_kafka.brokers.open import open_broker
     from cues_kafka.cli.config import load
+    from cues_kafka.runtime.patterns import on_cluster
 
     graph = load_graph(target)
     broker = open_broker(load({"bootstrap": bootstrap}, profile=profile, file=file).kafka())
     try:
-        yield graph, broker
+        yield on_cluster(graph, broker), broker
     finally:
         broker.close()
 

@@ -124,11 +124,13 @@ def _pausing(
     from cues_kafka.cli.loading import load_graph
     from cues_kafka.operate.pausing import Pausing
     from cues_kafka.plan.topics import Sides
+    from cues_kafka.runtime.patterns import on_cluster
 
     graph = load_graph(target)
     kafka = load({"bootstrap": bootstrap}, profile=profile, file=file).kafka()
     broker = open_broker(kafka)
     try:
+        graph = on_cluster(graph, broker)
         tool = Pausing(graph, broker, who=f"{getpass.getuser()}@{socket.gethostname()}", sides=Sides.of(kafka))
         try:
             yield graph.name, tool

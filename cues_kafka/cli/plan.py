@@ -227,6 +227,7 @@ def _plan(
     kafka = found.kafka()
     broker = open_broker(kafka)
     try:
+        graph, without, new = _on_topics(graph, broker, without, new)
         running = tuple({*graph.all_processors} - set(without))
         terms = Terms(running, tuple(new), accept_unchecked=kafka.accept_unchecked, cluster=kafka)
         try:
@@ -262,6 +263,21 @@ def _plan(
         return planned
     finally:
         broker.close()
+
+
+def _on_topics(
+    graph: Graph, broker: Broker, without: Collection[str], new: Collection[str]
+) -> tuple[Graph, Collection[str], Collection[str]]:
+    """The graph with the topics of its patterns, and what --except and --new name then."""
+    from cues_kafka.runtime.patterns import resolved
+
+    if not graph.patterns:
+        return graph, without, new
+    if unknown := sorted(set(without) - set(graph.all_processors)):
+        raise ConfigError(f"--except: {no_such_processor(graph.name, unknown, graph.all_processors)}")
+    chosen = [name for name in graph.all_processors if name not in without]
+    found, running, new = resolved(graph, broker, chosen, tuple(new))
+    return found, set(found.all_processors) - set(running or ()), new
 
 
 def _with_records(planned: Plan, graph: Graph, broker: Broker, names: Sequence[str], kafka: Kafka) -> Plan:

@@ -202,6 +202,7 @@ def run(  # noqa: PLR0917 - each is an option of the command line
         openlineage, spans, fail_fast = options["openlineage"], options["spans"], bool(options["fail_fast"])
         refuse = partial(_none_given, settings)
         spark = _spark_options(options, refuse)
+        graph, names = _with_topics(graph, settings, names, spark)
         care = _care(options, refuse, spark=spark is not None)
         if spark is not None:
             own = {"workers": workers, "instance": instance, "call-timeout": call_timeout, "spans": spans}
@@ -415,6 +416,18 @@ def _selected(graph: Graph, only: list[str] | None, without: list[str] | None) -
     if not names:
         raise ConfigError("--only and --except leave no processor to run. Drop one of them.")
     return names
+
+
+def _with_topics(
+    graph: Graph, settings: Config, names: list[str] | None, spark: SparkOptions | None
+) -> tuple[Graph, list[str] | None]:
+    """On Spark, the graph with the topics of its patterns as they are now; native workers look for them themselves."""
+    if spark is None or not graph.patterns:
+        return graph, names
+    from cues_kafka.runtime.patterns import resolved_at
+
+    graph, chosen, _ = resolved_at(graph, settings.kafka(), names, ())
+    return graph, None if chosen is None else list(chosen)
 
 
 def _check_level(graph: Graph, require: str | None, names: Sequence[str] | None) -> None:

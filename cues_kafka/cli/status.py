@@ -76,12 +76,13 @@ def status(
     from cues_kafka.cli.loading import load_graph
     from cues_kafka.operate.status import StatusView
     from cues_kafka.plan.topics import Sides
+    from cues_kafka.runtime.patterns import on_cluster
 
-    graph = load_graph(target)
     settings = load({"bootstrap": bootstrap}, profile=profile, file=file)
     kafka = settings.kafka()
     broker = open_broker(kafka)
     try:
+        graph = on_cluster(load_graph(target), broker)
         with interrupts() as ended, StatusView(graph, broker, sides=Sides.of(kafka)) as view:
             while True:
                 seen = view.look()

@@ -446,8 +446,8 @@ _WRITERS: Final[dict[str, Callable[[Any], Any]]] = {
 
 def _part_to_json(part: Declaration) -> dict[str, Any]:
     if isinstance(part, Source):
-        given = {"default": part.default, "level": part.level}
-        return {"source": part.topic, **{name: one for name, one in given.items() if one != getattr(Source, name)}}
+        given = {each.name: (getattr(part, each.name), each.default) for each in fields(part)[1:]}
+        return {"source": part.topic, **{name: one for name, (one, default) in given.items() if one != default}}
     if isinstance(part, Feed):
         return _feed_to_json(part)
     data = {name: _WRITERS[name](item) if name in _WRITERS else item for name, item in part.arguments().items()}

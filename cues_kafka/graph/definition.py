@@ -6,7 +6,7 @@ Cycles are allowed, since a crawler feeds itself; `Graph.topology.cycles` has th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeAlias, get_args
@@ -129,6 +129,10 @@ class Graph:
             from cues_kafka.graph.topology import check_cuts  # noqa: PLC0415  # it is built on this module
 
             check_cuts(self)
+        if self.patterns:
+            from cues_kafka.graph.patterns import check_patterns  # noqa: PLC0415  # it is built on this module
+
+            check_patterns(self)
 
     def topic(self, name: str) -> Topic:
         """A topic's settings: its own over the defaults. An errors topic has the codec of error messages."""
@@ -158,10 +162,31 @@ class Graph:
         return None if self.cuts is None else milliseconds(self.cuts, "cuts")
 
     @property
+    def patterns(self) -> Mapping[str, Source]:
+        """The sources that stand for the topics of a pattern, by name; with one, the graph is a template."""
+        return {name: source for name, source in self.sources.items() if source.pattern}
+
+    def resolve(self, topics: Collection[str]) -> Graph:
+        """
+        The graph with the topics of a cluster in the place of patterns; without a pattern the graph itself.
+
+        Each processor that reads a pattern is there once for each topic, as `<processor>_<topic>`.
+
+        Args:
+            topics: names of topics that are there.
+
+        Raises:
+            GraphError: nothing matches and the graph has nothing else, or a pattern matches a topic that it writes.
+        """
+        from cues_kafka.graph.patterns import resolve  # noqa: PLC0415  # as in `merge`
+
+        return resolve(self, topics)
+
+    @property
     def default_source(self) -> Source | None:
         """The source that `send(message)` writes to: the marked one, else the only one, else None."""
         marked = [source for source in self.sources.values() if source.default]
-        candidates = marked or list(self.sources.values())
+        candidates = marked or [source for source in self.sources.values() if not source.pattern]
         return candidates[0] if len(candidates) == 1 else None
 
     def error_topics(self) -> tuple[str, ...]:

@@ -124,7 +124,7 @@ def rebind(
         check_name(new, f"{label}, bind(names=)")
     _check_apart(graph, topics, label)
     settings = graph.settings()
-    settings["errors"] = _rebound_place(graph.errors, topics)
+    settings["errors"] = rebound_place(graph.errors, topics)
     settings["topics"] = {topics.get(name, name): topic for name, topic in graph.topics.items()}
     return Graph(graph.name, *(_rebound(part, topics, opts, names) for part in graph.parts), **settings)
 
@@ -142,7 +142,7 @@ def _check_apart(graph: Graph, topics: Mapping[str, str], label: str) -> None:
             )
 
 
-def _rebound_place(bound: Any, topics: Mapping[str, str]) -> Any:
+def rebound_place(bound: Any, topics: Mapping[str, str]) -> Any:
     """Where a part reads or writes, with the new names of topics."""
     match bound:
         case str():
@@ -165,7 +165,7 @@ def _rebound(
     arguments = {**part.arguments(), "name": names.get(part.name, part.name)}
     for place in ("inputs", "alts", "outputs", "tailers", "appenders", "errors", "into"):
         if place in arguments:
-            arguments[place] = _rebound_place(arguments[place], topics)
+            arguments[place] = rebound_place(arguments[place], topics)
     if isinstance(part, Processor) and part.tables:
         arguments["tables"] = {
             name: replace(one, topic=topics.get(one.topic, one.topic)) for name, one in part.tables.items()

@@ -20,6 +20,9 @@ MAX_TOPIC_CHARS = 249
 MAX_GRAPH_CHARS = 80
 """The most characters of a graph's name with its prefix: databases have columns of this width for it."""
 
+MAX_NAME_CHARS = 80
+"""The most characters of a processor's name."""
+
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _PREFIX = re.compile(r"[A-Za-z0-9._-]*[._-]")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -47,21 +48,42 @@ class Source:
     A topic where messages enter the graph: `send` writes to it, and it is created if it is missing.
 
     Attributes:
-        topic: the topic's name.
+        topic: the topic's name. With a pattern, the name by which processors read all of its topics.
         default: whether `send(message)` without a topic writes here. In a graph with one source it always does.
         level: what the applications that write to it promise. `at-least-once`: an application may repeat a message
             after a crash. `exactly-once`: each of them names its messages, `send(..., id=)`, or writes in transactions
             that hold its own place too. Clients with this graph then refuse to send without `id=`.
+        pattern: a regular expression of whole names, such as ``sensors[.].+``: the source stands for all topics that
+            match it, those that appear later too (docs/graphs.md); empty: it is one topic.
+        look_seconds: how often running workers look for new topics of the pattern.
     """
 
     topic: str
     default: bool = field(default=False, kw_only=True)
     level: SourceLevel = field(default="at-least-once", kw_only=True)
+    pattern: str = field(default="", kw_only=True)
+    look_seconds: float = field(default=30.0, kw_only=True)
 
     def __post_init__(self) -> None:
         check_written_topic(self.topic, "Source")
         check_flag(self.default, f"Source({self.topic!r}): default")
         check_choice(self.level, get_args(SourceLevel), f"Source({self.topic!r}): level")
+        _check_pattern(self)
+
+
+def _check_pattern(source: Source) -> None:
+    label = f"Source({source.topic!r}, pattern={source.pattern!r})"
+    try:
+        re.compile(source.pattern)
+    except (re.error, TypeError) as error:
+        raise GraphError(
+            f"{label}: it is no regular expression: {error}. Write such as pattern='sensors[.].+'."
+        ) from None
+    if source.pattern and source.default:
+        raise GraphError(f"{label}: default=True, but messages are sent to a topic. Drop default=.")
+    seconds = source.look_seconds
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+        raise GraphError(f"{label}: look_seconds={seconds!r}: takes a number of seconds above 0.")
 
 
 @dataclass(frozen=True, slots=True, init=False)

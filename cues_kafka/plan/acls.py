@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+from cues_kafka.errors import ConfigError
 from cues_kafka.graph.names import (
     backing_topic,
     changelog_topic,
@@ -24,6 +25,7 @@ from cues_kafka.graph.names import (
     tools_group,
     transactional_prefix,
 )
+from cues_kafka.graph.patterns import unresolved
 from cues_kafka.plan.topics import NO_SIDES, Sides
 from cues_kafka.words import SERVER
 
@@ -69,7 +71,12 @@ def acls_of(graph: Graph, clients: Iterable[str] = (), *, sides: Sides = NO_SIDE
         graph: the graph.
         clients: names of clients, as `connect(..., name=)` has them; the graph does not know them.
         sides: topics that the graph can work without.
+
+    Raises:
+        ConfigError: the graph has a pattern, whose topics are not known; see `Graph.resolve`.
     """
+    if graph.patterns:
+        raise ConfigError(unresolved(graph))
     of_clients = [acl for name in clients for acl in _named(graph, name)]
     needed = {acl[:5]: acl for acl in (*_of_sides(graph, sides.of_graph(graph)), *_needed(graph), *of_clients)}
     granted = {(acl.role, acl.resource, acl.name, acl.operation) for acl in needed.values()}

@@ -28,6 +28,7 @@ from cues_kafka.graph.names import (
     status_topic,
     transactional_prefix,
 )
+from cues_kafka.graph.patterns import unresolved
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.graph.topic import Topic
 from cues_kafka.plan.acls import Acl, acls_of
@@ -230,7 +231,12 @@ def plan(
         facts: what the cluster says of `topics_to_ask`, and of the topics of `sides`; None: offline.
         accept_unchecked: topics whose settings may not be read are a warning, not a refusal.
         sides: topics that the graph can work without.
+
+    Raises:
+        ConfigError: the graph has a pattern, whose topics are not known; see `Graph.resolve`.
     """
+    if graph.patterns:
+        raise ConfigError(unresolved(graph))
     sizes = {topic: partitions_of(graph, topic, facts) for topic in graph.topics_used()}
     processors = tuple(_processor_plan(graph, processor, sizes, facts) for processor in graph.processors.values())
     frames = tuple(_frame_plan(graph, frame, sizes, facts) for frame in graph.dataframes.values())

@@ -8,6 +8,7 @@ from cues_kafka.brokers.options import Kafka, Memory
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.runtime.client import Client
+from cues_kafka.runtime.patterns import on_cluster
 from cues_kafka.runtime.primitives.handles import named
 
 
@@ -46,7 +47,9 @@ def connect(options: Kafka | Memory, graph: Graph | None = None, *, name: str | 
     Raises:
         ConfigError: an argument is not what it takes, or the name has other characters than letters, digits, `_`, `-`
             and dots between them.
-        BrokerError: with a name: the cluster does not answer, or this user may not use the name.
+        GraphError: the graph has a pattern that matches what it writes.
+        BrokerError: with a name, or with a graph that has a pattern: the cluster does not answer, or this user may not
+            use the name.
     """
     if graph is not None and not isinstance(graph, Graph):
         raise ConfigError(
@@ -55,4 +58,10 @@ def connect(options: Kafka | Memory, graph: Graph | None = None, *, name: str | 
         )
     if name is not None:
         named(name, "connect(name=)")
-    return Connection(open_broker(options), graph, name=name, stable=name is not None, cluster=options).open()
+    broker = open_broker(options)
+    try:
+        known = on_cluster(graph, broker) if graph else None
+    except BaseException:
+        broker.close()
+        raise
+    return Connection(broker, known, name=name, stable=name is not None, cluster=options).open()

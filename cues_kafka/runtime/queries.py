@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from cues_kafka.errors import ConfigError, TaskElsewhere
+from cues_kafka.brokers.partitioners import place_of
+from cues_kafka.errors import CodecError, ConfigError, OutputError, TaskElsewhere
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import hint, no_such_processor, quoted
 from cues_kafka.graph.processor import Processor
 from cues_kafka.ports import Sent, TopicPartition
+from cues_kafka.runtime.primitives.access import Access
 from cues_kafka.runtime.task.lane import Lane
 
 
@@ -144,3 +146,16 @@ def _several(question: Question, found: list[int]) -> str:
         f"{where}, and messages with this key come in partition {home}. "
         "If the store has other keys than the messages, name the task with query(..., partition=)"
     )
+
+
+def home_of(access: Access, graph: Graph, processor: Processor, key: Any, width: int) -> int | None:
+    """The partition of messages with this key; None: no input says what its keys are."""
+    topic = next((topic for topic in processor.input_topics if graph.topic(topic).key), None)
+    if topic is None:
+        return None
+    try:
+        data = access.topic(topic).target.encode_key(key)
+    except (OutputError, CodecError):
+        return None  # no key of these messages
+    place = place_of(graph.topic(topic).partitioner)
+    return None if data is None or place is None else place(data, width)

@@ -9,19 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from cues_kafka.brokers.partitioners import place_of
-from cues_kafka.errors import (
-    BrokerError,
-    CodecError,
-    ConfigError,
-    OutputError,
-    RetriableError,
-    TaskElsewhere,
-    TaskStopped,
-)
+from cues_kafka.errors import BrokerError, ConfigError, RetriableError, TaskElsewhere, TaskStopped
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import quoted
-from cues_kafka.graph.processor import Processor
 from cues_kafka.observe.http import Endpoint
 from cues_kafka.plan.plan import Plan
 from cues_kafka.plan.wellness import TaskCondition, Unwell, verdict, without_task
@@ -33,7 +23,8 @@ from cues_kafka.runtime.collector import Collector, TaskFacts
 from cues_kafka.runtime.health import HealthLook
 from cues_kafka.runtime.native.heart import Loop
 from cues_kafka.runtime.native.pauses import Pauses
-from cues_kafka.runtime.queries import Answer, Question, ask, has_passed, processor_with
+from cues_kafka.runtime.patterns import PatternLook
+from cues_kafka.runtime.queries import Answer, Question, ask, has_passed, home_of, processor_with
 from cues_kafka.runtime.run_facts import run_facts
 from cues_kafka.runtime.status import Status
 from cues_kafka.runtime.status_writer import StatusWriter
@@ -82,6 +73,7 @@ class Running(Client):
         self._over = False
         self._pauses: Pauses | None = None  # None: nothing holds the tasks back
         self._status: StatusWriter | None = None
+        self._patterns: PatternLook | None = None  # None: every source is one topic
         self._observers = observers
         self._told: list[RunObserver] = []  # that the run has begun
         self._facts_of = functools.partial(run_facts, graph, cluster=cluster, runtime=runtime)
@@ -108,6 +100,7 @@ class Running(Client):
         timeout_s: float | None,
         pauses: Pauses | None = None,
         status: StatusWriter | None = None,
+        patterns: PatternLook | None = None,
     ) -> None:
         """
         Start the workers. With a time-out, wait until every task has a record, so that `latest` means now (R5).
@@ -134,6 +127,19 @@ class Running(Client):
             self._endpoint.begin(self._health)
         if timeout_s is not None:
             self._await(self._all_recorded, timeout_s, "ready")
+        self._patterns = patterns
+        if patterns is not None:
+            patterns.start()
+
+    def grow(self, graph: Graph, planned: Plan, workers: Sequence[Worker]) -> None:
+        """Run the workers of topics that were not there at the start, beside the others."""
+        self.graph = self._graph = self._access.graph = graph
+        self.planned = planned
+        self._workers.extend(workers)
+        self._outputs = None
+        for worker in workers:
+            worker.start()
+        self.changed()
 
     # What users call.
 
@@ -242,7 +248,7 @@ class Running(Client):
             raise ConfigError(
                 f"query(partition={partition!r}): processor {processor!r} has partitions 0 to {width - 1}"
             )
-        home = self._home(declared, key, width) if partition is None else partition
+        home = home_of(self._access, self.graph, declared, key, width) if partition is None else partition
         question = Question(processor, store, key, home, partition is not None)
 
         answers: list[Answer] = []
@@ -258,18 +264,6 @@ class Running(Client):
         if not asked():
             self._await(asked, timeout_s, f"restored and behind {after}" if after else "restored")
         return answers[0]
-
-    def _home(self, processor: Processor, key: Any, width: int) -> int | None:
-        """The partition of messages with this key; None: no input says what its keys are."""
-        topic = next((topic for topic in processor.input_topics if self.graph.topic(topic).key), None)
-        if topic is None:
-            return None
-        try:
-            data = self._access.topic(topic).target.encode_key(key)
-        except (OutputError, CodecError):
-            return None  # no key of these messages
-        place = place_of(self.graph.topic(topic).partitioner)
-        return None if data is None or place is None else place(data, width)
 
     def stop(self) -> None:
         """Leave in order: transactions under way end, groups are left, `system=` is closed."""
@@ -469,6 +463,8 @@ class Running(Client):
         self._over = True
         abandoned = failures is not None
         failures = self._failures() if failures is None else failures
+        if self._patterns is not None:
+            self._patterns.stop()
         if self._status is not None:
             self._status.stop()
         if self._health is not None:

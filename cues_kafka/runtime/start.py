@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from cues_kafka.arguments import known_call
@@ -11,24 +12,23 @@ from cues_kafka.brokers.options import Kafka, Memory, Options
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.names import control_topic, group_id, status_topic
+from cues_kafka.graph.names import control_topic, group_id, quoted, status_topic
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.observe.http import Endpoint, listen
 from cues_kafka.observe.log import get_logger
-from cues_kafka.observe.spans import Spans
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.plan.topics import Sides
 from cues_kafka.ports import Broker, Observer, RunObserver
 from cues_kafka.runtime.apart import Apart
-from cues_kafka.runtime.build import caller_of, state_dir_of
 from cues_kafka.runtime.collector import Collector
-from cues_kafka.runtime.feeds.worker import FeedWorker, feed_spec_of, feeding_of
 from cues_kafka.runtime.given import check_start
+from cues_kafka.runtime.making import NativeWorkers
 from cues_kafka.runtime.native.pauses import Pauses
-from cues_kafka.runtime.native.worker import CallPolicy, ProcessorWorker, WorkerOptions
+from cues_kafka.runtime.native.worker import CallPolicy, ProcessorWorker
+from cues_kafka.runtime.patterns import PatternLook, resolved, resolved_at
 from cues_kafka.runtime.prepare import prepare, prepared, selected, selected_feeds
 from cues_kafka.runtime.running import Running
-from cues_kafka.runtime.specs import Identity, spec_of
+from cues_kafka.runtime.specs import Identity
 from cues_kafka.runtime.status_writer import StatusWriter, owner_of_process
 from cues_kafka.runtime.system import System
 from cues_kafka.runtime.task.clock import SystemClock
@@ -97,6 +97,8 @@ def start(
         "engine": engine, "only": only, "instance": instance, "policy": policy, "calls": calls, "timeout_s": timeout_s,
         "new": new, "observers": observers, "http": http, "hook": hook,
     })  # fmt: skip
+    template, chosen = graph, only
+    graph, only, new = resolved_at(graph, options, only, new)
     if engine is not None:
         if graph.cuts is not None:
             raise ConfigError(
@@ -152,51 +154,12 @@ def start(
         if engine is not None:
             jobs = [Job(graph, name, options, planned, facts, broker, running.changed, held) for name in only or ()]
             workers += map(engine.worker, jobs)
-        for processor in processors:
-            width = facts.topics[processor.lead].partitions
-            native.append(
-                ProcessorWorker(
-                    processor.name,
-                    broker=broker,
-                    clock=SystemClock(),
-                    caller=caller_of(
-                        *(graph, processor, facts, system.values, broker.max_bytes),
-                        cluster=options,
-                        state_dir=state_dir_of(options, facts),
-                        spans=next((one for one in observers if isinstance(one, Spans)), None),
-                    ),
-                    spec_of=spec_of(graph, planned, processor, width, identity),
-                    options=WorkerOptions(
-                        instance=instance,
-                        policy=processor.commit or policy or CommitPolicy(),
-                        revoke_timeout_s=_revoke_timeout_s(options),
-                        calls=calls or CallPolicy(),
-                        hook=hook,
-                        observers=observers,
-                        held=held,
-                    ),
-                    changed=running.changed,
-                )
-            )
-        native += [
-            FeedWorker(
-                feeding_of(graph, feed, facts, broker.max_bytes, cluster=options),
-                broker=broker,
-                clock=SystemClock(),
-                spec_of=feed_spec_of(graph, feed, identity),
-                options=WorkerOptions(
-                    instance=instance,
-                    policy=feed.commit or policy or CommitPolicy(),
-                    revoke_timeout_s=_revoke_timeout_s(options),
-                    calls=calls or CallPolicy(),
-                    hook=hook,
-                    observers=observers,
-                    held=held,
-                ),
-                changed=running.changed,
-            )
-            for feed in feeds
-        ]
+        make = NativeWorkers(
+            *(broker, options, system, identity, instance, policy or CommitPolicy(), calls or CallPolicy(), hook),
+            *(observers, held, running.changed),
+        )
+        native += [make.processor(graph, processor, planned, facts) for processor in processors]
+        native += [make.feed(graph, feed, facts) for feed in feeds]
         status = None
         if Sides.of(options).of_graph(graph).status:
             status = StatusWriter(
@@ -208,11 +171,33 @@ def start(
                 collect=running.collect,
                 pause=pauses.token if pauses else _never_held,
             )
-        running.run([*workers, *native], timeout_s=timeout_s, pauses=pauses, status=status)
+        look = None
+        if template.patterns and engine is None:
+            grow = partial(_grow, template, chosen, terms, running=running, make=make)
+            look = PatternLook(template, broker, chosen, lambda: running.names, grow)
+        running.run([*workers, *native], timeout_s=timeout_s, pauses=pauses, status=status, patterns=look)
     except BaseException:
         running.abandon()
         raise
     return running
+
+
+def _grow(
+    template: Graph, chosen: Sequence[str] | None, terms: Terms, *, running: Running, make: NativeWorkers
+) -> None:
+    """
+    Run the processors of topics that match a pattern since the start.
+
+    Raises:
+        CuesError: the cluster does not answer, or the graph with the new topics must not run.
+    """
+    broker = make.broker
+    graph, only, new = resolved(template, broker, chosen, terms.new)
+    everyone = None if terms.names is None else list(only or graph.all_processors)
+    planned, facts = prepare(graph, broker, only=only, terms=replace(terms, names=everyone, new=new))
+    processors = [one for one in selected(graph, only) if one.name not in running.names]
+    running.grow(graph, planned, [make.processor(graph, one, planned, facts) for one in processors])
+    log.info("new topics", topics=quoted(one.lead for one in processors))
 
 
 def _pauses(graph: Graph, broker: Broker, options: Options, names: Sequence[str], running: Running) -> Pauses | None:
@@ -273,8 +258,3 @@ def carried(graph: Graph, engine: Engine, only: Sequence[str] | None) -> list[st
     if reasons:
         log.warning("not run here", runtime=engine.runtime, reasons=said)
     return names
-
-
-def _revoke_timeout_s(options: Kafka | Memory) -> float:
-    """How long a revocation may wait: less than a third of `max.poll.interval.ms` (A3)."""
-    return options.max_poll_interval_s * 0.3 if isinstance(options, Kafka) else 30.0

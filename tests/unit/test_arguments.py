@@ -75,7 +75,7 @@ def test_options_of_a_cluster_are_a_matter_of_configuration() -> None:
 
 def test_python_still_knows_what_a_class_takes() -> None:
     """For editors, documentation and copies."""
-    assert list(inspect.signature(Source).parameters) == ["topic", "default"]
+    assert list(inspect.signature(Source).parameters) == ["topic", "default", "level", "pattern", "look_seconds"]
     assert "inputs" in inspect.signature(Processor).parameters
     topic = Topic(value=Json(), key="id", partitions=3)
     assert replace(Json(), cls=int) == Json(int)
