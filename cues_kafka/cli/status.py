@@ -131,6 +131,8 @@ def words(seen: GraphStatus) -> str:
         waiting += f", {count(blocked, 'task')} held back by an open transaction"
     if late := sum(one.late for one in seen.tasks):
         waiting = f"{count(late, 'message')} came too late for a window or a bound, {waiting}"
+    if lost := len({one.name for one in found if one.kind == "lost"}):
+        waiting = f"{count(lost, 'task')} without what {'it works' if lost == 1 else 'they work'} on, {waiting}"
     if killed := sum(one.quarantined for one in seen.tasks):
         waiting = f"{count(killed, 'message')} in quarantine, {waiting}"
     if refused := [one for one in found if one.kind == "refused"]:

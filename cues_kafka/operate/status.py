@@ -27,8 +27,8 @@ from cues_kafka.operate.seen import GraphStatus, InputLag, SeenState, SeenTask
 from cues_kafka.plan.inspectors import facts_of
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import Sides
-from cues_kafka.plan.wellness import AHEAD, REPLAY, late, quarantined, without_record, without_task
-from cues_kafka.ports import Broker, Clock, Position, Reader, TopicPartition, Watermarks
+from cues_kafka.plan.wellness import AHEAD, REPLAY, late, quarantined, recreated, without_record, without_task
+from cues_kafka.ports import Broker, Clock, ClusterFacts, Position, Reader, TopicFacts, TopicPartition, Watermarks
 from cues_kafka.records.reading import published_ends
 from cues_kafka.records.scanning import read_range
 from cues_kafka.records.status import StatusRecord, decode_status
@@ -76,6 +76,7 @@ class _Look:
 
     at_s: float
     widths: Mapping[str, int]
+    topics: Mapping[str, TopicFacts] = field(default_factory=dict)
     marks: Mapping[TopicPartition, Watermarks] = field(default_factory=dict)
     records: Mapping[TopicPartition, NewestRecord] = field(default_factory=dict)
     open_since: Mapping[TopicPartition, float] = field(default_factory=dict)
@@ -115,8 +116,11 @@ class StatusView:
         """
         look = _Look(self._clock.time(), {})
         try:
+            facts = self._facts()
+            look.topics = facts.topics if facts else {}
             tasks = tuple(self._tasks(look))
-            refusals = self._refusals()
+            planned = facts and plan(self._graph, facts, accept_unchecked=True, sides=self._sides)
+            refusals = planned.refusals if planned else ()
         except BrokerError as error:
             if error.forbidden or error.final:
                 raise
@@ -126,15 +130,14 @@ class StatusView:
             graph=self._graph.name, at_s=look.at_s, tasks=tasks, unseen=tuple(look.unseen), refusals=refusals
         )
 
-    def _refusals(self) -> tuple[str, ...]:
-        """Why the graph must not run, by a plan of now; where this user may not see all topics, `doctor` says so."""
+    def _facts(self) -> ClusterFacts | None:
+        """What a plan asks; None: this user may not see all topics, as `doctor` says."""
         try:
-            facts = facts_of(self._graph, self._broker, self._sides)
+            return facts_of(self._graph, self._broker, self._sides)
         except BrokerError as error:
             if not error.forbidden:
                 raise
-            return ()
-        return plan(self._graph, facts, accept_unchecked=True, sides=self._sides).refusals
+            return None
 
     def told(self) -> Mapping[str, StatusRecord]:
         """
@@ -284,12 +287,19 @@ class StatusView:
             positions = record.record.positions if record.record else ()
             found = self._inputs(look, p, [at for at in positions if at.topic != backing], said)
             report = self._report(look, name, p, (record, said), found)
-            if p in lost:
-                facts = without_record(name, backing, group_id(self._graph.name, name), p)
+            gone = next((at.topic for at in positions if self._other(look, at)), None)
+            if p in lost or gone is not None:
+                group = group_id(self._graph.name, name)
+                facts = recreated(name, p, gone) if gone is not None else without_record(name, backing, group, p)
                 report = replace(report, missing=facts.why, missing_remedy=facts.remedy)
             yield report
         if newest and name in self._graph.processors:
             yield from (self._missing(look, name, lead, p, len(newest)) for p in range(len(newest), inputs))
+
+    def _other(self, look: _Look, at: Position) -> bool:
+        """Whether a place is in a topic of this name that is not there any longer: another one took the name."""
+        found = look.topics.get(at.topic)
+        return found is not None and found.topic_id != at.topic_id
 
     def _missing(self, look: _Look, name: str, lead: str, partition: int, tasks: int) -> SeenTask:
         """A partition that was added, and that has no task yet."""

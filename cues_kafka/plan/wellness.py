@@ -44,8 +44,8 @@ class Unwell(NamedTuple):
     Something that is unwell.
 
     Attributes:
-        kind: the state of the task, such as `stopped`; or `blocked`, `late`, `quarantined`, `refused`,
-            `unreachable`.
+        kind: the state of the task, such as `stopped`; or `blocked`, `late`, `quarantined`, `refused`, `unreachable`;
+            or `lost`, where it still works on what the cluster has lost.
         name: the task, as ``check/0``; the graph, where it is about no task.
         what: what is unwell, without a full stop.
         remedy: what to do next; empty: it is in `what`.
@@ -69,7 +69,7 @@ class TaskCondition(NamedTuple):
     Attributes:
         name: such as ``check/0``.
         state: see `operate.seen.SeenState`.
-        why: why it stopped, or why it has no worker; empty: what the state says.
+        why: why it stopped, why it has no worker, or what it lost; empty: what the state says.
         remedy: what to do then.
         blocked: since how long open transactions hold back its inputs, in seconds, by partition.
         late: messages that came too late for a window or a bound.
@@ -118,6 +118,8 @@ def _of_task(task: TaskCondition, long_open_s: float) -> Iterator[Unwell]:
     elif task.state in NOT_AT_WORK:
         why, remedy = NOT_AT_WORK[task.state]
         yield Unwell(task.state, task.name, task.why or why, task.remedy or remedy)
+    elif task.why:
+        yield Unwell("lost", task.name, task.why, task.remedy)
     for place, open_s in task.blocked.items():
         if open_s >= long_open_s:
             yield _blocked(task.name, place, open_s)
@@ -180,6 +182,20 @@ def without_record(processor: str, backing: str, group: str, partition: int) -> 
     lost = f"backing topic {backing!r} has no record of it (deleted, recreated or trimmed)"
     why = f"{lost}, yet group {group!r} has committed offsets"
     remedy = f"restore the backing topic, or begin again on purpose: `cues-kafka reset MODULE:GRAPH {processor}`"
+    return TaskCondition(f"{processor}/{partition}", "never started", why, remedy)
+
+
+def recreated(processor: str, partition: int, topic: str) -> TaskCondition:
+    """
+    A task whose place is in an input that was deleted and created again.
+
+    Args:
+        processor: whose task it is.
+        partition: the partition of the task.
+        topic: the input.
+    """
+    why = f"topic {topic!r} was deleted and recreated: offsets mean other messages now"
+    remedy = f"start at the new topic's beginning: `cues-kafka reset MODULE:GRAPH {processor}`"
     return TaskCondition(f"{processor}/{partition}", "never started", why, remedy)
 
 

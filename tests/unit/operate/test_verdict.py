@@ -66,6 +66,11 @@ TARGET = Well("the task that starts asks the database, and its start ends with t
 CURE = Well("the code to be deployed may be the cure, so it is named as a note; see the test of `plan --records`")
 
 DEADLY = "the message orders/0 at 1 killed its process at least 3 times"
+MEMORY = Well("the task holds its place in memory, and writes it with its next batch")
+IDS = Well("the worker compares the ids of topics every 30 s")
+PAUSED = Well("an operator wants it so")
+FORMER = Well("the former version works; what is asked about would be refused at its start")
+
 NO_WORKER = "has shut down|no worker"
 ADDED = "'orders' has a partition 1, and 'check' has only 1 task"
 NEGATIVE = "orders/0 at 1 raised: ValueError: negative"
@@ -73,6 +78,8 @@ UNREAD = "the batch of orders/0 at offset 1 cannot be read"
 OPEN = "orders/0 has had an open transaction"
 SILENT = "did not answer within 10 s"
 LOST = "backing topic 'g.check.backing' (is empty|has no record)"
+GONE_OUT = "checked does not exist"
+GONE_ERR = "g.errors does not exist"
 CHANGELOG = "g.check.seen.changelog"
 POLICY = "has cleanup.policy=delete"
 
@@ -101,6 +108,15 @@ ROWS: Final = [
     Row(recreated("orders"), NO_WORKER, "recreated", "recreated", "recreated", GONE, "not idle"),
     Row(recreated("g.check.backing"), LOST, LOST, LOST, LOST, GONE, OUTSIDE),
     Row(recreated("g.check.seen.changelog"), NO_WORKER, CHANGELOG, CHANGELOG, PAST, GONE, OUTSIDE),
+    Row(graphs.recreated_while_at_work, "recreated", "recreated", "recreated", "recreated", IDS, IDS),
+    Row(graphs.record_lost_while_at_work, LOST, LOST, LOST, "no record yet", MEMORY, MEMORY),
+    Row(graphs.changelog_deleted_while_at_work, CHANGELOG, CHANGELOG, CHANGELOG, CHANGELOG, CHANGELOG, CHANGELOG),
+    Row(graphs.output_deleted_while_at_work, GONE_OUT, GONE_OUT, GONE_OUT, "lost: orders/0", GONE_OUT, GONE_OUT),
+    Row(graphs.errors_deleted_while_at_work, GONE_ERR, GONE_ERR, GONE_ERR, GONE_ERR, GONE_ERR, GONE_ERR),
+    Row(graphs.changelog_trimmed, NO_WORKER, CHANGELOG, CHANGELOG, PAST, GONE, OUTSIDE),
+    Row(graphs.recreated_wider, ADDED, "recreated", "recreated", ADDED, ADDED, ADDED),
+    Row(graphs.redeclared_beside_a_worker, FORMER, "exactly-once", "exactly-once", FORMER, FORMER, FORMER),
+    Row(graphs.paused, PAUSED, PAUSED, PAUSED, PAUSED, PAUSED, "not idle"),
     Row(not_compacted("g.check.backing"), POLICY, POLICY, POLICY, POLICY, ALIVE, OUTSIDE),
     Row(not_compacted("g.check.seen.changelog"), POLICY, POLICY, POLICY, POLICY, ALIVE, OUTSIDE),
     Row(redeclared(strategy="at-least-once"), NO_WORKER, "exactly-once", "exactly-once", PAST, GONE, OUTSIDE),
@@ -225,6 +241,16 @@ def test_last_line_of_verify_names_what_is_unwell(command: Command) -> None:
         finally:
             world.running.abandon()
         assert words in told.text.rstrip().splitlines()[-1]
+
+
+def test_last_line_of_status_counts_the_tasks_that_have_lost_something(command: Command) -> None:
+    """They are at work, so no state says it."""
+    world = graphs.record_lost_while_at_work(Path())
+    try:
+        told = settled(lambda: command(world, "status"), well=False)
+    finally:
+        world.running.abandon()
+    assert "1 task without what it works on, no messages are waiting" in told.text.rstrip().splitlines()[-1]
 
 
 def test_late_messages_are_in_the_last_line_of_status_instead_of_all_is_well(command: Command) -> None:

@@ -29,6 +29,8 @@ from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.errors import RetriableError
 from cues_kafka.graph.error_message import Errors
+from cues_kafka.operate.pausing import Pausing
+from cues_kafka.plan.topics import Sides
 from cues_kafka.ports import GroupMetadata, NewTopic, Outgoing, TopicPartition
 from cues_kafka.sinks.dialect import TASKS
 from cues_kafka.sinks.tables import make_tables
@@ -65,10 +67,11 @@ class World:
 
     Args:
         graph: the graph; None: the plain one.
+        control: whether workers follow operators.
     """
 
-    def __init__(self, graph: Graph | None = None) -> None:
-        self.options = Memory(status_every_s=0.2)
+    def __init__(self, graph: Graph | None = None, *, control: bool = False) -> None:
+        self.options = Memory(status_every_s=0.2, control=control)
         self.graph = graph or graph_of()
         self.begin()
         self.send(1)
@@ -269,6 +272,75 @@ def unreachable(world: World) -> None:
 
     for verb in ("facts", "partitions", "watermarks"):
         setattr(world.broker, verb, away)
+
+
+@on_world
+def recreated_while_at_work(world: World) -> None:
+    """The input was deleted and created again beside a worker, which compares ids every 30 s."""
+    world.recreate("orders")
+    world.send_by_other(b"2")
+
+
+@on_world
+def record_lost_while_at_work(world: World) -> None:
+    """The backing topic was trimmed beside a worker, which holds its place in memory until its next batch."""
+    place = TopicPartition("g.check.backing", 0)
+    world.broker.trim({place: world.broker.watermarks([place])[place].high})
+
+
+@on_world
+def changelog_deleted_while_at_work(world: World) -> None:
+    """The next batch cannot be committed."""
+    world.broker.delete(["g.check.seen.changelog"])
+    world.send(2)
+    world.stops()
+
+
+@on_world
+def output_deleted_while_at_work(world: World) -> None:
+    """The next batch cannot be sent."""
+    world.broker.delete(["checked"])
+    world.send(2)
+    world.stops()
+
+
+@on_world
+def changelog_trimmed(world: World) -> None:
+    """Its entries are gone, and no worker runs."""
+    world.running.stop()
+    place = TopicPartition("g.check.seen.changelog", 0)
+    world.broker.trim({place: world.broker.watermarks([place])[place].high})
+
+
+def errors_deleted_while_at_work(_: Path) -> World:
+    """The next error message cannot be sent."""
+    world = World(graph_of(errors=Errors("g.errors")))
+    world.broker.delete(["g.errors"])
+    world.send(-1)
+    world.stops()
+    return world
+
+
+@on_world
+def recreated_wider(world: World) -> None:
+    """With more partitions than there are tasks, while no worker ran."""
+    world.running.stop()
+    world.broker.delete(["orders"])
+    world.broker.create([NewTopic("orders", 2, 1, {})])
+
+
+@on_world
+def redeclared_beside_a_worker(world: World) -> None:
+    """The former version is at work; the one that is asked about would be refused."""
+    world.graph = graph_of(strategy="at-least-once")
+
+
+def paused(_: Path) -> World:
+    """On purpose, and messages wait."""
+    world = World(control=True)
+    Pausing(world.graph, world.broker, who="test", sides=Sides(control=True, status=True)).pause(timeout_s=20)
+    world.send(2)
+    return world
 
 
 @on_world
