@@ -49,17 +49,25 @@ class Together:
 
     def warning(self, log: Logger, event: str, *, cause: str, **values: Any) -> None:
         """Write or count a line that an operator should look at; `task` among the values says whose it is."""
-        if (more := self._room(event, cause, values.get("task"))) is not None:
+        if (more := self.room(event, cause, values.get("task"))) is not None:
             log.warning(event, **values, **more)
 
     def info(self, log: Logger, event: str, *, cause: str, **values: Any) -> None:
         """Write or count a line of normal work; `task` among the values says whose it is."""
-        if (more := self._room(event, cause, values.get("task"))) is not None:
+        if (more := self.room(event, cause, values.get("task"))) is not None:
             log.info(event, **values, **more)
 
-    def _room(self, event: str, cause: str, task: str | None) -> dict[str, Any] | None:
-        """None: the line is counted. Else it is written, with these values about those that were counted before it."""
-        key, now, more = (event, _VARYING.sub("#", cause)), self._now(), dict[str, Any]()
+    def room(self, event: str, cause: str, task: str | None = None, *, exact: bool = False) -> dict[str, Any] | None:
+        """
+        None: the line is counted. Else it is written, with these values about those that were counted before it.
+
+        Args:
+            event: kind of line.
+            cause: what it is about.
+            task: whose line it is.
+            exact: numbers tell causes apart, too, such as ports.
+        """
+        key, now, more = (event, cause if exact else _VARYING.sub("#", cause)), self._now(), dict[str, Any]()
         with self._lock:
             window = self._windows.get(key)
             if window is None or now - window.since_s >= EVERY_S:

@@ -31,11 +31,8 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     ]
 
 
-def test_workers_that_start_join_and_leave_log_no_warning(
-    kafka: KafkaFixture, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A transaction that a rebalance ends is normal work."""
-    caplog.set_level(logging.INFO, "cues_kafka")
+def quiet_graph(kafka: KafkaFixture) -> tuple[Graph, str, str]:
+    """A pipe over four partitions, its input and its output, which are there."""
     source, out = kafka.unique("numbers"), kafka.unique("out")
     graph = Graph(
         kafka.unique("g"),
@@ -43,10 +40,43 @@ def test_workers_that_start_join_and_leave_log_no_warning(
         Processor(same, name="same", inputs=source, outputs=out),
         defaults=Topic(value=Json(int), partitions=4),
     )
-    cluster = Kafka(kafka.bootstrap)
-    broker = open_broker(cluster)
+    broker = open_broker(Kafka(kafka.bootstrap))
     broker.create([NewTopic(source, 4), NewTopic(out, 4)])
     broker.close()
+    return graph, source, out
+
+
+@pytest.mark.full
+@pytest.mark.timeout(300)
+def test_rolling_restart_of_workers_logs_no_warning(kafka: KafkaFixture, caplog: pytest.LogCaptureFixture) -> None:
+    """Each worker in turn ends and comes back while messages flow."""
+    caplog.set_level(logging.INFO, "cues_kafka")
+    graph, source, out = quiet_graph(kafka)
+    cluster = Kafka(kafka.bootstrap)
+    with connect(cluster) as client:
+        workers = [start(graph, cluster) for _ in range(3)]
+        try:
+            for nth in range(3):
+                client.send_many(source, list(range(nth * MESSAGES, (nth + 1) * MESSAGES)))
+                workers.pop(0).stop()
+                workers.append(start(graph, cluster))
+            workers[-1].wait_idle(timeout_s=90)
+        finally:
+            for worker in workers:
+                worker.stop()
+        numbers = [message.value for message in client.messages(out, limit=4 * MESSAGES)]
+
+    assert sorted(numbers) == [*range(3 * MESSAGES)]
+    assert warnings(caplog) == []
+
+
+def test_workers_that_start_join_and_leave_log_no_warning(
+    kafka: KafkaFixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A transaction that a rebalance ends is normal work."""
+    caplog.set_level(logging.INFO, "cues_kafka")
+    graph, source, out = quiet_graph(kafka)
+    cluster = Kafka(kafka.bootstrap)
     with connect(cluster) as client:
         client.send_many(source, list(range(MESSAGES)))
 

@@ -24,6 +24,7 @@ from cues_kafka.brokers.kafka.rights import Right, user_of
 from cues_kafka.errors import BrokerError, FatalError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.observe.throttling import THROTTLING
+from cues_kafka.observe.together import CLUSTER
 from cues_kafka.ports import TopicPartition
 from cues_kafka.words import BOOTSTRAP
 
@@ -43,11 +44,16 @@ _LOST: Final = re.compile(
 )
 
 _PASSES: Final = re.compile(
-    r"^GETPID .*Failed to acquire (?:transactional|idempotence) PID .*: Broker: Coordinator load in progress: retrying$"
+    r"^GETPID .*Failed to acquire (?:transactional|idempotence) PID .*: Broker: "
+    r"(?:Coordinator load in progress|Producer attempted to update a transaction while another.*): retrying$"
     r"|^TXNERR .*(?:generation id is not valid|Unknown member|member id is not known|rebalanc|Local: Fenced|old epoch)"
 )
-"""What a client says at a normal start, where its coordinator is busy for a moment (if it stays so, `init` fails), and
-at a rebalance, where a transaction of a task that moves is given up: the call that fails says it, too."""
+"""What a client says at a normal start, where its coordinator is busy for a moment, or ends the transaction of a former
+owner (if it stays so, `init` fails), and at a rebalance, where a transaction of a task that moves is given up: the call
+that fails says it, too."""
+
+_AWAY: Final = re.compile(r"^FAIL .*Connect to (\S+) failed: (.*?) \(after ")
+"""Each client of a process says it of a node that is away: a worker has five of them for each task."""
 
 _NOT_ADDED: Final = re.compile(r'Failed to add partition "([^"]+)" \[(\d+)\] to transaction: (.*)')
 """Only a log line names the topic that a transaction could not take in: all its records are then thrown away alike."""
@@ -332,6 +338,13 @@ class Watch:
         if len(self._said) >= KEPT_LINES:
             self._said.clear()
         self._said[line] = now, 0
+        away = _AWAY.match(template % args if args else template)
+        more = CLUSTER.room("connect", f"{away[1].rpartition('#')[2]} {away[2]}", exact=True) if away else {}
+        if more is None:  # another client has said it within the last minute
+            LOG.debug(template, *args, extra={"client": self.label})
+            return
+        if more:
+            template, args = f"{template} (%d lines of other clients in %d s)", (*args, *more.values())
         if times:
             template, args = f"{template} (%d times more since it was last said)", (*args, times)
         LOG.log(level, template, *args, extra={"client": self.label})

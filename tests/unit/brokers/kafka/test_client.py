@@ -25,6 +25,7 @@ from cues_kafka.brokers.kafka.session import KafkaSession, _Reports, generation_
 from cues_kafka.brokers.kafka.watch import Watch, likely_cause
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import AbortableError, BrokerError, ConfigError, FatalError, RetriableError, UnstableOffsets
+from cues_kafka.observe.together import Together
 from cues_kafka.ports import OUTSIDE, GroupMetadata, TopicPartition
 
 NOWHERE = Kafka("127.0.0.1:1", socket_timeout_s=1, transaction_timeout_s=3, start_timeout_s=1)
@@ -421,10 +422,33 @@ def test_what_a_client_says_again_and_again_is_said_once(
     assert len(watch.reasons) == 1
 
 
+def test_a_node_that_is_away_is_said_once_for_all_clients(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restarted node gave twenty lines; another node, and another reason, are lines of their own."""
+    now = [0.0]
+    monkeypatch.setattr("cues_kafka.brokers.kafka.watch.CLUSTER", Together(now=lambda: now[0]))
+    caplog.set_level(logging.INFO, "cues_kafka.librdkafka")
+
+    def say(client: str, thread: str, port: int, why: str = "Connection refused") -> None:
+        text = f"[thrd:{thread}]: {thread}: Connect to ipv4#127.0.0.1:{port} failed: {why} (after 0ms in state CONNECT)"
+        Watch(client).log(logging.WARNING, "%s [%s] %s", "FAIL", f"{client}#consumer-6", text)
+
+    for number in range(20):
+        say(f"reader {number}", "127.0.0.1:9092/1" if number % 2 else "GroupCoordinator", 9092)
+    say("reader", "127.0.0.1:9093/2", 9093)
+    say("reader", "127.0.0.1:9092/1", 9092, "No route to host")
+    assert [one.levelno for one in caplog.records] == [logging.WARNING] * 3
+    now[0] = 61.0
+    say("member", "127.0.0.1:9092/1", 9092)
+    assert caplog.records[-1].getMessage().endswith("(19 lines of other clients in 61 s)")
+
+
 @pytest.mark.parametrize(
     ("why", "level"),
     [
         ("Broker: Coordinator load in progress: retrying", logging.INFO),
+        ("Broker: Producer attempted to update a transaction while another was ongoing: retrying", logging.INFO),
         ("Broker: Coordinator load in progress", logging.WARNING),
         ("Broker: Transactional Id authorization failed", logging.WARNING),
     ],
