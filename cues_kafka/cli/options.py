@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from cues_kafka.cli.printing import say, say_lines
+from cues_kafka.cli.printing import say, say_block
 from cues_kafka.errors import BrokerError, ConfigError, CuesError, GraphError
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Program(TyperGroup):
 
 def print_error(error: CuesError) -> None:
     """Print an error to stderr, as the program's; see `pasteable`."""
-    say_lines(f"cues-kafka: {pasteable(str(error))}", fg="red", err=True)
+    say_block(f"cues-kafka: {pasteable(str(error))}", fg="red", err=True)
 
 
 @contextmanager
@@ -149,7 +149,7 @@ def say_first(lines: Iterable[str], *, yes: bool, past: str = "changed") -> None
         typer.Exit: without `--yes`.
     """
     for line in lines:
-        say_lines(pasteable(line))
+        say_block(pasteable(line))
     if not yes:
         say(f"Nothing was {past}. Add --yes to do it.", err=True)
         raise typer.Exit(BROKEN)

@@ -37,6 +37,19 @@ def say_lines(text: str, *, fg: str | None = None, err: bool = False) -> None:
         typer.secho(visible(text, lines=True), fg=fg, err=err)
 
 
+def say_block(text: str, *, fg: str | None = None, err: bool = False) -> None:
+    """
+    Print a text that may hold texts of others: its further lines are indented, so that none looks like one of ours.
+
+    Args:
+        text: the lines; the first one is ours.
+        fg: see `say`.
+        err: see `say`.
+    """
+    first, *more = text.split("\n")
+    say_lines("\n".join([first, *(f"  {line}" if line else "" for line in more)]), fg=fg, err=err)
+
+
 def log_texts(formatter: logging.Formatter | None) -> None:
     """From now on print each text as a line of the log, so that programs can read all of it; None: as text."""
     global _formatter  # noqa: PLW0603 - of the process, as its log

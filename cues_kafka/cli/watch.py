@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from cues_kafka.cli.notify import notify
 from cues_kafka.cli.options import BROKEN, DONE, FAILED, WRONG, pasteable
-from cues_kafka.cli.printing import say, say_lines
+from cues_kafka.cli.printing import say, say_block
 from cues_kafka.errors import BrokerError, RetriableError, TaskStopped
 from cues_kafka.words import count as number_of
 
@@ -149,7 +149,7 @@ class TaskWatch:
             if running.failed is not None:
                 stopped = bool(self._told) and isinstance(running.failed, TaskStopped)  # it is printed already
                 if not stopped and self._tells:
-                    say_lines(f"this worker failed: {pasteable(ended_by(running.failed))}", fg="red", err=True)
+                    say_block(f"this worker failed: {pasteable(ended_by(running.failed))}", fg="red", err=True)
                 running.abandon(leave=not self._succeeded)
                 if stopped and self._fail_fast:
                     return FAILED

@@ -6,13 +6,15 @@ import json
 from typing import Any
 
 import pytest
+from typer import Exit
 from typer.testing import CliRunner
 
-from cues_kafka import Graph, Json, Memory, Processor, Source, State, Store, Topic, connect, start
+from cues_kafka import ConfigError, Graph, Json, Memory, Processor, Source, State, Store, Topic, connect, start
 from cues_kafka.brokers import open as open_module
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.cli import loading
 from cues_kafka.cli.main import app
+from cues_kafka.cli.options import print_error, say_first
 from cues_kafka.cli.tail import printer
 from cues_kafka.operate import repairing
 from cues_kafka.operate import status as status_module
@@ -115,3 +117,16 @@ def test_worker_that_ends_by_an_exception_of_user_code_says_so_on_one_line() -> 
         assert said.startswith("ValueError: \\u001b]0;pwned\\u0007\\u001b[2J\\nshop: all is well\\r")
         assert not {*said} & (UNSAFE | {"\n"})
     assert text_of(ValueError(HOSTILE)) == HOSTILE
+
+
+def test_error_has_no_line_that_a_stranger_made(capsys: pytest.CaptureFixture[str]) -> None:
+    """Errors of ours may have several lines, and quote what a registry, a store of files or a database answers."""
+    print_error(ConfigError(f"the registry refuses the schema: {HOSTILE}"))
+    with pytest.raises(Exit):
+        say_first([f"moves {HOSTILE}", "second"], yes=False)
+
+    said = capsys.readouterr()
+    lines = [*said.err.splitlines(), *said.out.splitlines()]
+    assert len(lines) == 6
+    assert [line[:4] for line in lines if "all is well" in line] == ["  sh", "  sh"]
+    assert not {*said.err, *said.out} & (UNSAFE - {"\n"})
