@@ -159,6 +159,11 @@ def refused(statement: str, grammar: Grammar) -> str:
             )
         if word in KEEPING:
             return f"{word} changes the connection, which later batches use, too. Leave it out{KEEPING[word]}"
+        if word == "COPY" and not {"STDIN", "STDOUT"}.isdisjoint(words):
+            return (
+                "COPY with the rows of the client leaves the connection waiting for them. To write many rows, call "
+                "`db.insert(table, columns, rows)`, which copies; to read some, SELECT them"
+            )
         if word in grammar.hiding:
             return f"{word} runs statements that may end the transaction. Run each of them by itself"
         if word in OURS:

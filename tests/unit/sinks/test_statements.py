@@ -143,6 +143,15 @@ def test_what_only_looks_like_a_text_or_a_comment_hides_no_commit(name: str, sta
     assert "would end the transaction" in refused(statement, ALL[name])
 
 
+@pytest.mark.parametrize(
+    "statement", ["COPY t FROM STDIN", "copy (SELECT 1) TO stdout (FORMAT csv)", "COPY t TO STDOUT"]
+)
+def test_copy_with_rows_of_the_client_is_refused(statement: str) -> None:
+    """The driver would leave the connection in the middle of it."""
+    assert "db.insert(" in refused(statement, POSTGRES)
+    assert refused("COPY t FROM '/a/file'", POSTGRES) == ""
+
+
 @pytest.mark.parametrize("statement", MYSQL_REFUSES)
 def test_statement_at_which_mysql_commits_is_refused_there_alone(statement: str) -> None:
     assert refused(statement, MYSQL)
