@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,10 +34,26 @@ def undisturbed() -> dict[Any, Any]:
     return world(tester)
 
 
-@settings(max_examples=80, deadline=None)
-@given(st.lists(CRASHES, max_size=6))
+SCHEDULES = st.lists(CRASHES, max_size=6)
+
+
+@settings(max_examples=30, deadline=None)
+@given(SCHEDULES)
 def test_any_crash_schedule_commits_the_same_as_no_crash(schedule: list[Crash]) -> None:
     """One process after the other dies where the schedule says so; the last one is left alone."""
+    commits_the_same(schedule)
+
+
+@pytest.mark.full
+@settings(max_examples=200, deadline=None)
+@given(SCHEDULES)
+def test_any_of_many_crash_schedules_commits_the_same_as_no_crash(schedule: list[Crash]) -> None:
+    """Each run of the longer tests draws others."""
+    commits_the_same(schedule)
+
+
+def commits_the_same(schedule: list[Crash]) -> None:
+    """Run a schedule, and compare what is committed with the undisturbed world."""
     tester = Tester(patient(GRAPH), policy=POLICY)
     feed(tester)
     for crash in schedule:

@@ -21,8 +21,8 @@ ALL_KINDS = KINDS | set(DEEDS)
 @pytest.mark.parametrize(
     "seeds",
     [
-        pytest.param((*range(40), *range(MIXED, MIXED + 15)), id="100"),
-        pytest.param((*range(40, 800), *range(MIXED + 15, MIXED + 220)), id="1000", marks=pytest.mark.full),
+        pytest.param((*range(20), *range(MIXED, MIXED + 10)), id="30"),
+        pytest.param((*range(20, 800), *range(MIXED + 10, MIXED + 220)), id="1000", marks=pytest.mark.full),
     ],
 )
 def test_seeds_keep_every_promise(seeds: Sequence[int]) -> None:
