@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import faulthandler
+import gc
 import logging
 import os
 import shutil
@@ -59,6 +60,17 @@ if not any(entry.value == "cues_kafka.testing.fixtures" for entry in entry_point
 
 LONGEST = (*HEAVY, "tests/proof/", "tests/test_docs.py", "tests/fault/", "tests/integration/", "tests/contract/")
 """What takes minutes begins first, in this order, so that no tester waits for another one's last file."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Keep a million collected things, which live to the end, out of garbage collections, then and later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
