@@ -297,6 +297,7 @@ def _unpack(schema: _Schema, data: bytes, what: str) -> dict[str, Any]:
         fields = fastavro.schemaless_reader(body, schema.parsed, None)
     except Exception as error:  # cut or foreign bytes make the reader raise any exception
         raise CodecError(f"This {what} is damaged: {error}.") from error
-    if rest := len(data) - 10 - body.tell():
+    rest = len(data) - 10 - body.tell()
+    if rest or not isinstance(fields, dict):
         raise CodecError(f"This {what} is damaged: {rest:,} bytes are left behind it.")
-    return dict(fields)
+    return fields
