@@ -62,6 +62,7 @@ from cues_kafka.graph.windows import Tumbling
 if TYPE_CHECKING:
     from cues_kafka.bridges.files import Directory, Files
     from cues_kafka.bridges.iterate import Iterate
+    from cues_kafka.bridges.mqtt.declare import Mqtt
     from cues_kafka.bridges.outbox.declare import SqlOutbox
     from cues_kafka.brokers.options import Kafka, Memory, Registry
     from cues_kafka.brokers.security import OAuthBearer, Oidc, Plain, Scram, Secret, Tls
@@ -111,6 +112,7 @@ _LAZY = {
     "Memory": "cues_kafka.brokers.options",
     "OpenLineage": "cues_kafka.observe.openlineage",
     "Messages": "cues_kafka.runtime.primitives.messages",
+    "Mqtt": "cues_kafka.bridges.mqtt.declare",
     "Received": "cues_kafka.runtime.calling.step",
     "Registry": "cues_kafka.brokers.options",
     "Repairs": "cues_kafka.operate.repairing",
@@ -195,6 +197,7 @@ __all__ = [
     "Message",
     "Messages",
     "Meta",
+    "Mqtt",
     "OAuthBearer",
     "Oidc",
     "Once",

@@ -39,6 +39,7 @@ from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf
 from cues_kafka.graph.handler import Handler
 from cues_kafka.graph.names import hint, quoted
 from cues_kafka.graph.processor import DataFrameProcessor, Declaration, Processor, Source
+from cues_kafka.graph.publish import Published
 from cues_kafka.graph.targets import TargetPart, TransactionalTarget
 from cues_kafka.graph.timers import Timers
 from cues_kafka.graph.topic import Topic
@@ -312,7 +313,7 @@ def _effects_to_json(effects: bool | Mapping[str, Effect]) -> Any:
 def _effect_to_json(name: str, effect: Effect) -> dict[str, Any]:
     if isinstance(effect, Once | Http):
         return call_to_json(name, effect)
-    if isinstance(effect, TransactionalTarget | TargetPart):
+    if isinstance(effect, TransactionalTarget | TargetPart | Published):
         return {"kind": effect.kind, **_object_to_json(effect, f"effects={{{name!r}: ...}}")}
     if isinstance(effect.home, Blobs):
         return _files_to_json(name, effect)
@@ -354,7 +355,7 @@ def _effects_from_json(data: bool | Mapping[str, Any]) -> Any:
 def _effect_from_json(data: Mapping[str, Any]) -> Effect:
     if data["kind"] in (Http.kind, Once.kind):
         return call_from_json(data)
-    if data["kind"] in (TransactionalTarget.kind, TargetPart.kind):
+    if data["kind"] in (TransactionalTarget.kind, TargetPart.kind, Published.kind):
         found: Effect = _object_from_json(data)
         return found
     if data["kind"] in (Blobs.kind, FileTable.kind):
@@ -403,7 +404,7 @@ def _object_to_json(given: Any, what: str) -> dict[str, Any]:
                 f'holds it: {type(given).__name__}(env="SHOP_DATABASE").'
             )
     settings = {
-        name: {"$object": _object_to_json(value, what)} if isinstance(value, TransactionalTarget) else _to_json(value)
+        name: {"$object": _object_to_json(value, what)} if is_dataclass(value) else _to_json(value)
         for name, value in values.items()
     }
     return {"class": reference(type(given)), "settings": settings}

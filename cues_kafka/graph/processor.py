@@ -23,6 +23,7 @@ from cues_kafka.graph.filters import check_filter
 from cues_kafka.graph.handler import Handler, StateHandler
 from cues_kafka.graph.kind import KINDS, InputShape, OutputShape
 from cues_kafka.graph.names import check_name, check_topic, check_written_topic, quoted
+from cues_kafka.graph.publish import check_published
 from cues_kafka.graph.timers import Timers
 from cues_kafka.graph.topic import check_choice, check_count, check_flag, read_only, set_fields
 
@@ -531,6 +532,17 @@ def _check_targets(processor: Processor, label: str) -> None:
                 f'{label}: effects= gives {name!r} something that is no target. Write effects={{{name!r}: Sql("...")}}.'
             )
     check_calls(label, processor.targets, batch=processor.batch)
+    check_published(
+        label,
+        processor.targets,
+        together={
+            "state=": bool(processor.state),
+            "batch=True": bool(processor.batch),
+            "concurrency=": processor.concurrency > 1,
+            "a database or a store": any(one.transactional for one in processor.targets.values()),
+            f"strategy={processor.strategy!r}": processor.strategy not in (None, "exactly-once"),
+        },
+    )
     found = [name for name, one in processor.targets.items() if one.transactional]
     if len({processor.targets[name].home for name in found}) > 1:
         raise GraphError(

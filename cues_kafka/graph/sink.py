@@ -1,8 +1,8 @@
-"""`Sink`: a processor without a function of the user's, which writes values into a table of a database."""
+"""`Sink`: a processor without a function of the user's, which writes values into a table, or to another broker."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.blobs import FileTable
@@ -10,13 +10,14 @@ from cues_kafka.graph.declare import Raw
 from cues_kafka.graph.effects import SqlTable, Upsert
 from cues_kafka.graph.names import hint, quoted
 from cues_kafka.graph.processor import INTO, Processor
+from cues_kafka.graph.publish import Published
 from cues_kafka.graph.targets import TargetPart, TransactionalTarget, refused_as_sink
 from cues_kafka.graph.topic import Topic, fields_of
 
+Into: TypeAlias = SqlTable | Upsert | FileTable | TransactionalTarget | TargetPart | Published
 
-def Sink(  # noqa: N802
-    name: str, *, inputs: str, into: SqlTable | Upsert | FileTable | TransactionalTarget | TargetPart, **settings: Any
-) -> Processor:
+
+def Sink(name: str, *, inputs: str, into: Into, **settings: Any) -> Processor:  # noqa: N802
     """
     A processor that writes each value into a table or another target, exactly once, and needs no function.
 
@@ -25,6 +26,9 @@ def Sink(  # noqa: N802
     that the database refuses, becomes an error message. With `Blobs(...).parquet(...)` or `.json_lines(...)` each value
     is a row of a file, and a tombstone is an error. A target of your own gets each value with its message
     (docs/targets.md).
+
+    With a target of another broker, such as `Mqtt(...).topic(...)`, each value is a message in the bytes that it has in
+    Kafka, at least once.
 
     Args:
         name: of the processor.
@@ -35,16 +39,19 @@ def Sink(  # noqa: N802
     Raises:
         GraphError: something does not fit.
     """
-    if not isinstance(into, SqlTable | Upsert | FileTable | TransactionalTarget | TargetPart):
+    if not isinstance(into, Into):
         raise GraphError(
             f'Sink {name!r}: into={into!r} is no table. Write into=Sql(...).table("name", columns=[...]), or '
-            '.upsert("name", key="id", columns=[...]), or Blobs(...).json_lines("name"), or a target of your own.'
+            '.upsert("name", key="id", columns=[...]), or Blobs(...).json_lines("name"), or Mqtt(...).topic("name"), '
+            "or a target of your own."
         )
     if taken := sorted({"outputs", "alts", "effects", "batch", "concurrency", "opts", "state"} & settings.keys()):
         raise GraphError(
             f"Sink {name!r}: {quoted(taken)} are not for a sink without a function. Write a Processor, whose function "
             "gets the table: effects={" + f"{INTO!r}: ..." + "}."
         )
+    if isinstance(into, Published):
+        return Processor(publish_message, name=name, inputs=inputs, effects={INTO: into}, **settings)
     fn: Any = write_files if isinstance(into, FileTable) else write_rows
     if isinstance(into, Upsert):
         fn = write_latest
@@ -76,9 +83,14 @@ def write_each(values: list[Any], step: list[Any], into: Any) -> None:
         into.write(value, one.inputs[one.binding])
 
 
+def publish_message(value: Any, step: Any, into: Any) -> None:
+    """The function of a `Sink` with a target of another broker."""
+    into.publish(value, step)
+
+
 def is_sink(processor: Processor) -> bool:
     """Whether a processor was made by `Sink`."""
-    return processor.fn in (write_rows, write_latest, write_files, write_each)
+    return processor.fn in (write_rows, write_latest, write_files, write_each, publish_message)
 
 
 def check_columns(processor: Processor, settings: Topic) -> None:

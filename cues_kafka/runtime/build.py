@@ -47,6 +47,7 @@ from cues_kafka.sinks.blobs.marker import KnownStore
 from cues_kafka.sinks.calls import Calls
 from cues_kafka.sinks.journal import Journal
 from cues_kafka.sinks.lookup import open_calls, open_target
+from cues_kafka.sinks.publish import PublishSink, open_publishers
 from cues_kafka.state.entries import TIME_BYTES
 from cues_kafka.state.handlers import Handlers
 from cues_kafka.state.mapping import StoreSpec
@@ -133,6 +134,7 @@ def caller_of(
     calls = {name: one for name, one in processor.calls.items() if name in processor.call.context}
     shared = open_calls(calls, graph.name, processor, threads=threads) if calls else None
 
+    publishers = open_publishers(processor.targets, graph.name, processor.name)
     effects, known = with_schemas(graph, processor), KnownStore()
 
     def context_of(spec: Spec) -> CallContext:
@@ -144,6 +146,8 @@ def caller_of(
             target = open_target(effects, graph.name, processor.name, spec.partition, known)
             everything |= target.values
             placed = getattr(target, "placed", None) if processor.placed else None
+        published = PublishSink(publishers) if publishers else None
+        everything |= published.values if published else {}
         everything |= {name: one.value for name, one in processor.targets.items() if isinstance(one, Given)}
         given = {name: one for name, one in everything.items() if name in processor.call.context}
         timed = {name: everything[name] for name in processor.timer_call.context} if processor.timer_call else {}
@@ -154,10 +158,11 @@ def caller_of(
         if hands is not None:
             given |= {name: one for name, one in hands.values.items() if name in processor.call.context}
         keys = placements_of(graph, processor, facts, spec.partition)
-        return CallContext(given, stores, stores, tables, handlers, timed, target, placed, made, hands, keys)
+        sink = published or stores
+        return CallContext(given, sink, stores, tables, handlers, timed, target, placed, made, hands, keys)
 
     def release() -> None:
-        for one in (tables, shared):
+        for one in (tables, shared, *publishers.values()):
             if one is not None:
                 one.close()
 

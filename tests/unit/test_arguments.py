@@ -36,6 +36,7 @@ DECLARATIONS = [
     "Kafka",
     "Limits",
     "Memory",
+    "Mqtt",
     "OAuthBearer",
     "Oidc",
     "Once",

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 from cues_kafka.core.strategies import EXACTLY_ONCE
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
+from cues_kafka.graph.publish import Published
 from cues_kafka.runtime.prepare import not_in_this_release
 from cues_kafka.runtime.spark.query.plans import keeps_state, shuffle_node
 
@@ -118,6 +119,10 @@ def _native_only(processor: Processor, strategy: str) -> str:
         (bool(processor.tables), "tables= live in a native worker"),
         (processor.target is not None, "a database or store of effects= is written by native workers"),
         (bool(processor.calls), "calls of effects= are made by native workers"),
+        (
+            any(isinstance(one, Published) for one in processor.targets.values()),
+            "messages to another broker are published by native workers",
+        ),
         (processor.imperative, "tailers= and appenders= live in a native worker"),
     ):
         if present:

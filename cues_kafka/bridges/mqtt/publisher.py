@@ -1,0 +1,232 @@
+"""Publishes messages to an MQTT broker with QoS 1, for the tasks of one processor in one process."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from paho.mqtt.packettypes import PacketTypes
+
+from cues_kafka.bridges.mqtt.client import ID_PROPERTY, Login, MqttConnection, properties_of
+from cues_kafka.bridges.mqtt.filters import wrong_topic
+from cues_kafka.bridges.mqtt.template import Template
+from cues_kafka.errors import OutputError, RetriableError
+
+WINDOW: Final = 1_000
+"""Messages under way at most, where the broker does not ask for fewer (Receive Maximum)."""
+
+OVERHEAD_BYTES: Final = 512
+"""What a packet has besides payload, topic and properties that are known, at most: our id and the lengths."""
+
+
+@dataclass(frozen=True, slots=True)
+class MqttMessage:
+    """What is published: a payload under a topic, with user properties."""
+
+    topic: str
+    payload: bytes
+    properties: tuple[tuple[str, str], ...]
+
+
+class MqttTarget(Protocol):
+    """What a publisher needs to know: attributes of `MqttTopic`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def retain(self) -> bool: ...
+    @property
+    def expiry_s(self) -> int | None: ...
+    @property
+    def content_type(self) -> str: ...
+    @property
+    def headers(self) -> tuple[str, ...]: ...
+    @property
+    def max_bytes(self) -> int | None: ...
+
+
+class MqttPublisher:
+    """See `Publisher`. Its session ends with the connection: what was not acknowledged is published again."""
+
+    def __init__(self, declared: MqttTarget, login: Login, name: str) -> None:
+        """
+        Args:
+            declared: the topic.
+            login: where the broker is.
+            name: what its client ids begin with.
+        """
+        self._declared, self._login, self._name = declared, login, name
+        self._template = Template(declared.name)
+        self._turn = threading.Lock()  # tasks share the connection, one batch at a time
+        self._connection: MqttConnection | None = None
+        self._most_bytes: int | None = declared.max_bytes
+        self._window = WINDOW
+        self._news = threading.Condition()
+        self._under_way: set[int] = set()
+        self._early: set[int] = set()  # acknowledged before `publish` of the client has said its number
+        self._refused = ""
+
+    def prepare(self, value: Any, step: Any, given: Mapping[str, Any]) -> MqttMessage:
+        """See `Publisher`; a function may give `topic=`, which takes the place of the declared one."""
+        if unknown := set(given) - {"topic"}:
+            raise OutputError(f"publish(): takes topic= besides value and step, not {min(unknown)}=")
+        received = next(iter(step.inputs.values()))
+        topic = given.get("topic")
+        if topic is None:
+            topic = self._template.fill(value, received.key_bytes)
+        elif not isinstance(topic, str) or (why := wrong_topic(topic)):
+            raise OutputError(f"publish(topic={topic!r:.80}): it {why if isinstance(topic, str) else 'is not a text'}")
+        same = value is received.value  # in the bytes that it has in Kafka
+        payload = (received.value_bytes or b"") if same else _payload(value)
+        properties = self._properties(received)
+        most = self._most_bytes
+        size = len(payload) + len(topic.encode()) + sum(len(a.encode()) + len(b.encode()) for a, b in properties)
+        if most is not None and (size + OVERHEAD_BYTES if self._declared.max_bytes is None else len(payload)) > most:
+            raise OutputError(
+                f"the payload for the MQTT topic {topic!r:.80} has {len(payload):,} bytes, and {most:,} are allowed. "
+                "Raise max_bytes= and the broker's limit, or send less"
+            )
+        return MqttMessage(topic, payload, properties)
+
+    def _properties(self, received: Any) -> tuple[tuple[str, str], ...]:
+        found = []
+        for name, value in received.headers if self._declared.headers else ():
+            if name in self._declared.headers and value is not None:
+                with suppress(UnicodeDecodeError):  # a property is text; other bytes stay in Kafka
+                    found.append((name, value.decode()))
+        return tuple(found)
+
+    def publish(self, messages: Sequence[tuple[str, Any]]) -> None:
+        """See `Publisher`."""
+        with self._turn:
+            connection = self._connected()
+            try:
+                for name, message in messages:
+                    self._send(connection, name, message)
+                self._wait(connection, 0)
+            except BaseException:
+                self._disconnect()
+                raise
+
+    def close(self) -> None:
+        """See `Publisher`."""
+        with self._turn:
+            self._disconnect()
+
+    def _connected(self) -> MqttConnection:
+        """The connection, or a new one: nothing is under way now."""
+        if self._connection is not None:
+            try:
+                self._connection.check()
+            except OSError:
+                self._disconnect()
+        if self._connection is None:
+            connection = MqttConnection(
+                *(self._login, f"{self._name}-{secrets.token_hex(6)}"),
+                clean=True,
+                on_published=self._published,
+                on_lost=self._lost,
+            )
+            try:
+                self._look_at(connection.granted)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
+        return self._connection
+
+    def _look_at(self, granted: Mapping[str, Any]) -> None:
+        """Keep what the broker allows."""
+        self._window = min(WINDOW, granted.get("ReceiveMaximum", WINDOW))
+        if self._declared.max_bytes is None:
+            self._most_bytes = granted.get("MaximumPacketSize")
+        if granted.get("MaximumQoS", 2) == 0:
+            raise RetriableError(
+                "the MQTT broker takes messages with QoS 0 only, of which some may be lost",
+                remedy="allow QoS 1 at the broker",
+            )
+        if self._declared.retain and granted.get("RetainAvailable", 1) == 0:
+            raise RetriableError(
+                "the MQTT broker does not retain messages", remedy="allow it at the broker, or leave retain= out"
+            )
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+        with self._news:
+            self._under_way.clear()
+            self._early.clear()
+            self._refused = ""
+
+    def _send(self, connection: MqttConnection, name: str, message: MqttMessage) -> None:
+        self._wait(connection, self._window - 1)
+        properties = None
+        if self._login.modern:
+            wishes: dict[str, Any] = {"UserProperty": [*message.properties, (ID_PROPERTY, name)]}
+            if self._declared.expiry_s is not None:
+                wishes["MessageExpiryInterval"] = self._declared.expiry_s
+            if self._declared.content_type:
+                wishes["ContentType"] = self._declared.content_type
+            properties = properties_of(PacketTypes.PUBLISH, wishes)
+        number = connection.publish(message.topic, message.payload, retain=self._declared.retain, properties=properties)
+        with self._news:
+            if number in self._early:
+                self._early.remove(number)
+            else:
+                self._under_way.add(number)
+
+    def _wait(self, connection: MqttConnection, most: int) -> None:
+        """
+        Wait until at most `most` messages are under way.
+
+        Raises:
+            OSError: the connection is lost.
+            RetriableError: the broker refuses a message, or does not answer.
+        """
+        timeout_s = self._login.timeout_s
+        with self._news:
+            while len(self._under_way) > most and not self._refused:
+                before = len(self._under_way)
+                connection.check()
+                if not self._news.wait(timeout_s) and len(self._under_way) == before:
+                    connection.check()
+                    raise RetriableError(f"the MQTT broker has not acknowledged {before} messages for {timeout_s:g} s")
+            if self._refused:
+                raise RetriableError(
+                    f"the MQTT broker refuses a message: {self._refused}",
+                    remedy="let this user publish to the topic, or raise the broker's limits",
+                )
+
+    def _published(self, number: int, reason: Any) -> None:
+        with self._news:
+            if reason.is_failure:
+                self._refused = self._refused or str(reason)
+            if number in self._under_way:
+                self._under_way.remove(number)
+            else:
+                self._early.add(number)
+            self._news.notify_all()
+
+    def _lost(self) -> None:
+        with self._news:
+            self._news.notify_all()
+
+
+def _payload(value: Any) -> bytes:
+    """What a function publishes, as bytes: bytes and text as they are, other values as JSON."""
+    if value is None:
+        return b""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, str):
+        return value.encode()
+    try:
+        return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise OutputError(f"publish(): a {type(value).__name__} cannot be written as JSON: {error}") from None

@@ -1,0 +1,114 @@
+"""A plant of sensors for tests: publishes to a mosquitto, and runs a graph that a bridge feeds."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from paho.mqtt.client import Client, MQTTMessage
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from cues_kafka import CommitPolicy, Feed, Graph, Mqtt, Raw, Topic
+from cues_kafka.testing.tester import Crash, Tester
+
+WAIT_S = 30.0
+
+
+class Device:
+    """A client of another program, which publishes and listens."""
+
+    def __init__(self, port: int, session: str = "", *, modern: bool = True) -> None:
+        self.got: list[MQTTMessage] = []
+        self._news = threading.Condition()
+        self._granted = threading.Event()
+        self._connected = threading.Event()
+        more: dict[str, Any] = {} if modern else {"clean_session": not session}
+        self.client = Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=session,
+            protocol=MQTTProtocolVersion.MQTTv5 if modern else MQTTProtocolVersion.MQTTv311,
+            **more,
+        )
+        self.client.on_message = self._hear
+        self.client.on_connect = lambda *_: self._connected.set()
+        self.client.on_subscribe = lambda *_: self._granted.set()
+        connect: dict[str, Any] = {"clean_start": not session} if modern else {}
+        self.client.connect("127.0.0.1", port, **connect)
+        self.client.loop_start()
+        assert self._connected.wait(WAIT_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.client.disconnect()
+        self.client.loop_stop()
+
+    def _hear(self, _client: Client, _data: object, message: MQTTMessage) -> None:
+        with self._news:
+            self.got.append(message)
+            self._news.notify_all()
+
+    def listen(self, topic: str) -> None:
+        """Subscribe, and wait until it is granted."""
+        self._granted.clear()
+        self.client.subscribe(topic, qos=1)
+        assert self._granted.wait(WAIT_S)
+
+    def publish(self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False, **properties: Any) -> None:
+        """Publish, and wait until the broker has it."""
+        made = None
+        if properties:
+            made = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+            for name, value in properties.items():
+                setattr(made, name, value)
+        self.client.publish(topic, payload, qos=qos, retain=retain, properties=made).wait_for_publish(WAIT_S)
+
+    def publish_many(self, topic: str, payloads: Sequence[bytes]) -> None:
+        """Publish, and wait until the broker has all of them."""
+        infos = [self.client.publish(topic, payload, qos=1) for payload in payloads]
+        for info in infos:
+            info.wait_for_publish(WAIT_S)
+
+    def hears(self, count: int) -> list[MQTTMessage]:
+        """Wait for a count of messages."""
+        with self._news:
+            assert self._news.wait_for(lambda: len(self.got) >= count, WAIT_S), len(self.got)
+            return list(self.got)
+
+
+def fed(source: Mqtt, **more: Any) -> Graph:
+    """A feed of a session."""
+    settings = {"defaults": Topic(value=Raw(), partitions=1), "errors": "g.errors", **more}
+    return Graph("g", Feed(source, into="ingress", name="mqtt", poll_seconds=0.02), **settings)
+
+
+def a_tester(source: Mqtt, *, most: int = 10) -> Tester:
+    """A tester that commits after `most` messages."""
+    return Tester(fed(source), policy=CommitPolicy(max_messages=most))
+
+
+def run_until(tester: Tester, count: int, crash: Crash | None = None, between: Callable[[], object] = bool) -> None:
+    """Run, with one crash if it comes, until `count` messages are there."""
+    until, crashed = time.monotonic() + WAIT_S, crash is None
+    while len(tester.messages("ingress")) < count or not crashed:
+        assert time.monotonic() < until, (len(tester.messages("ingress")), crashed)
+        if crashed:
+            tester.run()
+        else:
+            tester.run(crash=crash)
+            crashed = tester.crashed
+            if crashed:
+                between()
+        time.sleep(0.01)
+
+
+def counted(tester: Tester) -> Counter[bytes]:
+    """How often each payload is in the topic."""
+    return Counter(bytes(one.value) for one in tester.messages("ingress"))
