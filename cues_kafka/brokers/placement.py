@@ -20,6 +20,12 @@ AT_FIRST: Final = 1_000
 ONE_IN: Final = 16
 """The later messages are sampled: one of this number."""
 
+LEARN_S: Final = 600.0
+"""Producers learn within this time that a topic has more partitions: twice their default of metadata.max.age.ms."""
+
+KEPT: Final = 64
+"""The number of keys in their place that are kept: another rule that these do not fit is not recommended."""
+
 
 class Misplaced(NamedTuple):
     """
@@ -40,7 +46,8 @@ class Placement:
 
     An input that has got more partitions holds older messages where fewer partitions put them. So a message counts as
     misplaced once no smaller number of partitions explains all that were seen. Partition 0 holds every key of a topic
-    that had one partition, so there a misplaced key is not told from those. A table has no such excuse: its entries are
+    that had one partition, so there a misplaced key is not told from those. A message of a later time has no such
+    excuse: its key shows that the topic has more partitions by now, or another rule. Nor has a table: its entries are
     looked up where the present number of partitions puts them.
 
     Attributes:
@@ -48,7 +55,15 @@ class Placement:
     """
 
     def __init__(
-        self, topic: str, partition: int, width: int, partitioner: str, why: str, *, table: bool = False
+        self,
+        topic: str,
+        partition: int,
+        width: int,
+        partitioner: str,
+        why: str,
+        *,
+        table: bool = False,
+        known_ms: int | None = None,
     ) -> None:
         """
         Args:
@@ -58,6 +73,8 @@ class Placement:
             partitioner: the declared one.
             why: what counts on it, such as "the store 'totals'".
             table: whether it is read as a table only.
+            known_ms: from this time on all producers know of this number of partitions; in milliseconds since the
+                epoch. None: messages of any time may have been sent when there were fewer.
         """
         self.found: Misplaced | None = None
         self._topic, self._partition, self._width, self._why = topic, partition, width, why
@@ -65,6 +82,7 @@ class Placement:
         self._place = place_of(partitioner) if width > 1 else None
         self._widths = [] if table else list(range(1, width))  # that explain all misplaced keys so far
         self._others = [one for one in KNOWN if place_of(one) is not self._place]  # rules that explain them
+        self._known_ms, self._right = known_ms, list[bytes]()
         self._seen = 0
 
     def look(self, messages: Iterable[WireMessage]) -> int | None:
@@ -91,12 +109,14 @@ class Placement:
         key, here = message.key(), self._partition
         assert self._place is not None
         if not key or self._place(key, self._width) == here:  # some clients place an empty key at random
+            if key and len(self._right) < KEPT:
+                self._right.append(key)
             return False
         self._widths = [width for width in self._widths if self._place(key, width) == here]
         self._others = [
             one for one in self._others if (place := place_of(one)) is not None and place(key, self._width) == here
         ]
-        if self._widths:
+        if self._widths and (self._known_ms is None or message.timestamp()[1] < self._known_ms):
             return False
         self.found = self.found or self._described(key, message.offset())
         return True
@@ -110,16 +130,30 @@ class Placement:
             f"{shown} at offset {offset}, which {rule} puts into partition {self._place(key, self._width)} of "
             f"{self._width}"
         )
-        declared = f"Topic(partitioner={self._others[0]!r})" if self._others else "Topic(partitioner='custom')"
-        fits = (
-            f"The keys seen fit {self._others[0]}: if every writer of {self._topic!r} uses it, declare {declared} for "
-            "this topic and for all topics that share its keys"
-            if self._others
-            else f"If its writers place every key by one rule of their own, declare {declared}"
+        others = [rule for rule in self._others if self._explains(rule)]
+        apart = (
+            f"put rekey(...) between {self._topic!r} and the processor, so that cues-kafka places the keys; a table "
+            "may be a GlobalTable instead, whose entries every task sees"
         )
+        if others:
+            return Misplaced(
+                text,
+                f"The keys seen fit {others[0]}: if every writer of {self._topic!r} uses it, declare "
+                f"Topic(partitioner={others[0]!r}) for this topic and for all topics that share its keys. Otherwise "
+                f"{apart}. {ADDED}",
+            )
         return Misplaced(
             text,
-            f"{fits}. Otherwise put rekey(...) between {self._topic!r} and the processor, so that cues-kafka places "
-            "the keys; a table may be a GlobalTable instead, whose entries every task sees. If the topic was given "
-            "more partitions while workers ran, `cues-kafka plan MODULE:GRAPH --records` says what to do",
+            f"{ADDED}. If its writers place every key by one rule of their own, declare Topic(partitioner='custom'). "
+            f"Otherwise {apart}",
         )
+
+    def _explains(self, rule: str) -> bool:
+        """Whether a rule puts the keys that are in their place there, too."""
+        place = place_of(rule)
+        return place is not None and all(place(key, self._width) == self._partition for key in self._right)
+
+
+ADDED: Final = (
+    "If the topic was given more partitions while workers ran, `cues-kafka plan MODULE:GRAPH --records` says what to do"
+)

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 import platformdirs
 
+from cues_kafka.brokers.placement import LEARN_S
 from cues_kafka.codecs.framing import header_of, in_front
 from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.codecs.raw import as_is
@@ -136,6 +137,7 @@ def caller_of(
 
     publishers = open_publishers(processor.targets, graph.name, processor.name)
     effects, known = with_schemas(graph, processor), KnownStore()
+    known_ms = int((time() + LEARN_S) * 1000)
 
     def context_of(spec: Spec) -> CallContext:
         stores = Stores(specs, spec.partition) if specs else None
@@ -157,7 +159,7 @@ def caller_of(
         hands = Hands(tailers, appenders, spec.partition) if tailers or appenders else None
         if hands is not None:
             given |= {name: one for name, one in hands.values.items() if name in processor.call.context}
-        keys = placements_of(graph, processor, facts, spec.partition)
+        keys = placements_of(graph, processor, facts, spec.partition, known_ms)
         sink = published or stores
         return CallContext(given, sink, stores, tables, handlers, timed, target, placed, made, hands, keys)
 

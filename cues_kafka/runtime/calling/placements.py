@@ -36,17 +36,32 @@ def _found(placement: Placement) -> Misplaced:
     return placement.found
 
 
-def placements_of(graph: Graph, processor: Processor, facts: ClusterFacts, partition: int) -> Placements | None:
-    """What looks at the inputs of one task; None: nothing of the processor counts on keys."""
+def placements_of(
+    graph: Graph, processor: Processor, facts: ClusterFacts, partition: int, known_ms: int
+) -> Placements | None:
+    """
+    What looks at the inputs of one task; None: nothing of the processor counts on keys.
+
+    Args:
+        graph: what runs.
+        processor: whose task it is.
+        facts: of its topics.
+        partition: of the task.
+        known_ms: see `Placement`.
+    """
     keyed = keyed_topics(processor)
     if not keyed:
         return None
-    inputs = [placement_of(graph, processor, topic, facts, partition) for _, topic in processor.inputs]
+    inputs = [
+        placement_of(graph, processor, topic, facts, partition, known_ms=known_ms) for _, topic in processor.inputs
+    ]
     return Placements(inputs, processor.input_shape)
 
 
-def placement_of(graph: Graph, processor: Processor, topic: str, facts: ClusterFacts, partition: int) -> Placement:
+def placement_of(
+    graph: Graph, processor: Processor, topic: str, facts: ClusterFacts, partition: int, *, known_ms: int | None = None
+) -> Placement:
     """What looks at one partition of a topic of `keyed_topics`."""
     width, why = facts.topics[topic].partitions, keyed_topics(processor)[topic]
     table = topic not in processor.input_topics
-    return Placement(topic, partition, width, graph.topic(topic).partitioner, why, table=table)
+    return Placement(topic, partition, width, graph.topic(topic).partitioner, why, table=table, known_ms=known_ms)

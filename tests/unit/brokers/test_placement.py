@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,6 +16,7 @@ from cues_kafka import (
     Graph,
     GraphError,
     Json,
+    Memory,
     Message,
     Processor,
     Source,
@@ -21,15 +24,21 @@ from cues_kafka import (
     Store,
     Table,
     Topic,
+    connect,
+    start,
 )
+from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.murmur2 import partition_for
+from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.partitioners import crc32_partition, fnv1a_partition, place_of
 from cues_kafka.brokers.placement import AT_FIRST, Placement
 from cues_kafka.errors import TaskStopped
 from cues_kafka.graph.partitioners import PARTITIONERS
 from cues_kafka.operate.foreseen import foresee
+from cues_kafka.operate.rebuilding import Rebuild
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
+from cues_kafka.runtime import build
 from cues_kafka.state.tables import TableView
 from cues_kafka.testing.tester import Tester
 
@@ -50,6 +59,11 @@ def counted(word: str, counts: State[int]) -> int:
     """How often."""
     counts[word] = counts.get(word, 0) + 1
     return counts[word]
+
+
+def told(word: str, counts: State[int]) -> list[Any]:
+    """The word, and how often."""
+    return [word, counted(word, counts)]
 
 
 def same(word: str) -> str:
@@ -191,7 +205,66 @@ def test_messages_from_before_partitions_were_added_are_explained() -> None:
     alone.look(at(7, partition_for, 8) * (AT_FIRST // 30))
     alone.look(at(7, fnv1a_partition, 8) * 20)
     assert alone.found is not None
-    assert "fit fnv1a_random" in alone.found.remedy
+    assert "fnv1a_random" not in alone.found.remedy, "the keys of before do not fit it"
+    assert "put rekey(...)" in alone.found.remedy
+
+
+@pytest.mark.parametrize("width", [3, 4])
+def test_partitions_that_are_added_beside_a_worker_are_met_by_its_remedy(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Others place keys by the new number; tasks stop before a key that is not theirs, and a rebuild brings all on.
+
+    Of 2 partitions, 3 move keys between those that there were, and 4 only to new ones.
+    """
+    monkeypatch.setattr(build, "LEARN_S", 0.0)  # the producers know
+    function = Processor(told, inputs="words", outputs="out", name="told", state={"counts": Store(Json(int))})
+    graph = Graph("g", Source("words"), function, defaults=Topic(value=Json(), partitions=2))
+    memory = Memory()
+    broker = open_broker(memory)
+    assert isinstance(broker, MemoryBroker)
+
+    def send(partitions: int) -> None:
+        keys = [(key.encode(), partition_for(key.encode(), partitions)) for key in KEYS]
+        records = [("words", place, key, b'"%s"' % key, None, 0) for key, place in keys]
+        broker.sender("other").send(records, timeout_s=5)
+
+    running = start(graph, memory)
+    send(2)
+    running.wait_idle(timeout_s=20)
+    broker.add_partitions("words", width)
+    send(width)
+    with pytest.raises(TaskStopped) as stopped:
+        running.wait_idle(timeout_s=20)
+    assert "cues-kafka plan MODULE:GRAPH" in str(stopped.value)
+    assert "consistent_random" not in str(stopped.value)
+    running.stop()
+
+    planned = plan(graph, broker.facts(topics_to_ask(graph)))
+    assert any("cues-kafka rebuild" in refusal for refusal in planned.refusals)
+    with Rebuild(graph, broker, "told", who="test") as tool:
+        tool.hold()
+        for group in tool.look():
+            tool.write(group)
+    running = start(graph, memory)
+    running.wait_idle(timeout_s=20)
+    running.stop()
+
+    with connect(memory, graph) as client:
+        found = Counter(tuple(message.value) for message in client.messages("out"))
+    assert found == Counter((key, number) for key in KEYS for number in (1, 2))
+
+
+def test_time_decides_whether_fewer_partitions_excuse_a_key() -> None:
+    """A message of the time when all producers know the number of partitions has no excuse, in partition 0 neither."""
+    key = next(name.encode() for name in KEYS if partition_for(name.encode(), 2) == 1)
+    message = Mock()
+    message.key.return_value, message.offset.return_value = key, 7
+    for known_ms, stops in ((None, False), (1_001, False), (1_000, True)):
+        message.timestamp.return_value = (1, 1_000)
+        placement = Placement("words", 0, 2, "murmur2", "the store 'counts'", known_ms=known_ms)
+        assert (placement.look([message]) is not None) is stops
 
 
 def test_every_name_has_a_rule_but_a_custom_one() -> None:
