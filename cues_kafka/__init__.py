@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from cues_kafka.bridges.iterate import Iterate
     from cues_kafka.bridges.mqtt.declare import Mqtt
     from cues_kafka.bridges.outbox.declare import SqlOutbox
+    from cues_kafka.bridges.rabbitmq.declare import RabbitMq
     from cues_kafka.brokers.options import Kafka, Memory, Registry
     from cues_kafka.brokers.security import OAuthBearer, Oidc, Plain, Scram, Secret, Tls
     from cues_kafka.codecs.payloads import payload_of
@@ -113,6 +114,7 @@ _LAZY = {
     "OpenLineage": "cues_kafka.observe.openlineage",
     "Messages": "cues_kafka.runtime.primitives.messages",
     "Mqtt": "cues_kafka.bridges.mqtt.declare",
+    "RabbitMq": "cues_kafka.bridges.rabbitmq.declare",
     "Received": "cues_kafka.runtime.calling.step",
     "Registry": "cues_kafka.brokers.options",
     "Repairs": "cues_kafka.operate.repairing",
@@ -208,6 +210,7 @@ __all__ = [
     "Plain",
     "Processor",
     "Protobuf",
+    "RabbitMq",
     "Raw",
     "Received",
     "RecoveryError",

@@ -44,6 +44,7 @@ DECLARATIONS = [
     "Plain",
     "Processor",
     "Protobuf",
+    "RabbitMq",
     "Registry",
     "Retry",
     "Scram",

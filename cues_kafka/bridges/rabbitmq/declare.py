@@ -1,0 +1,289 @@
+"""`RabbitMq`, whose queues and streams are sources of feeds, and whose exchanges are targets of sinks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from cues_kafka.arguments import known_arguments
+from cues_kafka.bridges.acked import Acked, Ledger
+from cues_kafka.bridges.rabbitmq.address import RabbitMqAddress
+from cues_kafka.bridges.rabbitmq.messages import HEADERS, KEYS
+from cues_kafka.errors import ConfigError, GraphError
+from cues_kafka.graph.levels import AT_LEAST_ONCE, EXACTLY_ONCE, EdgeKind
+
+if TYPE_CHECKING:
+    from cues_kafka.bridges.rabbitmq.client import RabbitMqLogin
+    from cues_kafka.bridges.rabbitmq.streams import StreamSource
+    from cues_kafka.graph.message import Message
+
+MOST_PREFETCH: Final = 2_500
+LEDGERS: Final = 4
+"""
+Ids that are kept for each message that the broker delivers without an acknowledgement.
+
+Behind a restart a quorum queue of RabbitMQ delivers as many new messages as a window has, before those that the former
+connection had not acknowledged. A ledger of two windows would hold; the rest is margin.
+"""
+
+FROM_QUEUE: Final = EdgeKind(
+    'a queue of RabbitMQ to Kafka, `Feed(RabbitMq(...).queue("orders"), ...)`',
+    "exactly once (if publishers give each message an id)",
+    "acknowledged behind Kafka's commit; the property message_id names redeliveries, so a crash may repeat a message "
+    "without one. The feed is the only consumer of the queue",
+    "pytest -m 'bridge or not bridge' tests/servers/test_rabbitmq.py",
+)
+FROM_QUEUE_REPEATED: Final = EdgeKind(
+    'a queue of RabbitMQ whose messages have no ids, to Kafka, `Feed(RabbitMq(...).queue("orders", ids=False), ...)`',
+    AT_LEAST_ONCE,
+    "acknowledged behind Kafka's commit; a crash repeats messages",
+    "pytest -m 'bridge or not bridge' tests/servers/test_rabbitmq.py",
+    "Have publishers set the property message_id, another one for each message, and leave ids=False out.",
+)
+FROM_STREAM: Final = EdgeKind(
+    'a stream of RabbitMQ to Kafka, `Feed(RabbitMq(...).stream("events"), ...)`',
+    EXACTLY_ONCE,
+    "messages and the offset in the stream in one transaction; the stream keeps messages until they are read",
+    "pytest -m 'bridge or not bridge' tests/servers/test_rabbitmq.py",
+)
+
+
+@known_arguments()
+@dataclass(frozen=True, slots=True)
+class RabbitMq:
+    """
+    A RabbitMQ: `Feed(RabbitMq("amqp://...").queue("orders"), into="ingress")`. docs/bridges.md says what each level
+    rests on.
+
+    Attributes:
+        url: ``amqp://user:password@host:5672/virtual-host``, with TLS ``amqps://``. It is never shown.
+        env: the environment variable that holds the address; then `url` is empty.
+        heartbeat_s: the broker or we notice a dead connection after about twice as many seconds.
+        timeout_s: how long connecting, and each answer of the broker, may take, in seconds.
+        ca, cert, cert_key: files in PEM form for TLS: who signs brokers, and our own certificate with its key. Without
+            `ca` the system decides whom to trust.
+    """
+
+    url: str = field(default="", repr=False, metadata={"hidden": True})
+    env: str = field(default="", kw_only=True)
+    heartbeat_s: int = field(default=20, kw_only=True)
+    timeout_s: float = field(default=10.0, kw_only=True)
+    ca: str = field(default="", kw_only=True)
+    cert: str = field(default="", kw_only=True)
+    cert_key: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.url, str) and isinstance(self.env, str)) or bool(self.url) == bool(self.env):
+            raise GraphError(
+                'RabbitMq() takes an address, RabbitMq("amqp://user:password@host:5672"), or the name of the '
+                'environment variable that holds it, RabbitMq(env="SHOP_RABBITMQ").'
+            )
+        if self.url:
+            RabbitMqAddress(self.url, "RabbitMq(...)")
+        _check_number("RabbitMq", "heartbeat_s", self.heartbeat_s, 1, 65_535)
+        if isinstance(self.timeout_s, bool) or not isinstance(self.timeout_s, int | float) or not self.timeout_s > 0:
+            raise GraphError(f"RabbitMq(timeout_s={self.timeout_s!r}): takes a number of seconds above 0.")
+        if bool(self.cert) != bool(self.cert_key):
+            raise GraphError("RabbitMq(...): cert= and cert_key= belong together. Give both files, or none.")
+
+    def queue(
+        self, name: str | Sequence[str], *, prefetch: int = 250, ids: bool = True, key: str | None = None
+    ) -> RabbitMqQueue:
+        """
+        A classic or a quorum queue, as the source of a feed. It must exist.
+
+        Args:
+            name: of the queue; a list of names has one queue for each part.
+            prefetch: messages that the broker may deliver before it gets an acknowledgement.
+            ids: whether publishers give each message a property `message_id` of its own.
+            key: the key of a message: `routing_key`, `message_id`, `correlation_id`, or `headers.NAME`; None: as the
+                topic in Kafka says.
+
+        Raises:
+            GraphError: an argument cannot be.
+        """
+        return RabbitMqQueue(self, name, prefetch=prefetch, ids=ids, key=key)
+
+    def stream(
+        self, name: str | Sequence[str], *, prefetch: int = 1_000, start: int = 0, key: str | None = None
+    ) -> RabbitMqStream:
+        """
+        A stream, as the source of a feed. It must exist.
+
+        Args:
+            name: of the stream; a list of names, such as the partitions of a super stream, has one for each part.
+            prefetch: messages that the broker sends ahead.
+            start: the offset at which a new feed begins; 0: the oldest message that the stream has.
+            key: see `queue`.
+
+        Raises:
+            GraphError: an argument cannot be.
+        """
+        return RabbitMqStream(self, name, prefetch=prefetch, start=start, key=key)
+
+    def login(self) -> RabbitMqLogin:
+        """
+        What a client needs to connect.
+
+        Raises:
+            ConfigError: the environment variable is not set or is not an address, or pika is not installed.
+        """
+        url = self.url or os.environ.get(self.env, "")
+        if not url:
+            raise ConfigError(
+                f"RabbitMq(env={self.env!r}): the environment variable {self.env} is not set. Set it to the address of "
+                "the broker: amqp://user:password@host:5672"
+            )
+        try:
+            address = RabbitMqAddress(url, f"RabbitMq(env={self.env!r})" if self.env else "RabbitMq(...)")
+        except GraphError as error:
+            raise ConfigError(str(error)) from None
+        try:
+            from cues_kafka.bridges.rabbitmq.client import RabbitMqLogin, tls_context  # noqa: PLC0415 - needs an extra
+        except ImportError as error:
+            raise ConfigError(
+                f"RabbitMq needs pika, which is not installed ({error.name}): pip install 'cues-kafka[rabbitmq]'"
+            ) from error
+        tls = tls_context(self.ca, self.cert, self.cert_key) if address.encrypted else None
+        return RabbitMqLogin(address, self.heartbeat_s, self.timeout_s, tls)
+
+
+@dataclass(frozen=True, slots=True)
+class RabbitMqQueue:
+    """
+    One queue for each part, read behind a ledger; see `RabbitMq.queue`.
+
+    Attributes:
+        broker: where it is.
+        name, prefetch, ids, key: see `RabbitMq.queue`; `name` has one for each part.
+    """
+
+    broker: RabbitMq
+    name: str | Sequence[str]
+    prefetch: int = field(default=250, kw_only=True)
+    ids: bool = field(default=True, kw_only=True)
+    key: str | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", _names(self.name, "queue", self.key))
+        _check_number("RabbitMq(...).queue", "prefetch", self.prefetch, 1, MOST_PREFETCH)
+
+    def parts(self) -> int:
+        """One for each queue."""
+        return len(self.name)
+
+    @property
+    def edge(self) -> EdgeKind:
+        """What it guarantees, on which condition, and the command that shows it."""
+        return FROM_QUEUE if self.ids else FROM_QUEUE_REPEATED
+
+    def open(self) -> Acked:
+        """
+        Make what a process reads from. It connects when it is first read.
+
+        Raises:
+            ConfigError: the environment variable is not set or is not an address, or pika is not installed.
+        """
+        login = self.broker.login()
+        from cues_kafka.bridges.rabbitmq.queues import QueueSource  # noqa: PLC0415 - needs an extra
+
+        ledger = LEDGERS * self.prefetch
+        queues = QueueSource(login, self.name, prefetch=self.prefetch, ids=self.ids, key=self.key, shown=self.shown)
+        return Acked(queues, parts=self.parts(), prefetch=self.prefetch, ledger=ledger)
+
+    def read(self, part: int, place: str | None, limit: int) -> Iterable[tuple[Message[Any], str]]:
+        """See `ReplayableSource`; it is read by what `open` gives."""
+        return self.open().read(part, place, limit)
+
+    def show(self, place: str) -> str:
+        """The message, counted from the first one that the feed has taken."""
+        return self.shown(f"message {Ledger.read(place).taken}")
+
+    def shown(self, message: str) -> str:
+        """A message for people."""
+        return f"{message} of the RabbitMQ queue {', '.join(self.name)}"
+
+
+@dataclass(frozen=True, slots=True)
+class RabbitMqStream:
+    """
+    One stream for each part, read from offsets of its own; see `RabbitMq.stream`.
+
+    Attributes:
+        broker: where it is.
+        name, prefetch, start, key: see `RabbitMq.stream`; `name` has one for each part.
+    """
+
+    broker: RabbitMq
+    name: str | Sequence[str]
+    prefetch: int = field(default=1_000, kw_only=True)
+    start: int = field(default=0, kw_only=True)
+    key: str | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", _names(self.name, "stream", self.key))
+        _check_number("RabbitMq(...).stream", "prefetch", self.prefetch, 1, 65_535)
+        _check_number("RabbitMq(...).stream", "start", self.start, 0, 2**63 - 1)
+
+    def parts(self) -> int:
+        """One for each stream."""
+        return len(self.name)
+
+    @property
+    def edge(self) -> EdgeKind:
+        """What it guarantees, on which condition, and the command that shows it."""
+        return FROM_STREAM
+
+    def open(self) -> StreamSource:
+        """
+        Make what a process reads from. It connects when it is first read.
+
+        Raises:
+            ConfigError: the environment variable is not set or is not an address, or pika is not installed.
+        """
+        login = self.broker.login()
+        from cues_kafka.bridges.rabbitmq.streams import ReadStream, StreamSource  # noqa: PLC0415 - needs an extra
+
+        streams = [ReadStream(one, self.prefetch, self.start, self.key) for one in self.name]
+        return StreamSource(login, streams, self.show)
+
+    def read(self, part: int, place: str | None, limit: int) -> Iterable[tuple[Message[Any], str]]:
+        """See `ReplayableSource`; it is read by what `open` gives."""
+        return self.open().read(part, place, limit)
+
+    def show(self, place: str) -> str:
+        """The message by its offset."""
+        return f"offset {place.partition(':')[0]} of the RabbitMQ stream {', '.join(self.name)}"
+
+
+def _names(name: Any, what: str, key: Any) -> tuple[str, ...]:
+    """
+    The names of queues, one for each part.
+
+    Raises:
+        GraphError: one of them cannot be, or one is twice; or the key cannot be.
+    """
+    names = (name,) if isinstance(name, str) else tuple(name) if isinstance(name, Sequence) else ()
+    for one in names:
+        if not isinstance(one, str) or not 1 <= len(one.encode(errors="replace")) <= 255:
+            raise GraphError(f"RabbitMq(...).{what}({name!r:.200}): the name of a {what} has 1 to 255 bytes.")
+    if not names or len(set(names)) < len(names):
+        raise GraphError(
+            f"RabbitMq(...).{what}({name!r:.200}): takes the name of a {what}, or a list with one for each part."
+        )
+    if (
+        key is not None
+        and key not in KEYS
+        and not (isinstance(key, str) and key.removeprefix(HEADERS) not in ("", key))
+    ):
+        raise GraphError(
+            f"RabbitMq(...).{what}(key={key!r:.80}): takes {', '.join(map(repr, KEYS))}, 'headers.NAME', or None."
+        )
+    return names
+
+
+def _check_number(where: str, name: str, value: Any, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise GraphError(f"{where}({name}={value!r}): takes a whole number from {least} to {most:,}.")

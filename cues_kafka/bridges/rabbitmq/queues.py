@@ -1,0 +1,131 @@
+"""The messages of a queue of RabbitMQ, for `Acked`."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from cues_kafka.bridges.acked import Arrival
+from cues_kafka.bridges.rabbitmq.client import RabbitMqConnection, RabbitMqLogin
+from cues_kafka.bridges.rabbitmq.messages import message_of
+from cues_kafka.errors import RetriableError
+
+
+class QueueSource:
+    """Connects to the queues of a declared source; see `Acknowledging`."""
+
+    def __init__(
+        self,
+        login: RabbitMqLogin,
+        names: Sequence[str],
+        *,
+        prefetch: int,
+        ids: bool,
+        key: str | None,
+        shown: Callable[[str], str],
+    ) -> None:
+        """
+        Connect to nothing yet.
+
+        Args:
+            login: where the broker is.
+            names: of the queues, one for each part.
+            prefetch: see `RabbitMq.queue`.
+            ids: see `RabbitMq.queue`.
+            key: see `RabbitMq.queue`.
+            shown: a message for people.
+        """
+        self._login, self._names = login, names
+        self._prefetch, self._ids, self._key, self._shown = prefetch, ids, key, shown
+
+    def show(self, message: str) -> str:
+        """See `Acknowledging`."""
+        return self._shown(message)
+
+    def connect(self, part: int, arrived: Callable[[], None]) -> QueueDeliveries:
+        """
+        See `Acknowledging`.
+
+        Nothing else may consume the queue. A process that died with its machine is a consumer until the broker misses
+        its heartbeats; meanwhile new messages would pass by what it had not acknowledged, without an end, and the
+        ledger would forget those. Classic queues refuse a second consumer (`exclusive`). Quorum queues do not, so they
+        are asked before and behind.
+        """
+        queue = self._names[part]
+        connection = RabbitMqConnection(self._login, f"cues-kafka {queue}", on_lost=arrived)
+        try:
+            deliveries = QueueDeliveries(connection, arrived, ids=self._ids, key=self._key)
+            self._check_alone(connection, queue, 0)
+            connection.ask("basic_qos", prefetch_count=self._prefetch)
+            connection.ask("basic_consume", queue=queue, on_message_callback=deliveries.receive, exclusive=True)
+            self._check_alone(connection, queue, 1)
+        except BaseException:
+            connection.close()
+            raise
+        return deliveries
+
+    def _check_alone(self, connection: RabbitMqConnection, queue: str, ours: int) -> None:
+        found = connection.ask("queue_declare", queue=queue, passive=True).consumer_count
+        if found > ours:
+            raise RetriableError(
+                f"the RabbitMQ queue {queue!r} has {found - ours} other consumers; a feed reads a queue alone. Stop "
+                "them. If one is a process that died with its machine, the broker notices it after a minute at most"
+            )
+
+
+class QueueDeliveries:
+    """The messages of one connection; see `Deliveries`."""
+
+    def __init__(
+        self, connection: RabbitMqConnection, arrived: Callable[[], None], *, ids: bool, key: str | None
+    ) -> None:
+        self._connection, self._arrived, self._ids, self._key = connection, arrived, ids, key
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[Any, Any, bytes]] = deque()
+
+    def receive(self, _: Any, delivered: Any, properties: Any, body: bytes) -> None:
+        """A message has arrived; on the connection's thread."""
+        with self._lock:
+            self._waiting.append((delivered, properties, body))
+        self._arrived()
+
+    def take(self, limit: int) -> Sequence[Arrival]:
+        """See `Deliveries`."""
+        self._connection.check()
+        with self._lock:
+            taken = [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
+        return [self._arrival(*one) for one in taken]
+
+    def ack(self, tokens: Sequence[Any]) -> None:
+        """See `Deliveries`. They come in the order of deliveries, so the last one stands for all."""
+        self._connection.check()
+        last = tokens[-1]
+        self._connection.do(lambda: self._connection.channel.basic_ack(last, multiple=True))
+
+    def close(self) -> None:
+        """See `Deliveries`."""
+        self._connection.close()
+
+    def _arrival(self, delivered: Any, properties: Any, body: bytes) -> Arrival:
+        name = ""
+        if self._ids and properties.message_id is not None:
+            name = name_of(properties.message_id, delivered.routing_key, body)
+        message = message_of(delivered, properties, body, self._key)
+        return Arrival(name, bool(delivered.redelivered), message, delivered.delivery_tag)
+
+
+def name_of(message_id: str | bytes, routing_key: str | bytes, body: bytes) -> str:
+    """
+    The id of a message over all of its deliveries.
+
+    The contents are in it, so that a publisher that gives several messages one id loses none of them.
+    """
+    digest = blake2b(digest_size=16)
+    for one in (message_id, routing_key, body):
+        data = one.encode() if isinstance(one, str) else one
+        digest.update(b"%d:" % len(data))
+        digest.update(data)
+    return digest.hexdigest()

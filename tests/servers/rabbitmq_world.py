@@ -1,0 +1,112 @@
+"""A shop for tests: publishes to a RabbitMQ, listens to it, and runs a graph that one of its queues feeds."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import pika
+
+from cues_kafka import CommitPolicy, Feed, Graph, Raw, Topic
+from cues_kafka.testing.tester import Crash, Tester
+from tests.servers.rabbitmq import RabbitMq as Server
+
+WAIT_S = 30.0
+PAUSE_S = 0.02
+
+
+class Shop:
+    """A client of another program, which publishes and reads."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.reopen()
+
+    def reopen(self) -> None:
+        """Connect again."""
+        self._connection = pika.BlockingConnection(pika.URLParameters(self._server.url()))
+        self.channel = self._connection.channel()
+        self.channel.confirm_delivery()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if self._connection.is_open:
+            self._connection.close()
+
+    def declare(self, queue: str, kind: str = "quorum", **arguments: Any) -> None:
+        """Declare a queue or a stream, and wait until it would be found again after SIGKILL."""
+        self.channel.queue_declare(queue, durable=True, arguments={"x-queue-type": kind, **arguments})
+        if kind != "classic":
+            self._server.until_kept(queue, kind=kind)
+
+    def publish(self, queue: str, body: bytes, *, exchange: str = "", **properties: Any) -> None:
+        """Publish, and wait until the broker has it."""
+        made = pika.BasicProperties(delivery_mode=2, **properties)
+        self.channel.basic_publish(exchange, queue, body, made, mandatory=True)
+
+    def publish_many(self, queue: str, bodies: Sequence[bytes], *, ids: bool = True) -> None:
+        """Publish different messages, each with an id if there are any."""
+        for body in bodies:
+            self.publish(queue, body, **({"message_id": f"id-{body.decode()}"} if ids else {}))
+
+    def takes(self, queue: str, count: int, arguments: Mapping[str, Any] | None = None) -> list[tuple[Any, bytes]]:
+        """Wait for this number of messages, and give their properties and bodies; none is left behind them."""
+        found: list[tuple[Any, bytes]] = []
+        self.channel.basic_qos(prefetch_count=1_000)
+        for delivered, properties, body in self.channel.consume(
+            queue, arguments=arguments, inactivity_timeout=WAIT_S if len(found) < count else 0.2
+        ):
+            if delivered is None:
+                break
+            self.channel.basic_ack(delivered.delivery_tag)
+            found.append((properties, body))
+            if len(found) == count:
+                break
+        self.channel.cancel()
+        assert len(found) == count, found
+        return found
+
+    def left(self, queue: str) -> int:
+        """Messages of a queue without a consumer: those that were not acknowledged."""
+        return int(self.channel.queue_declare(queue, passive=True).method.message_count)
+
+
+def payloads(count: int, begin: int = 0) -> list[bytes]:
+    """Different ones."""
+    return [b"%d" % n for n in range(begin, begin + count)]
+
+
+def fed(source: Any, **more: Any) -> Graph:
+    """A feed of a queue."""
+    settings = {"defaults": Topic(value=Raw(), partitions=1), "errors": "g.errors", **more}
+    return Graph("g", Feed(source, into="ingress", name="feed", poll_seconds=0.02), **settings)
+
+
+def a_tester(source: Any, *, most: int = 10) -> Tester:
+    """One that commits after this number of messages."""
+    return Tester(fed(source), policy=CommitPolicy(max_messages=most))
+
+
+def run_until(tester: Tester, count: int, crash: Crash | None = None, between: Callable[[], object] = bool) -> None:
+    """Run, with one crash if it comes, until this number of messages is there."""
+    until, crashed = time.monotonic() + WAIT_S, crash is None
+    while len(tester.messages("ingress")) < count or not crashed:
+        assert time.monotonic() < until, (len(tester.messages("ingress")), crashed)
+        if crashed:
+            tester.run()
+        else:
+            tester.run(crash=crash)
+            crashed = tester.crashed
+            if crashed:
+                between()
+        time.sleep(PAUSE_S)  # the broker delivers meanwhile
+
+
+def counted(tester: Tester) -> Counter[bytes]:
+    """How often each payload is in the topic."""
+    return Counter(bytes(one.value) for one in tester.messages("ingress"))

@@ -1,0 +1,336 @@
+"""RabbitMQ on a real broker: messages come exactly once into Kafka, whatever dies when."""
+
+from __future__ import annotations
+
+import os
+import socket
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import psutil
+import pytest
+
+from cues_kafka import Memory, RabbitMq, Raw, RecoveryError, TaskStopped, Topic, start
+from cues_kafka.testing.tester import Crash
+from cues_kafka.verify.scan import verify
+from tests.fault.support import until
+from tests.servers.fixtures import RabbitMqQueues
+from tests.servers.rabbitmq_world import Shop, a_tester, counted, fed, payloads, run_until
+
+KINDS = ("classic", "quorum", "stream")
+QUEUES = ("classic", "quorum")
+
+
+def source_of(rabbitmq: RabbitMqQueues, kind: str, **settings: Any) -> Any:
+    """A queue or a stream of this test."""
+    broker, name = RabbitMq(rabbitmq.url), f"{rabbitmq.name}-{kind}"
+    return broker.stream(name, **settings) if kind == "stream" else broker.queue(name, **{"prefetch": 10, **settings})
+
+
+def sever(port: int) -> None:
+    """Close this process's connections to a port, as the system does for a process that dies."""
+    for connection in psutil.Process().net_connections("tcp"):
+        if connection.raddr and connection.raddr.port == port and connection.fd >= 0:
+            with socket.socket(fileno=os.dup(connection.fd)) as twin:
+                twin.shutdown(socket.SHUT_RDWR)
+
+
+def test_messages_come_once_over_a_death_between_commit_and_acknowledgement(rabbitmq: RabbitMqQueues) -> None:
+    """The broker delivers them again, the ledger drops them, and then nothing is left at the broker."""
+    queue = f"{rabbitmq.name}-classic"
+    with Shop(rabbitmq.server) as shop:
+        shop.declare(queue, "classic")
+        shop.publish_many(queue, payloads(30))
+    tester = a_tester(source_of(rabbitmq, "classic", key="message_id"))
+    run_until(tester, 30, Crash("after", "Commit", 2), lambda: sever(rabbitmq.server.port))
+    tester.run()
+
+    assert [one.value for one in tester.messages("ingress")] == payloads(30)
+    assert [one.key for one in tester.messages("ingress")] == [f"id-{n}" for n in range(30)]
+    assert verify(tester.graph, tester.broker).ok
+    tester.stop()
+    sever(rabbitmq.server.port)
+    with Shop(rabbitmq.server) as shop:
+        until(lambda: shop.left(queue) == 0, "nothing is left")
+
+
+# The matrix
+
+CRASHES = (
+    ("before", "Call", 2),
+    ("after", "Call", 2),
+    ("before", "Commit", 2),
+    ("after", "Commit", 2),
+    ("after", "Commit", 3),
+    ("before", "Init", 1),
+)
+
+
+@pytest.mark.bridge
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("broker", ["lives", "dies"])
+@pytest.mark.parametrize("crash", CRASHES, ids=str)
+def test_messages_come_once_whatever_dies(
+    rabbitmq: RabbitMqQueues, crash: tuple[Any, str, int], broker: str, kind: str
+) -> None:
+    """The process at each moment, alone or together with the broker; more is published meanwhile."""
+    queue = f"{rabbitmq.name}-{kind}"
+    with Shop(rabbitmq.server) as shop:
+        shop.declare(queue, kind)
+        shop.publish_many(queue, payloads(30))
+    tester = a_tester(source_of(rabbitmq, kind))
+
+    def between() -> None:
+        sever(rabbitmq.server.port)
+        if broker == "dies":
+            rabbitmq.server.kill()
+            rabbitmq.server.start()
+        with Shop(rabbitmq.server) as shop:
+            until(lambda: published(shop, queue), "the queue takes messages")
+            shop.publish_many(queue, payloads(29, 31))
+
+    run_until(tester, 60, Crash(*crash), between)
+    sever(rabbitmq.server.port)
+    tester.restart()
+    tester.run()
+    assert counted(tester) == dict.fromkeys(payloads(60), 1)
+    assert verify(tester.graph, tester.broker).ok
+    tester.stop()
+    sever(rabbitmq.server.port)
+
+
+def published(shop: Shop, queue: str) -> bool:
+    """Whether the message 30 is published; behind a restart a stream is not there at once."""
+    try:
+        shop.publish_many(queue, payloads(1, 30))
+    except Exception:
+        shop.reopen()
+        return False
+    return True
+
+
+@pytest.mark.bridge
+@pytest.mark.parametrize("kind", KINDS)
+def test_messages_come_once_while_the_broker_dies_and_comes_back(rabbitmq: RabbitMqQueues, kind: str) -> None:
+    """Under a feed that goes on; it reconnects by itself."""
+    queue = f"{rabbitmq.name}-{kind}"
+    with Shop(rabbitmq.server) as shop:
+        shop.declare(queue, kind)
+        shop.publish_many(queue, payloads(30))
+    with start(fed(source_of(rabbitmq, kind)), Memory()) as running:
+        rabbitmq.server.kill()
+        rabbitmq.server.start()
+        with Shop(rabbitmq.server) as shop:
+            until(lambda: published(shop, queue), "the queue takes messages")
+            shop.publish_many(queue, payloads(69, 31))
+        until(lambda: len(running.messages("ingress")) >= 100, "all messages")
+        assert sorted(int(one.value) for one in running.messages("ingress")) == list(range(100))
+
+
+@pytest.mark.bridge
+@pytest.mark.parametrize("kind", KINDS)
+def test_messages_come_once_over_connections_that_are_cut(rabbitmq: RabbitMqQueues, kind: str) -> None:
+    """At any moment, in both directions."""
+    queue = f"{rabbitmq.name}-{kind}"
+    with Shop(rabbitmq.server) as shop:
+        shop.declare(queue, kind)
+    with start(fed(source_of(rabbitmq, kind)), Memory()) as running:
+        for turn in range(10):
+            with Shop(rabbitmq.server) as shop:
+                shop.publish_many(queue, payloads(20, 20 * turn))
+            sever(rabbitmq.server.port)
+        until(lambda: len(running.messages("ingress")) >= 200, "all messages")
+        assert sorted(int(one.value) for one in running.messages("ingress")) == list(range(200))
+
+
+@pytest.mark.bridge
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_full_window_goes_on(rabbitmq: RabbitMqQueues, kind: str) -> None:
+    """One message under way at a time; each waits for the commit of the one before."""
+    queue = f"{rabbitmq.name}-{kind}"
+    with Shop(rabbitmq.server) as shop:
+        shop.declare(queue, kind)
+        shop.publish_many(queue, payloads(40))
+    with start(fed(source_of(rabbitmq, kind, prefetch=1)), Memory()) as running:
+        until(lambda: len(running.messages("ingress")) >= 40, "all messages")
+        assert [one.value for one in running.messages("ingress")] == payloads(40)
+
+
+@pytest.mark.bridge
+def test_a_broker_that_is_away_at_the_start_is_waited_for(rabbitmq: RabbitMqQueues) -> None:
+    """The status says so, and it goes on by itself."""
+    queue = f"{rabbitmq.name}-quorum"
+    with Shop(rabbitmq.server) as shop:
+        shop.declare(queue)
+        shop.publish_many(queue, payloads(1))
+    rabbitmq.server.kill()
+    with start(fed(source_of(rabbitmq, "quorum")), Memory()) as running:
+        with pytest.raises(TimeoutError, match=r"source does not answer .*refused"):
+            running.wait_idle(timeout_s=1)
+        rabbitmq.server.start()
+        until(lambda: len(running.messages("ingress")) == 1, "the message")
+
+
+@pytest.mark.bridge
+@pytest.mark.parametrize("kind", QUEUES)
+def test_a_second_feed_of_a_queue_waits_and_says_why(rabbitmq: RabbitMqQueues, kind: str) -> None:
+    """Else what the first one has not acknowledged would come to the second one later, as new messages."""
+    queue = f"{rabbitmq.name}-{kind}"
+    with Shop(rabbitmq.server) as shop:
+        shop.declare(queue, kind)
+        shop.publish_many(queue, payloads(5))
+    with start(fed(source_of(rabbitmq, kind)), Memory()) as first:
+        until(lambda: len(first.messages("ingress")) == 5, "the first one reads")
+        with start(fed(source_of(rabbitmq, kind)), Memory()) as second:
+            with pytest.raises(TimeoutError, match="has 1 other consumers; a feed reads a queue alone"):
+                second.wait_idle(timeout_s=1)
+            first.stop()
+            with Shop(rabbitmq.server) as shop:
+                shop.publish_many(queue, payloads(5, 5))
+            until(lambda: len(second.messages("ingress")) == 5, "the second one reads")
+
+
+@pytest.mark.bridge
+@pytest.mark.parametrize("kind", KINDS)
+def test_payloads_and_headers_that_others_chose_come_as_they_are(rabbitmq: RabbitMqQueues, kind: str) -> None:
+    """Empty, binary and large ones, and headers of all kinds; what does not fit the topic becomes an error message."""
+    queue = f"{rabbitmq.name}-{kind}"
+    given = [b"", b"\x00\xff\xfe", b"x" * 200_000, b"{", "\u2028".encode()]
+    headers: dict[Any, Any] = {
+        "text": "ü", "bytes": b"\xff\x00", "number": 2**40, "yes": True, "none": None, "list": [1, {"a": [b"\xff"]}],
+        "time": datetime(2026, 1, 2, tzinfo=UTC), "": "x", "cues": "forged", "cues-meta": "forged", b"\xff": "no text",
+        "rabbitmq.routing-key": "forged", "x" * 255: "long", "deep": nested(100), "decimal": Decimal("1.5"),
+    }  # fmt: skip
+    if kind == "stream":  # RabbitMQ 3.10 ends the connection of a publisher that gives a stream tables or decimals
+        headers = {name: value for name, value in headers.items() if not isinstance(value, list | dict | Decimal)}
+    ids = ["same", "same", "", "\u4e2d" * 80, "same"]
+    with Shop(rabbitmq.server) as shop:
+        shop.declare(queue, kind)
+        for body, name in zip(given, ids, strict=True):
+            shop.publish(queue, body, message_id=name, headers=headers, timestamp=2**62, user_id="cues")
+        shop.publish(queue, b"y" * 3_000_000, message_id="large")
+        shop.publish(queue, b"end")
+    tester = a_tester(source_of(rabbitmq, kind))
+    run_until(tester, len(given) + 1)
+
+    assert [one.value for one in tester.messages("ingress")] == [*given, b"end"]
+    got = dict(tester.messages("ingress")[0].headers)
+    assert (got["text"], got["bytes"], got["number"], got["yes"]) == (
+        "ü".encode(),
+        b"\xff\x00",
+        b"1099511627776",
+        b"true",
+    )
+    assert got.get("list") == (None if kind == "stream" else b'[1, {"a": ["\\\\xff"]}]')
+    assert got["rabbitmq.routing-key"] == queue.encode()
+    assert got["\\xff"] == b"no text"
+    assert len(tester.errors()) == 1
+    assert verify(tester.graph, tester.broker).ok
+    tester.stop()
+    sever(rabbitmq.server.port)
+
+
+def nested(depth: int) -> dict[str, Any]:
+    """A table in a table."""
+    return {"in": nested(depth - 1)} if depth else {}
+
+
+@pytest.mark.bridge
+def test_parts_have_queues_of_their_own(rabbitmq: RabbitMqQueues) -> None:
+    """Each message comes from one of them."""
+    names = [f"{rabbitmq.name}-{n}" for n in range(2)]
+    with Shop(rabbitmq.server) as shop:
+        for at, name in enumerate(names):
+            shop.declare(name)
+            shop.publish_many(name, payloads(20, 20 * at))
+    graph = fed(RabbitMq(rabbitmq.url).queue(names), defaults=Topic(value=Raw(), partitions=2))
+    with start(graph, Memory()) as running:
+        until(lambda: len(running.messages("ingress")) >= 40, "all messages")
+        assert sorted(int(one.value) for one in running.messages("ingress")) == list(range(40))
+
+
+@pytest.mark.bridge
+@pytest.mark.parametrize("crash", [None, Crash("after", "Commit", 2)], ids=["none", "after"])
+def test_messages_without_ids_come_at_least_once(rabbitmq: RabbitMqQueues, crash: Crash | None) -> None:
+    """A crash between commit and acknowledgement repeats them; nothing else does."""
+    queue = f"{rabbitmq.name}-quorum"
+    with Shop(rabbitmq.server) as shop:
+        shop.declare(queue)
+        shop.publish_many(queue, payloads(30), ids=False)
+    tester = a_tester(source_of(rabbitmq, "quorum", ids=False))
+    run_until(tester, 30, crash, lambda: sever(rabbitmq.server.port))
+    tester.run()
+
+    assert counted(tester).keys() == set(payloads(30))
+    assert (max(counted(tester).values()) > 1) == (crash is not None)
+    tester.stop()
+    sever(rabbitmq.server.port)
+
+
+@pytest.mark.bridge
+@pytest.mark.parametrize("kind", KINDS)
+def test_missing_queue_stops_the_task_until_it_is_declared(rabbitmq: RabbitMqQueues, kind: str) -> None:
+    """The remedy says so."""
+    queue = f"{rabbitmq.name}-{kind}"
+    running = start(fed(source_of(rabbitmq, kind)), Memory(), timeout_s=None)
+    try:
+        with pytest.raises(TaskStopped, match=r"no queue .*declare it at the broker"):
+            running.wait_idle(timeout_s=20)
+        with Shop(rabbitmq.server) as shop:
+            shop.declare(queue, kind)
+            shop.publish_many(queue, payloads(3))
+        until(lambda: len(running.messages("ingress")) == 3, "it goes on")
+    finally:
+        running.stop()
+
+
+@pytest.mark.bridge
+def test_refused_login_stops_the_task_and_shows_no_password(rabbitmq: RabbitMqQueues) -> None:
+    """With the remedy."""
+    source = RabbitMq(f"amqp://intruder:s3cret@127.0.0.1:{rabbitmq.server.port}").queue("orders")
+    running = start(fed(source), Memory(), timeout_s=None)
+    try:
+        with pytest.raises(TaskStopped, match="correct user and password") as stopped:
+            running.wait_idle(timeout_s=20)
+        assert "s3cret" not in str(stopped.value)
+        assert "intruder" not in str(stopped.value)
+    finally:
+        running.stop()
+
+
+@pytest.mark.bridge
+def test_stream_that_was_declared_again_is_not_read_on(rabbitmq: RabbitMqQueues) -> None:
+    """Its offsets mean other messages; nothing of the new one is skipped in silence."""
+    queue = f"{rabbitmq.name}-stream"
+    with Shop(rabbitmq.server) as shop:
+        shop.declare(queue, "stream")
+        shop.publish_many(queue, payloads(10))
+    tester = a_tester(source_of(rabbitmq, "stream"))
+    run_until(tester, 10)
+    with Shop(rabbitmq.server) as shop:
+        shop.channel.queue_delete(queue)
+        shop.declare(queue, "stream")
+        shop.publish_many(queue, payloads(20, 100))
+    with pytest.raises(RecoveryError, match="was deleted and declared again"):
+        run_until(tester, 11)
+    assert counted(tester) == dict.fromkeys(payloads(10), 1)
+
+
+@pytest.mark.bridge
+def test_stream_that_has_dropped_unread_messages_is_not_read_on(rabbitmq: RabbitMqQueues) -> None:
+    """Its retention was too short for a feed that was away."""
+    queue = f"{rabbitmq.name}-stream"
+    limits = {"x-max-length-bytes": 20_000, "x-stream-max-segment-size-bytes": 10_000}
+    with Shop(rabbitmq.server) as shop:
+        shop.declare(queue, "stream", **limits)
+        shop.publish_many(queue, payloads(10))
+    tester = a_tester(source_of(rabbitmq, "stream"))
+    run_until(tester, 10)
+    sever(rabbitmq.server.port)
+    with Shop(rabbitmq.server) as shop:
+        for _ in range(200):
+            shop.publish(queue, b"x" * 1_000)
+    tester.restart()
+    with pytest.raises(RecoveryError, match="it has dropped messages"):
+        run_until(tester, 11)
