@@ -93,6 +93,7 @@ class Fired:
         return tuple(
             (bindings.index(place.binding), Setter(topics[place.binding], place, key, self.set.due_ms))
             for place in self.consumed
+            if place.binding in topics
         )
 
     def prefix(self, sequence: int) -> bytes:

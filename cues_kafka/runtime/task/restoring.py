@@ -11,6 +11,7 @@ from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, ClusterFacts, Fetched, TopicPartition, Watermarks
 from cues_kafka.records.reading import PATIENCE_S
+from cues_kafka.runtime.task.foreign_entries import own_entries
 from cues_kafka.state.entries import EntriesPlace
 from cues_kafka.state.expiring import Expiring
 from cues_kafka.state.layers import MARK, TOPIC
@@ -207,7 +208,7 @@ class Restoring:
         for fetched in polled:
             fit = [message for message in fetched.messages if message.offset() < high]
             behind = fit[-1].offset() + 1 if fit else None
-            self._take(one, [(message.key() or b"", message.value()) for message in fit], behind)
+            self._take(one, [*own_entries(fit, one.layers)], behind)
             read = read or bool(fit)
             past = fetched.eof is not None and fetched.eof >= high
             ended = ended or past or bool(fetched.messages and fetched.messages[-1].offset() >= high - 1)

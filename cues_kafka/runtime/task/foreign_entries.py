@@ -1,0 +1,53 @@
+"""Entries that another program wrote to the changelog of a store: refused by name where a store is restored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from cues_kafka.core.delivery import parse_origin
+from cues_kafka.observe.refused import REFUSED
+from cues_kafka.ports import WireMessage
+from cues_kafka.records.strangers import MOST, shown
+from cues_kafka.state.entries import TIME_BYTES
+from cues_kafka.state.expiring import MESSAGES, MILLISECONDS, Expiring
+from cues_kafka.state.layers import ENTRY, MARK, TOPIC, Layers
+from cues_kafka.state.scheduled import DUE_BYTES, Scheduled
+
+_KINDS: Final = {ENTRY, Expiring.entry}
+_NAMES: Final = {MARK, TOPIC, MILLISECONDS, MESSAGES}
+"""The other keys of changelogs: a mark, the topic's id, and the time by the clock or in messages."""
+
+_REMEDY: Final = (
+    "find the program that writes to this topic, and take the right to write from it: docs/security.md. `cues-kafka "
+    "verify --state MODULE:GRAPH` finds what else it wrote"
+)
+
+
+def own_entries(messages: Sequence[WireMessage], layers: Layers) -> Iterator[tuple[bytes, bytes | None]]:
+    """Keys and values of a changelog's messages, without those that no task writes."""
+    timers = isinstance(layers, Scheduled)
+    for message in messages:
+        key, value = message.key() or b"", message.value()
+        if key[:1] not in _KINDS and key not in _NAMES:
+            REFUSED.note(message, "an entry of a store", f"its key is {shown(key)}", _REMEDY)
+        elif timers and value is not None and key[:1] == layers.entry and (why := fault_of(key[1:], value)):
+            REFUSED.note(message, "a timer", why, _REMEDY)
+        else:
+            yield key, value
+
+
+def fault_of(entry: bytes, value: bytes) -> str:
+    """What is wrong with the entry of a timer; empty: nothing."""
+    if len(entry) < DUE_BYTES or len(value) < TIME_BYTES:
+        return "it is too short"
+    if int.from_bytes(entry[:DUE_BYTES], "big") > MOST:
+        return "its time is out of bounds"
+    try:
+        entry[DUE_BYTES:].decode()
+        places = parse_origin(value[TIME_BYTES:].decode(), 0)
+    except ValueError as error:
+        return f"it does not say which messages set it ({error})"
+    if any(len(one.topic_id) != 16 or not 0 <= one.offset <= MOST for one in places):
+        return "it names a message that no topic has"
+    return ""
