@@ -55,11 +55,12 @@ class Database:
     Placeholders are those of the driver: `%s` for PostgreSQL (psycopg) and MySQL, `?` for SQLite.
     """
 
-    __slots__ = ("_opened", "_target")
+    __slots__ = ("_copies", "_opened", "_target")
 
     def __init__(self, target: InTransaction) -> None:
         self._target = target
         self._opened: list[str] = []
+        self._copies = False  # rows of `insert` are on their way
 
     def execute(self, statement: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Result:
         """
@@ -99,11 +100,18 @@ class Database:
             table: its name; with a schema, `schema.table`.
             columns: their names.
             rows: values in the order of the columns.
+
+        Raises:
+            OutputError: the rows come of code that runs statements meanwhile; PostgreSQL would not answer them.
         """
         if why := ours_in(table):
             raise OutputError(why)
-        with self._noting():
-            self._target.dialect.insert(self._ready(), table, columns, rows)
+        connection, self._copies = self._ready(), True
+        try:
+            with self._noting():
+                self._target.dialect.insert(connection, table, columns, rows)
+        finally:
+            self._copies = False
 
     def savepoint(self) -> AbstractContextManager[None]:
         """
@@ -152,6 +160,8 @@ class Database:
         """The connection, where it can take more."""
         if self._target.noted:
             raise RetriableError(self._target.noted, code="TARGET")
+        if self._copies:
+            raise OutputError("db.insert is still taking rows, so no statement can run. Give it a list of the rows")
         return self._target.in_use
 
 

@@ -41,7 +41,7 @@ DEADLOCK = (
 
 
 class NotMoved(Exception):
-    """The row of the task is not where the batch found it: no statement of ours has moved it."""
+    """The row of the task, or its outbox, is not what the statements of ours have made of it."""
 
 
 class Finish(NamedTuple):
@@ -50,15 +50,18 @@ class Finish(NamedTuple):
 
     Attributes:
         before: statements, each with its parameters.
-        advance: moves the row of the task, with its parameters. It must change exactly one row.
+        advance: moves the row of the task, with its parameters.
         fill: puts a row into the outbox.
         rows: the parameters of `fill`, once for each row.
+        moved: a query behind all of them, with its parameters. It finds a row if both tables hold what was written: a
+            trigger or a rule may have changed that, and the number of rows that a statement changed does not show it.
     """
 
     before: Sequence[tuple[str, Sequence[Any]]]
     advance: tuple[str, Sequence[Any]]
     fill: str
     rows: Sequence[Sequence[Any]]
+    moved: tuple[str, Sequence[Any]]
 
 
 def creating(shape: Mapping[str, Mapping[str, str]], behind: str = "") -> tuple[str, ...]:
@@ -134,7 +137,7 @@ class Dialect(Protocol):
         exception leaves it open whether the transaction is committed.
 
         Raises:
-            NotMoved: the row of the task was changed or is gone; nothing is committed.
+            NotMoved: `moved` finds no row; nothing is committed.
         """
         ...
 
@@ -190,6 +193,10 @@ class Dialect(Protocol):
             error: an exception of the driver.
             connection: where it comes from. An exception of the client's alone counts only where this is at its end.
         """
+        ...
+
+    def doubtful(self, error: BaseException) -> bool:
+        """Whether what is an outage may also be the fault of one statement: then it comes again where it is alone."""
         ...
 
     def cancelled(self, error: BaseException) -> bool:

@@ -57,12 +57,16 @@ class CallInProgress:
     """
 
     def __init__(self) -> None:
-        self._call: object = None
+        self._call = object()  # no code has it
 
     def begin(self) -> None:
         """The code that this thread calls next, and no other, may use it."""
         self._call = object()
         _PRESENT.set(self._call)
+
+    def end(self) -> None:
+        """The code has returned. What it has left behind may not use it either, up to the next call and after."""
+        self._call = object()
 
     def check(self) -> None:
         """

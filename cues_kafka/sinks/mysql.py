@@ -30,6 +30,7 @@ from cues_kafka.sinks.statements import MYSQL, lasting, refused
 
 try:
     import pymysql
+    import pymysql.cursors
     from pymysql.constants import SERVER_STATUS
 except ImportError as error:  # pragma: no cover - the environment of the tests has it
     raise ConfigError(
@@ -37,6 +38,9 @@ except ImportError as error:  # pragma: no cover - the environment of the tests 
     ) from error
 
 CONNECT_S: Final = 10
+
+TOO_LARGE: Final = 1153
+"""The server's number for a statement that is longer than it takes."""
 
 OUTAGES: Final = {
     1205: "another transaction has the lock",
@@ -78,9 +82,24 @@ class _MySqlConnection(pymysql.Connection):  # type: ignore[misc]
 
     Attributes:
         changed: whether a function may have changed it in a way that a commit keeps.
+        packet: the most bytes of a statement. At a longer one the server ends the connection, as in an outage.
     """
 
     changed = False
+    packet = 1 << 30
+
+
+class _BoundedCursor(pymysql.cursors.Cursor):  # type: ignore[misc]
+    """That of user code."""
+
+    def _query(self, text: Any) -> Any:
+        most = self.connection.packet
+        size = len(text.encode()) if isinstance(text, str) and len(text) * 4 >= most else len(text)
+        if size >= most:
+            raise pymysql.err.DataError(
+                TOO_LARGE, f"a statement with its values has {size:,} bytes; max_allowed_packet is {most:,}"
+            )
+        return super()._query(text)
 
 
 _UNHIDE: Final = "DROP TEMPORARY TABLE IF EXISTS {}, {}"
@@ -154,6 +173,7 @@ class MySql:
             connection.connect(None if connection.unix_socket else self._reached())
             # At REPEATABLE READ a transaction would see rows as they were before it had the lock.
             self.execute(connection, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            connection.packet = int(self.execute(connection, "SELECT @@max_allowed_packet").fetchone()[0])
         except OSError as error:
             raise RetriableError(f"MySQL does not answer: {self.address.attempt(error)}", code="TARGET") from None
         except pymysql.MySQLError as error:
@@ -210,15 +230,16 @@ class MySql:
         self.execute(connection, _UNHIDE.format(*self.places(connection)))
         for statement, parameters in last.before:
             self.execute(connection, statement, parameters)
-        if self.execute(connection, *last.advance).rowcount != 1:
-            raise NotMoved
+        self.execute(connection, *last.advance)
         for row in last.rows:  # the server limits the size of one statement
             self.execute(connection, last.fill, row)
+        if self.execute(connection, *last.moved).fetchone() is None:
+            raise NotMoved
         self.execute(connection, "COMMIT AND NO CHAIN NO RELEASE")  # whatever `completion_type` is
 
     def cursor(self, connection: Any) -> Any:
         """See `Dialect`."""
-        return connection.cursor()
+        return connection.cursor(_BoundedCursor)
 
     def execute(self, connection: Any, statement: str, parameters: Sequence[Any] = ()) -> Any:
         """See `Dialect`."""
@@ -236,7 +257,7 @@ class MySql:
         """See `Dialect`. The driver makes one statement of many rows."""
         into = ".".join(f"`{part}`" for part in table.split("."))
         names, marks = ", ".join(f"`{name}`" for name in columns), ", ".join(["%s"] * len(columns))
-        connection.cursor().executemany(f"INSERT INTO {into} ({names}) VALUES ({marks})", rows)  # noqa: S608
+        connection.cursor(_BoundedCursor).executemany(f"INSERT INTO {into} ({names}) VALUES ({marks})", rows)  # noqa: S608
 
     def commit(self, connection: Any) -> None:
         """See `Dialect`."""
@@ -274,6 +295,10 @@ class MySql:
         if code is None or code == 0 or 2000 <= code < 3000:
             return self.address.quiet(error) if connection is None or not connection.open else ""
         return f"{OUTAGES[code]} ({self.address.quiet(error)})" if code in OUTAGES else ""
+
+    def doubtful(self, error: BaseException) -> bool:
+        """See `Dialect`."""
+        return False
 
     def cancelled(self, error: BaseException) -> bool:
         """See `Dialect`."""

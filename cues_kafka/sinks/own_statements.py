@@ -35,6 +35,7 @@ class Statements(NamedTuple):
         empty: empties the outbox of a task.
         read: its records.
         fill: puts one row into it.
+        moved: one row if the task stands there, and if its outbox has as many rows of as many bytes in all; else none.
     """
 
     select: str
@@ -46,6 +47,7 @@ class Statements(NamedTuple):
     empty: str
     read: str
     fill: str
+    moved: str
 
 
 @lru_cache(maxsize=64)
@@ -64,4 +66,7 @@ def statements_on(places: Places) -> Statements:
         empty=f"DELETE FROM {outbox} WHERE {_OF_TASK}",  # noqa: S608
         read=f"SELECT records FROM {outbox} WHERE {_OF_TASK} ORDER BY place",  # noqa: S608
         fill=f"INSERT INTO {outbox} (graph, processor, part, place, records) VALUES (?, ?, ?, ?, ?)",  # noqa: S608
+        moved=f"SELECT 1 FROM {tasks} WHERE {_OF_TASK} AND base = ? AND step = ? AND owner = ? AND attempt = ? AND "  # noqa: S608
+        f"(SELECT COUNT(*) FROM {outbox} WHERE {_OF_TASK}) = ? AND "
+        f"(SELECT COALESCE(SUM(LENGTH(records)), 0) FROM {outbox} WHERE {_OF_TASK}) = ?",
     )

@@ -49,6 +49,10 @@ OUTAGES: Final = {
 }
 """SQLSTATE codes, or what they begin with, that are not one step's fault: the whole transaction is tried again."""
 
+DOUBTFUL: Final = frozenset({"25006", "53400", "58P01", "58P02", "XX000"})
+"""Those that may be the fault of one statement: it makes the transaction read only, exceeds a limit, names a file that
+is not there, or calls an extension that gives all its errors the code of the server's own."""
+
 REFUSED: Final = ("authentication failed", "does not exist", "no pg_hba.conf entry", "connection is bad: invalid ")
 """What texts say of a connection that no later try would open; such an exception has no code."""
 
@@ -61,8 +65,8 @@ _OWN_USER: Final = (
 )
 """Gives the session the user and the role back that it was opened with, which `RESET ALL` does not."""
 
-_ONE_ROW: Final = "WITH moved AS ({} RETURNING 1) SELECT 1 / count(*) FROM moved"
-"""Fails unless the statement changes a row."""
+_ONE_ROW: Final = "SELECT 1 / count(*) FROM ({}) AS found"
+"""Fails unless the query finds a row."""
 
 _PLACES: Final = (
     "SELECT (SELECT format('%I.%I', nspname, relname) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace "
@@ -179,8 +183,9 @@ class Postgres:
         """
         See `Dialect`. One round trip.
 
-        What a function has set, such as a role or a time limit, must not meet our statements or the next batch. Then
-        the number of rows is looked at in the server, because all answers come behind the commit.
+        What a function has set, such as a role or a time limit, must not meet our statements or the next batch. What
+        waits for the commit, such as a deferred trigger, acts before our tables are looked at for the last time. That
+        is done in the server, because all answers come behind the commit.
         """
         try:
             with connection.pipeline():
@@ -189,10 +194,12 @@ class Postgres:
                 connection.execute("RESET ALL")
                 for statement, parameters in last.before:
                     self.execute(connection, statement, parameters)
-                advance, parameters = last.advance
-                self.execute(connection, _ONE_ROW.format(advance), parameters)
+                self.execute(connection, *last.advance)
                 for row in last.rows:
                     self.execute(connection, last.fill, row)
+                connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+                moved, parameters = last.moved
+                self.execute(connection, _ONE_ROW.format(moved), parameters)
                 connection.execute("COMMIT")
         except psycopg.errors.DivisionByZero:
             raise NotMoved from None
@@ -285,6 +292,10 @@ class Postgres:
     def _brief(self, error: BaseException) -> str:
         """The first line: it names what happened."""
         return self.address.quiet(error).splitlines()[0]
+
+    def doubtful(self, error: BaseException) -> bool:
+        """See `Dialect`."""
+        return getattr(error, "sqlstate", None) in DOUBTFUL
 
     def cancelled(self, error: BaseException) -> bool:
         """See `Dialect`."""

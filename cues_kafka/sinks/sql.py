@@ -28,8 +28,8 @@ _LATER = (
 """What helps where the row has a later owner than the task."""
 
 _MOVED = (
-    "the row of the task in cues_task is not where the batch found it: a function, a trigger, a rule or a policy of "
-    "the database keeps it from being moved, or has changed it"
+    "the row of the task in cues_task, or its rows in cues_outbox, are not what was written: a function, a trigger, a "
+    "rule or a policy of the database has changed them, or keeps them from being changed"
 )
 _ENDED = (
     "a statement has ended the transaction of the batch, such as INSERT OR ROLLBACK, RAISE(ROLLBACK) or ON CONFLICT "
@@ -281,6 +281,7 @@ class SqlTarget(TaskTarget):
 
     def back(self) -> None:
         """See `ports.TransactionalSink`."""
+        self._present.end()
         self.value.forget_savepoints()
         if self._marks == 1 and not self._dialect.alive(self._used):
             self._begin_again()
@@ -303,6 +304,7 @@ class SqlTarget(TaskTarget):
 
     def check(self) -> str:
         """See `ports.TransactionalSink`."""
+        self._present.end()
         dialect = self._dialect
         if self.noted:  # the function has taken the exception
             raise RetriableError(self.noted, code="TARGET")
@@ -339,6 +341,10 @@ class SqlTarget(TaskTarget):
         if self._limited and self._dialect.cancelled(error):
             return
         if not self.noted and (why := self._dialect.outage(error, self._connection)):
+            if self._dialect.doubtful(error):
+                if self.alone:  # nothing else is in the transaction, which the database has let begin
+                    return
+                self._lone.suspect(self._begun[1], why)
             self.noted = f"the database of {self._task}: {why}"
 
     def limited(self) -> None:
@@ -364,12 +370,14 @@ class SqlTarget(TaskTarget):
             dialect, task = self._dialect, self._task
             rows = [(*task, place, data) for place, data in enumerate(packed(records))]
             begun, on = self._begun, self._on
+            where = held.base, held.step, held.owner, held.attempt
             assert on is not None, "a batch is open"
             last = Finish(
                 before=[(on.empty, task)] if self._outbox_filled else [],
-                advance=(on.advance, (held.base, held.step, held.owner, held.attempt, *task, begun[1], begun[0])),
+                advance=(on.advance, (*where, *task, begun[1], begun[0])),
                 fill=on.fill,
                 rows=rows,
+                moved=(on.moved, (*task, *where, *task, len(rows), *task, sum(len(row[-1]) for row in rows))),
             )
             try:
                 self._check_void()
@@ -380,7 +388,7 @@ class SqlTarget(TaskTarget):
                 self._drop()
                 raise self._not_committed(_MOVED) from None
             except dialect.errors as error:
-                outage = dialect.outage(error, self._connection)
+                outage = dialect.outage(error, self._connection) and not dialect.doubtful(error)
                 self._drop()
                 failed = self._failed(error)
                 raise (failed if outage else self._not_committed(self._text(error))) from error

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
+from weakref import WeakSet
 
 from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.graph.addresses import DatabaseAddress
@@ -36,6 +39,10 @@ OUTAGES = {
 }
 
 
+_RETURNING: Final = re.compile("RETURNING", re.IGNORECASE)
+"""What may have a statement that writes give rows."""
+
+
 class _SqliteConnection(sqlite3.Connection):
     """
     With what is checked before a commit.
@@ -43,10 +50,21 @@ class _SqliteConnection(sqlite3.Connection):
     Attributes:
         deferred: tables with foreign keys that SQLite checks at the commit; None: not yet known.
         before: rows that broke one of them before the first batch.
+        results: of statements of the function, as long as they are kept.
     """
 
     deferred: list[str] | None = None
     before: frozenset[tuple[Any, ...]] = frozenset()
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.results: WeakSet[_Cursor] = WeakSet()
+
+    def end_results(self) -> None:
+        """End what the function still reads: it would keep the file as it was then, and its locks behind a close."""
+        for one in [*self.results]:
+            one.close()
+        self.results.clear()
 
     def broken_keys(self) -> set[tuple[Any, ...]]:
         """Rows of these tables that break a foreign key: table, row, the other table, and which key it is."""
@@ -54,15 +72,38 @@ class _SqliteConnection(sqlite3.Connection):
 
 
 class _Cursor(sqlite3.Cursor):
-    """A full disk, and other failures, end the transaction. Later statements would commit by themselves."""
+    """
+    A full disk, and other failures, end the transaction. Later statements would commit by themselves.
+
+    Rows of a statement that writes are read at once: no savepoint and no transaction ends before its last one is read.
+    """
+
+    _read: Iterator[Any] | None = None
 
     def execute(self, *args: Any) -> _Cursor:
         self._check()
-        return super().execute(*args)
+        super().execute(*args)
+        self._read = iter(super().fetchall()) if self.description and _RETURNING.search(args[0]) else None
+        return self
 
     def executemany(self, *args: Any) -> _Cursor:
         self._check()
         return super().executemany(*args)
+
+    def fetchone(self) -> Any:
+        if self._read is None:
+            return super().fetchone()
+        return next(self._read, None)
+
+    def fetchmany(self, size: int | None = 1) -> list[Any]:
+        if self._read is None:
+            return super().fetchmany(size)
+        return [*islice(self._read, size)]
+
+    def fetchall(self) -> list[Any]:
+        if self._read is None:
+            return super().fetchall()
+        return [*self._read]
 
     def _check(self) -> None:
         if not self.connection.in_transaction:
@@ -150,15 +191,19 @@ class Sqlite:
         connection.execute(RELEASE)
         for statement, parameters in last.before:
             connection.execute(statement, parameters)
-        if connection.execute(*last.advance).rowcount != 1:
-            raise NotMoved
+        connection.execute(*last.advance)
         if last.rows:
             connection.executemany(last.fill, last.rows)
+        if connection.execute(*last.moved).fetchone() is None:
+            raise NotMoved
+        connection.end_results()
         connection.execute("COMMIT")
 
     def cursor(self, connection: Any) -> Any:
         """See `Dialect`."""
-        return connection.cursor(_Cursor)
+        found = connection.cursor(_Cursor)
+        connection.results.add(found)
+        return found
 
     def execute(self, connection: Any, statement: str, parameters: Sequence[Any] = ()) -> Any:
         """See `Dialect`."""
@@ -184,6 +229,7 @@ class Sqlite:
 
     def close(self, connection: Any) -> None:
         """See `Dialect`."""
+        connection.end_results()
         connection.close()
 
     def alive(self, connection: Any) -> bool:
@@ -209,6 +255,10 @@ class Sqlite:
         """
         for table, row, parent, _ in sorted(connection.broken_keys() - connection.before, key=repr):
             raise sqlite3.IntegrityError(f"FOREIGN KEY constraint failed: row {row} of {table}, in {parent}")
+
+    def doubtful(self, error: BaseException) -> bool:
+        """See `Dialect`."""
+        return False
 
     def cancelled(self, error: BaseException) -> bool:
         """See `Dialect`."""

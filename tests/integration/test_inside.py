@@ -13,6 +13,7 @@ from cues_kafka.sinks.tables import make_tables
 from cues_kafka.testing.tester import Crash, Tester
 from tests.integration.databases import TABLE, Shop, Shops
 from tests.integration.inside import CASES, ODD, TENANT, Case
+from tests.integration.inside_more import MORE
 
 SHORT = {
     "search_path with tables of ours",
@@ -33,7 +34,7 @@ def shops(request: pytest.FixtureRequest) -> Shops:
 
 def tried() -> Iterator[Any]:
     """Each case on each of its databases."""
-    for case in CASES:
+    for case in (*CASES, *MORE):
         for name in case.where:
             full = name != "sqlite" and case.name not in SHORT
             yield pytest.param(case, name, id=f"{name}-{case.name}", marks=[pytest.mark.full] if full else [])
