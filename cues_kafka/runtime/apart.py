@@ -40,19 +40,22 @@ class Away:
     why: str
 
     @property
-    def text(self) -> str:
-        """Why its processors wait, with the remedy."""
+    def what(self) -> str:
+        """Why its processors wait, without a full stop."""
+        return f"{self.where}: {self.why}"
+
+    @property
+    def remedy(self) -> str:
+        """What to do."""
         what = "database" if self.database else "store"
-        return (
-            f"{self.where}: {self.why}. Bring the {what} back, or fix its address: the processor starts by itself then"
-        )
+        return f"bring the {what} back, or fix what it refuses; the processor then starts by itself"
 
 
 class Apart:
     """
     Holds back the processors of databases and stores that do not answer, and prepares these as soon as they do.
 
-    It takes part in a run as an observer that hears of its beginning and its end. Threads of workers ask `why`.
+    It takes part in a run as an observer that hears of its beginning and its end. Workers ask it from their threads.
     """
 
     def __init__(self, prepare: Callable[[Away, Collection[str]], None]) -> None:
@@ -69,7 +72,7 @@ class Apart:
         """A start has asked this one, and it has not answered."""
         with self._lock:
             self._away[away.where] = away
-        log.warning("held back", processors=", ".join(away.processors), why=away.text)
+        log.warning("held back", processors=", ".join(away.processors), why=away.what, remedy=away.remedy)
 
     def others(self, names: Sequence[str] | None, graph: Graph, created: Collection[str]) -> Sequence[str] | None:
         """Those of the processors that need not wait; None: all of the graph."""
@@ -78,14 +81,14 @@ class Apart:
             waiting = {name for one in self._away.values() for name in one.processors}
         return [name for name in names or graph.all_processors if name not in waiting] if waiting else names
 
-    def why(self, processor: str) -> str:
-        """Why a processor waits; empty: it does not."""
+    def away(self, processor: str) -> Away | None:
+        """What a processor waits for; None: it does not."""
         with self._lock:
-            return next((one.text for one in self._away.values() if processor in one.processors), "")
+            return next((one for one in self._away.values() if processor in one.processors), None)
 
     def over(self, held: Callable[[str], str]) -> Callable[[str], str]:
         """What holds processors back for any reason: this one, or those that `held` knows."""
-        return lambda processor: self.why(processor) or held(processor)
+        return lambda processor: one.what if (one := self.away(processor)) else held(processor)
 
     def began(self, run: RunFacts) -> None:
         """See `ports.RunObserver`."""
@@ -116,7 +119,7 @@ class Apart:
             with self._lock:
                 self._away[away.where] = said
             if said != away:
-                log.warning("held back", processors=", ".join(away.processors), why=said.text)
+                log.warning("held back", processors=", ".join(away.processors), why=said.what, remedy=said.remedy)
         else:
             with self._lock:
                 del self._away[away.where]

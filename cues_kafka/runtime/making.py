@@ -14,6 +14,7 @@ from cues_kafka.graph.processor import Processor
 from cues_kafka.observe.spans import Spans
 from cues_kafka.plan.plan import Plan
 from cues_kafka.ports import Broker, ClusterFacts, Observer
+from cues_kafka.runtime.apart import Away
 from cues_kafka.runtime.build import caller_of, state_dir_of
 from cues_kafka.runtime.feeds.worker import FeedWorker, feed_spec_of, feeding_of
 from cues_kafka.runtime.native.worker import CallPolicy, ProcessorWorker, WorkerOptions
@@ -39,6 +40,7 @@ class NativeWorkers:
         hook: see `start`.
         observers: told what the tasks do.
         held: why a processor is held back; empty: it is not.
+        away: the database or store that a processor waits for since the start.
         changed: called when something about a task may have changed.
     """
 
@@ -52,6 +54,7 @@ class NativeWorkers:
     hook: Hook | None
     observers: Sequence[Observer]
     held: Callable[[str], str]
+    away: Callable[[str], Away | None]
     changed: Callable[[], None]
 
     def processor(self, graph: Graph, processor: Processor, planned: Plan, facts: ClusterFacts) -> ProcessorWorker:
@@ -86,6 +89,7 @@ class NativeWorkers:
             hook=self.hook,
             observers=self.observers,
             held=self.held,
+            away=self.away,
         )
         return {"broker": self.broker, "clock": SystemClock(), "options": options, "changed": self.changed}
 

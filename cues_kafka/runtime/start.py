@@ -156,7 +156,7 @@ def start(
             workers += map(engine.worker, jobs)
         make = NativeWorkers(
             *(broker, options, system, identity, instance, policy or CommitPolicy(), calls or CallPolicy(), hook),
-            *(observers, held, running.changed),
+            *(observers, held, apart.away if apart else _none_away, running.changed),
         )
         native += [make.processor(graph, processor, planned, facts) for processor in processors]
         native += [make.feed(graph, feed, facts) for feed in feeds]
@@ -231,6 +231,10 @@ def _close(endpoint: Endpoint | None) -> None:
 
 def _never_held(_: str) -> str:
     return ""
+
+
+def _none_away(_: str) -> None:
+    return None
 
 
 def carried(graph: Graph, engine: Engine, only: Sequence[str] | None) -> list[str]:

@@ -28,6 +28,7 @@ from cues_kafka.observe.log import get_logger
 from cues_kafka.observe.together import CLUSTER
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Inlet, Member, Observer, Positions, Reader, TopicPartition
 from cues_kafka.records.unreadable import way_past
+from cues_kafka.runtime.apart import Away
 from cues_kafka.runtime.calling.caller import Caller
 from cues_kafka.runtime.calling.failures import ended_by
 from cues_kafka.runtime.calling.pairing import Buffer, OutOfOrder
@@ -153,6 +154,7 @@ class WorkerOptions:
         inlet: where the inputs are; None: topics of the broker.
         observers: told what each task does, besides the log.
         held: why the tasks of a processor are held back now, see `pauses`; empty: they are not.
+        away: the database or store that a processor waits for since the start, see `apart`; it is held back, too.
     """
 
     instance: str | None = None
@@ -164,6 +166,7 @@ class WorkerOptions:
     inlet: Inlet | None = None
     observers: Sequence[Observer] = ()
     held: Callable[[str], str] = lambda _: ""
+    away: Callable[[str], Away | None] = lambda _: None
 
 
 class ProcessorWorker(Worker):
@@ -281,6 +284,8 @@ class ProcessorWorker(Worker):
             task_status(lane, **self._long_call(lane), unreachable_s=silent_s, held=held, resting=resting)
             for _, lane in sorted(self.lanes.copy().items())
         ]
+        if (away := self._options.away(self.name)) is not None:
+            found = [replace(one, stopped=away.what, remedy=away.remedy, held="") for one in found]
         if (barred := self._barred) is not None:  # its tasks went with its membership
             found.append(TaskStatus(self.name, "stopped", (), Totals(), str(barred), _WAITS))
         return found

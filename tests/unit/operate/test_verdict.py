@@ -65,6 +65,7 @@ TARGET = Well("the task that starts asks the database, and its start ends with t
 
 CURE = Well("the code to be deployed may be the cure, so it is named as a note; see the test of `plan --records`")
 
+ABSENT = r"check, effects\['db'\]: the file of SQLite"
 DEADLY = "the message orders/0 at 1 killed its process at least 3 times"
 MEMORY = Well("the task holds its place in memory, and writes it with its next batch")
 IDS = Well("the worker compares the ids of topics every 30 s")
@@ -93,6 +94,7 @@ ROWS: Final = [
     Row(graphs.retrying, GOES_ON, GOES_ON, GOES_ON, GOES_ON, GOES_ON, "not idle"),
     Row(graphs.unreadable_request, GOES_ON, GOES_ON, GOES_ON, GOES_ON, GOES_ON, GOES_ON),
     Row(graphs.target_behind, NO_WORKER, TARGET, TARGET, PAST, GONE, OUTSIDE),
+    Row(graphs.target_away, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT),
     Row(graphs.refused_batch, UNREAD, UNREAD, UNREAD, UNREAD, UNREAD, UNREAD),
     Row(graphs.blocked, OPEN, "transaction has been open", OPEN, OPEN, ALIVE, OPEN),
     Row(graphs.unreachable, SILENT, SILENT, SILENT, SILENT, LATER, SILENT),

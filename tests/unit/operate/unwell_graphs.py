@@ -32,6 +32,7 @@ from cues_kafka.graph.error_message import Errors
 from cues_kafka.operate.pausing import Pausing
 from cues_kafka.plan.topics import Sides
 from cues_kafka.ports import GroupMetadata, NewTopic, Outgoing, TopicPartition
+from cues_kafka.runtime import prepare
 from cues_kafka.sinks.dialect import TASKS
 from cues_kafka.sinks.tables import make_tables
 from cues_kafka.testing.tester import Tester
@@ -392,6 +393,25 @@ def target_behind(directory: Path) -> World:
         shop.execute(f"UPDATE {TASKS} SET base = 0, step = 0")
     with pytest.raises(TaskStopped, match="restored from a backup"):
         world.begin()
+    return world
+
+
+def target_away(directory: Path) -> World:
+    """The database of its effects does not answer when the worker starts."""
+    home = directory / "mounted"
+    home.mkdir()
+    with sqlite3.connect(home / "shop.db") as shop:
+        shop.execute("CREATE TABLE kept (number INTEGER)")
+    declared = Sql(f"sqlite:///{home}/shop.db")
+    make_tables(declared, "the test", create=True)
+    function = Processor(keep, inputs="orders", outputs="checked", name="check", effects={"db": declared})
+    world = World(Graph("g", Source("orders"), function, defaults=Topic(value=Json(), partitions=1)))
+    world.running.stop()
+    world.send_by_other(b"2")
+    home.rename(directory / "unmounted")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(prepare, "AT_START_S", 0.0)
+        world.running = start(world.graph, world.options, timeout_s=None)
     return world
 
 

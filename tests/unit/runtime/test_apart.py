@@ -80,8 +80,8 @@ def running(home: Path) -> Iterator[Running]:
 
 
 def held(running: Running) -> dict[str, str]:
-    """Why processors are held back, by task."""
-    return {one.task: one.held for one in running.status().tasks}
+    """Why processors are held back, by task, with the remedy."""
+    return {one.task: f"{one.stopped}. {one.remedy}" if one.stopped else "" for one in running.status().tasks}
 
 
 def test_processors_without_that_database_work_meanwhile(running: Running, home: Path) -> None:
@@ -92,7 +92,9 @@ def test_processors_without_that_database_work_meanwhile(running: Running, home:
     assert why["double/0"] == ""
     for task in ("book/0", "again/0"):
         assert why[task].startswith("book, effects['db']: the file of SQLite: ")
-        assert why[task].endswith("Bring the database back, or fix its address: the processor starts by itself then")
+        assert why[task].endswith(
+            "bring the database back, or fix what it refuses; the processor then starts by itself"
+        )
     home.mkdir()
     with sqlite3.connect(home / "shop.db") as made:
         made.execute("CREATE TABLE orders (n INTEGER)")
@@ -149,7 +151,7 @@ def test_store_whose_mount_is_gone_holds_back_its_own_processors(home: Path) -> 
     with start(graph, memory, timeout_s=None) as running:
         running.send("orders", 2)
         wait_until(lambda: [one.value for one in running.messages("doubled")] == [2, 4])
-        wait_until(lambda: "Bring the store back" in held(running).get("keep/0", ""))
+        wait_until(lambda: "bring the store back" in held(running).get("keep/0", ""))
         assert not home.exists()
         away.rename(home)
         wait_until(lambda: len(list(files(f"file://{home}"))) == 2)
