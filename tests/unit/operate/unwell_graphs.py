@@ -412,6 +412,10 @@ def target_away(directory: Path) -> World:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(prepare, "AT_START_S", 0.0)
         world.running = start(world.graph, world.options, timeout_s=None)
+    until = time.monotonic() + 20
+    while not any(one.stopped for one in world.running.status().tasks):  # it joins its group first
+        assert time.monotonic() < until
+        time.sleep(0.01)
     return world
 
 

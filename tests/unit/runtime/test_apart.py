@@ -116,7 +116,7 @@ def test_database_that_comes_back_and_refuses_is_named_and_asked_again(
     def refuse(declared: Declared, where: str, **_: Any) -> None:
         raise ConfigError(f"{where}: grant the user CREATE")
 
-    wait_until(lambda: bool(held(running).get("book/0")))
+    wait_until(lambda: all(held(running).get(task) for task in ("book/0", "again/0")))
     monkeypatch.setattr(tables, "make_tables", refuse)
     home.mkdir()
     with sqlite3.connect(home / "shop.db") as made:

@@ -242,7 +242,7 @@ def test_task_recovers_from_a_sink_that_does_not_answer() -> None:
 
 
 class Lines:
-    """Lines of a file as messages; a line's number is its offset, and the file's name its id."""
+    """Lines of a file as messages; a line's number is its offset, and the id is of 16 bytes of the file's name."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -250,7 +250,7 @@ class Lines:
 
     def facts(self, topics: Collection[str]) -> ClusterFacts:
         """One partition."""
-        return ClusterFacts(0, {topic: TopicFacts(topic, self._file.name.encode(), 1) for topic in topics})
+        return ClusterFacts(0, {topic: TopicFacts(topic, self._file.name.encode().ljust(16), 1) for topic in topics})
 
     def watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         """From the first line to the last."""
@@ -310,7 +310,7 @@ def test_inlet_gives_a_task_messages_that_are_in_no_topic(tmp_path: Path) -> Non
     assert shell.values("out") == [b"ONE", b"TWO", b"THREE", b"FOUR"]
     assert shell.values("lines") == []
     [position] = shell.worker.lanes[0].task.positions
-    assert (position.topic_id, position.offset) == (b"lines.txt", 4)
+    assert (position.topic_id, position.offset) == (b"lines.txt".ljust(16), 4)
 
 
 # An observer
