@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 MOST_VERSIONS: Final = 20
 """Versions of a subject, from the newest on, that are compared with a declared schema."""
 
+MOST_DEEP: Final = 64
+"""How many schemas may each name the next one."""
+
 MISSING_S: Final = 30.0
 """How long an id counts as missing before the registry is asked again; a flood of such messages asks once."""
 
@@ -176,14 +179,17 @@ class RegistrySchemas:
             raise ValueError("the answer has no schema")
         return Registered(number, schema.schema_str, self._references(schema), schema.schema_type or "AVRO")
 
-    def _references(self, schema: Schema) -> tuple[tuple[str, str], ...]:
+    def _references(self, schema: Schema, within: tuple[str, ...] = ()) -> tuple[tuple[str, str], ...]:
         """The schemas that this one names, and those that they name, those that others need first."""
         found: dict[str, str] = {}
         form = "serialized" if schema.schema_type == "PROTOBUF" else None
         for each in schema.references or ():
+            name = each.name or ""
+            if name in within or len(within) >= MOST_DEEP:
+                raise ValueError(f"its references lead from {within[0]!r:.80} to {name!r:.80} without an end")
             named = self.client.get_version(each.subject or "", each.version or "latest", fmt=form).schema
-            found |= dict(self._references(named))
-            found[each.name or ""] = named.schema_str or ""
+            found |= dict(self._references(named, (*within, name)))
+            found[name] = named.schema_str or ""
         return tuple(found.items())
 
     @contextlib.contextmanager
@@ -226,7 +232,8 @@ def _network_errors() -> tuple[type[Exception], ...]:
     from confluent_kafka.schema_registry.error import OAuthTokenError  # noqa: PLC0415  an extra
     from httpx2 import HTTPError  # noqa: PLC0415  an extra
 
-    odd = (ValueError, TypeError, KeyError, AttributeError)  # an answer that the client cannot take apart
+    # An answer that the client cannot take apart.
+    odd = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
     return HTTPError, OAuthTokenError, OSError, *odd
 
 

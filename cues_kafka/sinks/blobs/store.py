@@ -335,7 +335,7 @@ class FsspecStore:
     def size(self, path: str) -> int | None:
         """See `BlobStore`."""
         try:
-            return int(self._told("look for", path, self._files.info, self.url(path))["size"] or 0)
+            return self._size(path, self._told("look for", path, self._files.info, self.url(path)))
         except FileNotFoundError:
             return None
 
@@ -363,7 +363,18 @@ class FsspecStore:
             found = self._told("list", directory, self._files.find, self.url(directory), detail=True)
         except FileNotFoundError:
             return {}
-        return {str(one).lstrip("/").removeprefix(root).lstrip("/"): int(told["size"]) for one, told in found.items()}
+        sizes = {str(one).lstrip("/").removeprefix(root).lstrip("/"): told for one, told in found.items()}
+        return {name: self._size(name, told) for name, told in sizes.items()}
+
+    def _size(self, path: str, told: Any) -> int:
+        """The size in an answer, which is a header that some stores leave out or get wrong."""
+        try:
+            size = int(told["size"] or 0)
+            if size < 0:
+                raise ValueError(f"the size {size}")
+        except (LookupError, TypeError, ValueError, OverflowError) as error:
+            raise self._retriable("look for", path, error) from None
+        return size
 
     def delete(self, path: str) -> None:
         """See `BlobStore`."""

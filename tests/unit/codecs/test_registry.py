@@ -15,11 +15,15 @@ from cues_kafka.codecs.registry import RegistrySchemas
 
 NOT_FOUND = b'{"error_code": 40403, "message": "Schema 5 not found"}'
 
+LOOP = b"""{"schema": "\\"string\\"", "schemaType": "AVRO", "id": 1, "version": 1, "subject": "s",
+    "references": [{"name": "a", "subject": "s", "version": 1}]}"""
+"""A schema that names itself."""
+
 
 @pytest.fixture
 def answering(request: pytest.FixtureRequest) -> Iterator[str]:
     """The address of a server that gives one answer to everything."""
-    status, body = request.param
+    status, body, *headers = request.param
 
     class Handler(BaseHTTPRequestHandler):
         """Gives it."""
@@ -27,7 +31,8 @@ def answering(request: pytest.FixtureRequest) -> Iterator[str]:
         def do_GET(self) -> None:
             """Give it."""
             self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
+            for name, value in headers or [("Content-Length", str(len(body)))]:
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(body)
 
@@ -58,6 +63,9 @@ def answering(request: pytest.FixtureRequest) -> Iterator[str]:
         ((200, b"<html>log in</html>"), RetriableError),
         ((200, b"{}"), RetriableError),
         ((200, b"[]"), RetriableError),
+        ((200, b"[" * 200_000), RetriableError),
+        ((200, b'{"schema": ' + b"9" * 9_000 + b"}"), RetriableError),
+        ((200, LOOP), RetriableError),
         ((302, b""), RetriableError),
         ((401, b'{"error_code": 40101, "message": "no"}'), RetriableError),
         ((429, b'{"error_code": 42901, "message": "slowly"}'), RetriableError),
@@ -69,6 +77,26 @@ def test_only_a_registry_knows_that_a_schema_is_missing(answering: str, error: t
     """A proxy's page, a login, a redirection: the task waits, and no message becomes an error message."""
     with pytest.raises(error):
         RegistrySchemas(Registry(answering)).by_id(5)
+
+
+@pytest.mark.parametrize(
+    "answering",
+    [
+        (200, b"{}", (name, value))
+        for name, value in (
+            *(("Content-Length", one) for one in ("9" * 5_000, "-5", "x", "1e9", "")),
+            *(("Content-Encoding", one) for one in ("gzip", "br", "deflate, gzip", "x")),
+            *(("Transfer-Encoding", one) for one in ("chunked", "x")),
+            *(("Content-Type", one) for one in ("\x1b[2J", "text/html; charset=\xff", "application/json; charset=x")),
+            ("X", "a" * 100_000),
+        )
+    ],
+    indirect=True,
+)
+def test_headers_that_make_no_sense_are_an_outage(answering: str) -> None:
+    """Numbers, codings and texts that no registry writes."""
+    with pytest.raises(RetriableError):
+        RegistrySchemas(Registry(answering, timeout_s=0.3)).by_id(5)
 
 
 @pytest.mark.parametrize("answering", [(401, b'{"error_code": 40101, "message": "no hunter22 here"}')], indirect=True)

@@ -316,3 +316,15 @@ def test_options_that_a_library_refuses_are_told_without_them(monkeypatch: pytes
     with pytest.raises(ConfigError, match=r"Invalid endpoint: \*\*\*\. Correct the address or options=") as raised:
         FsspecStore("memory://x", options)
     assert "hunter22" not in "".join(traceback.format_exception(raised.value))
+
+
+@pytest.mark.parametrize("size", ["x", -5, "9" * 5_000, float("inf"), [1], object()])
+def test_answer_with_a_size_that_is_none_is_an_outage(size: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes come from headers of the store's answers."""
+    store = FsspecStore("memory://odd-sizes", {})
+    monkeypatch.setattr(store._files, "info", lambda *_, **__: {"size": size})
+    monkeypatch.setattr(store._files, "find", lambda *_, **__: {"/odd-sizes/a": {"size": size}})
+    with pytest.raises(RetriableError):
+        store.size("a")
+    with pytest.raises(RetriableError):
+        store.sizes("a")
