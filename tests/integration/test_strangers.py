@@ -86,7 +86,7 @@ def test_work_goes_on_and_commands_answer_beside_forged_records(kafka: KafkaFixt
     (tmp_path / "app.py").write_text(MODULE.format(name=name))
     target = f"{tmp_path / 'app.py'}:graph"
     cluster = Kafka(kafka.bootstrap)
-    stops = pytest.raises(TaskStopped, match=r"task q/0 stopped: .*This backing record is damaged")
+    stops = pytest.raises(TaskStopped, match=r"task q/0 stopped: .*`cues-kafka delete MODULE:GRAPH q`")
     with stops, start(load_graph(target), cluster) as running:
         running.send_many(f"{name}.in", [{"n": 1}, {"n": -1}])
         running.wait_idle(timeout_s=60.0)
