@@ -1,0 +1,383 @@
+"""One connection to a STOMP 1.2 broker, with a thread that reads.
+
+A lost connection stays lost: its owner makes another. It knows no queue and no transaction: it sends frames, waits for
+receipts, and hands on MESSAGE frames.
+"""
+
+from __future__ import annotations
+
+import itertools
+import selectors
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from cues_kafka.bridges.stomp.address import StompAddress
+from cues_kafka.bridges.stomp.frames import Frame, FrameError, Parser
+from cues_kafka.errors import ConfigError, RecoveryError
+
+LATE: Final = 2.5
+"""After how many times the agreed interval a silent broker counts as lost; the standard asks for some margin."""
+
+MOST_BYTES: Final = 64 * 1024 * 1024
+"""The largest body of a frame that is taken."""
+
+GOODBYE_S: Final = 0.2
+"""How long closing tries to say goodbye."""
+
+LEAVE_S: Final = 2.0
+"""How long the broker has to close a connection behind a goodbye."""
+
+READ_BYTES: Final = 256 * 1024
+
+NO_HEART_BEAT_S: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """
+    What a client needs to connect.
+
+    Attributes:
+        address: where.
+        vhost: the virtual host; empty: the name of the host.
+        client_id: for subscriptions that outlive the connection; empty: none.
+        heart_beat_s: how often each side says that it lives, in seconds; 0: never.
+        timeout_s: how long connecting, and each answer of the broker, may take, in seconds.
+        tls: how the connection is encrypted; None: it is not.
+    """
+
+    address: StompAddress
+    vhost: str = ""
+    client_id: str = ""
+    heart_beat_s: float = 10.0
+    timeout_s: float = 10.0
+    tls: ssl.SSLContext | None = None
+
+
+def tls_context(ca: str, cert: str, cert_key: str) -> ssl.SSLContext:
+    """
+    How a connection is encrypted.
+
+    Args:
+        ca: file in PEM form with who signs brokers; empty: the system decides whom to trust.
+        cert: file in PEM form with our own certificate; empty: none.
+        cert_key: the same with its key; empty: it is in `cert`.
+
+    Raises:
+        ConfigError: a file cannot be read.
+    """
+    try:
+        context = ssl.create_default_context(cafile=ca or None)
+        if cert:
+            context.load_cert_chain(cert, cert_key or None)
+    except (OSError, ssl.SSLError) as error:
+        files = ", ".join(one for one in (ca, cert, cert_key) if one)
+        raise ConfigError(f"Stomp(...): {files} cannot be read for TLS: {error}") from None
+    return context
+
+
+class StompRefused(RecoveryError):
+    """The broker refuses a frame. Do what the text says; the task is retried."""
+
+
+class StompConnection:
+    """
+    A connection that is open. Threads may share it.
+
+    Attributes:
+        server: what the broker calls itself, such as ``ActiveMQ/5.17.2``; empty: it does not say.
+    """
+
+    def __init__(
+        self,
+        login: Login,
+        *,
+        on_message: Callable[[Frame], None] = lambda _: None,
+        on_lost: Callable[[], None] = lambda: None,
+    ) -> None:
+        """
+        Connect, and wait until the broker has accepted it.
+
+        Args:
+            login: where and how.
+            on_message: called with each MESSAGE frame, on the connection's thread.
+            on_lost: called once when the connection is lost, on any thread; not after `close`.
+
+        Raises:
+            OSError: the broker does not answer.
+            StompRefused: it refuses.
+        """
+        self._login = login
+        self._on_message, self._on_lost = on_message, on_lost
+        self._news = threading.Condition()
+        self._receipts: set[str] = set()
+        self._numbers = itertools.count(1)
+        self._why = ""
+        self._refused = ""
+        self._closing = False
+        self._writing = threading.Lock()
+        self._beat_s = self._silence_s = NO_HEART_BEAT_S
+        self._sent_s = time.monotonic()
+        self.server = ""
+        self._socket = self._connected()
+        self._parser = Parser(MOST_BYTES)
+        self._waiting: list[Frame] = []
+        self._thread: threading.Thread | None = None
+        try:
+            self._accept()
+        except BaseException:
+            self.close()
+            raise
+        self._socket.settimeout(login.timeout_s)
+        self._readable = selectors.DefaultSelector()
+        self._readable.register(self._socket, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._run, name="stomp", daemon=True)
+        self._thread.start()
+
+    # What the owner asks for
+
+    def send(self, command: str, headers: Mapping[str, str], body: bytes = b"", *, receipt: bool = False) -> None:
+        """
+        Send a frame.
+
+        Args:
+            command: such as `SUBSCRIBE`.
+            headers: by name.
+            body: as it is.
+            receipt: whether to wait until the broker has done what the frame asks for. It has then done all frames
+                before it, too.
+
+        Raises:
+            OSError: the connection is lost, or there is no answer in time; then it is lost, too.
+            StompRefused: the broker refuses this frame or an earlier one.
+        """
+        number = str(next(self._numbers)) if receipt else ""
+        more = {"receipt": number} if receipt else {}
+        self._write(Frame(command, {**headers, **more}, body).encode())
+        if receipt:
+            self._await(number)
+
+    def check(self) -> None:
+        """
+        See whether the connection is open.
+
+        Raises:
+            OSError: it is lost.
+            StompRefused: the broker has refused a frame, and closed it.
+        """
+        if self._refused:
+            raise self._refusal(self._refused)
+        if self._why:
+            raise ConnectionResetError(self._why)
+
+    def close(self) -> None:
+        """
+        Say goodbye and close. What has no receipt may be done or not. It never raises.
+
+        Without a goodbye, brokers count a failed delivery of each message that is not acknowledged. Artemis drops a
+        message after ten.
+        """
+        with self._news:
+            first, self._closing = not self._closing, True
+            lost, self._why = self._why, self._why or "the connection is closed"
+            self._news.notify_all()
+        if not first:
+            return
+        with suppress(OSError, ValueError):
+            if not lost and self._writing.acquire(timeout=GOODBYE_S):
+                try:
+                    self._socket.settimeout(GOODBYE_S)
+                    self._socket.sendall(Frame("DISCONNECT").encode())
+                finally:
+                    self._writing.release()
+            self._socket.shutdown(socket.SHUT_RDWR if lost else socket.SHUT_WR)
+        if self._thread is None:
+            self._socket.close()
+
+    # Connecting
+
+    def _connected(self) -> socket.socket:
+        login, address = self._login, self._login.address
+        try:
+            made = socket.create_connection((address.host, address.port), timeout=login.timeout_s)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return login.tls.wrap_socket(made, server_hostname=address.host) if login.tls else made
+        except (OSError, ValueError) as error:
+            raise self._away(error) from None
+
+    def _accept(self) -> None:
+        login, address = self._login, self._login.address
+        beat_ms = round(login.heart_beat_s * 1000)
+        headers = {"accept-version": "1.2", "host": login.vhost or address.host, "heart-beat": f"{beat_ms},{beat_ms}"}
+        headers |= {"login": address.user} if address.user is not None else {}
+        headers |= {"passcode": address.password} if address.password is not None else {}
+        headers |= {"client-id": login.client_id} if login.client_id else {}
+        try:
+            self._write(Frame("CONNECT", headers).encode())
+            answer = self._first(time.monotonic() + login.timeout_s)
+        except FrameError as error:
+            raise _not_stomp(str(error)) from None
+        if answer.command == "ERROR":
+            raise self._refusal(_said(answer))
+        if answer.command != "CONNECTED":
+            raise _not_stomp("it is no frame that follows CONNECT")
+        if answer.headers.get("version") != "1.2":
+            raise StompRefused(
+                f"the broker speaks STOMP {answer.headers.get('version', '1.0')!r}, and 1.2 is needed",
+                remedy="enable STOMP 1.2 at the broker; the task is retried",
+            )
+        self.server = answer.headers.get("server", "")
+        self._agree(beat_ms, answer.headers.get("heart-beat", "0,0"))
+
+    def _first(self, until_s: float) -> Frame:
+        while True:
+            self._socket.settimeout(max(0.001, until_s - time.monotonic()))
+            try:
+                data = self._socket.recv(READ_BYTES)
+            except OSError as error:
+                raise self._away(error) from None
+            if not data:
+                raise self._away("it closed the connection before it answered")
+            frames = [*self._parser.feed(data)]
+            if frames:
+                self._waiting = frames[1:]
+                return frames[0]
+
+    def _agree(self, mine_ms: int, theirs: str) -> None:
+        """Heart-beats: each side sends as often as it offers and the other one wants, whichever is less often."""
+        try:
+            sends_ms, wants_ms = (int(one) for one in theirs.split(","))
+        except ValueError:
+            sends_ms, wants_ms = 0, 0
+        if mine_ms and wants_ms:
+            self._beat_s = max(mine_ms, wants_ms) / 1000
+        if mine_ms and sends_ms:
+            self._silence_s = LATE * max(mine_ms, sends_ms) / 1000
+
+    def _away(self, error: object) -> OSError:
+        return ConnectionError(f"the STOMP broker does not answer: {self._login.address.quiet(error)}")
+
+    def _refusal(self, said: str) -> StompRefused:
+        return StompRefused(
+            f"the STOMP broker refuses: {self._login.address.quiet(said)[:500]}",
+            remedy="correct the login, the queue or the selector, or give this user the right; the task is retried",
+        )
+
+    # At work
+
+    def _run(self) -> None:
+        heard_s = time.monotonic()
+        try:
+            for frame in self._waiting:
+                self._take(frame)
+            while not (self._closing and time.monotonic() - self._sent_s > LEAVE_S):
+                wait_s = LEAVE_S if self._closing else max(0.01, min(self._beat_s, self._silence_s) / 4)
+                data = self._read(min(wait_s, LEAVE_S))
+                now_s = time.monotonic()
+                if data == b"":
+                    break
+                if data is not None:
+                    heard_s = now_s
+                    for frame in self._parser.feed(data):
+                        self._take(frame)
+                if now_s - heard_s > self._silence_s:
+                    raise TimeoutError(f"the STOMP broker was silent for {self._silence_s:g} s")
+                if now_s - self._sent_s > self._beat_s / 2 and not self._closing:
+                    self._write(b"\n")
+            self._lose("the STOMP broker closed the connection")
+        except (OSError, ValueError) as error:  # ValueError: what came is no frame, or the socket was closed meanwhile
+            self._lose(f"the connection to the STOMP broker is lost: {self._login.address.quiet(error)}")
+        finally:
+            self._readable.close()
+            self._socket.close()
+
+    def _read(self, wait_s: float) -> bytes | None:
+        """What has arrived; None: nothing within this time. Empty: the broker has closed the connection."""
+        if self._login.tls is None:
+            return self._socket.recv(READ_BYTES) if self._readable.select(wait_s) else None
+        with self._writing:  # one thread at a time may use a connection of TLS
+            data = self._taken()
+        if data is None and self._readable.select(wait_s):
+            with self._writing:
+                data = self._taken()
+        return data
+
+    def _taken(self) -> bytes | None:
+        """What TLS has decrypted by now; None: nothing whole."""
+        self._socket.settimeout(0.0)
+        try:
+            return self._socket.recv(READ_BYTES)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError):
+            return None
+        finally:
+            self._socket.settimeout(self._login.timeout_s)
+
+    def _take(self, frame: Frame) -> None:
+        match frame.command:
+            case _ if self._closing:
+                pass
+            case "MESSAGE":
+                self._on_message(frame)
+            case "RECEIPT":
+                with self._news:
+                    self._receipts.add(frame.headers.get("receipt-id", ""))
+                    self._news.notify_all()
+            case "ERROR":
+                with self._news:
+                    self._refused = self._refused or _said(frame)
+                self._lose("the STOMP broker refused a frame")
+            case _:
+                pass  # the standard lets a client ignore what it does not know
+
+    def _await(self, number: str) -> None:
+        until_s = time.monotonic() + self._login.timeout_s
+        with self._news:
+            while number not in self._receipts:
+                self.check()
+                left_s = until_s - time.monotonic()
+                if left_s <= 0:
+                    break
+                self._news.wait(left_s)
+            else:
+                self._receipts.discard(number)
+                return
+        self._lose("the STOMP broker did not answer in time")
+        raise TimeoutError("the STOMP broker did not answer in time")
+
+    def _write(self, data: bytes) -> None:
+        self.check()
+        try:
+            with self._writing:
+                self._socket.sendall(data)
+                self._sent_s = time.monotonic()
+        except (OSError, ValueError) as error:  # ValueError: TLS on a socket that is closed
+            self._lose(f"the connection to the STOMP broker is lost: {self._login.address.quiet(error)}")
+            self.check()
+
+    def _lose(self, why: str) -> None:
+        with self._news:
+            first, self._why = not self._why, self._why or why
+            self._news.notify_all()
+        if first and not self._closing:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+            self._on_lost()
+
+
+def _not_stomp(why: str) -> StompRefused:
+    return StompRefused(
+        f"the answer of the broker is not STOMP 1.2: {why}",
+        remedy="name the port at which the broker speaks STOMP; the task is retried",
+    )
+
+
+def _said(frame: Frame) -> str:
+    """What an ERROR frame says."""
+    body = frame.body[:300].decode(errors="replace").strip().partition("\n")[0]
+    return ": ".join(one for one in (frame.headers.get("message", ""), body) if one) or frame.command

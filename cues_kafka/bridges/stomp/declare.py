@@ -1,0 +1,168 @@
+"""`Stomp`, a JMS broker that speaks STOMP 1.2, such as ActiveMQ Classic and Artemis, as the source of a feed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from cues_kafka.arguments import known_arguments
+from cues_kafka.bridges.acked import MOST_IDS, Acked, Ledger
+from cues_kafka.bridges.stomp.address import StompAddress
+from cues_kafka.bridges.stomp.client import Login, tls_context
+from cues_kafka.bridges.stomp.source import StompSource
+from cues_kafka.errors import ConfigError, GraphError
+from cues_kafka.graph.levels import EdgeKind
+
+if TYPE_CHECKING:
+    from cues_kafka.graph.message import Message
+
+FROM_STOMP: Final = EdgeKind(
+    "a JMS queue of ActiveMQ Classic or Artemis to Kafka, `Feed(Stomp(...), ...)`",
+    "exactly once (while the broker keeps its queue)",
+    "acknowledged behind Kafka's commit; message-id names redeliveries. The broker must not give up a message that it "
+    "delivers again (Artemis: max-delivery-attempts=-1); what was sent as non-persistent may be lost",
+    "pytest tests/unit/bridges/stomp",
+)
+
+One: TypeAlias = "str | Sequence[str]"
+
+
+@known_arguments()
+@dataclass(frozen=True, slots=True)
+class Stomp:
+    """
+    A broker that speaks STOMP 1.2: `Feed(Stomp(..., queue="orders"), into="orders")`. It needs no library.
+
+    Messages are acknowledged one by one, behind their commit in Kafka. A redelivery is known by its `message-id`.
+
+    Attributes:
+        url: ``stomp://user:password@host:61613``, with TLS ``stomps://host:61612``. It is never shown.
+        env: the environment variable that holds the address; then `url` is empty.
+        queue: the queue to read; several: one part for each.
+        selector: which messages, in JMS' language; several: one part for each, all of one queue. No message may match
+            two of them, and one that matches none stays in the queue.
+        key: the header that is the key of a message, such as `JMSXGroupID`; None: as the topic says.
+        timestamps: whether a message in Kafka has the time at which it was sent; else that of its arrival.
+        prefetch: messages that ActiveMQ Classic may deliver before it gets an acknowledgement.
+        window_bytes: bytes that Artemis may deliver before it gets an acknowledgement.
+        vhost: the virtual host; empty: the name of the host.
+        heart_beat_s: how often each side says that it lives, in seconds; 0: never.
+        timeout_s: how long connecting, and each answer of the broker, may take, in seconds.
+        ca, cert, cert_key: files in PEM form for TLS: who signs brokers, and our own certificate with its key. Without
+            `ca` the system decides whom to trust.
+    """
+
+    url: str = field(default="", repr=False, metadata={"hidden": True})
+    env: str = field(default="", kw_only=True)
+    queue: One = field(default="", kw_only=True)
+    selector: One = field(default="", kw_only=True)
+    key: str | None = field(default=None, kw_only=True)
+    timestamps: bool = field(default=True, kw_only=True)
+    prefetch: int = field(default=500, kw_only=True)
+    window_bytes: int = field(default=1024 * 1024, kw_only=True)
+    vhost: str = field(default="", kw_only=True)
+    heart_beat_s: float = field(default=10.0, kw_only=True)
+    timeout_s: float = field(default=10.0, kw_only=True)
+    ca: str = field(default="", kw_only=True)
+    cert: str = field(default="", kw_only=True)
+    cert_key: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.url, str) and isinstance(self.env, str)) or bool(self.url) == bool(self.env):
+            raise GraphError(
+                'Stomp() takes an address, Stomp("stomp://host:61613"), or the name of the environment variable that '
+                'holds it, Stomp(env="ORDERS_BROKER").'
+            )
+        if self.url:
+            StompAddress(self.url, "Stomp(...)")
+        object.__setattr__(self, "queue", _several(self.queue, "queue"))
+        object.__setattr__(self, "selector", _several(self.selector, "selector"))
+        _check(self)
+
+    def parts(self) -> int:
+        """One for each queue or selector."""
+        if not self.queue:
+            raise GraphError('Stomp(...) as the source of a feed: name what it reads, Stomp(..., queue="orders").')
+        return max(len(self.queue), len(self.selector))
+
+    def read_by(self, part: int) -> tuple[str, str]:
+        """The queue and the selector of a part; the selector may be empty."""
+        queues, selectors = self.queue, self.selector or ("",)
+        return queues[part if len(queues) > 1 else 0], selectors[part if len(selectors) > 1 else 0]
+
+    @property
+    def edge(self) -> EdgeKind:
+        """What it guarantees, on which condition, and the command that shows it."""
+        return FROM_STOMP
+
+    def open(self) -> Acked:
+        """
+        Make what a process reads from. It connects when it is first read.
+
+        Raises:
+            ConfigError: the environment variable is not set or is not an address, or a file for TLS cannot be read.
+        """
+        return Acked(StompSource(self, self.login()), parts=self.parts(), prefetch=self.prefetch)
+
+    def read(self, part: int, place: str | None, limit: int) -> Iterable[tuple[Message[Any], str]]:
+        """See `ReplayableSource`; it is read by what `open` gives."""
+        return self.open().read(part, place, limit)
+
+    def show(self, place: str) -> str:
+        """The message, counted from the first one that the feed has taken."""
+        return self.shown(f"message {Ledger.read(place).taken}")
+
+    def shown(self, message: str) -> str:
+        """A message for people."""
+        return f"{message} of {', '.join(self.queue)}"
+
+    def login(self) -> Login:
+        """
+        What a client needs to connect.
+
+        Raises:
+            ConfigError: the environment variable is not set or is not an address, or a file for TLS cannot be read.
+        """
+        url = self.url or os.environ.get(self.env, "")
+        if not url:
+            raise ConfigError(
+                f"Stomp(env={self.env!r}): the environment variable {self.env} is not set. Set it to the address of "
+                "the broker: stomp://host:61613"
+            )
+        try:
+            address = StompAddress(url, f"Stomp(env={self.env!r})" if self.env else "Stomp(...)")
+        except GraphError as error:
+            raise ConfigError(str(error)) from None
+        tls = tls_context(self.ca, self.cert, self.cert_key) if address.encrypted else None
+        return Login(address, vhost=self.vhost, heart_beat_s=self.heart_beat_s, timeout_s=self.timeout_s, tls=tls)
+
+
+def _several(given: One, name: str) -> tuple[str, ...]:
+    """One text or several, without repetitions."""
+    found = (given,) if isinstance(given, str) else tuple(given)
+    if not all(isinstance(one, str) for one in found) or len({*found}) < len(found):
+        raise GraphError(f"Stomp({name}={given!r}): takes a text, or several that differ.")
+    if not isinstance(given, str) and not all(found):
+        raise GraphError(f"Stomp({name}={given!r}): one of them is empty. Leave it out.")
+    return tuple(one for one in found if one)
+
+
+def _check(declared: Stomp) -> None:
+    if len(declared.queue) > 1 and len(declared.selector) > 1:
+        raise GraphError(
+            "Stomp(queue=[...], selector=[...]): parts are several queues, or several selectors of one queue. Declare "
+            "a feed for each queue."
+        )
+    if type(declared.prefetch) is not int or not 1 <= declared.prefetch <= MOST_IDS:
+        raise GraphError(f"Stomp(prefetch={declared.prefetch!r}): takes a whole number from 1 to {MOST_IDS:,}.")
+    if type(declared.window_bytes) is not int or declared.window_bytes < 1:
+        raise GraphError(f"Stomp(window_bytes={declared.window_bytes!r}): takes a number of bytes, from 1 on.")
+    for name in ("heart_beat_s", "timeout_s"):
+        seconds = getattr(declared, name)
+        known = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if not known or seconds < 0 or (name == "timeout_s" and not seconds):
+            raise GraphError(f"Stomp({name}={seconds!r}): takes a number of seconds.")
+    if declared.cert_key and not declared.cert:
+        raise GraphError("Stomp(cert_key=...): is the key of a certificate. Give cert=, too.")

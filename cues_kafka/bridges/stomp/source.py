@@ -1,0 +1,146 @@
+"""The messages of JMS queues over STOMP, for `Acked`."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from cues_kafka.bridges.acked import Arrival
+from cues_kafka.bridges.stomp.client import Login, StompConnection
+from cues_kafka.bridges.stomp.frames import Frame
+from cues_kafka.errors import RecoveryError
+from cues_kafka.graph.feed import Encoded
+from cues_kafka.graph.message import Message
+
+if TYPE_CHECKING:
+    from cues_kafka.bridges.stomp.declare import Stomp
+
+SUBSCRIPTION: Final = "cues"
+
+_ARTEMIS: Final = re.compile(r"\d+,(\d+)")
+"""Artemis names a delivery by the consumer and the message. Only the number of the message stays the same."""
+
+OWN_HEADERS: Final = frozenset({"subscription", "ack", "message-id", "content-length", "receipt", "redelivered"})
+"""Headers of a MESSAGE frame that say something of the delivery, and nothing of the message."""
+
+ANYCAST: Final = {"destination-type": "ANYCAST", "subscription-type": "ANYCAST"}
+
+
+class StompSource:
+    """Connects to the queues of a declared source; see `Acknowledging`."""
+
+    def __init__(self, declared: Stomp, login: Login) -> None:
+        self._declared, self._login = declared, login
+
+    def show(self, message: str) -> str:
+        """See `Acknowledging`."""
+        return self._declared.shown(message)
+
+    def connect(self, part: int, arrived: Callable[[], None]) -> StompDeliveries:
+        """See `Acknowledging`."""
+        made = StompDeliveries(self._declared, arrived)
+        connection = StompConnection(self._login, on_message=made.receive, on_lost=arrived)
+        try:
+            if connection.server.startswith("RabbitMQ"):
+                raise RecoveryError(
+                    "RabbitMQ gives each delivery over STOMP another message-id, so a redelivery cannot be told from a "
+                    "new message",
+                    remedy="read it with Feed(RabbitMq(...)), by AMQP",
+                )
+            made.begin(connection)
+            connection.send("SUBSCRIBE", self._subscription(part), receipt=True)
+        except BaseException:
+            connection.close()
+            raise
+        return made
+
+    def _subscription(self, part: int) -> dict[str, str]:
+        queue, selector = self._declared.read_by(part)
+        found = {
+            "id": SUBSCRIPTION,
+            "destination": queue,
+            "ack": "client-individual",
+            "activemq.prefetchSize": str(self._declared.prefetch),  # Classic: messages
+            "consumer-window-size": str(self._declared.window_bytes),  # Artemis: bytes
+            **ANYCAST,
+        }
+        return found | ({"selector": selector} if selector else {})
+
+
+class StompDeliveries:
+    """What arrives on one connection; see `Deliveries`."""
+
+    def __init__(self, declared: Stomp, arrived: Callable[[], None]) -> None:
+        self._declared, self._arrived = declared, arrived
+        self._lock = threading.Lock()
+        self._held: deque[Frame] = deque()
+        self._connection: StompConnection | None = None
+
+    def begin(self, connection: StompConnection) -> None:
+        """Use this connection from now on."""
+        self._connection = connection
+
+    def receive(self, frame: Frame) -> None:
+        """Keep a delivery; on the connection's thread."""
+        with self._lock:
+            self._held.append(frame)
+        self._arrived()
+
+    def take(self, limit: int) -> Sequence[Arrival]:
+        """See `Deliveries`."""
+        with self._lock:
+            frames = [self._held.popleft() for _ in range(min(limit, len(self._held)))]
+        if not frames:
+            self._open.check()
+        return [self._arrival(frame) for frame in frames]
+
+    def ack(self, tokens: Sequence[Any]) -> None:
+        """Acknowledge, and wait until the broker has done it: what it has not confirmed stays in the ledger."""
+        for token in tokens[:-1]:
+            self._open.send("ACK", {"id": token})
+        self._open.send("ACK", {"id": tokens[-1]}, receipt=True)
+
+    def close(self) -> None:
+        """See `Deliveries`."""
+        if self._connection is not None:
+            self._connection.close()
+
+    @property
+    def _open(self) -> StompConnection:
+        if self._connection is None:
+            raise ConnectionError("the connection to the STOMP broker is not open")
+        return self._connection
+
+    def _arrival(self, frame: Frame) -> Arrival:
+        headers = frame.headers
+        name = stable_id(headers.get("message-id", ""))
+        return Arrival(name, True, self._message(frame), headers.get("ack", ""))
+
+    def _message(self, frame: Frame) -> Message[Any]:
+        declared, headers = self._declared, frame.headers
+        at = headers.get("timestamp", "")
+        return Message(
+            Encoded(frame.body),
+            key=headers.get(declared.key) if declared.key else None,
+            headers=[(name, one) for name, one in headers.items() if name not in OWN_HEADERS],
+            timestamp_ms=int(at) if declared.timestamps and re.fullmatch(r"[0-9]{1,15}", at) else None,
+        )
+
+
+def stable_id(name: str) -> str:
+    """
+    What of a `message-id` is the same on each delivery.
+
+    Raises:
+        RecoveryError: the broker names no message.
+    """
+    if not name:
+        raise RecoveryError(
+            "a message came without a message-id, so a redelivery could not be told from a new message",
+            remedy="read a queue of ActiveMQ Classic or Artemis",
+        )
+    found = _ARTEMIS.fullmatch(name)
+    return found[1] if found else name

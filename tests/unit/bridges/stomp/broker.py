@@ -1,0 +1,183 @@
+"""A small STOMP 1.2 broker on loopback: queues with redelivery and transactions, and the faults of networks."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from cues_kafka.bridges.stomp.frames import Frame, Parser
+
+
+@dataclass
+class Stored:
+    """A message of a queue: its number, how often it was delivered, its headers and its body."""
+
+    number: int
+    headers: dict[str, str]
+    body: bytes
+    deliveries: int = 0
+
+
+@dataclass(eq=False)
+class Link:
+    """One connection: its socket, its queue, and what was delivered on it without an acknowledgement."""
+
+    sock: socket.socket
+    queue: str = ""
+    unacked: dict[str, Stored] = field(default_factory=dict)
+    open_transactions: dict[str, list[Frame]] = field(default_factory=dict)
+
+    def send(self, frame: Frame) -> None:
+        """To the client; a connection that is gone is noticed where it is read."""
+        with suppress(OSError):
+            self.sock.sendall(frame.encode())
+
+
+class FakeBroker:
+    """
+    It listens on loopback until it is closed.
+
+    Attributes:
+        ids: `classic`, where a message has one id; `artemis`, where the number of the consumer is before it.
+        connected: the headers of its answer to CONNECT.
+        answer: what it answers to CONNECT in place of that; None: nothing else.
+        deaf: commands that it does not answer, and does not do.
+        seen: all frames that came, in order.
+        left_by: set when a client said goodbye.
+    """
+
+    def __init__(self, ids: str = "classic", window: int = 1_000) -> None:
+        self.ids, self.window = ids, window
+        self.connected = {"version": "1.2", "server": "Fake/1", "heart-beat": "0,0"}
+        self.answer: bytes | None = None
+        self.deaf: set[str] = set()
+        self.seen: list[Frame] = []
+        self.queues: dict[str, deque[Stored]] = {}
+        self.links: list[Link] = []
+        self.left_by = threading.Event()
+        self.lock = threading.RLock()
+        self._numbers = itertools.count(1)
+        self._tags = itertools.count(1)
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = self._server.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def put(self, queue: str, *bodies: bytes, **headers: str) -> None:
+        """Send messages to a queue."""
+        with self.lock:
+            for body in bodies:
+                self.queues.setdefault(queue, deque()).append(Stored(next(self._numbers), headers, body))
+            self._deliver()
+
+    def drop(self) -> None:
+        """End all connections; what was not acknowledged comes first again."""
+        for link in [*self.links]:
+            self._gone(link)
+
+    def left(self, queue: str) -> int:
+        """How many messages of a queue are not acknowledged."""
+        with self.lock:
+            return len(self.queues.get(queue, ())) + sum(len(one.unacked) for one in self.links if one.queue == queue)
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._server.close()
+        self.drop()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._server.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(Link(sock),), daemon=True).start()
+
+    def _serve(self, link: Link) -> None:
+        parser = Parser(10_000_000)
+        with self.lock:
+            self.links.append(link)
+        with suppress(OSError):
+            while data := link.sock.recv(65_536):
+                for frame in parser.feed(data):
+                    with self.lock:
+                        self._do(link, frame)
+        self._gone(link)
+
+    def _gone(self, link: Link) -> None:
+        with self.lock:
+            if link not in self.links:
+                return
+            self.links.remove(link)
+            with suppress(OSError):
+                link.sock.shutdown(socket.SHUT_RDWR)
+            link.sock.close()
+            self.queues.setdefault(link.queue, deque()).extendleft(reversed(link.unacked.values()))
+            self._deliver()
+
+    def _do(self, link: Link, frame: Frame) -> None:
+        self.seen.append(frame)
+        if frame.command in self.deaf:
+            return
+        name = frame.headers.get("transaction")
+        match frame.command:
+            case "CONNECT":
+                if self.answer is not None:
+                    link.sock.sendall(self.answer)
+                else:
+                    link.send(Frame("CONNECTED", self.connected))
+            case "SUBSCRIBE":
+                link.queue = frame.headers["destination"]
+            case "DISCONNECT":
+                self.left_by.set()
+            case "BEGIN":
+                link.open_transactions[str(name)] = []
+            case "COMMIT":
+                for one in link.open_transactions.pop(str(name)):
+                    self._now(link, one)
+            case "ABORT":
+                del link.open_transactions[str(name)]
+            case "SEND" | "ACK" if name is not None:
+                link.open_transactions[name].append(frame)
+            case _:
+                self._now(link, frame)
+        if "receipt" in frame.headers:
+            link.send(Frame("RECEIPT", {"receipt-id": frame.headers["receipt"]}))
+        self._deliver()
+
+    def _now(self, link: Link, frame: Frame) -> None:
+        match frame.command:
+            case "ACK":
+                link.unacked.pop(frame.headers["id"], None)
+            case "SEND":
+                headers = {k: v for k, v in frame.headers.items() if k not in {"destination", "receipt", "transaction"}}
+                self.put(frame.headers["destination"], frame.body, **headers)
+
+    def _deliver(self) -> None:
+        for link in self.links:
+            queue = self.queues.get(link.queue)
+            while link.queue and queue and len(link.unacked) < self.window:
+                one = queue.popleft()
+                one.deliveries += 1
+                tag = str(next(self._tags))
+                link.unacked[tag] = one
+                consumer = id(link) % 1000
+                name = f"{consumer},{one.number}" if self.ids == "artemis" else f"ID:fake-1:1:{one.number}"
+                own = {"message-id": name, "ack": tag, "subscription": "cues", "destination": link.queue}
+                again = {"redelivered": "true"} if one.deliveries > 1 else {}
+                link.send(Frame("MESSAGE", {**own, **again, **one.headers}, one.body))
+
+
+@contextmanager
+def fake_broker(**given: Any) -> Iterator[FakeBroker]:
+    """One, closed at the end."""
+    broker = FakeBroker(**given)
+    try:
+        yield broker
+    finally:
+        broker.close()
