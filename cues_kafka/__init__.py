@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from cues_kafka.bridges.mqtt.declare import Mqtt
     from cues_kafka.bridges.outbox.declare import SqlOutbox
     from cues_kafka.bridges.rabbitmq.declare import RabbitMq
+    from cues_kafka.bridges.stomp.declare import Stomp
     from cues_kafka.brokers.options import Kafka, Memory, Registry
     from cues_kafka.brokers.security import OAuthBearer, Oidc, Plain, Scram, Secret, Tls
     from cues_kafka.codecs.payloads import payload_of
@@ -127,6 +128,7 @@ _LAZY = {
     "State": "cues_kafka.state.mapping",
     "Status": "cues_kafka.runtime.status",
     "Step": "cues_kafka.runtime.calling.step",
+    "Stomp": "cues_kafka.bridges.stomp.declare",
     "StoreView": "cues_kafka.runtime.store_view",
     "TableView": "cues_kafka.state.tables",
     "alts": "cues_kafka.runtime.primitives.tailer",
@@ -234,6 +236,7 @@ __all__ = [
     "StateHandler",
     "Status",
     "Step",
+    "Stomp",
     "Store",
     "StoreView",
     "Table",

@@ -54,6 +54,7 @@ DECLARATIONS = [
     "Spans",
     "Sql",
     "SqlOutbox",
+    "Stomp",
     "Store",
     "Table",
     "Timers",

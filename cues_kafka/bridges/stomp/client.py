@@ -39,7 +39,7 @@ NO_HEART_BEAT_S: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class StompLogin:
     """
     What a client needs to connect.
 
@@ -96,7 +96,7 @@ class StompConnection:
 
     def __init__(
         self,
-        login: Login,
+        login: StompLogin,
         *,
         on_message: Callable[[Frame], None] = lambda _: None,
         on_lost: Callable[[], None] = lambda: None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from cues_kafka.arguments import known_arguments
 from cues_kafka.bridges.acked import MOST_IDS, Acked, Ledger
 from cues_kafka.bridges.stomp.address import StompAddress
-from cues_kafka.bridges.stomp.client import Login, tls_context
+from cues_kafka.bridges.stomp.client import StompLogin, tls_context
 from cues_kafka.bridges.stomp.source import StompSource
 from cues_kafka.errors import ConfigError, GraphError
 from cues_kafka.graph.levels import EdgeKind
@@ -118,7 +118,7 @@ class Stomp:
         """A message for people."""
         return f"{message} of {', '.join(self.queue)}"
 
-    def login(self) -> Login:
+    def login(self) -> StompLogin:
         """
         What a client needs to connect.
 
@@ -136,7 +136,7 @@ class Stomp:
         except GraphError as error:
             raise ConfigError(str(error)) from None
         tls = tls_context(self.ca, self.cert, self.cert_key) if address.encrypted else None
-        return Login(address, vhost=self.vhost, heart_beat_s=self.heart_beat_s, timeout_s=self.timeout_s, tls=tls)
+        return StompLogin(address, vhost=self.vhost, heart_beat_s=self.heart_beat_s, timeout_s=self.timeout_s, tls=tls)
 
 
 def _several(given: One, name: str) -> tuple[str, ...]:

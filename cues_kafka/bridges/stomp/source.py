@@ -6,17 +6,14 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from cues_kafka.bridges.acked import Arrival
-from cues_kafka.bridges.stomp.client import Login, StompConnection
+from cues_kafka.bridges.stomp.client import StompConnection, StompLogin
 from cues_kafka.bridges.stomp.frames import Frame
 from cues_kafka.errors import RecoveryError
 from cues_kafka.graph.feed import Encoded
 from cues_kafka.graph.message import Message
-
-if TYPE_CHECKING:
-    from cues_kafka.bridges.stomp.declare import Stomp
 
 SUBSCRIPTION: Final = "cues"
 
@@ -29,10 +26,42 @@ OWN_HEADERS: Final = frozenset({"subscription", "ack", "message-id", "content-le
 ANYCAST: Final = {"destination-type": "ANYCAST", "subscription-type": "ANYCAST"}
 
 
+class ReadsQueues(Protocol):
+    """What a source needs of its declaration; see `Stomp`."""
+
+    @property
+    def key(self) -> str | None:
+        """The header that is the key."""
+        ...
+
+    @property
+    def timestamps(self) -> bool:
+        """Whether messages have the time at which they were sent."""
+        ...
+
+    @property
+    def prefetch(self) -> int:
+        """Messages without an acknowledgement."""
+        ...
+
+    @property
+    def window_bytes(self) -> int:
+        """Bytes without an acknowledgement."""
+        ...
+
+    def read_by(self, part: int) -> tuple[str, str]:
+        """Queue and selector of a part."""
+        ...
+
+    def shown(self, message: str) -> str:
+        """A message for people."""
+        ...
+
+
 class StompSource:
     """Connects to the queues of a declared source; see `Acknowledging`."""
 
-    def __init__(self, declared: Stomp, login: Login) -> None:
+    def __init__(self, declared: ReadsQueues, login: StompLogin) -> None:
         self._declared, self._login = declared, login
 
     def show(self, message: str) -> str:
@@ -73,7 +102,7 @@ class StompSource:
 class StompDeliveries:
     """What arrives on one connection; see `Deliveries`."""
 
-    def __init__(self, declared: Stomp, arrived: Callable[[], None]) -> None:
+    def __init__(self, declared: ReadsQueues, arrived: Callable[[], None]) -> None:
         self._declared, self._arrived = declared, arrived
         self._lock = threading.Lock()
         self._held: deque[Frame] = deque()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from cues_kafka.bridges.stomp.address import StompAddress
-from cues_kafka.bridges.stomp.client import Login, StompConnection, StompRefused
+from cues_kafka.bridges.stomp.client import StompConnection, StompLogin, StompRefused
 from cues_kafka.bridges.stomp.frames import Frame
 from cues_kafka.errors import GraphError
 from tests.unit.bridges.stomp.broker import FakeBroker, fake_broker
@@ -24,10 +24,10 @@ def broker() -> Iterator[FakeBroker]:
         yield made
 
 
-def login(broker: FakeBroker, **given: float) -> Login:
+def login(broker: FakeBroker, **given: float) -> StompLogin:
     """At this broker."""
     url = f"stomp://shop:geheim@127.0.0.1:{broker.port}"
-    return Login(
+    return StompLogin(
         StompAddress(url, "Stomp(...)"), timeout_s=given.get("timeout_s", 5.0), heart_beat_s=given.get("beat", 0)
     )
 
@@ -112,7 +112,7 @@ def test_a_broker_that_does_not_answer_is_an_error_of_the_network(broker: FakeBr
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with pytest.raises(ConnectionError, match="does not answer"):
-        StompConnection(Login(StompAddress(f"stomp://127.0.0.1:{port}", ""), timeout_s=1.0))
+        StompConnection(StompLogin(StompAddress(f"stomp://127.0.0.1:{port}", ""), timeout_s=1.0))
 
 
 def test_a_frame_that_is_refused_later_is_told(broker: FakeBroker) -> None:

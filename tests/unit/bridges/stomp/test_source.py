@@ -30,7 +30,7 @@ def stomp(broker: FakeBroker, **given: Any) -> Stomp:
 
 
 def taken(source: Acked, place: str | None, many: int) -> tuple[list[bytes], str | None]:
-    """So many messages from a place on, and the place behind them; messages take a moment to arrive."""
+    """This number of messages from a place on, and the place behind them; messages take a moment to arrive."""
     found: list[tuple[Any, str]] = []
     while len(found) < many:
         found += source.read(0, found[-1][1] if found else place, many - len(found))
