@@ -82,11 +82,11 @@ def _followed(graph: Graph, broker: Broker, name: str, clock: Clock) -> FormerNa
         went, why = _moved_to(graph, broker, now, clock)
         if went in passed:
             why = f"{quoted(passed)} were renamed in a circle"
-        if why:
-            return FormerName("", why, {})
         topic = backing_topic(graph.name, now)
-        width = broker.partitions([topic])[topic]
-        settled.update(settled_in(read_all(broker, topic, width, group=tools_group(graph.name))))
+        width = broker.partitions([topic]).get(topic, 0)
+        settled.update(settled_in(read_all(broker, topic, width, group=tools_group(graph.name))) if width else ())
+        if why:
+            return FormerName("", why, settled)
         now = went
     return FormerName(now, "", settled)
 

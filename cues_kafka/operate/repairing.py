@@ -574,7 +574,8 @@ class Repairs:
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         place = ErrorPlace(self._facts[topic].topic_id, partition, offset)
         ledger, now = self._ledger(error.processor), self._now(error.processor)
-        before = self._followed(error.processor).settled if now != error.processor else {}
+        declared = error.processor in self._graph.all_processors
+        before = {} if declared else self._followed(error.processor).settled
         settled = before.get(place.key) or (ledger.settled.get(place.key) if ledger else None)
         if settled is None and (other := self._arrived.get(error.processor, now)) != now:
             settled = other_ledger.settled.get(place.key) if (other_ledger := self._ledger(other)) else None
@@ -616,10 +617,15 @@ class Repairs:
         return name if name in self._graph.all_processors else self._followed(name).now or name
 
     def _ledger(self, name: str) -> _Ledger | None:
-        """What is known of a processor's error messages; None: it cannot be asked for anything."""
+        """
+        What is known of a processor's error messages; None: it has no topics that say anything.
+
+        A processor of another strategy takes no requests, and what it settled before is settled.
+        """
         name = self._now(name)
-        if name not in self._ledgers and not self._never(name):
-            backing, replay = (self._facts[made(self._graph.name, name)] for made in (backing_topic, replay_topic))
+        own = [self._facts.get(made(self._graph.name, name)) for made in (backing_topic, replay_topic)]
+        if name not in self._ledgers and None not in own:
+            backing, replay = (one for one in own if one is not None)
             self._ledgers[name] = _Ledger(self._broker, self._group, backing, replay)
             self._ledgers[name].read()
         return self._ledgers.get(name)

@@ -11,6 +11,7 @@ import pytest
 from cues_kafka import Graph, Json, Processor, RecoveryError, Source, TaskStopped, Topic
 from cues_kafka.core.records import Start
 from cues_kafka.operate.moving import HeldGroup, Maintenance
+from cues_kafka.operate.repairing import Repairs
 from cues_kafka.records.bytes import encode_record
 from cues_kafka.runtime import CommitPolicy
 from cues_kafka.testing.tester import Crash, Tester
@@ -62,6 +63,33 @@ def test_each_strategy_becomes_each_other_one(former: str, new: str) -> None:
     assert after.records("same", 0)[-1].strategy == new
     report = verify(after.graph, after.broker)
     assert report.ok, list(report.lines)
+
+
+@pytest.mark.parametrize("new", ["at-least-once", "at-most-once"])
+def test_what_was_settled_stays_settled_under_another_strategy(new: str) -> None:
+    """Such a processor takes no requests, and what it took as exactly-once is done."""
+
+    def refusing(strategy: Any) -> Graph:
+        def refuse(_: int) -> int:
+            raise ValueError("no")
+
+        function = Processor(refuse, name="same", inputs="numbers", outputs="copies", strategy=strategy)
+        settings = Topic(value=Json(int), partitions=1)
+        return Graph("c", Source("numbers"), function, defaults=settings, errors="c.errors")
+
+    tester = sent(Tester(refusing("exactly-once")), 1, 2).run()
+    with Repairs(tester.graph, tester.broker, clock=tester.clock) as repairs:
+        repairs.ask("drop", limit=1)
+    tester.run().stop()
+    changed = refusing(new)
+    tool = Maintenance(changed, tester.broker, "same", who="strategy on here", session_s=0.0)
+    tool.carry_out(tool.change_strategy())
+
+    with Repairs(changed, tester.broker, clock=tester.clock) as repairs:
+        assert sum(cause.count for cause in repairs.causes()) == 1
+        assert [one.settled is not None for one in repairs.find()] == [True, False]
+        asked = repairs.ask("replay")
+    assert (asked.settled, sum(asked.refused.values())) == (1, 1)
 
 
 def test_a_batch_that_is_announced_is_not_taken_over() -> None:

@@ -433,3 +433,31 @@ def test_wait_for_a_task_that_takes_no_requests_ends_with_the_reason() -> None:
     tester = failed(Bug(), -2)
     with tool_of(tester) as tool, pytest.raises(RecoveryError, match=r"gone/0 takes no requests now: .*errors list"):
         tool.wait(Requested("replay", waiting={"gone/0": {b"key": "errors/0@0"}}), timeout_s=1)
+
+
+def test_what_a_processor_settled_stays_settled_when_it_is_not_declared() -> None:
+    """Its backing topic says so, until it is deleted; what it left open is open, and takes no request."""
+
+    def refuse(_: int) -> int:
+        raise ValueError("no")
+
+    def graph_of(name: str) -> Graph:
+        function = Processor(refuse, name=name, inputs="numbers", outputs="copies", start="latest")
+        settings = Topic(value=Json(int), partitions=1)
+        return Graph("r", Source("numbers"), function, defaults=settings, errors="r.errors")
+
+    tester = Tester(graph_of("old"))
+    tester.run()
+    tester.send("numbers", 1)
+    tester.send("numbers", 2)
+    tester.run()
+    with Repairs(tester.graph, tester.broker, clock=tester.clock) as repairs:
+        repairs.ask("drop", limit=1)
+    tester.run().stop()
+    other = Tester(graph_of("new"), broker=tester.broker)
+    other.run().stop()
+
+    with Repairs(other.graph, tester.broker, clock=tester.clock) as repairs:
+        assert [one.settled is not None for one in repairs.find()] == [True, False]
+        assert sum(cause.count for cause in repairs.causes()) == 1
+        assert sum(repairs.ask("replay").refused.values()) == 1
