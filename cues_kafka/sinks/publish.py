@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cues_kafka.errors import RetriableError
+from cues_kafka.errors import RecoveryError, RetriableError
 from cues_kafka.graph.effects import Effect
 from cues_kafka.graph.publish import Published, Publisher
 
@@ -72,6 +72,8 @@ class PublishSink:
                 publisher.publish(messages)
             except OSError as error:
                 raise RetriableError(f"publishing: {type(error).__name__}: {error}") from error
+            except RecoveryError as error:  # the task recovers some times, and then stops with the remedy
+                raise RetriableError(f"publishing: {error}", remedy=error.remedy) from error
 
     def after_commit(self, sequence: int) -> None:
         """See `ports.Sink`."""

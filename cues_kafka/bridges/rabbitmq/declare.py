@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from cues_kafka.arguments import known_arguments
 from cues_kafka.bridges.acked import Acked, Ledger
 from cues_kafka.bridges.rabbitmq.address import RabbitMqAddress
 from cues_kafka.bridges.rabbitmq.messages import HEADERS, KEYS
+from cues_kafka.bridges.rabbitmq.routing import LONGEST, Routing
 from cues_kafka.errors import ConfigError, GraphError
 from cues_kafka.graph.levels import AT_LEAST_ONCE, EXACTLY_ONCE, EdgeKind
+from cues_kafka.graph.publish import Published
 
 if TYPE_CHECKING:
     from cues_kafka.bridges.rabbitmq.client import RabbitMqLogin
     from cues_kafka.bridges.rabbitmq.streams import StreamSource
     from cues_kafka.graph.message import Message
+    from cues_kafka.graph.publish import Publisher
 
 MOST_PREFETCH: Final = 2_500
 LEDGERS: Final = 4
@@ -47,6 +50,13 @@ FROM_STREAM: Final = EdgeKind(
     EXACTLY_ONCE,
     "messages and the offset in the stream in one transaction; the stream keeps messages until they are read",
     "pytest -m 'bridge or not bridge' tests/servers/test_rabbitmq.py",
+)
+TO_EXCHANGE: Final = EdgeKind(
+    'Kafka to RabbitMQ, `Sink(..., into=RabbitMq(...).exchange("shop", "{key}"))`',
+    AT_LEAST_ONCE,
+    "confirmed by the broker before Kafka's commit; a crash repeats the messages of a batch, with the same message_id",
+    "pytest -m 'bridge or not bridge' tests/servers/test_rabbitmq_out.py",
+    "Have the receiver drop messages whose message_id it has had: a feed of cues-kafka does.",
 )
 
 
@@ -122,6 +132,34 @@ class RabbitMq:
             GraphError: an argument cannot be.
         """
         return RabbitMqStream(self, name, prefetch=prefetch, start=start, key=key)
+
+    def exchange(
+        self,
+        name: str,
+        routing_key: str = "{key}",
+        *,
+        headers: Sequence[str] = (),
+        content_type: str = "",
+        expiry_s: int | None = None,
+        max_bytes: int | None = None,
+    ) -> RabbitMqExchange:
+        """
+        An exchange that gets a message for each value, for `Sink(..., into=...)` and `effects=`. It must exist.
+
+        Args:
+            name: of the exchange. The empty name is RabbitMQ's own one, which puts messages into the queue that the
+                routing key names: `exchange("", "orders")`.
+            routing_key: `{key}` stands for the key of the message in Kafka, and `{country}` for the field `country` of
+                its value, which have one word each; `{key:path}` may have several, with dots between them.
+            headers: names of headers of the message in Kafka that become headers.
+            content_type: of the messages.
+            expiry_s: for how long a queue keeps a message that is not read, in seconds.
+            max_bytes: the largest body; a larger one becomes an error message.
+
+        Raises:
+            GraphError: an argument cannot be.
+        """
+        return RabbitMqExchange(self, name, routing_key, tuple(headers), content_type, expiry_s, max_bytes)
 
     def login(self) -> RabbitMqLogin:
         """
@@ -256,6 +294,60 @@ class RabbitMqStream:
     def show(self, place: str) -> str:
         """The message by its offset."""
         return f"offset {place.partition(':')[0]} of the RabbitMQ stream {', '.join(self.name)}"
+
+
+@dataclass(frozen=True, slots=True)
+class RabbitMqExchange(Published):
+    """
+    An exchange that gets a message for each value, at least once; see `RabbitMq.exchange`.
+
+    A function gets it with the method `publish(value, step, routing_key=None)`. Each message has a `message_id` that is
+    the same on each attempt at its step.
+
+    Attributes:
+        broker: where it is.
+        name, routing_key, headers, content_type, expiry_s, max_bytes: see `RabbitMq.exchange`.
+    """
+
+    edge: ClassVar[EdgeKind] = TO_EXCHANGE
+    what: ClassVar[str] = "RabbitMQ exchange"
+
+    broker: RabbitMq
+    name: str
+    routing_key: str = "{key}"
+    headers: tuple[str, ...] = ()
+    content_type: str = ""
+    expiry_s: int | None = None
+    max_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        where = "RabbitMq(...).exchange"
+        for name, value in (("", self.name), ("content_type=", self.content_type)):
+            if not isinstance(value, str) or len(value.encode(errors="replace")) > LONGEST:
+                raise GraphError(f"{where}({name}{value!r:.200}): takes a text of at most {LONGEST} bytes.")
+        if not isinstance(self.routing_key, str) or (why := Routing.wrong(self.routing_key)):
+            why = why if isinstance(self.routing_key, str) else "is not a text"
+            raise GraphError(f"{where}(routing_key={self.routing_key!r:.200}): it {why}.")
+        object.__setattr__(self, "headers", tuple(self.headers))
+        for one in self.headers:
+            if not isinstance(one, str) or not 1 <= len(one.encode(errors="replace")) <= LONGEST:
+                raise GraphError(f"{where}(headers={one!r:.200}): the name of a header has 1 to {LONGEST} bytes.")
+        for name in ("expiry_s", "max_bytes"):
+            if (value := getattr(self, name)) is not None:
+                _check_number(where, name, value, 1, 2**31 - 1)
+
+    def title(self, name: str) -> str:
+        """See `Effect`."""
+        del name
+        return f"{self.what} {self.name!r}" if self.name else f"RabbitMQ queue {self.routing_key!r}"
+
+    def publisher(self, graph: str, processor: str) -> Publisher:
+        """See `Published`."""
+        login = self.broker.login()
+        from cues_kafka.bridges.rabbitmq.publisher import ExchangeSettings, RabbitMqPublisher  # noqa: PLC0415 - an extra
+
+        settings = (self.name, self.routing_key, self.headers, self.content_type, self.expiry_s, self.max_bytes)
+        return RabbitMqPublisher(ExchangeSettings(*settings), login, f"cues-kafka {graph}.{processor}")
 
 
 def _names(name: Any, what: str, key: Any) -> tuple[str, ...]:

@@ -114,7 +114,9 @@ class QueueDeliveries:
         if self._ids and properties.message_id is not None:
             name = name_of(properties.message_id, delivered.routing_key, body)
         message = message_of(delivered, properties, body, self._key)
-        return Arrival(name, bool(delivered.redelivered), message, delivered.delivery_tag)
+        # An id is never used twice, so it needs no mark of the broker; and a publisher that repeats a message because
+        # its confirmation was lost gives it the same id.
+        return Arrival(name, bool(name), message, delivered.delivery_tag)
 
 
 def name_of(message_id: str | bytes, routing_key: str | bytes, body: bytes) -> str:

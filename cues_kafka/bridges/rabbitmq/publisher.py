@@ -1,0 +1,216 @@
+"""Publishes messages to an exchange of RabbitMQ, for the tasks of one processor in one process."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import pika
+
+from cues_kafka.bridges.rabbitmq.client import RabbitMqConnection, RabbitMqLogin
+from cues_kafka.bridges.rabbitmq.routing import Routing, wrong_key
+from cues_kafka.errors import OutputError, RetriableError
+
+PERSISTENT: Final = 2
+
+
+class ExchangeSettings(NamedTuple):
+    """How messages are published; see `RabbitMq.exchange`."""
+
+    exchange: str
+    routing_key: str
+    headers: tuple[str, ...]
+    content_type: str
+    expiry_s: int | None
+    max_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RabbitMqMessage:
+    """What is published: a body under a routing key, with headers."""
+
+    routing_key: str
+    body: bytes
+    headers: Mapping[str, Any]
+
+
+class RabbitMqPublisher:
+    """
+    See `Publisher`.
+
+    A batch is published at once, and the broker confirms each message. What it does not confirm is published again,
+    with the same ids.
+    """
+
+    def __init__(self, declared: ExchangeSettings, login: RabbitMqLogin, name: str) -> None:
+        """
+        Args:
+            declared: how and where.
+            login: where the broker is.
+            name: what the broker's own tools name the connection.
+        """
+        self._declared, self._login, self._name = declared, login, name
+        self._routing = Routing(declared.routing_key)
+        self._turn = threading.Lock()  # tasks share the connection, one batch at a time
+        self._connection: RabbitMqConnection | None = None
+        self._news = threading.Condition()
+        self._published = 0  # on this channel; the broker counts in the same way
+        self._under_way: set[int] = set()
+        self._refused = ""
+
+    def prepare(self, value: Any, step: Any, given: Mapping[str, Any]) -> RabbitMqMessage:
+        """See `Publisher`; a function may give `routing_key=`, which takes the place of the declared one."""
+        if unknown := set(given) - {"routing_key"}:
+            raise OutputError(f"publish(): takes routing_key= besides value and step, not {min(unknown)}=")
+        received = next(iter(step.inputs.values()))
+        key = given.get("routing_key")
+        if key is None:
+            key = self._routing.fill(value, received.key_bytes)
+        elif not isinstance(key, str) or (why := wrong_key(key)):
+            raise OutputError(
+                f"publish(routing_key={key!r:.80}): it {why if isinstance(key, str) else 'is not a text'}"
+            )
+        same = value is received.value  # in the bytes that it has in Kafka
+        body = (received.value_bytes or b"") if same else _body(value)
+        most = self._declared.max_bytes
+        if most is not None and len(body) > most:
+            raise OutputError(
+                f"a message for RabbitMQ has {len(body):,} bytes, and {most:,} are allowed. Raise max_bytes= and the "
+                "broker's max_message_size, or send less"
+            )
+        headers = {
+            name: _readable(one)
+            for name, one in (received.headers if self._declared.headers else ())
+            if name in self._declared.headers and one is not None
+        }
+        return RabbitMqMessage(key, body, headers)
+
+    def publish(self, messages: Sequence[tuple[str, Any]]) -> None:
+        """See `Publisher`."""
+        with self._turn:
+            try:
+                connection = self._connected()
+                self._send(connection, messages)
+                self._wait(connection)
+            except BaseException:
+                self._disconnect()
+                raise
+
+    def close(self) -> None:
+        """See `Publisher`."""
+        with self._turn:
+            self._disconnect()
+
+    def _connected(self) -> RabbitMqConnection:
+        """The connection, or a new one: nothing is under way now."""
+        if self._connection is not None and self._connection.lost:
+            self._disconnect()
+        if self._connection is None:
+            self._connection = connection = RabbitMqConnection(self._login, self._name, on_lost=self._tell)
+            if self._declared.exchange:
+                connection.ask("exchange_declare", exchange=self._declared.exchange, passive=True)
+            connection.channel.add_on_return_callback(self._returned)
+            connection.ask("confirm_delivery", ack_nack_callback=self._confirmed)
+        return self._connection
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+        with self._news:
+            self._published = 0
+            self._under_way.clear()
+            self._refused = ""
+
+    def _send(self, connection: RabbitMqConnection, messages: Sequence[tuple[str, Any]]) -> None:
+        declared = self._declared
+        expires = None if declared.expiry_s is None else str(declared.expiry_s * 1_000)
+        with self._news:
+            for _ in messages:
+                self._published += 1
+                self._under_way.add(self._published)
+
+        def send() -> None:
+            for name, message in messages:
+                properties = pika.BasicProperties(
+                    message_id=name,
+                    delivery_mode=PERSISTENT,
+                    content_type=declared.content_type or None,
+                    expiration=expires,
+                    headers=dict(message.headers) or None,
+                )
+                key = message.routing_key
+                connection.channel.basic_publish(declared.exchange, key, message.body, properties, mandatory=True)
+
+        connection.do(send)
+
+    def _wait(self, connection: RabbitMqConnection) -> None:
+        """
+        Wait until the broker has confirmed all.
+
+        Raises:
+            OSError, RetriableError: it did not.
+            RecoveryError: it refuses.
+        """
+        timeout_s = self._login.timeout_s
+        with self._news:
+            while self._under_way and not self._refused:
+                connection.check()
+                before = len(self._under_way)
+                if not self._news.wait(timeout_s) and len(self._under_way) == before:
+                    connection.check()
+                    why = "; it has asked publishers to wait, for want of memory or disk" if connection.blocked else ""
+                    raise RetriableError(f"RabbitMQ has not confirmed {before} messages for {timeout_s:g} s{why}")
+            if self._refused:
+                raise RetriableError(f"RabbitMQ does not take a message: {self._refused}")
+
+    # On the connection's thread
+
+    def _confirmed(self, frame: Any) -> None:
+        method = frame.method
+        with self._news:
+            up_to = method.delivery_tag
+            if isinstance(method, pika.spec.Basic.Nack):
+                self._refused = self._refused or "a queue refuses it, such as one that is full"
+            if method.multiple:
+                self._under_way -= {tag for tag in self._under_way if tag <= up_to}
+            else:
+                self._under_way.discard(up_to)
+            self._news.notify_all()
+
+    def _returned(self, _: Any, method: Any, __: Any, ___: bytes) -> None:
+        with self._news:
+            self._refused = self._refused or (
+                f"no queue is bound to the exchange {self._declared.exchange!r} for the routing key "
+                f"{method.routing_key!r:.200}. Bind one, or correct the routing key"
+            )
+            self._news.notify_all()
+
+    def _tell(self) -> None:
+        with self._news:
+            self._news.notify_all()
+
+
+def _readable(value: bytes) -> str | bytes:
+    """A header as text, where it is one."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+def _body(value: Any) -> bytes:
+    """What a function publishes, as bytes: bytes and text as they are, other values as JSON."""
+    if value is None:
+        return b""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, str):
+        return value.encode()
+    try:
+        return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise OutputError(f"publish(): a {type(value).__name__} cannot be written as JSON: {error}") from None
