@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from cues_kafka.core.records import Record, Snapshot
 from cues_kafka.ports import Positions
-from cues_kafka.records.strangers import MOST, TOPIC
+from cues_kafka.records.strangers import ITEMS, MOST, TOPIC
 
 
 def unfit(record: Record) -> str:
@@ -27,6 +27,11 @@ def _faults(record: Record) -> Iterator[str]:
     own = (record.positions, record.tails, record.tail_ends, record.careful_until, record.replays, ends)
     for positions in own:
         yield from _of_places(positions)
+    if (staged := record.staged) is not None:
+        if not 1 <= staged.parts <= ITEMS or not 0 <= staged.part < staged.parts:
+            yield f"it is part {staged.part} of {staged.parts}"
+        if staged.batch < -1 or staged.number < -1:
+            yield f"it is of batch {staged.batch}, number {staged.number}"
     bindings = {position.binding for position in record.positions}
     for name, named in (("ends", {one.binding for one in ends}), ("choice", {one for one, _ in record.choice})):
         if not named <= bindings:

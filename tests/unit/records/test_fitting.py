@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cues_kafka import Graph, Json, Processor, Source, State, Store, TaskStopped, Topic
-from cues_kafka.core.records import KEY, Attempt, Snapshot, Totals, Writer
+from cues_kafka.core.records import KEY, Attempt, Snapshot, Staged, Totals, Writer
 from cues_kafka.errors import CodecError
 from cues_kafka.operate.deleting import Deleting
 from cues_kafka.ports import NewTopic, Position
@@ -61,6 +61,18 @@ def test_snapshot_that_no_task_writes_is_refused(odd: dict[str, Any]) -> None:
     """Of its own fields."""
     with pytest.raises(CodecError, match="not a backing record: "):
         decode_record(encode_record(Snapshot(**GOOD | {"ends": (PLACE,), "steps": 1} | odd)))
+
+
+@pytest.mark.parametrize(
+    "odd", [{"parts": 0}, {"parts": 2**31 - 1}, {"part": 5}, {"part": -1}, {"batch": -9}, {"number": -2}]
+)
+def test_staged_record_that_no_task_writes_is_refused(odd: dict[str, Any]) -> None:
+    """A number of parts is a number of reads."""
+    good: dict[str, Any] = {"query": "q", "batch": 1, "attempt": "a", "checksum": b"c" * 16, "parts": 2, "part": 1}
+    record = GOOD | {"positions": (), "totals": Totals(), "step": 0}
+    decode_record(encode_record(Attempt(**record, staged=Staged(**good))))
+    with pytest.raises(CodecError, match="not a backing record: it is"):
+        decode_record(encode_record(Attempt(**record, staged=Staged(**good | odd))))
 
 
 @pytest.mark.parametrize("kind", [b"\x01", b"\x05", b"\x06", b"\xff\xff\xff\xff\x0f"])
