@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Self
 
 import pytest
@@ -81,12 +82,12 @@ def test_messages_go_out_with_an_id_and_are_acknowledged_before_the_commit(mosqu
 # The matrix
 
 CRASHES = (
-    ("before", "Call", 2),
+    ("before", "Call", 1),
     ("after", "Call", 2),
+    ("before", "Commit", 1),
     ("before", "Commit", 2),
+    ("after", "Commit", 1),
     ("after", "Commit", 2),
-    ("after", "Commit", 3),
-    ("before", "Init", 1),
 )
 
 
@@ -197,7 +198,7 @@ def test_payloads_and_topics_that_others_chose_come_as_they_are(mosquitto: Mosqu
     found = [(one.key, one.value) for one in tester.messages("ingress")]
     assert found == [(topic, payload) for topic in topics for payload in given] + [(f"{name}/end", b"end")]
     assert ("ü", "\u4e2d".encode()) in tester.messages("ingress")[0].headers
-    assert [error.kind for error in tester.errors()] == ["output"]
+    assert ["are more than the" in error.text for error in tester.errors()] == [True]
     assert verify(tester.graph, tester.broker).ok
     tester.stop()
 
@@ -365,7 +366,8 @@ class Cutter:
         """Cut what is open."""
         connections, self._open = self._open, []
         for one in connections:
-            one.close() if one.fileno() < 0 else one.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError):  # it has ended by itself
+                one.shutdown(socket.SHUT_RDWR)
 
     def _accept(self) -> None:
         while not self._ended:
@@ -379,13 +381,9 @@ class Cutter:
                 threading.Thread(target=self._pass, args=(source, target), daemon=True).start()
 
     def _pass(self, source: socket.socket, target: socket.socket) -> None:
-        try:
+        with suppress(OSError):
             while data := source.recv(65_536):
                 target.sendall(data)
-        except OSError:
-            pass
         for one in (source, target):
-            try:
+            with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                continue

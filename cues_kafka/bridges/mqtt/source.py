@@ -212,6 +212,9 @@ class MqttDeliveries:
         given = dict(properties := user_properties(message)).get(ID_PROPERTY)
         if given is not None:
             name, again = f"{topic}\0{given}", True
+        elif message.retain and message.qos and self._declared.version != "5":
+            # The same one may come with each subscription, under other numbers; a live one has no such mark.
+            name, again = f"retained:{packet_name(0, topic, payload)}", True
         elif message.qos and self._declared.packet_ids:
             name, again = packet_name(message.mid, topic, payload), bool(message.dup)
             self._check_number(message)

@@ -176,6 +176,14 @@ def test_retained_messages_come_once_to_a_session(
     assert not found or ("mqtt.retained", "1") in found[0].message.headers
 
 
+def test_retained_message_of_mqtt_3_has_one_id_under_all_numbers() -> None:
+    """It comes with each subscription, and again where its acknowledgement was lost."""
+    made = deliveries(version="3.1.1")
+    first, again, live = taken(made, message(1, retain=True), message(5, retain=True, dup=True), message(6))
+    assert first.id == again.id != live.id
+    assert first.again
+
+
 def test_topic_that_is_not_utf_8_can_be_read() -> None:
     """A broker should not let it pass; the message goes on with its bytes in a readable form."""
     [arrival] = taken(deliveries(), message(1, b"t/\xff"))
