@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from cues_kafka.graph.declare import CodecSpec, Json, Raw
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.durations import milliseconds
+from cues_kafka.graph.formats import JsonSchema, SchemaSpec
 from cues_kafka.graph.names import control_topic, hint, quoted, status_topic
 from cues_kafka.graph.partitioners import CUSTOM, MURMUR2, rule_of
 from cues_kafka.graph.placed import keyed_topics
@@ -41,6 +43,7 @@ def refusals_of(
     for one in processors:
         yield from _unequal_inputs(graph.processors[one.name], sizes)
         yield from _unequal_places(graph, graph.processors[one.name], sizes)
+        yield from _unequal_keys(graph, graph.processors[one.name], sizes)
         yield from _compacted_join(graph.processors[one.name], one.compacted)
         yield from _tailers_without_exactly_once(graph.processors[one.name], one.strategy)
     yield from _placed_by_others(graph)
@@ -79,6 +82,30 @@ def _unequal_places(graph: Graph, processor: Processor, sizes: Mapping[str, int 
             "different partitions of them, and a task does not find what belongs together. Put rekey(...) between one "
             "of them and the processor, which places its keys by murmur2; or look a table up as a GlobalTable(...)."
         )
+
+
+def _unequal_keys(graph: Graph, processor: Processor, sizes: Mapping[str, int | None]) -> Iterator[str]:
+    """Topics whose keys must meet, and whose codecs write one key as other bytes, which partitioners place apart."""
+    topics = [topic for topic in keyed_topics(processor) if sizes[topic] != 1]
+    forms = {topic: form for topic in topics if (form := _form(graph.topic(topic).key_codec))}
+    if len({*forms.values()}) > 1:
+        shown = ", ".join(f"{topic}: {form}" for topic, form in forms.items())
+        yield (
+            f"The topics of {processor.name} write their keys in different forms ({shown}), so one key is in different "
+            "partitions of them, and a task does not find what belongs together. Declare one key_codec= for them, if "
+            "their writers use it. Otherwise put rekey(...) between one of them and the processor; or look a table up "
+            "as a GlobalTable(...)."
+        )
+
+
+def _form(codec: CodecSpec | None) -> str:
+    """What the bytes of keys are; empty: only a codec of the user knows."""
+    if codec is None or isinstance(codec, Raw):
+        return "plain text or bytes"
+    if isinstance(codec, SchemaSpec):
+        plain = isinstance(codec, JsonSchema) and not codec.registry
+        return "Json" if plain else f"{type(codec).__name__}{' with a registry' if codec.registry else ''}"
+    return "Json" if isinstance(codec, Json) else ""
 
 
 def _placed_by_others(graph: Graph) -> Iterator[str]:

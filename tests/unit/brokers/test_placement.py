@@ -11,14 +11,17 @@ from unittest.mock import Mock
 import pytest
 
 from cues_kafka import (
+    Avro,
     Dedupe,
     GlobalTable,
     Graph,
     GraphError,
     Json,
+    JsonSchema,
     Memory,
     Message,
     Processor,
+    Raw,
     Source,
     State,
     Store,
@@ -279,6 +282,35 @@ def test_a_plan_refuses_topics_whose_rules_differ() -> None:
     found = plan(joined(Table("customers"), customers="consistent_random")).refusals
     assert [text for text in found if "different partitioners (orders: murmur2, customers: consistent_random)" in text]
     assert not plan(joined(GlobalTable("customers"), customers="consistent_random")).refusals
+
+
+@pytest.mark.parametrize(
+    ("orders", "customers", "refused"),
+    [
+        (None, Avro("string"), "orders: plain text or bytes, customers: Avro"),
+        (Json(), None, "orders: Json, customers: plain text or bytes"),
+        (Avro("string"), Avro("string"), ""),
+        (None, Raw(), ""),
+        (Json(), JsonSchema({}), ""),
+    ],
+)
+def test_a_plan_refuses_topics_whose_keys_are_other_bytes(orders: Any, customers: Any, refused: str) -> None:
+    """A partitioner places bytes, so lookups would find some of the customers, without any error."""
+    for table, partitions, stops in (
+        (Table("customers"), 4, refused),
+        (Table("customers"), 1, ""),
+        (GlobalTable("customers"), 4, ""),
+    ):
+        topics = {
+            "orders": Topic(value=Json(), partitions=partitions, key_codec=orders),
+            "customers": Topic(value=Json(), partitions=partitions, key_codec=customers),
+        }
+        function = Processor(named, inputs={"order": "orders", "customers": table}, outputs="out")
+        settings = Topic(value=Json(), key="id")
+        graph = Graph("g", Source("orders"), Source("customers"), function, defaults=settings, topics=topics)
+        found = [text for text in plan(graph).refusals if "in different forms" in text]
+        assert bool(found) is bool(stops)
+        assert all(f"({stops})" in text for text in found)
 
 
 def test_a_plan_refuses_another_rule_for_a_topic_that_the_graph_writes() -> None:
