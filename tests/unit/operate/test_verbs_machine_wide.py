@@ -229,7 +229,9 @@ class Moving:
         FIXED["is"] = FIXED["is"] or wish == "replay"
         with Repairs(self.graph, self.broker, clock=self.tester.clock) as tool:
             tool.ask(wish)
-        asked, self.open, self.back = self.open, [], True
+        kept = {number for place, log in enumerate(self.logs) for number in log[self.low[place] :]}
+        gone = [one for one in self.open if wish == "replay" and one not in kept]  # retention took their messages
+        asked, self.open, self.back = [one for one in self.open if one not in gone], gone, True
         self.deliver()
         if wish == "replay":
             self.sent.update(asked)
