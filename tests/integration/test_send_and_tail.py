@@ -66,7 +66,7 @@ def test_lines_are_sent_and_shown(run: Callable[..., str], topic: str) -> None:
     assert run("send", topic, '{"n": 1}', "2", "--key", "k", "--header", "h=x=y") == f"2 messages sent to {topic}\n"
     assert run("send", topic, lines='"three"\n\n4\r\n', code=0) == f"2 messages sent to {topic}\n"
     assert run("send", topic, lines="") == f"0 messages sent to {topic}\n"
-    assert sorted(run("tail", topic).splitlines()) == ['"three"', "2", "4", '{"n":1}']
+    assert sorted(run("tail", topic).splitlines()) == ['"three"', "2", "4", '{"n": 1}']
     shown = [json.loads(line) for line in run("tail", topic, "--format", "json").splitlines()]
     [first] = [one for one in shown if one["value"] == {"n": 1}]
     assert (first["topic"], first["key"], first["headers"]) == (topic, "k", [["h", "x=y"]])
