@@ -71,10 +71,10 @@ def test_lines_are_sent_and_shown(run: Callable[..., str], topic: str) -> None:
     [first] = [one for one in shown if one["value"] == {"n": 1}]
     assert (first["topic"], first["key"], first["headers"]) == (topic, "k", [["h", "x=y"]])
     at = str(first["offset"])
-    assert run("tail", topic, "--partition", str(first["partition"]), "--from", at, "--limit", "1") == '{"n":1}\n'
+    assert run("tail", topic, "--partition", str(first["partition"]), "--from", at, "--limit", "1") == '{"n": 1}\n'
     full = run("tail", topic, "--format", "full", "--from", "2020-01-01T00:00Z", "--limit", "4")
     assert f"{topic}/{first['partition']} at {at}  " in full
-    assert '  k  {"n":1}\n' in full
+    assert '  k  {"n": 1}\n' in full
     assert run("tail", topic, "--from", "latest") == run("tail", topic, "--from", "2100-01-01T00:00+00:00") == ""
 
 
