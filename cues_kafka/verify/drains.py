@@ -7,6 +7,7 @@ and the totals of the task's newest record say how many there are in all.
 from __future__ import annotations
 
 from cues_kafka.verify.ledger import OUTPUT, Marks, Track
+from cues_kafka.verify.seen_parts import SeenParts
 
 
 class Drains:
@@ -22,7 +23,7 @@ class Drains:
     def __init__(self, known: int) -> None:
         self.known = known
         self.count = self.duplicated = 0
-        self._seen: dict[int, tuple[int, int]] = {}  # by sequence: the number of messages, and a bit for each seen
+        self._seen: dict[int, tuple[int, SeenParts]] = {}  # by sequence: the number of messages, and those seen
 
     def track(self, sequence: int, strays: Marks) -> Track:
         """Where to note the drained messages of one attempt; headers that make no sense are among the strays."""
@@ -32,11 +33,10 @@ class Drains:
         """Note a message."""
         if sequence > self.known:
             return
-        of, seen = self._seen.get(sequence, (count, 0))
-        if of != count or seen >> index & 1:
+        of, seen = self._seen.setdefault(sequence, (count, SeenParts()))
+        if of != count or not seen.note(index):
             self.duplicated += 1
             return
-        self._seen[sequence] = of, seen | 1 << index
         self.count += 1
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from cues_kafka.core.delivery import parse_origin
+from cues_kafka.records.strangers import MOST
 from cues_kafka.verify.ledger import ERROR, OUTPUT, Marks, Track
+from cues_kafka.verify.seen_parts import SeenParts
 
 
 class FiredOnce(NamedTuple):
@@ -14,12 +17,12 @@ class FiredOnce(NamedTuple):
     Attributes:
         kind: `OUTPUT` or `ERROR`.
         of: records that it has.
-        mask: a bit for each that was seen.
+        parts: those that were seen.
     """
 
     kind: int
     of: int
-    mask: int
+    parts: SeenParts
 
 
 class Fires:
@@ -52,11 +55,11 @@ class Fires:
             name, _, origin = word.partition(b"@")
             word = name.partition(b":")[2]
             self.origins[word] = origin
-        seen = self._seen.get(word, FiredOnce(kind, of, 0))
-        if (seen.kind, seen.of) != (kind, of) or seen.mask >> index & 1:
+        seen = self._seen.get(word) or FiredOnce(kind, of, SeenParts())
+        if (seen.kind, seen.of) != (kind, of) or not seen.parts.note(index):
             self.duplicated += 1
             return
-        self._seen[word] = seen._replace(mask=seen.mask | 1 << index)
+        self._seen[word] = seen
 
     @property
     def outputs(self) -> int:
@@ -71,12 +74,12 @@ class Fires:
     @property
     def messages(self) -> int:
         """Output messages, each once."""
-        return sum(seen.mask.bit_count() for seen in self._seen.values() if seen.kind == OUTPUT)
+        return sum(seen.parts.count for seen in self._seen.values() if seen.kind == OUTPUT)
 
     @property
     def torn(self) -> int:
         """Steps of whose records some were seen and others were not."""
-        return sum(seen.mask != (1 << seen.of) - 1 for seen in self._seen.values())
+        return sum(seen.parts.count != seen.of for seen in self._seen.values())
 
 
 class _Fired(Track):
@@ -93,4 +96,7 @@ class _Fired(Track):
         index, _, count = part.partition(b"/")
         if b"@" not in where or not 0 <= int(index) < int(count):
             raise ValueError(part)
+        origin = where.partition(b"@")[2].decode()
+        if not all(0 <= one.offset <= MOST and len(one.topic_id) == 16 for one in parse_origin(origin, 0)):
+            raise ValueError(where)
         self._fires.note(self._sequence, where, int(index), int(count), self.kind)

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from cues_kafka.ports import Headers, WireMessage, headers_of_each
+from cues_kafka.records.strangers import MOST
+from cues_kafka.verify.seen_parts import SeenParts
 
 EXISTS, OUTPUT, ERROR = 1, 2, 4
 """Bits of an offset: the input holds it; it was seen as an output; it was seen as an error."""
@@ -34,9 +36,6 @@ SIZE = 1 << BITS
 LOW = SIZE - 1
 _WIDE = 8
 """A delivery with more records than this is kept in a dictionary, which takes about 200 bytes each."""
-
-_BLOCK = 10
-"""Its records are noted in masks of `2 ** _BLOCK` bits: a forged number takes no more room than a small one."""
 
 _EXIST = bytes(value | EXISTS for value in range(256))
 _TRACKS = 4096
@@ -92,7 +91,7 @@ class Marks:
         self.examples: dict[str, list[int]] = {}
         self.pages: dict[int, bytearray] = {}
         self._parts: dict[int, array[int]] = {}  # count and, bit by bit, which records were seen
-        self._wide: dict[int, tuple[int, dict[int, int]]] = {}  # by offset the count, and which, 1,024 in a mask
+        self._wide: dict[int, tuple[int, SeenParts]] = {}  # by offset the count, and which were seen
 
     # Writing
 
@@ -153,13 +152,10 @@ class Marks:
 
     def _wide_part(self, offset: int, index: int, count: int, *, first: bool) -> bool:
         """Enter one of many records of a delivery."""
-        known, blocks = self._wide.get(offset, (count if first else 0, {}))
-        block, bit = index >> _BLOCK, 1 << (index & (1 << _BLOCK) - 1)
-        mask = blocks.get(block, 0)
-        if known != count or mask & bit:
+        known, parts = self._wide.get(offset) or (count if first else 0, SeenParts())
+        if known != count or not parts.note(index):
             return False
-        blocks[block] = mask | bit
-        self._wide[offset] = (count, blocks)
+        self._wide[offset] = (count, parts)
         return True
 
     def _twice(self, offset: int) -> None:
@@ -193,11 +189,7 @@ class Marks:
 
     def torn(self) -> list[int]:
         """Offsets of deliveries of which some records were seen and others were not, ascending."""
-        torn = [
-            offset
-            for offset, (count, blocks) in self._wide.items()
-            if sum(mask.bit_count() for mask in blocks.values()) != count
-        ]
+        torn = [offset for offset, (count, parts) in self._wide.items() if parts.count != count]
         for number, parts in self._parts.items():
             partial = {value for value in set(parts) if value & 255 != (1 << (value >> 8)) - 1}
             if partial:
@@ -249,7 +241,7 @@ class Track:
             offset = offsets[0] if all(map(int.__lt__, offsets, self.ends)) else max(offsets[0], marks.end)
         else:
             offset = int(where)
-        if offset < 0 or min(offsets, default=0) < 0:
+        if not 0 <= offset <= MOST or not all(0 <= one <= MOST for one in offsets):
             raise ValueError(where)
         if offset >= marks.end:
             marks.ahead.append(offset)
@@ -323,7 +315,7 @@ class Outcomes:
                 continue
             marks = track.marks
             if not 0 <= offset < marks.end:
-                self._broken(header) if offset < 0 else marks.ahead.append(offset)
+                marks.ahead.append(offset) if 0 <= offset <= MOST else self._broken(header)
                 continue
             page = marks.pages.get(offset >> BITS) or marks.page(offset >> BITS)
             at = offset & LOW

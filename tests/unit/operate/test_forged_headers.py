@@ -152,10 +152,24 @@ def test_commands_answer_beside_a_forged_error_message(name: str) -> None:
     lineage(tester.broker, place, tester.broker.watermarks([place])[place].stable - 1, graph=tester.graph)
 
 
-def test_number_of_a_record_takes_no_memory() -> None:
-    """Record 10**12 of a delivery would be a mask of 125 GB."""
+@pytest.mark.parametrize(
+    "words", ["in:{id} {part} 0", "timer {part} 5:YQ@in:{id}@0", "replay {part} 1:x/0/0@y", "- {part} -"]
+)
+def test_number_of_a_record_takes_no_memory(words: str) -> None:
+    """Record 10**12 of a delivery would be a mask of 125 GB; also of a timer, a replay and what a handler held back."""
     tester, topic_id = made()
-    header = f"1 g.p/0 3 in:{topic_id} 999999999999/1000000000000 0".encode()
+    header = f"1 g.p/0 2 {words.format(id=topic_id, part='999999999999/1000000000000')}".encode()
+    tester.broker.sender("stranger").send([("out", 0, None, b"{}", [(HEADER, header)], 0)])
+
+    assert checked_report(tester).anomalies
+
+
+@pytest.mark.parametrize("part", ["0/1", "0/2"])
+@pytest.mark.parametrize("offset", ["-1", HUGE, "9" * 40, "0,0"])
+def test_offset_of_no_message_is_an_anomaly(offset: str, part: str) -> None:
+    """Before the first one, behind the last one, and above what a log can have."""
+    tester, topic_id = made()
+    header = f"1 g.p/0 2 in:{topic_id} {part} {offset}".encode()
     tester.broker.sender("stranger").send([("out", 0, None, b"{}", [(HEADER, header)], 0)])
 
     assert checked_report(tester).anomalies
