@@ -10,7 +10,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,7 @@ LONGEST = (*HEAVY, "tests/proof/", "tests/test_docs.py", "tests/fault/", "tests/
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[object]:
+def pytest_collection() -> Generator[None, object, object]:
     """Keep a million collected things, which live to the end, out of garbage collections, then and later."""
     gc.disable()
     try:

@@ -72,7 +72,8 @@ def test_time_whose_further_digits_are_zeros_is_read() -> None:
 def test_whole_number_that_no_float_holds_is_refused_as_a_float(value: int) -> None:
     """It would come back as another number, or could not be read at all."""
     for annotation in (float, float | str, list[float], dict[str, float]):
-        given = {list[float]: [value], dict[str, float]: {"a": value}}.get(annotation, value)
+        holders: dict[Any, Any] = {list[float]: [value], dict[str, float]: {"a": value}}
+        given = holders.get(annotation, value)
         with pytest.raises(CodecError, match="value"):
             JsonCodec(annotation).encode(given)
     assert JsonCodec(float).decode(JsonCodec(float).encode(2**53)) == 2**53

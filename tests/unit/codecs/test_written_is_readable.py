@@ -107,13 +107,13 @@ class Models(pydantic.BaseModel):
 def theirs(cls: type[Any], value: Any) -> tuple[Any, bytes]:
     """The codec of a class, and a message that fastavro wrote by its schema."""
     codec = AvroCodec(Avro(cls))
-    schema = codec.schema
+    schema: Any = codec.schema
     out = BytesIO()
     fastavro.schemaless_writer(out, schema, value)
     return codec, b"\xc3\x01" + fingerprint(schema) + out.getvalue()
 
 
-EMPTY = {"articles": [], "pairs": [], "by_name": {}, "modes": [], "inner": None}
+EMPTY: dict[str, Any] = {"articles": [], "pairs": [], "by_name": {}, "modes": [], "inner": None}
 
 
 @pytest.mark.parametrize(
