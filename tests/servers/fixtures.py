@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 if TYPE_CHECKING:
+    from tests.servers.activemq import ActiveMq
+    from tests.servers.artemis import Artemis
     from tests.servers.mariadb import MariaDb
     from tests.servers.mosquitto import Mosquitto
     from tests.servers.postgres import Postgres
@@ -98,6 +100,22 @@ class RabbitMqQueues:
     name: str
     url: str
     server: RabbitMq
+
+
+@dataclass(frozen=True, slots=True)
+class JmsQueues:
+    """
+    A name of one test, for its queues in a JMS broker that tests share.
+
+    Attributes:
+        name: no queue begins with it.
+        url: the address of the broker by STOMP.
+        server: the broker, which the test may kill, pause and stop; the next test starts it again if need be.
+    """
+
+    name: str
+    url: str
+    server: ActiveMq | Artemis
 
 
 @pytest.fixture(scope="session")
@@ -219,6 +237,38 @@ def rabbitmq_servers() -> Iterator[Callable[..., RabbitMq]]:
 
     with ExitStack() as running:
         yield lambda **options: started(running, RabbitMq(**options))
+
+
+@pytest.fixture(scope="session")
+def activemq_server() -> Iterator[ActiveMq]:
+    """The ActiveMQ Classic of this run, or of this tester where several run side by side."""
+    from tests.servers.activemq import ActiveMq
+
+    with ExitStack() as running:
+        yield started(running, ActiveMq())
+
+
+@pytest.fixture
+def activemq(activemq_server: ActiveMq) -> Iterator[JmsQueues]:
+    """A name of this test, in the ActiveMQ Classic of this run."""
+    yield JmsQueues(_name(), activemq_server.url(), activemq_server)
+    activemq_server.make_ready()
+
+
+@pytest.fixture(scope="session")
+def artemis_server() -> Iterator[Artemis]:
+    """The Artemis of this run, or of this tester where several run side by side."""
+    from tests.servers.artemis import Artemis
+
+    with ExitStack() as running:
+        yield started(running, Artemis())
+
+
+@pytest.fixture
+def artemis(artemis_server: Artemis) -> Iterator[JmsQueues]:
+    """A name of this test, in the Artemis of this run."""
+    yield JmsQueues(_name(), artemis_server.url(), artemis_server)
+    artemis_server.make_ready()
 
 
 def started(running: ExitStack, server: S) -> S:

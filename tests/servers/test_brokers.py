@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pika
 import psutil
@@ -13,9 +15,13 @@ import pytest
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion
 
+from tests.servers import activemq as activemq_module
+from tests.servers import artemis as artemis_module
 from tests.servers import mosquitto as mosquitto_module
 from tests.servers import rabbitmq as rabbitmq_module
-from tests.servers.fixtures import MosquittoTopics, RabbitMqQueues
+from tests.servers.activemq import ActiveMq
+from tests.servers.artemis import Artemis
+from tests.servers.fixtures import JmsQueues, MosquittoTopics, RabbitMqQueues
 from tests.servers.mosquitto import Mosquitto
 from tests.servers.rabbitmq import RabbitMq
 from tests.servers.server import Server
@@ -57,7 +63,7 @@ def test_mosquitto_of_one_test_has_its_own_settings_and_listens_on_loopback(
 
 
 @pytest.mark.bridge
-@pytest.mark.parametrize("make", [Mosquitto, RabbitMq])
+@pytest.mark.parametrize("make", [Mosquitto, RabbitMq, ActiveMq, Artemis])
 def test_brokers_run_from_packages_that_are_unpacked(
     make: Callable[..., Server], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -65,9 +71,14 @@ def test_brokers_run_from_packages_that_are_unpacked(
     monkeypatch.setenv("CUES_KAFKA_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(mosquitto_module, "_files", mosquitto_module.unpacked_files)
     monkeypatch.setattr(rabbitmq_module, "_files", rabbitmq_module.unpacked_files)
+    monkeypatch.setattr(activemq_module, "_class_path", activemq_module.unpacked_class_path)
+    artemis_module._jars.cache_clear()
 
-    with make(place=tmp_path) as server:
-        server.try_it()
+    try:
+        with make(place=tmp_path) as server:
+            server.try_it()
+    finally:
+        artemis_module._jars.cache_clear()
 
 
 @pytest.mark.bridge
@@ -86,6 +97,43 @@ def test_rabbitmq_keeps_what_it_has_confirmed_over_sigkill(rabbitmq: RabbitMqQue
     rabbitmq.server.start()
 
     assert first_of(rabbitmq, queue, {"x-stream-offset": "first"} if kind == "stream" else {}) == b"kept"
+
+
+@pytest.mark.bridge
+@pytest.mark.parametrize("broker", ["activemq", "artemis"])
+def test_jms_brokers_keep_what_they_have_confirmed_over_sigkill(broker: str, request: pytest.FixtureRequest) -> None:
+    jms: JmsQueues = request.getfixturevalue(broker)
+    assert {host for host, _ in listening(jms.server)} <= {"127.0.0.1", "::ffff:127.0.0.1"}
+    send = ["SEND", f"destination:/queue/{jms.name}", "persistent:true", "receipt:1", "destination-type:ANYCAST"]
+    assert stomp(jms, send, b"kept").startswith(b"RECEIPT")
+
+    jms.server.kill()
+    jms.server.start()
+
+    subscribe = ["SUBSCRIBE", f"destination:/queue/{jms.name}", "id:1", "ack:auto", "subscription-type:ANYCAST"]
+    answer = stomp(jms, subscribe)
+    assert answer.startswith(b"MESSAGE")
+    assert answer.partition(b"\n\n")[2].rstrip(b"\0\n") == b"kept"
+
+
+def stomp(jms: JmsQueues, lines: list[str], body: bytes = b"") -> bytes:
+    """Connect, send one frame, and give the next one."""
+    with (
+        socket.create_connection(("127.0.0.1", jms.server.port), WAIT_S) as connection,
+        connection.makefile("rb") as got,
+    ):
+        connection.sendall(b"CONNECT\naccept-version:1.2\nhost:tests\n\n\0")
+        assert frame(got).startswith(b"CONNECTED")
+        connection.sendall("\n".join([*lines, "", ""]).encode() + body + b"\0")
+        return frame(got)
+
+
+def frame(got: IO[bytes]) -> bytes:
+    """One frame."""
+    found = bytearray()
+    while (byte := got.read(1)) not in (b"\0", b""):
+        found += byte
+    return bytes(found).lstrip(b"\n")
 
 
 @pytest.mark.bridge

@@ -13,7 +13,7 @@ from tests.servers.fixtures import started
 from tests.servers.packages import ServerError
 
 ROOT = Path(__file__).parents[2]
-FIXTURES = ("postgres", "mariadb", "s3", "mosquitto", "rabbitmq")
+FIXTURES = ("postgres", "mariadb", "s3", "mosquitto", "rabbitmq", "activemq", "artemis")
 
 
 class Missing:

@@ -1,0 +1,130 @@
+"""ActiveMQ Artemis, a JMS broker that speaks STOMP and AMQP 1.0, for tests."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from cues_kafka.brokers.local.jars import MAVEN_PLUGIN, Locked, Wanted, fetched
+from cues_kafka.brokers.local.java import find_java
+from cues_kafka.errors import ConfigError
+from tests.servers.activemq import greet_stomp, java_environment, jvm
+from tests.servers.packages import ServerError
+from tests.servers.server import Server, prepared
+
+VERSION = "2.44.0"
+"""The newest one whose archive is on Maven Central: since 2.50 the project has another group, and no archive there."""
+ARCHIVE = Wanted(
+    f"ActiveMQ Artemis {VERSION}",
+    f"apache-artemis-{VERSION}",
+    {
+        f"apache-artemis-{VERSION}-bin.tar.gz": Locked(
+            "1030320a8d1af6376361cd750bef12ef3cf7babc7a363bc6097340961d1e3e29",
+            46_299_075,
+        )
+    },
+    "the pinned hash",
+    maven=(f"{MAVEN_PLUGIN}:copy", f"-Dartifact=org.apache.activemq:apache-artemis:{VERSION}:tar.gz:bin"),
+    ivy=("-ivy", str(Path(__file__).with_name("ivy_artemis.xml"))),
+    types=("tar.gz",),
+)
+MAIN = "org.apache.activemq.artemis.core.server.embedded.Main"
+
+SETTINGS = {
+    "name": "tests",
+    "persistence-enabled": "true",
+    "security-enabled": "false",
+    "journal-type": "NIO",
+    "journal-file-size": "1M",
+    "journal-min-files": "2",
+    "max-disk-usage": "-1",  # tests fill disks
+}
+ADDRESSES = {
+    "max-delivery-attempts": "-1",  # by default the tenth redelivery goes to another queue, or nowhere
+    "default-address-routing-type": "ANYCAST",  # queues, not topics
+    "default-queue-routing-type": "ANYCAST",
+    "auto-delete-queues": "false",
+    "auto-delete-addresses": "false",
+}
+
+
+class Artemis(Server):
+    """
+    An Artemis in a JVM, of the archive on Maven Central.
+
+    What was sent as durable, and was confirmed, is on the disk, whatever `durable` says. `settings` are elements of its
+    configuration.
+    """
+
+    kind = "artemis"
+    more_ports = 1
+    taken = "Address already in use"
+
+    def command(self) -> list[str]:
+        settings = "".join(_element(*one) for one in {**SETTINGS, **self.settings}.items())
+        addresses = "".join(_element(*one) for one in ADDRESSES.items())
+        acceptors = f"{self._acceptor('STOMP', self.port)}{self._acceptor('AMQP', self.amqp_port)}"
+        file = self.directory / "etc" / "broker.xml"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(
+            f'<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">{settings}'
+            f"<acceptors>{acceptors}</acceptors>"
+            f'<address-settings><address-setting match="#">{addresses}</address-setting></address-settings>'
+            "</core></configuration>\n",
+            "utf-8",
+        )
+        jars = _jars()
+        logging = "-Dlog4j2.disableJmx=true"
+        return [*jvm("Artemis", "192m"), logging, "-cp", f"{jars}/*", MAIN, str(self.directory)]
+
+    def environment(self) -> Mapping[str, str]:
+        return java_environment(self)
+
+    def template(self) -> None:
+        return None
+
+    def try_it(self) -> None:
+        greet_stomp(self.port)
+
+    def url(self, database: str = "") -> str:
+        """The address of STOMP; a broker has no databases."""
+        return f"stomp://127.0.0.1:{self.port}"
+
+    @property
+    def amqp_port(self) -> int:
+        """The port of AMQP 1.0."""
+        return self.ports[0]
+
+    def _acceptor(self, protocol: str, port: int) -> str:
+        return f'<acceptor name="{protocol.lower()}">tcp://127.0.0.1:{port}?protocols={protocol}</acceptor>'
+
+
+def _element(name: str, value: str) -> str:
+    return f"<{name}>{escape(value)}</{name}>"
+
+
+@cache
+def _jars() -> Path:
+    """
+    The directory of its jars, unpacked once.
+
+    Raises:
+        ServerError: the archive cannot be fetched; the text says what was tried.
+    """
+    return prepared(f"artemis-{VERSION}", _unpack) / "lib"
+
+
+def _unpack(target: Path) -> None:
+    try:
+        [archive] = fetched(ARCHIVE, find_java(who="Artemis", otherwise="")).files
+    except ConfigError as error:
+        raise ServerError(str(error)) from error
+    with tarfile.open(archive) as packed:
+        for member in packed:
+            folder, _, name = member.name.partition("/lib/")
+            if folder.startswith("apache-artemis-") and name.endswith(".jar") and "/" not in name:
+                member.name = f"lib/{name}"
+                packed.extract(member, target, filter="data")
