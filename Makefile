@@ -29,10 +29,12 @@ help:  ## list the targets
 	@.ci/setup
 
 # Spark's JVMs in tests load their classes from it, in half the processor time. While it is made, all tests are compiled
-# once: in a new environment each tester would compile all of them, at the same time as the others.
+# once: in a new environment each tester would compile all of them, at the same time as the others. And the servers that
+# the system lacks are fetched.
 .venv/.cache/spark.jsa: .venv/.ready tests/spark/archive.py
 	@rm -f $@
 	@timeout 300 $(PY) -m pytest -qq --collect-only >/dev/null 2>&1 & \
+	  timeout 300 $(PY) -m tests.servers.prefetch & \
 	  $(PY) -m tests.spark.archive; made=$$?; wait; exit $$made
 
 demo: .venv/.ready  ## all flights of 2013 through a graph on Spark and native workers that are killed; KILLS=n (10), DATABASE=postgres|sqlite|none
@@ -51,6 +53,7 @@ test-full: .venv/.cache/spark.jsa  ## the longer tests that `make test` leaves o
 	@$(PY) -m pytest -m full -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-bridges: .venv/.ready  ## every bridge to another broker, with kills of both sides, under a quarter of an hour; ARGS="-k name"
+	@$(PY) -m tests.servers.prefetch --bridges
 	@$(PY) -m pytest -m bridge -n $(TESTERS) --dist load $(ARGS)
 
 # Each of its tests starts drivers and JVMs of its own, so it stays with two testers.

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.servers import prefetch
 from tests.servers.fixtures import started
 from tests.servers.packages import ServerError
 
@@ -42,6 +43,19 @@ def test_a_server_that_cannot_be_started_fails_the_test_with_the_reason() -> Non
     assert "This test needs PostgreSQL, and it could not be started." in str(failed.value)
     assert "the package postgresql-17 cannot be reached" in str(failed.value)
     assert server.closed
+
+
+def test_a_server_that_cannot_be_fetched_is_named_and_stops_nothing() -> None:
+    """The tests that need it fail by themselves; the others run."""
+    fetched = []
+
+    def missing() -> object:
+        raise ServerError("the package cannot be reached")
+
+    said = prefetch.fetch({"One": missing, "Other": lambda: fetched.append("other")})
+
+    assert said == ["One cannot be had: the package cannot be reached"]
+    assert fetched == ["other"]
 
 
 def test_no_test_that_asks_for_a_server_can_be_skipped() -> None:

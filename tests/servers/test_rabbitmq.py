@@ -1,4 +1,4 @@
-"""RabbitMQ on a real broker: messages come exactly once into Kafka, whatever dies when."""
+"""RabbitMQ on a real broker: messages come exactly once into Kafka, whatever dies when; and one case of the way out."""
 
 from __future__ import annotations
 
@@ -11,8 +11,21 @@ from typing import Any
 import psutil
 import pytest
 
-from cues_kafka import Memory, RabbitMq, Raw, RecoveryError, TaskStopped, Topic, start
-from cues_kafka.testing.tester import Crash
+from cues_kafka import (
+    Graph,
+    Json,
+    Memory,
+    Message,
+    RabbitMq,
+    Raw,
+    RecoveryError,
+    Sink,
+    Source,
+    TaskStopped,
+    Topic,
+    start,
+)
+from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
 from tests.fault.support import until
 from tests.servers.fixtures import RabbitMqQueues
@@ -36,6 +49,12 @@ def sever(port: int) -> None:
                 twin.shutdown(socket.SHUT_RDWR)
 
 
+def out_of(into: Any, **settings: Any) -> Graph:
+    """A sink."""
+    settings = {"defaults": Topic(value=Json(), partitions=1), "errors": "g.errors", **settings}
+    return Graph("g", Source("paid"), Sink("ship", inputs="paid", into=into), **settings)
+
+
 def test_messages_come_once_over_a_death_between_commit_and_acknowledgement(rabbitmq: RabbitMqQueues) -> None:
     """The broker delivers them again, the ledger drops them, and then nothing is left at the broker."""
     queue = f"{rabbitmq.name}-classic"
@@ -53,6 +72,29 @@ def test_messages_come_once_over_a_death_between_commit_and_acknowledgement(rabb
     sever(rabbitmq.server.port)
     with Shop(rabbitmq.server) as shop:
         until(lambda: shop.left(queue) == 0, "nothing is left")
+
+
+def test_messages_go_out_with_an_id_and_are_confirmed_before_the_commit(rabbitmq: RabbitMqQueues) -> None:
+    """What a crash repeats has the same id; keys and fields lead to queues."""
+    queue = f"{rabbitmq.name}-eu"
+    into = RabbitMq(rabbitmq.url).exchange(
+        "", f"{rabbitmq.name}-{{country}}", headers=["unit"], content_type="application/json"
+    )
+    with Shop(rabbitmq.server) as shop:
+        shop.declare(queue, "classic")
+        tester = Tester(out_of(into))
+        for n in range(5):
+            tester.send("paid", Message({"country": "eu", "n": n}, key=f"k{n}", headers={"unit": "C"}))
+        tester.run(crash=Crash("before", "Commit", 3))  # behind those of the first record and of the snapshot
+        tester.run()
+        got = shop.takes(queue, 10)
+    by_id = {properties.message_id: body for properties, body in got}
+    assert sorted(by_id.values()) == [b'{"country":"eu","n":%d}' % n for n in range(5)]
+    assert {(one.headers["unit"], one.content_type, one.delivery_mode) for one, _ in got} == {
+        ("C", "application/json", 2)
+    }
+    tester.stop()
+    sever(rabbitmq.server.port)
 
 
 # The matrix

@@ -6,44 +6,12 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import Feed, Graph, Json, Memory, Message, Processor, RabbitMq, Raw, Sink, Source, Topic, start
+from cues_kafka import Feed, Graph, Memory, Message, Processor, RabbitMq, Raw, Source, Topic, start
 from cues_kafka.testing.tester import Crash, Tester
 from tests.fault.support import until
 from tests.servers.fixtures import RabbitMqQueues
 from tests.servers.rabbitmq_world import Shop, payloads, run_until
-from tests.servers.test_rabbitmq import published, sever
-
-
-def out_of(into: Any, **settings: Any) -> Graph:
-    """A sink."""
-    settings = {"defaults": Topic(value=Json(), partitions=1), "errors": "g.errors", **settings}
-    return Graph("g", Source("paid"), Sink("ship", inputs="paid", into=into), **settings)
-
-
-def test_messages_go_out_with_an_id_and_are_confirmed_before_the_commit(rabbitmq: RabbitMqQueues) -> None:
-    """What a crash repeats has the same id; keys and fields lead to queues."""
-    queue = f"{rabbitmq.name}-eu"
-    into = RabbitMq(rabbitmq.url).exchange(
-        "", f"{rabbitmq.name}-{{country}}", headers=["unit"], content_type="application/json"
-    )
-    with Shop(rabbitmq.server) as shop:
-        shop.declare(queue, "classic")
-        tester = Tester(out_of(into))
-        for n in range(5):
-            tester.send("paid", Message({"country": "eu", "n": n}, key=f"k{n}", headers={"unit": "C"}))
-        tester.run(crash=Crash("before", "Commit", 3))  # behind those of the first record and of the snapshot
-        tester.run()
-        got = shop.takes(queue, 10)
-    by_id = {properties.message_id: body for properties, body in got}
-    assert sorted(by_id.values()) == [b'{"country":"eu","n":%d}' % n for n in range(5)]
-    assert {(one.headers["unit"], one.content_type, one.delivery_mode) for one, _ in got} == {
-        ("C", "application/json", 2)
-    }
-    tester.stop()
-    sever(rabbitmq.server.port)
-
-
-# The matrix
+from tests.servers.test_rabbitmq import out_of, published, sever
 
 
 @pytest.mark.bridge

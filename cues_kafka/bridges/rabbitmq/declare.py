@@ -55,7 +55,7 @@ TO_EXCHANGE: Final = EdgeKind(
     'Kafka to RabbitMQ, `Sink(..., into=RabbitMq(...).exchange("shop", "{key}"))`',
     AT_LEAST_ONCE,
     "confirmed by the broker before Kafka's commit; a crash repeats the messages of a batch, with the same message_id",
-    "pytest -m 'bridge or not bridge' tests/servers/test_rabbitmq_out.py",
+    "pytest -m 'bridge or not bridge' tests/servers/test_rabbitmq.py tests/servers/test_rabbitmq_out.py",
     "Have the receiver drop messages whose message_id it has had: a feed of cues-kafka does.",
 )
 
