@@ -109,6 +109,11 @@ class Feeding:
         """One look at the source is one call."""
         return 0
 
+    def release(self, part: int) -> None:
+        """Another process may read this part from now on."""
+        if part < self.feed.parts and (releases := called_if_there(self.source, "release")):
+            releases(part)
+
     def close(self) -> None:
         """No task is left."""
         if closes := called_if_there(self.source, "close"):
@@ -211,6 +216,8 @@ class FeedLane(Lane):
         with self._lock:
             if self.buffer is buffer and (batch.deliveries or batch.halt):
                 self._batch = batch
+        if self.interpreter.gate.closed:  # the task is given up, and the source may have connected behind its release
+            self._feeding.release(self.spec.partition)
         return batch.deliveries - before
 
     def _read(self, batch: RowBatch, place: SourcePlace, most: int) -> None:

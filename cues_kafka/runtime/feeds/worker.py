@@ -165,10 +165,8 @@ class FeedWorker(ProcessorWorker):
         self._release(partitions)
 
     def _release(self, partitions: Sequence[int]) -> None:
-        if releases := called_if_there(self._feeding.source, "release"):
-            for partition in partitions:
-                if partition < self._feeding.feed.parts:
-                    releases(partition)
+        for partition in partitions:
+            self._feeding.release(partition)
 
     def status(self) -> list[TaskStatus]:
         """The tasks that the group gave to this process, with their places in the source."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +43,41 @@ from cues_kafka.runtime import CommitPolicy
 from cues_kafka.runtime.start import carried
 from cues_kafka.testing.tester import Crash, Tester, VirtualClock
 from cues_kafka.verify.scan import verify
+
+
+class Held:
+    """Keeps what was called, and holds a read back until its part is released."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.entered, self.released = threading.Event(), threading.Event()
+
+    def parts(self) -> int:
+        """One."""
+        return 1
+
+    def read(self, part: int, place: str | None, limit: int) -> Iterable[tuple[Any, str]]:
+        """One message, and then none."""
+        self.calls.append("read")
+        return [] if place else [(Message(1, key="1"), "1")]
+
+    def committed(self, part: int, place: str) -> None:
+        """It comes before the read that would connect again."""
+        self.entered.set()
+        self.released.wait(10)
+
+    def release(self, part: int) -> None:
+        """Another process may read."""
+        self.calls.append("release")
+        self.released.set()
+
+
+def test_a_part_that_is_released_while_it_is_read_is_released_again_behind_the_read() -> None:
+    """The read may have connected, and its connection would keep messages from the next process."""
+    source = Held()
+    with start(Graph("g", Feed(source, into="in", poll_seconds=0.01)), Memory()):
+        assert source.entered.wait(10)
+    assert source.calls[-2:] == ["read", "release"]
 
 
 def numbers(place: str | None, end: int = 20) -> Iterator[tuple[Any, str]]:
