@@ -80,17 +80,17 @@ class StompSource:
                     remedy="read it with Feed(RabbitMq(...)), by AMQP",
                 )
             made.begin(connection)
-            connection.send("SUBSCRIBE", self._subscription(part), receipt=True)
+            connection.send("SUBSCRIBE", self._subscription(part, connection.server), receipt=True)
         except BaseException:
             connection.close()
             raise
         return made
 
-    def _subscription(self, part: int) -> dict[str, str]:
+    def _subscription(self, part: int, server: str) -> dict[str, str]:
         queue, selector = self._declared.read_by(part)
         found = {
             "id": SUBSCRIPTION,
-            "destination": queue,
+            "destination": destination(queue, server),
             "ack": "client-individual",
             "activemq.prefetchSize": str(self._declared.prefetch),  # Classic: messages
             "consumer-window-size": str(self._declared.window_bytes),  # Artemis: bytes
@@ -128,14 +128,12 @@ class StompDeliveries:
 
     def ack(self, tokens: Sequence[Any]) -> None:
         """Acknowledge, and wait until the broker has done it: what it has not confirmed stays in the ledger."""
-        for token in tokens[:-1]:
-            self._open.send("ACK", {"id": token})
-        self._open.send("ACK", {"id": tokens[-1]}, receipt=True)
+        self._open.acknowledge(tokens)
 
     def close(self) -> None:
         """See `Deliveries`."""
         if self._connection is not None:
-            self._connection.close()
+            self._connection.close(SUBSCRIPTION)
 
     @property
     def _open(self) -> StompConnection:
@@ -157,6 +155,11 @@ class StompDeliveries:
             headers=[(name, one) for name, one in headers.items() if name not in OWN_HEADERS],
             timestamp_ms=int(at) if declared.timestamps and re.fullmatch(r"[0-9]{1,15}", at) else None,
         )
+
+
+def destination(queue: str, server: str) -> str:
+    """A queue as a broker of this name wants it: ActiveMQ Classic wants ``/queue/orders``, Artemis ``orders``."""
+    return f"/queue/{queue}" if server.startswith("ActiveMQ/") and not queue.startswith("/") else queue
 
 
 def stable_id(name: str) -> str:

@@ -69,11 +69,11 @@ def test_closing_says_goodbye(broker: FakeBroker) -> None:
     """Brokers then count no failed delivery; closing twice, or a connection that is lost, does no harm."""
     lost = threading.Event()
     connection = StompConnection(login(broker), on_lost=lost.set)
-    connection.close()
+    connection.close("1")
     connection.close()
 
     assert broker.left_by.wait(5)
-    assert broker.seen[-1].command == "DISCONNECT"
+    assert [one.command for one in broker.seen] == ["CONNECT", "UNSUBSCRIBE", "DISCONNECT"]
     assert not lost.is_set()
     with pytest.raises(ConnectionError, match="is closed"):
         connection.check()

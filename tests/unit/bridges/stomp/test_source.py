@@ -11,7 +11,7 @@ import pytest
 from cues_kafka import Feed, Graph, GraphError, Json, Memory, Topic, start
 from cues_kafka.bridges.acked import Acked
 from cues_kafka.bridges.stomp.declare import Stomp
-from cues_kafka.bridges.stomp.source import stable_id
+from cues_kafka.bridges.stomp.source import destination, stable_id
 from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.plan.edges import edges_of
 from tests.unit.bridges.stomp.broker import FakeBroker, fake_broker
@@ -107,6 +107,13 @@ def test_rabbitmq_is_refused(broker: FakeBroker) -> None:
     with pytest.raises(RecoveryError, match="RabbitMQ gives each delivery") as refused:
         list(stomp(broker).open().read(0, None, 1))
     assert "Feed(RabbitMq(...))" in refused.value.remedy
+
+
+def test_a_queue_is_named_as_its_broker_wants_it() -> None:
+    """ActiveMQ Classic wants a prefix; a name that has one is left as it is."""
+    assert destination("orders", "ActiveMQ/5.17.2") == "/queue/orders"
+    assert destination("/queue/orders", "ActiveMQ/5.17.2") == "/queue/orders"
+    assert destination("orders", "ActiveMQ-Artemis/2.50.0 ActiveMQ Artemis Messaging Engine") == "orders"
 
 
 def test_only_what_stays_of_an_id_is_kept() -> None:
