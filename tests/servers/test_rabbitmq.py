@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import socket
+from collections import Counter
 from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import count
+from random import Random
+from threading import Event, Thread
 from typing import Any
 
 import psutil
 import pytest
+from pika.exceptions import AMQPError
 
 from cues_kafka import (
     Graph,
@@ -184,6 +189,54 @@ def test_messages_come_once_over_connections_that_are_cut(rabbitmq: RabbitMqQueu
             sever(rabbitmq.server.port)
         until(lambda: len(running.messages("ingress")) >= 200, "all messages")
         assert sorted(int(one.value) for one in running.messages("ingress")) == list(range(200))
+
+
+@pytest.mark.bridge
+@pytest.mark.parametrize("kind", KINDS)
+def test_messages_come_once_through_kills_of_the_broker_under_load(rabbitmq: RabbitMqQueues, kind: str) -> None:
+    """Of the broker or of all connections, while messages are published as quickly as they are confirmed."""
+    queue, random, confirmed, done = f"{rabbitmq.name}-{kind}", Random(kind), set[bytes](), Event()
+    with Shop(rabbitmq.server) as shop:
+        shop.declare(queue, kind)
+
+    def publish() -> None:
+        """What was not confirmed may be there; its number is not used again."""
+        shop: Shop | None = None
+        for n in count():
+            if done.is_set():
+                return
+            try:
+                shop = shop or Shop(rabbitmq.server)
+                shop.publish_many(queue, payloads(1, n))
+                confirmed.add(b"%d" % n)
+            except (OSError, AMQPError):
+                shop = None
+                done.wait(0.05)
+
+    publisher = Thread(target=publish)
+    publisher.start()
+    try:
+        with start(fed(source_of(rabbitmq, kind, prefetch=100)), Memory()) as running:
+            for turn in range(3):
+                done.wait(random.uniform(0.5, 1.5))
+                if turn == 1:
+                    sever(rabbitmq.server.port)
+                else:
+                    rabbitmq.server.kill()
+                    rabbitmq.server.start()
+            done.wait(1)
+            done.set()
+            publisher.join()
+            until(lambda: confirmed <= set(taken(running)), "what was confirmed", 60)
+            assert set(Counter(taken(running)).values()) == {1}
+    finally:
+        done.set()
+        publisher.join()
+
+
+def taken(running: Any) -> list[bytes]:
+    """The payloads in the topic."""
+    return [bytes(one.value) for one in running.messages("ingress")]
 
 
 @pytest.mark.bridge

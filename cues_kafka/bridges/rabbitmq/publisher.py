@@ -65,16 +65,16 @@ class RabbitMqPublisher:
         """See `Publisher`; a function may give `routing_key=`, which takes the place of the declared one."""
         if unknown := set(given) - {"routing_key"}:
             raise OutputError(f"publish(): takes routing_key= besides value and step, not {min(unknown)}=")
-        received = next(iter(step.inputs.values()))
+        received = next(iter(step.inputs.values()), None)  # None: a timer began the step
         key = given.get("routing_key")
         if key is None:
-            key = self._routing.fill(value, received.key_bytes)
+            key = self._routing.fill(value, received and received.key_bytes)
         elif not isinstance(key, str) or (why := wrong_key(key)):
             raise OutputError(
                 f"publish(routing_key={key!r:.80}): it {why if isinstance(key, str) else 'is not a text'}"
             )
-        same = value is received.value  # in the bytes that it has in Kafka
-        body = (received.value_bytes or b"") if same else _body(value)
+        as_it_is = received is not None and value is received.value  # in the bytes that it has in Kafka
+        body: bytes = (received and received.value_bytes) or b"" if as_it_is else _body(value)
         most = self._declared.max_bytes
         if most is not None and len(body) > most:
             raise OutputError(
@@ -83,7 +83,7 @@ class RabbitMqPublisher:
             )
         headers = {
             name: _readable(one)
-            for name, one in (received.headers if self._declared.headers else ())
+            for name, one in (received.headers if received is not None and self._declared.headers else ())
             if name in self._declared.headers and one is not None
         }
         return RabbitMqMessage(key, body, headers)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from cues_kafka import Feed, Graph, GraphError, RabbitMq, Raw, RecoveryError, RetriableError, Sink, Source, Topic
+from cues_kafka.bridges.rabbitmq.address import RabbitMqAddress
+from cues_kafka.bridges.rabbitmq.client import RabbitMqLogin
+from cues_kafka.bridges.rabbitmq.publisher import ExchangeSettings, RabbitMqMessage, RabbitMqPublisher
 from cues_kafka.bridges.rabbitmq.routing import Routing
 from cues_kafka.errors import OutputError
 from cues_kafka.sinks.publish import PublishSink
@@ -120,3 +124,15 @@ def test_refusal_of_a_broker_sends_the_task_back_and_keeps_the_remedy() -> None:
     with pytest.raises(RetriableError, match="no exchange 'shop'") as refused:
         sink.before_commit(1, [])
     assert refused.value.remedy == "declare it"
+
+
+def test_step_of_a_timer_publishes_without_a_message() -> None:
+    """It has no key and no headers of one."""
+    settings = ExchangeSettings("shop", "late", ("unit",), "", None, None)
+    publisher = RabbitMqPublisher(
+        settings, RabbitMqLogin(RabbitMqAddress("amqp://broker", "here"), 20, 1.0, None), "me"
+    )
+    step: Any = SimpleNamespace(inputs={})
+    assert publisher.prepare({"n": 1}, step, {}) == RabbitMqMessage("late", b'{"n":1}', {})
+    with pytest.raises(OutputError, match="has no key"):
+        RabbitMqPublisher(settings._replace(routing_key="{key}"), publisher._login, "me").prepare(b"1", step, {})
