@@ -134,11 +134,11 @@ _LAZY = {
     "alts": "cues_kafka.runtime.primitives.tailer",
     "Tailer": "cues_kafka.runtime.calling.imperative",
     "DataFile": "cues_kafka.sinks.blobs.reading",
-    "connect": "cues_kafka.runtime",
+    "connect": "cues_kafka.runtime.connect",
     "payload_of": "cues_kafka.codecs.payloads",
     "files": "cues_kafka.sinks.blobs.reading",
     "repairs": "cues_kafka.operate.repairing",
-    "start": "cues_kafka.runtime",
+    "start": "cues_kafka.runtime.start",
     "status": "cues_kafka.operate.status",
 }
 

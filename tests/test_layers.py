@@ -222,7 +222,7 @@ def test_a_planted_violation_is_found(module: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("cues_kafka", "from cues_kafka.runtime import start"),
+        ("cues_kafka", "from cues_kafka.runtime.start import start"),
         ("cues_kafka.core.task", "import enum\nfrom .records import Record\nfrom cues_kafka.ports import Position"),
         ("cues_kafka.graph.kind", "if TYPE_CHECKING:\n    from typing_extensions import TypeVar"),
         ("cues_kafka.records.bytes", "import fastavro\nfrom cues_kafka.core.records import Record"),
@@ -251,6 +251,15 @@ def test_importing_the_package_loads_no_driver() -> None:
     ]
     drivers += ["psycopg", "pymysql", "fsspec", "s3fs", "opentelemetry"]
     code = f"import sys, cues_kafka; print(*sorted(set({drivers}) & set(sys.modules)))"
+    loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert loaded.stdout.split() == []
+
+
+def test_a_python_process_of_spark_imports_no_worker_and_no_client() -> None:
+    """Spark starts several for each query, and each imports a reader of ranges."""
+    others = [f"cues_kafka.runtime.{name}" for name in ("build", "client", "connect", "native.worker", "start")]
+    code = f"import sys, cues_kafka.runtime.spark.source.format; print(*sorted(set({others}) & set(sys.modules)))"
     loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
 
     assert loaded.stdout.split() == []
