@@ -167,6 +167,14 @@ OWN_TARGET: Final = EdgeKind(
     "what is written, outcomes and place in one transaction of the system; it must keep what it commits",
     "pytest tests/unit/testing/test_targets.py",
 )
+STOMP: Final = EdgeKind(
+    'Kafka to JMS on ActiveMQ and Artemis, `effects={"jms": Stomp(...).target()}` or '
+    "`Sink(..., into=Stomp(...).to_queue(...))`",
+    EXACTLY_ONCE,
+    "messages, outcomes and place in one transaction of the broker; it must keep what it commits, and give a marker "
+    "queue to one consumer at a time",
+    "pytest tests/unit/bridges/stomp/test_target.py",
+)
 JOURNALED_SERVER: Final = EdgeKind(
     'Kafka to a server, `effects={"http": Http(..., journal=True)}`',
     "once, if the server knows the key",
@@ -220,6 +228,7 @@ KINDS: Final = (
     FILES,
     FILES_OF_SPARK,
     OWN_TARGET,
+    STOMP,
     JOURNALED_SERVER,
     SERVER,
     ONCE,

@@ -14,7 +14,7 @@ from cues_kafka.brokers.patience import FIRST_S, ask_again
 from cues_kafka.brokers.secrets import without_user
 from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.core.strategies import AT_MOST_ONCE, EXACTLY_ONCE
-from cues_kafka.errors import BrokerError, ConfigError, RetriableError, TopicsMissing
+from cues_kafka.errors import BrokerError, ConfigError, RecoveryError, RetriableError, TopicsMissing
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.feed import Feed
 from cues_kafka.graph.names import no_such_processor, quoted
@@ -80,7 +80,7 @@ def _inspect_targets(graph: Graph, broker: Broker, terms: Terms) -> Findings:
     for home, where in homes.items():
         try:
             refusals += (f"{where}: {why}" for why in home.inspect())
-        except ConfigError as error:
+        except (ConfigError, RecoveryError) as error:
             refusals.append(f"{where}: {error}")
         except RetriableError as error:  # its tasks ask it again
             warnings.append(f"{where}: {error}")

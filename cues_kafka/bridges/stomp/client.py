@@ -142,7 +142,9 @@ class StompConnection:
 
     # What the owner asks for
 
-    def send(self, command: str, headers: Mapping[str, str], body: bytes = b"", *, receipt: bool = False) -> None:
+    def send(
+        self, command: str, headers: Mapping[str, str], body: bytes = b"", *, receipt: bool = False, text: bool = False
+    ) -> None:
         """
         Send a frame.
 
@@ -152,6 +154,7 @@ class StompConnection:
             body: as it is.
             receipt: whether to wait until the broker has done what the frame asks for. It has then done all frames
                 before it, too.
+            text: see `Frame`.
 
         Raises:
             OSError: the connection is lost, or there is no answer in time; then it is lost, too.
@@ -159,9 +162,14 @@ class StompConnection:
         """
         number = str(next(self._numbers)) if receipt else ""
         more = {"receipt": number} if receipt else {}
-        self._write(Frame(command, {**headers, **more}, body).encode())
+        self._write(Frame(command, {**headers, **more}, body, text).encode())
         if receipt:
             self._await(number)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether `check` raises nothing."""
+        return not (self._refused or self._why)
 
     def check(self) -> None:
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -12,6 +12,7 @@ from cues_kafka.bridges.acked import MOST_IDS, Acked, Ledger
 from cues_kafka.bridges.stomp.address import StompAddress
 from cues_kafka.bridges.stomp.client import StompLogin, tls_context
 from cues_kafka.bridges.stomp.source import StompSource
+from cues_kafka.bridges.stomp.target import QUEUE, TOPIC, StompDestination, StompTarget
 from cues_kafka.errors import ConfigError, GraphError
 from cues_kafka.graph.levels import EdgeKind
 
@@ -117,6 +118,40 @@ class Stomp:
     def shown(self, message: str) -> str:
         """A message for people."""
         return f"{message} of {', '.join(self.queue)}"
+
+    def target(self, *, markers: str = "cues") -> StompTarget:
+        """
+        The broker as what a processor writes to, exactly once: `effects={"jms": Stomp(...).target()}`.
+
+        Args:
+            markers: what the names of the queues begin with that say how far each task is.
+
+        Raises:
+            GraphError: it cannot be the beginning of a queue's name, or there are no heart-beats.
+        """
+        return StompTarget(self, markers)
+
+    def to_queue(
+        self, name: str, *, headers: Mapping[str, Any] | None = None, markers: str = "cues"
+    ) -> StompDestination:
+        """
+        A queue that messages go to, exactly once: `Sink(..., into=Stomp(...).to_queue("orders"))`.
+
+        Args:
+            name: of the queue.
+            headers: of each message, such as `{"priority": 7, "type": "order"}`.
+            markers: see `target`.
+
+        Raises:
+            GraphError: it cannot be the name of a queue, or a message cannot have such a header.
+        """
+        return StompDestination(self.target(markers=markers), QUEUE, name, headers or {})
+
+    def to_topic(
+        self, name: str, *, headers: Mapping[str, Any] | None = None, markers: str = "cues"
+    ) -> StompDestination:
+        """A topic that messages go to; see `to_queue`."""
+        return StompDestination(self.target(markers=markers), TOPIC, name, headers or {})
 
     def login(self) -> StompLogin:
         """

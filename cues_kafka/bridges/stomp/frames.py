@@ -32,11 +32,13 @@ class Frame:
         command: such as `MESSAGE`.
         headers: by name; of a name that comes twice the first one, as the standard says.
         body: as it is.
+        text: whether it is sent without its length, which makes a TextMessage of JMS. It must have no zero byte then.
     """
 
     command: str
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    text: bool = False
 
     def encode(self) -> bytes:
         """
@@ -46,7 +48,7 @@ class Frame:
             FrameError: a header of a CONNECT frame cannot be written.
         """
         lines = [self.command, *(f"{self._written(name)}:{self._written(one)}" for name, one in self.headers.items())]
-        if self.body:
+        if self.body and not self.text:
             lines.append(f"content-length:{len(self.body)}")
         return "\n".join([*lines, "", ""]).encode() + self.body + b"\0"
 

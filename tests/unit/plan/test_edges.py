@@ -23,6 +23,7 @@ from cues_kafka import (
     Sql,
     SqlOutbox,
 )
+from cues_kafka.bridges.stomp.declare import Stomp
 from cues_kafka.graph import levels
 from cues_kafka.graph.levels import KINDS, LEVELS, EdgeKind, level_of, satisfies
 from cues_kafka.plan.acls import acls_of
@@ -253,6 +254,7 @@ EVERYTHING = Graph(
     Processor(keep, name="stored", inputs="orders", effects={"db": Blobs("s3://bucket/lake")}),
     Sink("filed", inputs="orders", into=Blobs("s3://bucket/lake").json_lines("lines")),
     Processor(keep, name="owned", inputs="orders", effects={"db": OWN}),
+    Sink("sent", inputs="orders", into=Stomp("stomp://jms.internal").to_queue("lines")),
     Processor(keep, name="kept", inputs="orders", effects={"db": Http("https://pay.example", journal=True)}),
     Processor(keep, name="asked", inputs="orders", effects={"db": Http("https://pay.example", key_header="X-Key")}),
     Processor(keep, name="mailed", inputs="orders", effects={"db": Once()}),
@@ -299,6 +301,7 @@ def test_each_kind_of_edge_has_its_level_its_condition_and_its_command() -> None
         "stored -> files db": ("FILES", "exactly once"),
         "filed -> table of files lines": ("FILES", "exactly once"),
         "owned -> Owned db": ("OWN_TARGET", "exactly once"),
+        "sent -> queue lines": ("STOMP", "exactly once"),
         "kept -> server db": ("JOURNALED_SERVER", "once, if the server knows the key"),
         "asked -> server db": ("SERVER", "at least once"),
         "mailed -> calls db": ("ONCE", "at least once"),

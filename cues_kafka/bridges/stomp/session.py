@@ -1,0 +1,102 @@
+"""A connection whose owner takes one message after the other, and what brokers have each in their own way."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import deque
+from collections.abc import Mapping
+
+from cues_kafka.bridges.stomp.client import StompConnection, StompLogin
+from cues_kafka.bridges.stomp.frames import Frame
+from cues_kafka.errors import ConfigError
+
+SUBSCRIPTION = "marker"
+PROBE = "cues-probe"
+"""The header that marks a message which only finds out who consumes a queue."""
+
+
+class StompSession:
+    """One connection to a broker that is known. One thread at a time uses it."""
+
+    def __init__(self, login: StompLogin) -> None:
+        """
+        Connect.
+
+        Raises:
+            OSError: the broker does not answer.
+            ConfigError: it is another kind of broker.
+            StompRefused: it refuses the login.
+        """
+        self._news = threading.Condition()
+        self._held: deque[Frame] = deque()
+        self._connection = StompConnection(login, on_message=self._arrived, on_lost=self._lost)
+        server = self._connection.server
+        self._artemis = server.startswith("ActiveMQ-Artemis")
+        if not self._artemis and not server.startswith("ActiveMQ/"):
+            self.close()
+            raise ConfigError(
+                f"the broker calls itself {server!r:.100}. Exactly once by STOMP is known to hold with ActiveMQ "
+                "Classic and Artemis only; RabbitMQ, for example, has no transaction over several queues"
+            )
+
+    def _arrived(self, frame: Frame) -> None:
+        with self._news:
+            self._held.append(frame)
+            self._news.notify_all()
+
+    def _lost(self) -> None:
+        with self._news:
+            self._news.notify_all()
+
+    def send(
+        self, command: str, headers: Mapping[str, str], body: bytes = b"", *, receipt: bool = False, text: bool = False
+    ) -> None:
+        """Send a frame; see `StompConnection.send`."""
+        self._connection.send(command, headers, body, receipt=receipt, text=text)
+
+    def message(self, timeout_s: float) -> Frame | None:
+        """
+        Take the next message; None: none comes in this time.
+
+        Raises:
+            OSError: the connection is lost, so a message that was taken may be another one's.
+            StompRefused: the broker has refused a frame.
+        """
+        with self._news:
+            self._news.wait_for(lambda: self._held or self._is_lost(), timeout_s)
+            self._connection.check()
+            return self._held.popleft() if self._held else None
+
+    def _is_lost(self) -> bool:
+        return not self._connection.is_open
+
+    def destination(self, kind: str, name: str) -> Mapping[str, str]:
+        """The headers that name a queue or a topic."""
+        if self._artemis:
+            return {"destination": name, "destination-type": "ANYCAST" if kind == "queue" else "MULTICAST"}
+        return {"destination": f"/{kind}/{name}"}
+
+    def subscribe(self, queue: str) -> None:
+        """Ask to be the one consumer of a queue; each message is to be acknowledged."""
+        own = {"id": SUBSCRIPTION, "ack": "client-individual", **self.destination("queue", queue)}
+        if self._artemis:  # its window is in bytes: a large marker would keep the probe behind it back
+            own |= {"subscription-type": "ANYCAST", "consumer-window-size": "-1"}
+        else:
+            own |= {"activemq.exclusive": "true", "activemq.prefetchSize": "100"}
+        self.send("SUBSCRIBE", own, receipt=True)
+
+    def probe(self, queue: str) -> str:
+        """Send a message that only finds out who consumes the queue; gives its mark."""
+        mark = secrets.token_hex(8)
+        headers = {PROBE: mark, "persistent": "true", **self.destination("queue", queue)}
+        self.send("SEND", headers, b"probe", receipt=True)
+        return mark
+
+    def acknowledge(self, message: Frame, **headers: str) -> None:
+        """Acknowledge a message, perhaps in a transaction."""
+        self.send("ACK", {"id": message.headers["ack"], **headers})
+
+    def close(self) -> None:
+        """Close the connection; see `StompConnection.close`."""
+        self._connection.close()

@@ -1,0 +1,289 @@
+"""E1: messages to JMS brokers by STOMP, exactly once; a small broker on loopback takes the place of a real one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from cues_kafka import CommitPolicy, Graph, GraphError, Message, OutputError, Processor, Sink, Source, Stomp, Topic
+from cues_kafka.bridges.stomp.check import shared_markers
+from cues_kafka.bridges.stomp.marker import StompTransactions
+from cues_kafka.bridges.stomp.messages import message_of
+from cues_kafka.bridges.stomp.target import StompDestination, StompSender, StompTarget
+from cues_kafka.errors import ConfigError, RecoveryError
+from cues_kafka.graph.declare import Raw
+from cues_kafka.graph.effects import Effect
+from cues_kafka.targets import TargetMoved, TaskName
+from cues_kafka.testing.targets import TargetContract
+from cues_kafka.testing.tester import Tester
+from tests.unit.bridges.stomp.broker import FakeBroker, fake_broker
+
+TASK = TaskName("shop", "tell", 0)
+MARKER = "/queue/cues.marker.shop.tell.0"
+
+
+def classic() -> Iterator[FakeBroker]:
+    """A broker that calls itself ActiveMQ Classic. It gives all messages of a queue to its first consumer."""
+    with fake_broker() as broker:
+        broker.connected["server"] = "ActiveMQ/5.17.2"
+        yield broker
+
+
+broker = pytest.fixture(classic)
+
+
+def stomp(broker: FakeBroker, **given: Any) -> Stomp:
+    """A declaration with short times."""
+    return Stomp(f"stomp://127.0.0.1:{broker.port}", **{"heart_beat_s": 0.1, "timeout_s": 0.3, **given})
+
+
+def bodies(broker: FakeBroker, name: str) -> list[bytes]:
+    """What lies in a queue or a topic."""
+    with broker.lock:
+        return [one.body for one in broker.queues.get(name, ())]
+
+
+class TestContract(TargetContract):
+    """The contract of targets, with a broker in this process."""
+
+    most_lines = 6
+
+    @pytest.fixture
+    def target(self, broker: FakeBroker) -> Effect:
+        self.broker = broker
+        return stomp(broker).to_queue("numbers")
+
+    def write(self, into: Any, number: int) -> None:
+        into.send(str(number))
+
+    def read(self, target: Any) -> Iterable[int]:
+        return map(int, bodies(self.broker, "/queue/numbers"))
+
+
+def transactions(broker: FakeBroker) -> StompTransactions:
+    """What a task opens."""
+    return stomp(broker).target().open(TASK)
+
+
+def test_marker_is_one_message_that_moves_with_the_data(broker: FakeBroker) -> None:
+    """The transaction takes the old one, and sends data and the next one."""
+    with closing(transactions(broker)) as owner:
+        assert owner.ask() is None
+        owner.fence(b"one", None)
+        owner.begin()
+        owner.write(message_of("queue", "out", "text", {"n": 1}))
+        owner.write(message_of("topic", "news", b"\0", {}))
+        assert bodies(broker, "/queue/out") == []
+        owner.commit(b"two", b"one")
+        assert owner.ask() == b"two"
+        assert broker.left(MARKER) == 1
+        assert bodies(broker, "/queue/out") == [b"text"]
+        assert bodies(broker, "/topic/news") == [b"\0"]
+        with pytest.raises(TargetMoved):
+            owner.fence(b"three", b"one")
+
+
+def test_second_owner_waits_for_the_connection_of_the_first_one(broker: FakeBroker) -> None:
+    """It learns by its probe that it has the queue. Of the first one's open transaction nothing stays."""
+    first = transactions(broker)
+    assert first.ask() is None
+    first.fence(b"one", None)
+    first.begin()
+    first.write(message_of("queue", "out", "void", {}))
+    second = transactions(broker)
+    with pytest.raises(TimeoutError, match=r"Another process has the queue cues\.marker\.shop\.tell\.0"):
+        second.ask()
+    broker.drop()  # as when the broker misses the heart-beats of a process that is frozen
+    with closing(transactions(broker)) as heir:
+        assert heir.ask() == b"one"
+        with pytest.raises(OSError, match=r"closed|lost"):
+            first.commit(b"two", b"one")
+        assert heir.ask() == b"one"
+    assert bodies(broker, "/queue/out") == []
+    first.close()
+
+
+def test_probe_of_one_who_waits_does_not_come_between(broker: FakeBroker) -> None:
+    """It lies before the marker of the last commit. Who counted what lies before it would see no marker."""
+    with closing(transactions(broker)) as owner:
+        assert owner.ask() is None
+        owner.fence(b"one", None)
+        with pytest.raises(TimeoutError):
+            transactions(broker).ask()
+        owner.begin()
+        owner.commit(b"two", b"one")
+    with closing(transactions(broker)) as heir:
+        assert heir.ask() == b"two"
+
+
+def test_marker_that_came_back_is_sent_again_in_its_place(broker: FakeBroker) -> None:
+    """Artemis moves a message away that was delivered ten times."""
+    with closing(transactions(broker)) as owner:
+        owner.ask()
+        owner.fence(b"one", None)
+    for _ in range(12):
+        broker.drop()
+        with closing(transactions(broker)) as looks:
+            assert looks.ask() == b"one"
+    with broker.lock:
+        assert [one.deliveries for one in broker.queues[MARKER]] <= [1]
+
+
+def test_two_markers_are_refused(broker: FakeBroker) -> None:
+    """Each of them says where the task stands, so neither of them does."""
+    broker.put(MARKER, b"one", b"two")
+    with closing(transactions(broker)) as owner, pytest.raises(RecoveryError, match="has 2 messages") as refused:
+        owner.ask()
+    assert "leave the one with the greatest step" in refused.value.remedy
+
+
+def fence_until_it_fails(owner: StompTransactions) -> None:
+    """A message is on its way."""
+    for _ in range(100):
+        owner.fence(b"one", b"one")
+
+
+def test_foreign_message_behind_the_marker_ends_the_ownership(broker: FakeBroker) -> None:
+    """What is in the queue is no longer what this owner has put there."""
+    with closing(transactions(broker)) as owner:
+        owner.ask()
+        owner.fence(b"one", None)
+        assert owner.ask() == b"one"
+        broker.put(MARKER, b"foreign")
+        with pytest.raises(ConnectionError, match="did not send"):
+            fence_until_it_fails(owner)
+
+
+@pytest.mark.parametrize("server", ["RabbitMQ/3.10.8", "", "ActiveMQ-like"])
+def test_broker_that_is_not_known_to_be_right_is_refused(server: str, broker: FakeBroker) -> None:
+    """RabbitMQ has no transaction over several queues."""
+    broker.connected["server"] = server
+    with pytest.raises(ConfigError, match="ActiveMQ Classic and Artemis only"):
+        transactions(broker).ask()
+
+
+def test_broker_that_shares_a_queue_is_refused_at_the_start(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Artemis does, unless broker.xml says otherwise. `plan` asks by two consumers of a queue of its own."""
+    login = stomp(broker).login()
+    assert shared_markers(login, "own") == []
+    turns = broker._deliver
+
+    def deliver() -> None:
+        broker.links.reverse()
+        turns()
+
+    monkeypatch.setattr(broker, "window", 1)
+    monkeypatch.setattr(broker, "_deliver", deliver)
+    [why] = shared_markers(login, "own")
+    assert '<address-setting match="own.#"><default-max-consumers>1<' in why
+
+
+def test_sink_sends_values_with_their_keys_and_headers(broker: FakeBroker) -> None:
+    """Text stays text, bytes stay bytes, and the rest becomes JSON. A tombstone is an error."""
+    shop = stomp(broker)
+    graph = Graph(
+        "shop",
+        Source("orders"),
+        Source("raw"),
+        Sink("orders-out", inputs="orders", into=shop.to_queue("orders", headers={"priority": 7, "test": True})),
+        Sink("raw-out", inputs="raw", into=shop.to_topic("raw")),
+        errors="errors",
+        topics={"raw": Topic(value=Raw())},
+    )
+    tester = Tester(graph, policy=CommitPolicy(max_messages=2))
+    tester.send("orders", Message({"id": 1, "name": "é"}, key="k"))
+    tester.send("orders", Message("plain", key="k"))
+    tester.send("orders", Message(None, key="k"))
+    tester.send("raw", b"\x00\xff")
+    tester.run()
+    tester.stop()
+
+    with broker.lock:
+        sent = [(one.body, one.headers) for one in broker.queues["/queue/orders"]]
+    assert [body.decode() for body, _ in sent] == ['{"id": 1, "name": "é"}', "plain"]
+    own = {"priority": "7", "test": "true", "cues_key": "k", "persistent": "true"}
+    assert all(own.items() <= headers.items() and "content-length" not in headers for _, headers in sent)
+    assert bodies(broker, "/topic/raw") == [b"\x00\xff"]
+    [error] = tester.errors()
+    assert "tombstone" in error.text
+
+
+def test_function_chooses_destinations_and_what_cannot_be_sent_is_its_error(broker: FakeBroker) -> None:
+    """Only its own message becomes an error message."""
+    given: list[Any] = [
+        ("queue://a", "x", None),
+        ("topic://b", {"y": 1}, {"h": 1.5}),
+        ("a", "x", None),
+        ("queue://a b", "x", None),
+        ("queue://a", "\0", None),
+        ("queue://a", "\ud800", None),
+        ("queue://a", object, None),
+        ("queue://a", float("nan"), None),
+        ("queue://a", "x", {"receipt": "1"}),
+        ("queue://a", "x", {"Transaction": "1"}),
+        ("queue://a", "x", {"h": "\0"}),
+        ("queue://a", "x", {"h": [1]}),
+        ("queue://a", "x", {"": "1"}),
+    ]
+
+    def tell(number: int, jms: StompSender) -> None:
+        jms.send(*given[number])
+
+    graph = Graph(
+        "shop",
+        Source("numbers"),
+        Processor(tell, inputs="numbers", effects={"jms": stomp(broker).target()}),
+        errors="errors",
+    )
+    tester = Tester(graph)
+    for number in range(len(given)):
+        tester.send("numbers", number)
+    tester.run()
+    tester.stop()
+
+    assert (bodies(broker, "/queue/a"), bodies(broker, "/topic/b")) == ([b"x"], [b'{"y": 1}'])
+    assert len(tester.errors()) == len(given) - 2
+    assert {one.kind for one in tester.errors()} == {"output"}
+
+
+def test_declarations_that_cannot_be_are_refused() -> None:
+    """With what to write."""
+    shop = Stomp("stomp://jms.internal")
+    with pytest.raises(GraphError, match="cannot be the name of a queue"):
+        shop.to_queue("a b")
+    with pytest.raises(GraphError, match="cannot have the header 'receipt'"):
+        shop.to_topic("a", headers={"receipt": "1"})
+    with pytest.raises(GraphError, match="markers="):
+        shop.target(markers="")
+    with pytest.raises(GraphError, match="heart-beats"):
+        Stomp("stomp://jms.internal", heart_beat_s=0).to_queue("a")
+    with pytest.raises(OutputError, match="not a destination"):
+        StompSender(lambda _: None).send("orders", "x")
+
+
+def test_destinations_of_one_broker_share_a_transaction_and_are_written_down() -> None:
+    """Two brokers are refused; the address is not in what is written."""
+    shop = Stomp(env="JMS_BROKER")
+    into = {"a": shop.to_queue("a"), "b": shop.to_topic("b", headers={"n": 1})}
+    graph = Graph("shop", Source("orders"), Processor(both, inputs="orders", effects=into))
+
+    assert Graph.from_dict(graph.to_dict()).to_dict() == graph.to_dict()
+    again = Graph.from_dict(graph.to_dict()).processors["both"].targets["b"]
+    assert again == StompDestination(StompTarget(shop), "topic", "b", {"n": "1"})
+    with pytest.raises(GraphError, match="no transaction spans two"):
+        Processor(both, inputs="orders", effects={"a": shop.to_queue("a"), "b": Stomp(env="OTHER").to_queue("b")})
+    secret = Graph("shop", Source("orders"), Sink("s", inputs="orders", into=Stomp("stomp://u:p@h").to_queue("a")))
+    with pytest.raises(GraphError, match="its address would be in the text") as refused:
+        secret.to_dict()
+    assert "u:p" not in str(refused.value)
+
+
+def both(order: Any, a: Any, b: Any) -> None:
+    """A function with two destinations."""
+    a.send(order)
+    b.send(order)
