@@ -24,7 +24,7 @@ FROM_STOMP: Final = EdgeKind(
     "exactly once (while the broker keeps its queue)",
     "acknowledged behind Kafka's commit; message-id names redeliveries. The broker must not give up a message that it "
     "delivers again (Artemis: max-delivery-attempts=-1); what was sent as non-persistent may be lost",
-    "pytest tests/unit/bridges/stomp",
+    "pytest tests/unit/bridges/stomp tests/servers/test_stomp.py",
 )
 
 One: TypeAlias = "str | Sequence[str]"
@@ -44,7 +44,7 @@ class Stomp:
         queue: the queue to read; several: one part for each.
         selector: which messages, in JMS' language; several: one part for each, all of one queue. No message may match
             two of them, and one that matches none stays in the queue.
-        key: the header that is the key of a message, such as `JMSXGroupID`; None: as the topic says.
+        key: the property or header that is the key of a message, such as `correlation-id`; None: as the topic says.
         timestamps: whether a message in Kafka has the time at which it was sent; else that of its arrival.
         prefetch: messages that ActiveMQ Classic may deliver before it gets an acknowledgement.
         window_bytes: bytes that Artemis may deliver before it gets an acknowledgement.
@@ -199,5 +199,10 @@ def _check(declared: Stomp) -> None:
         known = isinstance(seconds, int | float) and not isinstance(seconds, bool)
         if not known or seconds < 0 or (name == "timeout_s" and not seconds):
             raise GraphError(f"Stomp({name}={seconds!r}): takes a number of seconds.")
+    if declared.key == "JMSXGroupID":
+        raise GraphError(
+            "Stomp(key='JMSXGroupID'): ActiveMQ Classic does not tell the group of a message over STOMP, and Artemis calls "
+            "it _AMQ_GROUP_ID. Name a property of the sender, or correlation-id."
+        )
     if declared.cert_key and not declared.cert:
         raise GraphError("Stomp(cert_key=...): is the key of a certificate. Give cert=, too.")

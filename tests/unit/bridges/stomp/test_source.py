@@ -70,8 +70,8 @@ def test_a_process_that_dies_loses_and_repeats_nothing(
 
 def test_a_message_brings_its_headers_its_key_and_its_time(broker: FakeBroker) -> None:
     """Not those of its delivery."""
-    broker.put("q", b"{}", timestamp="1700000000000", JMSXGroupID="rome", colour="red:\n")
-    source = stomp(broker, key="JMSXGroupID").open()
+    broker.put("q", b"{}", timestamp="1700000000000", customer="rome", colour="red:\n")
+    source = stomp(broker, key="customer").open()
     message = None
     while message is None:
         message = next((one for one, _ in source.read(0, None, 1)), None)
@@ -134,6 +134,7 @@ def test_only_what_stays_of_an_id_is_kept() -> None:
         ({"window_bytes": True}, "window_bytes=True"),
         ({"timeout_s": 0}, "timeout_s=0"),
         ({"heart_beat_s": -1}, "heart_beat_s=-1"),
+        ({"key": "JMSXGroupID"}, "Artemis calls it _AMQ_GROUP_ID"),
         ({"cert_key": "k.pem"}, "Give cert=, too"),
     ],
 )
