@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 FROM_STOMP: Final = EdgeKind(
     "a JMS queue of ActiveMQ Classic or Artemis to Kafka, `Feed(Stomp(...), ...)`",
     "exactly once (while the broker keeps its queue)",
-    "acknowledged behind Kafka's commit; message-id names redeliveries. The broker must not give up a message that it "
-    "delivers again (Artemis: max-delivery-attempts=-1); what was sent as non-persistent may be lost",
+    "acknowledged behind Kafka's commit; message-id names redeliveries. The feed is the only consumer, and the broker "
+    "gives no message up (Artemis: max-delivery-attempts=-1); what was sent as non-persistent may be lost",
     "pytest tests/unit/bridges/stomp tests/servers/test_stomp.py",
 )
 
@@ -201,8 +201,8 @@ def _check(declared: Stomp) -> None:
             raise GraphError(f"Stomp({name}={seconds!r}): takes a number of seconds.")
     if declared.key == "JMSXGroupID":
         raise GraphError(
-            "Stomp(key='JMSXGroupID'): ActiveMQ Classic does not tell the group of a message over STOMP, and Artemis calls "
-            "it _AMQ_GROUP_ID. Name a property of the sender, or correlation-id."
+            "Stomp(key='JMSXGroupID'): ActiveMQ Classic does not tell the group of a message over STOMP, and Artemis "
+            "calls it _AMQ_GROUP_ID. Name a property of the sender, or correlation-id."
         )
     if declared.cert_key and not declared.cert:
         raise GraphError("Stomp(cert_key=...): is the key of a certificate. Give cert=, too.")
