@@ -1,0 +1,74 @@
+"""From a real RabbitMQ into a real Kafka, by processes that are killed around Kafka's commit."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from cues_kafka import Feed, Graph, Kafka, RabbitMq, Raw, Topic
+from cues_kafka.brokers.open import open_broker
+from cues_kafka.runtime.prepare import prepare
+from cues_kafka.testing.fixtures import KafkaFixture
+from cues_kafka.verify.scan import verify
+from tests.fault.support import committed
+from tests.servers.fixtures import RabbitMqQueues
+from tests.servers.rabbitmq_world import Shop, payloads
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = """
+import sys
+from threading import Event
+from cues_kafka import CommitPolicy, Kafka, start
+from tests.fault.killing import Killing
+from tests.servers.test_rabbitmq_process import graph_of
+bootstrap, name, url, kind, moment = sys.argv[1:]
+point = (moment, "Commit", 2) if moment else None
+kafka = Kafka(bootstrap, session_timeout_s=6)
+with start(graph_of(name, url, kind), kafka, policy=CommitPolicy(max_messages=5), hook=Killing(point)) as running:
+    while len(running.messages(f"{name}.ingress")) < 80:
+        Event().wait(0.1)
+    running.wait_idle(timeout_s=60)
+"""
+
+
+def graph_of(name: str, url: str, kind: str) -> Graph:
+    """A feed of a queue or of a stream."""
+    broker = RabbitMq(url)
+    source = broker.stream(name) if kind == "stream" else broker.queue(name, prefetch=20)
+    feed = Feed(source, into=f"{name}.ingress", name="feed", poll_seconds=1)
+    return Graph(name, feed, defaults=Topic(value=Raw(), partitions=1))
+
+
+@pytest.mark.bridge
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("kind", ["quorum", "stream"])
+def test_processes_that_are_killed_around_commits_leave_each_message_once(
+    kafka: KafkaFixture, rabbitmq: RabbitMqQueues, kind: str
+) -> None:
+    """Before, in and after the commit, with more messages before each; the system closes a process's connections."""
+    name = re.sub(r"[^A-Za-z0-9-]", "-", kafka.unique("rabbit"))
+    graph = graph_of(name, rabbitmq.url, kind)
+    with closing(open_broker(Kafka(kafka.bootstrap))) as broker:
+        prepare(graph, broker)
+        with Shop(rabbitmq.server) as shop:
+            shop.declare(name, kind)
+        codes = []
+        for turn, moment in enumerate(("before", "inside", "after", "")):
+            with Shop(rabbitmq.server) as shop:
+                shop.publish_many(name, payloads(20, 20 * turn))
+            command = [sys.executable, "-c", PROGRAM, kafka.bootstrap, name, rabbitmq.url, kind, moment]
+            codes.append(subprocess.run(command, cwd=ROOT, timeout=180, check=False).returncode)
+
+        assert codes == [-9, -9, -9, 0]
+        found = Counter(message.value() for message in committed(kafka.bootstrap, f"{name}.ingress"))
+        assert found == dict.fromkeys(payloads(80), 1)
+        assert verify(graph, broker).ok
+    if kind != "stream":
+        with Shop(rabbitmq.server) as shop:
+            assert shop.left(name) == 0
