@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
 from cues_kafka import Memory, Raw, Stomp, Topic, start
 from cues_kafka.bridges.acked import Acked
+from cues_kafka.bridges.stomp.source import StompDeliveries
 from cues_kafka.testing.tester import Crash
 from cues_kafka.verify.scan import verify
 from tests.servers.fixtures import JmsQueues
@@ -135,6 +137,24 @@ def test_restarts_in_order_spend_no_attempt_at_delivery(jms: JmsQueues) -> None:
     assert sorted(found) == payloads(5)
     with JmsClient(jms.url) as shop:
         assert sorted(shop.takes(jms.name, 5)) == payloads(5)
+
+
+@pytest.mark.bridge
+def test_a_successor_of_a_process_that_stands_still_gets_its_messages_soon(jms: JmsQueues) -> None:
+    """The broker ends the connection that has no heart-beats any more; Classic gives others nothing until then."""
+    with JmsClient(jms.url) as shop:
+        shop.send(jms.name, *payloads(5))
+    held = source_of(jms, heart_beat_s=1.0).open()
+    assert sorted(taken(held, 5)) == payloads(5)
+    frozen = held._parts[0]._connection
+    assert isinstance(frozen, StompDeliveries)
+    with frozen._open._writing:  # its heart-beats wait, as in a process that was stopped
+        began_s = time.monotonic()
+        successor = source_of(jms).open()
+        assert sorted(taken(successor, 5)) == payloads(5)
+        assert time.monotonic() - began_s < 8
+    successor.close()
+    held.close()
 
 
 @pytest.mark.bridge

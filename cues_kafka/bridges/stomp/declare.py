@@ -19,6 +19,11 @@ from cues_kafka.graph.levels import EdgeKind
 if TYPE_CHECKING:
     from cues_kafka.graph.message import Message
 
+LEDGERS: Final = 4
+"""Ids of a ledger for each message of the window: a successor may get one window before what its predecessor had."""
+
+MOST_PREFETCH: Final = MOST_IDS // LEDGERS
+
 FROM_STOMP: Final = EdgeKind(
     "a JMS queue of ActiveMQ Classic or Artemis to Kafka, `Feed(Stomp(...), ...)`",
     "exactly once (while the broker keeps its queue)",
@@ -49,7 +54,9 @@ class Stomp:
         prefetch: messages that ActiveMQ Classic may deliver before it gets an acknowledgement.
         window_bytes: bytes that Artemis may deliver before it gets an acknowledgement.
         vhost: the virtual host; empty: the name of the host.
-        heart_beat_s: how often each side says that it lives, in seconds; 0: never.
+        heart_beat_s: how often each side says that it lives, in seconds. The broker ends the connection of a dead
+            process after about twice as long. That should be before its successor reads: less than `session_timeout_s`
+            (10).
         timeout_s: how long connecting, and each answer of the broker, may take, in seconds.
         ca, cert, cert_key: files in PEM form for TLS: who signs brokers, and our own certificate with its key. Without
             `ca` the system decides whom to trust.
@@ -61,10 +68,10 @@ class Stomp:
     selector: One = field(default="", kw_only=True)
     key: str | None = field(default=None, kw_only=True)
     timestamps: bool = field(default=True, kw_only=True)
-    prefetch: int = field(default=500, kw_only=True)
-    window_bytes: int = field(default=1024 * 1024, kw_only=True)
+    prefetch: int = field(default=250, kw_only=True)
+    window_bytes: int = field(default=128 * 1024, kw_only=True)
     vhost: str = field(default="", kw_only=True)
-    heart_beat_s: float = field(default=10.0, kw_only=True)
+    heart_beat_s: float = field(default=3.0, kw_only=True)
     timeout_s: float = field(default=10.0, kw_only=True)
     ca: str = field(default="", kw_only=True)
     cert: str = field(default="", kw_only=True)
@@ -86,6 +93,11 @@ class Stomp:
         """One for each queue or selector."""
         if not self.queue:
             raise GraphError('Stomp(...) as the source of a feed: name what it reads, Stomp(..., queue="orders").')
+        if not self.heart_beat_s:
+            raise GraphError(
+                "Stomp(heart_beat_s=0) as the source of a feed: the broker would keep messages for a process whose "
+                "machine is dead, and deliver them long after others. Give it seconds, such as 3."
+            )
         return max(len(self.queue), len(self.selector))
 
     def read_by(self, part: int) -> tuple[str, str]:
@@ -105,7 +117,8 @@ class Stomp:
         Raises:
             ConfigError: the environment variable is not set or is not an address, or a file for TLS cannot be read.
         """
-        return Acked(StompSource(self, self.login()), parts=self.parts(), prefetch=self.prefetch)
+        room = LEDGERS * self.prefetch
+        return Acked(StompSource(self, self.login()), parts=self.parts(), prefetch=self.prefetch, ledger=room)
 
     def read(self, part: int, place: str | None, limit: int) -> Iterable[tuple[Message[Any], str]]:
         """See `ReplayableSource`; it is read by what `open` gives."""
@@ -190,8 +203,8 @@ def _check(declared: Stomp) -> None:
             "Stomp(queue=[...], selector=[...]): parts are several queues, or several selectors of one queue. Declare "
             "a feed for each queue."
         )
-    if type(declared.prefetch) is not int or not 1 <= declared.prefetch <= MOST_IDS:
-        raise GraphError(f"Stomp(prefetch={declared.prefetch!r}): takes a whole number from 1 to {MOST_IDS:,}.")
+    if type(declared.prefetch) is not int or not 1 <= declared.prefetch <= MOST_PREFETCH:
+        raise GraphError(f"Stomp(prefetch={declared.prefetch!r}): takes a whole number from 1 to {MOST_PREFETCH:,}.")
     if type(declared.window_bytes) is not int or declared.window_bytes < 1:
         raise GraphError(f"Stomp(window_bytes={declared.window_bytes!r}): takes a number of bytes, from 1 on.")
     for name in ("heart_beat_s", "timeout_s"):

@@ -96,7 +96,8 @@ class StompSource:
             "consumer-window-size": str(self._declared.window_bytes),  # Artemis: bytes
             **ANYCAST,
         }
-        return found | ({"selector": selector} if selector else {})
+        # Classic's exclusive consumer is one of the whole queue, whatever its selector is.
+        return found | ({"selector": selector} if selector else {"activemq.exclusive": "true"})
 
 
 class StompDeliveries:

@@ -26,7 +26,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[FakeBroker]:
 
 def stomp(broker: FakeBroker, **given: Any) -> Stomp:
     """A declaration."""
-    return Stomp(f"stomp://127.0.0.1:{broker.port}", **{"queue": "q", "heart_beat_s": 0, "timeout_s": 5.0, **given})
+    return Stomp(f"stomp://127.0.0.1:{broker.port}", **{"queue": "q", "timeout_s": 5.0, **given})
 
 
 def taken(source: Acked, place: str | None, many: int) -> tuple[list[bytes], str | None]:
@@ -97,7 +97,9 @@ def test_each_part_reads_its_queue_or_its_selector(broker: FakeBroker) -> None:
         source.close()
         frames = [one.headers for one in broker.seen if one.command == "SUBSCRIBE"]
         assert [(one["destination"], one.get("selector")) for one in frames] == subscribed
-        assert (frames[0]["activemq.prefetchSize"], frames[0]["consumer-window-size"]) == ("500", "1048576")
+        assert (frames[0]["activemq.prefetchSize"], frames[0]["consumer-window-size"]) == ("250", "131072")
+        exclusive = [one.get("activemq.exclusive") for one in frames]
+        assert exclusive == [None if selector else "true" for _, selector in subscribed]
         assert frames[0]["ack"] == "client-individual"
 
 
@@ -131,6 +133,7 @@ def test_only_what_stays_of_an_id_is_kept() -> None:
         ({"queue": ["a", ""]}, "one of them is empty"),
         ({"queue": ["a", "b"], "selector": ["x", "y"]}, "a feed for each queue"),
         ({"prefetch": 0}, "prefetch=0"),
+        ({"prefetch": 2501}, "from 1 to 2,500"),
         ({"window_bytes": True}, "window_bytes=True"),
         ({"timeout_s": 0}, "timeout_s=0"),
         ({"heart_beat_s": -1}, "heart_beat_s=-1"),
@@ -148,6 +151,8 @@ def test_what_a_feed_needs_is_asked_for() -> None:
     """A queue, and an address where it runs; no text shows the address."""
     with pytest.raises(GraphError, match="name what it reads"):
         Feed(Stomp("stomp://host"), into="in")
+    with pytest.raises(GraphError, match="a process whose machine is dead"):
+        Feed(Stomp("stomp://host", queue="q", heart_beat_s=0), into="in")
     with pytest.raises(ConfigError, match="the environment variable UNSET_BROKER is not set"):
         Stomp(env="UNSET_BROKER", queue="q").open()
     declared = Stomp("stomp://user:geheim@host", queue="q")
