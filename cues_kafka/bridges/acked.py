@@ -8,19 +8,19 @@ redelivery whose id is in the ledger is dropped.
 
 The rules. Each one is taken out by a test, which then finds a loss, a duplicate or a standstill:
 
-- L1: the ledger names the newest deliveries, redeliveries included, at least as many as the broker makes without an
+- B1: the ledger names the newest deliveries, redeliveries included, at least as many as the broker makes without an
   acknowledgement (`prefetch`), whatever was acknowledged. Acknowledgements are not confirmed, and may be lost.
-- L2: a message is acknowledged behind the commit of its id, in the order of deliveries. That holds for a redelivery
+- B2: a message is acknowledged behind the commit of its id, in the order of deliveries. That holds for a redelivery
   which is dropped, too: the transaction that names it may still be aborted.
-- L3: a read from another place than the last one closes the connection. What was delivered on it and became void would
+- B3: a read from another place than the last one closes the connection. What was delivered on it and became void would
   never come again on it.
-- L4: a committed place acknowledges deliveries of its own attempt only. Counts of another attempt mean other messages.
-- L5: a batch has at most as many messages as the broker delivers without an acknowledgement. A larger one never fills.
-- L6: ids alone decide, together with the broker's mark. Times, order and contents do not.
-- L7: a part that goes to another process is let go of: its connection would keep messages from the other process.
+- B4: a committed place acknowledges deliveries of its own attempt only. Counts of another attempt mean other messages.
+- B5: a batch has at most as many messages as the broker delivers without an acknowledgement. A larger one never fills.
+- B6: ids alone decide, together with the broker's mark. Times, order and contents do not.
+- B7: a part that goes to another process is let go of: its connection would keep messages from the other process.
 
 `Acked` has all of them. A driver of a broker implements `Acknowledging` and `Deliveries`. It never reconnects by
-itself: a lost connection is an `OSError`, and the next read connects again. L1 expects that the broker redelivers
+itself: a lost connection is an `OSError`, and the next read connects again. B1 expects that the broker redelivers
 before it delivers new messages. For one that does not, give a `ledger` that is larger than `prefetch`.
 """
 
@@ -120,7 +120,7 @@ class Ledger(NamedTuple):
 
     Attributes:
         taken: count of messages up to it.
-        attempt: the attempt that gave it, see L4.
+        attempt: the attempt that gave it, see B4.
         ids: digests of the newest ids, the oldest first, each of `ID_CHARACTERS`.
     """
 
@@ -218,7 +218,7 @@ class AttemptLedger:
         """
         The count up to which a redelivery must be committed before it is acknowledged; None: it is a message to take.
 
-        It is the newest delivery from now on (L1).
+        It is the newest delivery from now on (B1).
         """
         if not (delivery.again and delivery.id):
             return None
@@ -229,7 +229,7 @@ class AttemptLedger:
         return count
 
     def covers(self, place: str) -> int | None:
-        """How many messages are committed with a place; None: it is of another attempt (L4)."""
+        """How many messages are committed with a place; None: it is of another attempt (B4)."""
         ledger = Ledger.read(place)
         return ledger.taken if place == self.base or ledger.attempt == self._attempt else None
 
@@ -293,7 +293,7 @@ class AckedPart:
             self._disconnect()
 
     def _stand_at(self, place: str | None) -> AttemptLedger:
-        """Go on in the same attempt, or begin one at another place (L3)."""
+        """Go on in the same attempt, or begin one at another place (B3)."""
         with self._lock:
             memory = self._memory
             if memory is not None and (offered := memory.offered) is not None:
@@ -337,7 +337,7 @@ class AckedPart:
                 self._held.extend(taken)
 
     def _settle(self) -> None:
-        """Acknowledge what is committed, in the order of deliveries (L2)."""
+        """Acknowledge what is committed, in the order of deliveries (B2)."""
         with self._lock:
             connection, tokens = self._connection, list[Any]()
             while self._pending and self._pending[0][0] <= self._committed:
@@ -385,7 +385,7 @@ class Acked:
     The `open` of a declared source returns one, for one process.
 
     Attributes:
-        most: rows of a batch at most (L5): half of `prefetch`, so that the next batch fills during a commit.
+        most: rows of a batch at most (B5): half of `prefetch`, so that the next batch fills during a commit.
         prompt: commits are reported to it at once, because the broker waits for acknowledgements.
     """
 
@@ -427,7 +427,7 @@ class Acked:
         self._parts[part].committed(place)
 
     def release(self, part: int) -> None:
-        """Another process may read this part from now on (L7)."""
+        """Another process may read this part from now on (B7)."""
         self._parts[part].void()
 
     def notify(self, wake: Callable[[], None]) -> None:

@@ -101,7 +101,7 @@ def test_a_row_that_was_not_taken_is_given_again_on_the_same_connection() -> Non
 
 
 def test_a_place_of_another_process_acknowledges_nothing() -> None:
-    """L4: its counts mean other messages; what this process has is void."""
+    """B4: its counts mean other messages; what this process has is void."""
     queue = queue_of(2, prefetch=1)
     ours = Acked(queue, prefetch=1)
     read_after_push(queue, ours, None)
@@ -115,7 +115,7 @@ def test_a_place_of_another_process_acknowledges_nothing() -> None:
 
 
 def test_a_released_part_has_no_connection() -> None:
-    """L7: its messages are for the next process."""
+    """B7: its messages are for the next process."""
     queue = queue_of(2)
     source = Acked(queue, prefetch=4)
     read_after_push(queue, source, None)
@@ -181,7 +181,7 @@ def test_sizes_out_of_range_are_refused(prefetch: int, ledger: int | None) -> No
 
 @pytest.mark.parametrize("prefetch", [1, 2, 7])
 def test_a_batch_has_no_more_rows_than_the_broker_delivers(prefetch: int) -> None:
-    """L5."""
+    """B5."""
     assert 1 <= Acked(queue_of(1), prefetch=prefetch).most <= prefetch
 
 

@@ -34,13 +34,13 @@ def test_numbers_that_are_used_again_at_once_are_new_messages(monkeypatch: pytes
 
 
 def _small_ledger(patch: pytest.MonkeyPatch) -> None:
-    """L1: fewer ids than the broker delivers."""
+    """B1: fewer ids than the broker delivers."""
     made = AttemptLedger.__init__
     patch.setattr(AttemptLedger, "__init__", lambda self, place, room: made(self, place, max(1, room // 2)))
 
 
 def _forget_acknowledged(patch: pytest.MonkeyPatch) -> None:
-    """L1: ids leave the ledger when they are acknowledged."""
+    """B1: ids leave the ledger when they are acknowledged."""
     settle = AckedPart._settle
 
     def forget(self: Any) -> None:
@@ -55,13 +55,13 @@ def _forget_acknowledged(patch: pytest.MonkeyPatch) -> None:
 
 
 def _ack_known_at_once(patch: pytest.MonkeyPatch) -> None:
-    """L2: a known redelivery is acknowledged before its id is committed."""
+    """B2: a known redelivery is acknowledged before its id is committed."""
     known = AttemptLedger.known
     patch.setattr(AttemptLedger, "known", lambda self, delivery: None if known(self, delivery) is None else -1)
 
 
 def _ack_when_taken(patch: pytest.MonkeyPatch) -> None:
-    """L2: messages are acknowledged before their commit."""
+    """B2: messages are acknowledged before their commit."""
     accept = AckedPart._accept
 
     def taken(self: Any, memory: AttemptLedger) -> None:
@@ -72,7 +72,7 @@ def _ack_when_taken(patch: pytest.MonkeyPatch) -> None:
 
 
 def _never_ack_known(patch: pytest.MonkeyPatch) -> None:
-    """L2: a redelivery is dropped and not acknowledged."""
+    """B2: a redelivery is dropped and not acknowledged."""
 
     class Deaf(type(acked.deque())):  # type: ignore[misc]
         def append(self, one: Any) -> None:
@@ -91,7 +91,7 @@ def _never_ack_known(patch: pytest.MonkeyPatch) -> None:
 
 
 def _keep_connection(patch: pytest.MonkeyPatch) -> None:
-    """L3: after a recovery the connection stays."""
+    """B3: after a recovery the connection stays."""
     stand_at = AckedPart._stand_at
 
     def keep(self: Any, place: str | None) -> AttemptLedger:
@@ -107,7 +107,7 @@ def _keep_connection(patch: pytest.MonkeyPatch) -> None:
 
 
 def _any_connection(patch: pytest.MonkeyPatch) -> None:
-    """L4: what came on another connection is acknowledged on this one."""
+    """B4: what came on another connection is acknowledged on this one."""
     disconnect = AckedPart._disconnect
 
     def keep(self: Any) -> None:
@@ -119,7 +119,7 @@ def _any_connection(patch: pytest.MonkeyPatch) -> None:
 
 
 def _large_batches(patch: pytest.MonkeyPatch) -> None:
-    """L5: a batch waits for more than the broker delivers. A lane closes it when it is full only, in this world."""
+    """B5: a batch waits for more than the broker delivers. A lane closes it when it is full only, in this world."""
     commit = World.commit
 
     def full(self: World) -> None:
@@ -139,7 +139,7 @@ def _with_most(start: Callable[[World], None]) -> Callable[[World], None]:
 
 
 def _ids_without_mark(patch: pytest.MonkeyPatch) -> None:
-    """L6: numbers that are used again are matched without the broker's mark; nothing else goes wrong."""
+    """B6: numbers that are used again are matched without the broker's mark; nothing else goes wrong."""
     patch.setattr(World, "STEPS", HEALTHY)
     known = AttemptLedger.known
     patch.setattr(AttemptLedger, "known", lambda self, delivery: known(self, delivery._replace(again=True)))
@@ -151,7 +151,7 @@ def _no_match(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_release(patch: pytest.MonkeyPatch) -> None:
-    """L7: the connection of a process that has lost the part stays open."""
+    """B7: the connection of a process that has lost the part stays open."""
     patch.setattr(Acked, "release", lambda _, __: None)
 
 
