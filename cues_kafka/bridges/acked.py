@@ -234,11 +234,12 @@ class AttemptLedger:
         return ledger.taken if place == self.base or ledger.attempt == self._attempt else None
 
     def _note(self, mine: str, count: int) -> None:
-        self._counts.pop(mine, None)
+        moves = self._counts.pop(mine, None) is not None
         self._counts[mine] = count
         while len(self._counts) > self._room:
             del self._counts[next(iter(self._counts))]
-        self._text = "".join(self._counts)
+        # A new one, which most are, needs no join of all.
+        self._text = "".join(self._counts) if moves else (self._text + mine)[-self._room * ID_CHARACTERS :]
 
 
 class AckedPart:

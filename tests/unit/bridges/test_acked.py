@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cues_kafka import Feed, Graph, GraphError, Json, Memory, RecoveryError, RetriableError, Topic, start
-from cues_kafka.bridges.acked import MOST_IDS, Acked, Arrival, AttemptLedger, Ledger
+from cues_kafka.bridges.acked import MOST_IDS, Acked, Arrival, AttemptLedger, Ledger, digest
 from cues_kafka.graph.message import Message
 from cues_kafka.runtime import CommitPolicy
 from cues_kafka.runtime.feeds.lane import PLACE_LIMIT
@@ -138,6 +138,18 @@ def test_a_release_while_it_connects_leaves_no_connection() -> None:
     with pytest.raises(InterruptedError):
         read(source, None)
     assert not queue.links
+
+
+def test_text_of_a_ledger_is_its_newest_ids_in_order() -> None:
+    """A redelivery is the newest from then on; the oldest go."""
+    random, memory, newest = Random(0), AttemptLedger(None, 5), list[str]()
+    for n in range(300):
+        delivery = Arrival(f"m{random.randrange(8)}", True, Message(n), n)
+        if memory.known(delivery) is None:
+            memory.offer(delivery, None)
+            memory.accept()
+        newest = [*(one for one in newest if one != delivery.id), delivery.id][-5:]
+        assert memory._text == "".join(map(digest, newest)) == "".join(memory._counts)
 
 
 def test_largest_ledger_fits_a_place() -> None:
