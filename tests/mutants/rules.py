@@ -799,7 +799,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a manifest that was altered is refused",
         "cues_kafka/runtime/spark/staged/files.py",
-        "if checksum(text.encode()) != expected:",
+        "if checksum(data) != expected:",
         "if False:",
         (STAGING,),
     ),
@@ -1420,9 +1420,17 @@ MUTANTS: tuple[Mutant, ...] = (
         "E1: the outbox is in the transaction of the row (SQLite)",
         "sqlite",
         "        if last.rows:\n            connection.executemany(last.fill, last.rows)\n"
-        '        connection.execute("COMMIT")\n',
-        '        connection.execute("COMMIT")\n'
+        "        if connection.execute(*last.moved).fetchone() is None:\n            raise NotMoved\n"
+        '        connection.end_results()\n        connection.execute("COMMIT")\n',
+        '        connection.end_results()\n        connection.execute("COMMIT")\n'
         "        if last.rows:\n            connection.executemany(last.fill, last.rows)\n",
+    ),
+    _sink(
+        "E1: a row or an outbox that something else changed is not committed (SQLite)",
+        "sqlite",
+        "        if connection.execute(*last.moved).fetchone() is None:\n            raise NotMoved\n",
+        "",
+        "tests/integration/test_inside.py",
     ),
     _sink(
         "E1: a statement behind the end of the transaction is refused (SQLite)",
@@ -1433,9 +1441,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _sink(
         "E1: the outbox is in the transaction of the row (PostgreSQL)",
         "postgres",
-        "                for row in last.rows:\n                    self.execute(connection, last.fill, row)\n"
-        '                connection.execute("COMMIT")\n',
-        '                connection.execute("COMMIT")\n'
+        "                for row in last.rows:\n                    self.execute(connection, last.fill, row)\n",
+        '                connection.execute("COMMIT")\n                connection.execute("BEGIN")\n'
         "                for row in last.rows:\n                    self.execute(connection, last.fill, row)\n",
     ),
     _sink(
