@@ -293,7 +293,8 @@ class StompConnection:
     def _refusal(self, said: str) -> StompRefused:
         return StompRefused(
             f"the STOMP broker refuses: {self._login.address.quiet(said)[:500]}",
-            remedy="correct the login, the queue or the selector, or give this user the right; the task is retried",
+            remedy="correct the login, the queue or the selector, give this user the right, or end another consumer of "
+            "the queue; the task is retried",
         )
 
     # At work

@@ -232,7 +232,8 @@ class FeedLane(Lane):
             if batch.halt is None:
                 self._answers(place)
         except (OSError, RetriableError) as error:
-            self._does_not_answer(place, error)
+            if not self.interpreter.gate.closed:  # else the task is given up, which may have ended the connection
+                self._does_not_answer(place, error)
         except RecoveryError as error:
             batch.halt, batch.cause = Halt("refused", str(error), error.remedy or REMEDY), error
         except (Interrupt, Fenced) as error:
