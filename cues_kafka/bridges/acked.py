@@ -66,7 +66,12 @@ class Arrival(NamedTuple):
 
 
 class Deliveries(Protocol):
-    """The messages of one connection. It is used on one thread, except for `close`."""
+    """
+    The messages of one connection. It is used on one thread, except for `close`.
+
+    It may have the attribute `fresh`: True where the broker had forgotten all deliveries, as an MQTT broker that
+    has lost the session. It may use their ids for new messages, so the ledger forgets them, too.
+    """
 
     def take(self, limit: int) -> Sequence[Arrival]:
         """
@@ -228,6 +233,11 @@ class AttemptLedger:
             self._note(mine, count)
         return count
 
+    def forget(self) -> None:
+        """Forget all ids: the broker uses them for other messages."""
+        self._counts.clear()
+        self._text = ""
+
     def covers(self, place: str) -> int | None:
         """How many messages are committed with a place; None: it is of another attempt (B4)."""
         ledger = Ledger.read(place)
@@ -355,6 +365,8 @@ class AckedPart:
         with self._lock:
             if self._memory is memory:
                 self._connection = connection
+                if getattr(connection, "fresh", False):
+                    memory.forget()
                 return connection
         connection.close()
         raise InterruptedError("the part was released while it connected")

@@ -140,7 +140,12 @@ class MqttSource:
 
 
 class MqttDeliveries:
-    """The messages of one connection; see `Deliveries`."""
+    """
+    The messages of one connection; see `Deliveries`.
+
+    Attributes:
+        fresh: whether the broker had no session, so that it numbers packets from 1 again.
+    """
 
     def __init__(self, declared: MqttSession, arrived: Callable[[], None], lost: Callable[[], None]) -> None:
         self._declared = declared
@@ -152,12 +157,12 @@ class MqttDeliveries:
         self._dropped = 0
         self._recent: deque[int] = deque()
         self._numbers: set[int] = set()
-        self._new = True
+        self.fresh = True
 
     def begin(self, connection: MqttConnection) -> None:
         """The connection is open; messages may have come already."""
         self._connection = connection
-        self._new = not connection.session_present or self._declared.version == "5"
+        self.fresh = not connection.session_present
 
     # On the connection's thread
 
@@ -205,7 +210,8 @@ class MqttDeliveries:
         """A message as a feed takes it; None: it repeats what the session has had."""
         topic, payload = topic_of(message), bytes(message.payload)
         token = (message.mid, message.qos) if message.qos else None
-        if message.retain and not message.dup and not (self._declared.retained and self._new):
+        new_only = self.fresh or self._declared.version == "5"
+        if message.retain and not message.dup and not (self._declared.retained and new_only):
             # MQTT 3.1.1 sends what is retained at each subscription. MQTT 5 is asked for it where a filter is new.
             self.ack([token])
             return None

@@ -24,6 +24,7 @@ class Link:
         arrived: what is here and not taken.
         acks: what was acknowledged, and has not come to the broker.
         lost: whether it is.
+        fresh: see `Deliveries`.
     """
 
     broker: Queue
@@ -31,6 +32,7 @@ class Link:
     arrived: deque[Arrival] = field(default_factory=deque)
     acks: list[int] = field(default_factory=list)
     lost: bool = False
+    fresh: bool = False
 
     def take(self, limit: int) -> Sequence[Arrival]:
         """See `Deliveries`."""
@@ -74,7 +76,7 @@ class Queue:
         self.ready: deque[Copy] = deque()
         self.links: list[Link] = []
         self.published = 0
-        self.away = False
+        self.away = self.fresh = False
         self._tags = count(1)
         self._packet = 0
 
@@ -82,7 +84,8 @@ class Queue:
         """See `Acknowledging`."""
         if self.away:
             raise ConnectionRefusedError("nothing listens")
-        self.links.append(Link(self))
+        self.links.append(Link(self, fresh=self.fresh))
+        self.fresh = False
         return self.links[-1]
 
     def show(self, message: str) -> str:
@@ -116,6 +119,12 @@ class Queue:
             self._packet = self._packet % (2 * self.prefetch) + 1
             if f"p{self._packet}" not in used:
                 return f"p{self._packet}"
+
+    def forget(self) -> None:
+        """The session is lost: new messages get the ids of old ones."""
+        first, self.fresh = self.published, True
+        self.ready = deque(Copy(first + n, f"m{n}") for n in (1, 2))
+        self.published += 2
 
     def settle(self, link: Link, most: int) -> None:
         """Let acknowledgements arrive."""

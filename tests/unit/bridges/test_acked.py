@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cues_kafka import Feed, Graph, GraphError, Json, Memory, RecoveryError, RetriableError, Topic, start
-from cues_kafka.bridges.acked import MOST_IDS, Acked, Arrival, AttemptLedger, Ledger, digest
+from cues_kafka.bridges.acked import ID_CHARACTERS, MOST_IDS, Acked, Arrival, AttemptLedger, Ledger, digest
 from cues_kafka.graph.message import Message
 from cues_kafka.runtime import CommitPolicy
 from cues_kafka.runtime.feeds.lane import PLACE_LIMIT
@@ -112,6 +112,23 @@ def test_a_place_of_another_process_acknowledges_nothing() -> None:
     ours.committed(0, place)
     assert mine.acks == []
     assert mine.lost
+
+
+def test_ids_of_a_session_that_the_broker_has_lost_mean_nothing() -> None:
+    """A redelivery of a new message that has the number of an old one is taken."""
+    queue = queue_of(2)
+    source = Acked(queue, prefetch=4)
+    rows = read_after_push(queue, source, None)
+    source.committed(0, rows[-1][1])
+    queue.lose(queue.links[0], 2)
+    queue.forget()
+    with pytest.raises(ConnectionResetError):
+        read(source, rows[-1][1])
+    new = [(value, at) for value, at in read_after_push(queue, source, rows[-1][1])]
+    assert [value for value, _ in new] == [3, 4]
+    queue.lose(queue.links[0], 0)  # before they are committed
+    assert Ledger.read(new[-1][1]).taken == 4
+    assert len(Ledger.read(new[-1][1]).ids) == 2 * ID_CHARACTERS
 
 
 def test_a_released_part_has_no_connection() -> None:
