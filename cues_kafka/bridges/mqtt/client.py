@@ -30,6 +30,9 @@ log = get_logger("cues_kafka.bridges")
 ID_PROPERTY: Final = "cues-id"
 """The user property that names a message, for a source and in what a sink publishes."""
 
+NOTHING: Final = "cues-kafka/confirm"
+"""A filter that no session of ours has."""
+
 LOOK_S: Final = 1.0
 """How often a connection without news looks after its keep-alive."""
 
@@ -129,6 +132,7 @@ class MqttConnection:
         self._accepted = False
         self._refused: Any = None
         self._subscribed: dict[int, list[Any]] = {}
+        self._confirming: dict[int, Callable[[], None]] = {}
         self._lost = ""
         self._closing = False
         self._wake_r, self._wake_w = socket.socketpair()
@@ -161,6 +165,7 @@ class MqttConnection:
             client.tls_set_context(login.tls)
         client.on_connect = self._heard_accepted
         client.on_subscribe = self._heard_subscribed
+        client.on_unsubscribe = lambda _, __, mid, ___, ____: self._heard_confirmed(mid)
         client.on_disconnect = self._heard_lost
         client.on_message = lambda _, __, message: self._on_message(message)
         client.on_publish = lambda _, __, mid, reason, ___: self._on_published(mid, reason)
@@ -241,6 +246,25 @@ class MqttConnection:
             self._done(self._client.ack(mid, qos))
         self._poke()
 
+    def confirm(self, confirmed: Callable[[], None]) -> None:
+        """
+        Ask the broker whether it has handled all that was sent before, and go on.
+
+        It reads the packets of a client in order, so its answer to an unsubscription of nothing says so.
+
+        Args:
+            confirmed: called when it has, on the connection's thread.
+
+        Raises:
+            OSError: the connection is lost.
+        """
+        with self._news:
+            code, mid = self._client.unsubscribe(NOTHING)
+            if mid is not None:
+                self._confirming[mid] = confirmed
+        self._done(code)
+        self._poke()
+
     def publish(self, topic: str, payload: bytes, *, retain: bool, properties: Properties | None) -> int:
         """
         Send a message with QoS 1; gives its number, which `on_published` gets.
@@ -313,6 +337,12 @@ class MqttConnection:
         with self._news:
             self._subscribed[mid] = reasons
             self._news.notify_all()
+
+    def _heard_confirmed(self, mid: int) -> None:
+        with self._news:
+            confirmed = self._confirming.pop(mid, None)
+        if confirmed is not None:
+            confirmed()
 
     def _heard_lost(self, _: Any, __: Any, flags: Any, reason: Any, ___: Any) -> None:
         who = "the broker has ended the connection" if flags.is_disconnect_packet_from_server else "it is lost"

@@ -168,8 +168,12 @@ class Mqtt:
         login = self.login()
         from cues_kafka.bridges.mqtt.source import MqttSource  # noqa: PLC0415 - needs an extra
 
-        room = max(self.prefetch, LEDGER)
-        return Acked(MqttSource(self, login), parts=self.parts(), prefetch=self.prefetch, ledger=room)
+        return Acked(MqttSource(self, login), parts=self.parts(), prefetch=self.prefetch, ledger=self.ledger)
+
+    @property
+    def ledger(self) -> int:
+        """Ids that the ledger of a part has room for."""
+        return max(self.prefetch, LEDGER)
 
     def read(self, part: int, place: str | None, limit: int) -> Iterable[tuple[Message[Any], str]]:
         """See `ReplayableSource`; it is read by what `open` gives."""

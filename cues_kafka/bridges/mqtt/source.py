@@ -52,6 +52,8 @@ class MqttSession(Protocol):
     @property
     def key(self) -> Any: ...
     @property
+    def ledger(self) -> int: ...
+    @property
     def retained(self) -> bool: ...
     @property
     def packet_ids(self) -> bool: ...
@@ -143,12 +145,19 @@ class MqttDeliveries:
     """
     The messages of one connection; see `Deliveries`.
 
+    A broker may deliver more than it was asked to: mosquitto 2.0 does after a restart, hundreds of messages before it
+    reads our acknowledgements. So messages are taken only as far as the ledger reaches: at most `room` of them are
+    without an acknowledgement that the broker has confirmed. What it delivers again is known then.
+
     Attributes:
         fresh: whether the broker had no session, so that it numbers packets from 1 again.
     """
 
     def __init__(self, declared: MqttSession, arrived: Callable[[], None], lost: Callable[[], None]) -> None:
         self._declared = declared
+        self._room = declared.ledger
+        self._taken = self._acked = self._confirmed = 0
+        self._asked = False
         self._news, self._tell_lost = arrived, lost
         self._connection: MqttConnection | None = None
         self._lock = threading.Lock()
@@ -189,7 +198,9 @@ class MqttDeliveries:
         assert self._connection is not None
         self._connection.check()
         with self._lock:
-            messages = [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
+            most = min(limit, len(self._waiting), self._room - (self._taken - self._confirmed))
+            messages = [self._waiting.popleft() for _ in range(most)]
+            self._taken += sum(message.qos > 0 for message in messages)
             self._unacknowledged -= sum(message.qos == 0 for message in messages)
             dropped, self._dropped = self._dropped, 0
         if dropped:
@@ -199,7 +210,21 @@ class MqttDeliveries:
     def ack(self, tokens: Sequence[Any]) -> None:
         """See `Deliveries`."""
         assert self._connection is not None
-        self._connection.ack(token for token in tokens if token is not None)
+        packets = [token for token in tokens if token is not None]
+        self._connection.ack(packets)
+        with self._lock:
+            self._acked += len(packets)
+            count = self._acked
+            if self._asked or count - self._confirmed < max(1, self._room // 8):
+                return
+            self._asked = True
+        self._connection.confirm(lambda: self._heard_confirmed(count))
+
+    def _heard_confirmed(self, count: int) -> None:
+        """The broker has read these acknowledgements. On the connection's thread."""
+        with self._lock:
+            self._confirmed, self._asked = count, False
+        self._news()
 
     def close(self) -> None:
         """See `Deliveries`."""

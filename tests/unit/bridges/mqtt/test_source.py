@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -24,6 +24,11 @@ class Link:
         self.session_present = session_present
         self.acks: list[tuple[int, int]] = []
         self.lost = ""
+        self.confirms: list[Callable[[], None]] = []
+
+    def confirm(self, confirmed: Callable[[], None]) -> None:
+        """Remember."""
+        self.confirms.append(confirmed)
 
     def ack(self, packets: Iterable[tuple[int, int]]) -> None:
         """Remember."""
@@ -146,7 +151,7 @@ def test_a_broker_that_uses_numbers_again_is_refused_with_the_remedy() -> None:
 
 def test_numbers_may_come_again_behind_many_messages() -> None:
     """They go to 65,535."""
-    made = deliveries()
+    made = deliveries(prefetch=5_000)
     for mid in range(1, module.RECENT + 2):
         taken(made, message(mid))
     assert len(taken(made, message(1))) == 1
@@ -214,3 +219,31 @@ def test_connections_that_are_lost_at_once_are_made_more_slowly_and_the_likely_c
     source._wait_for_turn(0, "s1")
     source._lost(0, now[0] - module.SHORT_S)
     source._wait_for_turn(0, "s1")
+
+
+def test_no_more_is_taken_than_the_ledger_knows_until_the_broker_has_read_acknowledgements() -> None:
+    """A broker may deliver more than it was asked to, and forget acknowledgements that it has not read."""
+    link = Link()
+    made = deliveries(link)
+    room = made._declared.ledger
+    for mid in range(1, 2 * room):
+        made.receive(message(mid))
+    arrivals = [*made.take(room - 100), *made.take(room)]
+    assert len(arrivals) == room
+    assert len(made.take(10)) == 0
+    made.ack([one.token for one in arrivals[: room // 2]])
+    assert len(made.take(10)) == 0
+    [confirm] = link.confirms
+    confirm()
+    assert len(made.take(room)) == room // 2
+
+
+def test_acknowledgements_are_confirmed_in_bulk() -> None:
+    """One question for many of them."""
+    link = Link()
+    made = deliveries(link)
+    for mid in range(1, 1_001):
+        made.ack([(mid, 1)])
+        for confirm in link.confirms[-1:] if mid % 100 == 0 else ():
+            confirm()
+    assert 1 <= len(link.confirms) <= 8
