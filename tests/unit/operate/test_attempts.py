@@ -240,7 +240,7 @@ def test_of_other_rows_it_says_whether_the_database_has_the_attempt(tmp_path: Pa
     ]
     with sqlite3.connect(tmp_path / "db") as opened:
         opened.execute("DELETE FROM cues_task")
-    assert shown(tester, "out", 0) == [f"{effect} the database has no row of this task in cues_task"]
+    assert shown(tester, "out", 0) == [f"{effect} the database keeps nothing of this task"]
 
 
 def test_a_database_that_is_away_is_said_and_hides_nothing_else(tmp_path: Path) -> None:
