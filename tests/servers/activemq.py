@@ -34,6 +34,7 @@ class ActiveMq(Server):
     """
 
     kind = "activemq"
+    patience_s = 90.0
     taken = "Address already in use"
 
     def command(self) -> list[str]:

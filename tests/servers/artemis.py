@@ -60,6 +60,7 @@ class Artemis(Server):
     """
 
     kind = "artemis"
+    patience_s = 90.0
     more_ports = 1
     taken = "Address already in use"
 

@@ -47,6 +47,7 @@ class RabbitMq(Server):
     """
 
     kind = "rabbitmq"
+    patience_s = 90.0
     more_ports = 4
     taken = "eaddrinuse"
 

@@ -14,7 +14,7 @@ from cues_kafka import CommitPolicy, Feed, Graph, Raw, Topic
 from cues_kafka.testing.tester import Crash, Tester
 from tests.servers.rabbitmq import RabbitMq as Server
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 PAUSE_S = 0.02
 
 
@@ -104,6 +104,7 @@ def run_until(tester: Tester, count: int, crash: Crash | None = None, between: C
             crashed = tester.crashed
             if crashed:
                 between()
+                until = time.monotonic() + WAIT_S
         time.sleep(PAUSE_S)  # the broker delivers meanwhile
 
 

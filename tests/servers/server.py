@@ -40,6 +40,8 @@ class Server(ABC):
     """What ends it when nothing of its data is needed any more."""
     clean_signal = "SIGTERM"
     """What makes it write all and end."""
+    patience_s = 30.0
+    """How long a start may take on a machine that is busy with other tests."""
     more_ports = 0
     """How many ports it needs beside `port`."""
     taken = "in use"
@@ -119,13 +121,13 @@ class Server(ABC):
         assert self._keeper is not None
         return self._keeper.pid
 
-    def start(self, *, settings: Mapping[str, str] | None = None, timeout_s: float = 30.0) -> Self:
+    def start(self, *, settings: Mapping[str, str] | None = None, timeout_s: float | None = None) -> Self:
         """
         Start, and wait until it answers. After `kill` or `stop` it has the same port and data.
 
         Args:
             settings: settings from this start on, beside those it has.
-            timeout_s: for the whole start.
+            timeout_s: for the whole start; None: `patience_s`.
 
         Raises:
             ServerError: it runs already, or did not start; the text holds the end of its log.
@@ -140,7 +142,7 @@ class Server(ABC):
         for attempt in range(ATTEMPTS if first else 1):
             if first:
                 self.port, *self.ports = free_ports(1 + self.more_ports)
-            if self._start_once(timeout_s, may_fail=first and attempt + 1 < ATTEMPTS):
+            if self._start_once(timeout_s or self.patience_s, may_fail=first and attempt + 1 < ATTEMPTS):
                 break
         return self
 

@@ -63,6 +63,7 @@ def test_mosquitto_of_one_test_has_its_own_settings_and_listens_on_loopback(
 
 
 @pytest.mark.bridge
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("make", [Mosquitto, RabbitMq, ActiveMq, Artemis])
 def test_brokers_run_from_packages_that_are_unpacked(
     make: Callable[..., Server], monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -102,7 +102,7 @@ def test_messages_go_out_with_an_id_and_are_confirmed_before_the_commit(rabbitmq
     sever(rabbitmq.server.port)
 
 
-# The matrix
+# The matrix. A restart of RabbitMQ takes three seconds, and twenty on a machine that is busy.
 
 CRASHES = (
     ("before", "Call", 2),
@@ -115,6 +115,7 @@ CRASHES = (
 
 
 @pytest.mark.bridge
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("broker", ["lives", "dies"])
 @pytest.mark.parametrize("crash", CRASHES, ids=str)
@@ -158,6 +159,7 @@ def published(shop: Shop, queue: str) -> bool:
 
 
 @pytest.mark.bridge
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("kind", KINDS)
 def test_messages_come_once_while_the_broker_dies_and_comes_back(rabbitmq: RabbitMqQueues, kind: str) -> None:
     """Under a feed that goes on; it reconnects by itself."""
@@ -192,6 +194,7 @@ def test_messages_come_once_over_connections_that_are_cut(rabbitmq: RabbitMqQueu
 
 
 @pytest.mark.bridge
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("kind", KINDS)
 def test_messages_come_once_through_kills_of_the_broker_under_load(rabbitmq: RabbitMqQueues, kind: str) -> None:
     """Of the broker or of all connections, while messages are published as quickly as they are confirmed."""

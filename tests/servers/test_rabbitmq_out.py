@@ -15,6 +15,7 @@ from tests.servers.test_rabbitmq import out_of, published, sever
 
 
 @pytest.mark.bridge
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("broker", ["lives", "dies"])
