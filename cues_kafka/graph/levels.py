@@ -173,7 +173,7 @@ STOMP: Final = EdgeKind(
     EXACTLY_ONCE,
     "messages, outcomes and place in one transaction of the broker; it must keep what it commits, and give a marker "
     "queue to one consumer at a time",
-    "pytest tests/unit/bridges/stomp/test_target.py",
+    "pytest -m 'bridge or not bridge' tests/unit/bridges/stomp/test_target.py tests/servers/test_stomp_out.py",
 )
 JOURNALED_SERVER: Final = EdgeKind(
     'Kafka to a server, `effects={"http": Http(..., journal=True)}`',

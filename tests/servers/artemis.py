@@ -49,6 +49,8 @@ ADDRESSES = {
     "auto-delete-queues": "false",
     "auto-delete-addresses": "false",
 }
+MARKERS = '<address-setting match="cues.#"><default-max-consumers>1</default-max-consumers></address-setting>'
+"""What docs/stomp.md asks of a broker that processors write to."""
 
 
 class Artemis(Server):
@@ -73,7 +75,7 @@ class Artemis(Server):
         file.write_text(
             f'<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">{settings}'
             f"<acceptors>{acceptors}</acceptors>"
-            f'<address-settings><address-setting match="#">{addresses}</address-setting></address-settings>'
+            f'<address-settings><address-setting match="#">{addresses}</address-setting>{MARKERS}</address-settings>'
             "</core></configuration>\n",
             "utf-8",
         )

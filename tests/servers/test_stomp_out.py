@@ -1,0 +1,243 @@
+"""E1: messages to JMS by STOMP, exactly once, on ActiveMQ Classic and Artemis; kills and freezes of both sides."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from multiprocessing.connection import Connection
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from cues_kafka import CommitPolicy, Graph, Processor, RetriableError, Source, Stomp, Topic
+from cues_kafka.bridges.stomp.frames import Frame
+from cues_kafka.bridges.stomp.marker import StompTransactions
+from cues_kafka.bridges.stomp.messages import message_of
+from cues_kafka.bridges.stomp.session import StompSession
+from cues_kafka.graph.effects import Effect
+from cues_kafka.targets import TaskName
+from cues_kafka.testing.targets import TargetContract
+from cues_kafka.testing.tester import Tester
+from tests.servers.fixtures import JmsQueues
+
+pytestmark = pytest.mark.bridge
+
+QUIET_S = 0.3
+"""A queue is empty if nothing comes for so long."""
+
+WAIT_S = 30.0
+MESSAGES = 12
+CLAIMS = 2
+"""Commits without messages, with which the two tasks begin."""
+
+
+@pytest.fixture(params=["activemq", "artemis"])
+def jms(request: pytest.FixtureRequest) -> JmsQueues:
+    """A name of this test on each broker."""
+    found: JmsQueues = request.getfixturevalue(request.param)
+    return found
+
+
+def stomp(jms: JmsQueues, **given: Any) -> Stomp:
+    """A declaration with short times."""
+    return Stomp(jms.url, **{"heart_beat_s": 0.5, "timeout_s": 3.0, **given})
+
+
+def taken(broker: Stomp, queue: str) -> list[Frame]:
+    """Take all messages of a queue, for good."""
+    with closing(StompSession(broker.login())) as session:
+        session.subscribe(queue)
+        found = []
+        while (message := session.message(QUIET_S)) is not None:
+            session.acknowledge(message)
+            found.append(message)
+        session.send("UNSUBSCRIBE", {"id": "marker"}, receipt=True)  # all before it is done, too
+        return found
+
+
+class TestContract(TargetContract):
+    """The contract of targets."""
+
+    most_lines = 12
+
+    @pytest.fixture
+    def target(self, jms: JmsQueues) -> Effect:
+        self.found: list[int] = []
+        return stomp(jms, timeout_s=1.5).to_queue(jms.name)
+
+    def write(self, into: Any, number: int) -> None:
+        into.send(str(number))
+
+    def read(self, target: Any) -> Iterable[int]:
+        self.found += (int(one.body) for one in taken(target.home.broker, target.name))
+        return self.found
+
+
+def test_broker_that_gives_a_queue_to_two_consumers_is_refused(jms: JmsQueues) -> None:
+    """Artemis does so where broker.xml says nothing about these names. ActiveMQ Classic never does."""
+    asked = {markers: list(stomp(jms).target(markers=markers).inspect()) for markers in ("cues", jms.name)}
+
+    assert asked["cues"] == []
+    assert [f'match="{jms.name}.#"' in why for why in asked[jms.name]] == [True] * (jms.server.kind == "artemis")
+
+
+def test_what_a_function_sends_comes_as_it_was(jms: JmsQueues) -> None:
+    """Texts, bytes, headers with every letter that STOMP escapes, and a message of two megabytes."""
+    target, task = stomp(jms), TaskName("g", jms.name, 0)
+    sent: list[tuple[Any, dict[str, Any]]] = [
+        ("é\n\\:", {"plain": "x", "odd:na\\me": "a\\b:c\r\nd"}),
+        (bytes(range(256)), {"n": 7}),
+        ("", {}),
+        (b"", {}),
+        (b"x" * 2_000_000, {}),
+        ({"json": [1, None, "é"]}, {"flag": True}),
+    ]
+    with closing(target.target().open(task)) as owner:
+        owner.ask()
+        owner.begin()
+        for body, headers in sent:
+            owner.write(message_of("queue", jms.name, body, headers))
+        owner.commit(b"kept\x00\n", None)
+
+    found = taken(target, jms.name)
+    bodies = ["é\n\\:".encode(), bytes(range(256)), b"", b"", b"x" * 2_000_000, '{"json": [1, null, "é"]}'.encode()]
+    assert [one.body for one in found] == bodies
+    for one, (_, headers) in zip(found, sent, strict=True):
+        assert {name: one.headers[name] for name in headers} == {
+            name: str(value).lower() if value is True else str(value) for name, value in headers.items()
+        }
+    with closing(target.target().open(task)) as owner:
+        assert owner.ask() == b"kept\x00\n"
+
+
+def owner_that_freezes(url: str, name: str, said: Connection) -> None:
+    """A process that has sent a message in a transaction, and is asked to commit it later."""
+    broker = Stomp(url, heart_beat_s=0.5, timeout_s=3.0)
+    owner = broker.target().open(TaskName("g", name, 0))
+    owner.ask()
+    owner.fence(b"one", None)
+    owner.begin()
+    owner.write(message_of("queue", name, "void", {}))
+    said.send("open")
+    said.recv()
+    try:
+        owner.commit(b"two", b"one")
+    except Exception as error:  # whatever it is, it must be one
+        said.send(type(error).__name__)
+    else:
+        said.send("committed")
+
+
+def test_owner_that_was_frozen_in_its_transaction_commits_nothing(jms: JmsQueues) -> None:
+    """The broker misses its heart-beats, and another process gets the marker. Then the frozen one wakes up."""
+    ours, theirs = multiprocessing.Pipe()
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=owner_that_freezes, args=(jms.url, jms.name, theirs), daemon=True)
+    process.start()
+    try:
+        assert ours.poll(WAIT_S * 2)
+        assert ours.recv() == "open"
+        assert process.pid
+        os.kill(process.pid, signal.SIGSTOP)
+        heir = heir_of(jms)
+        with closing(heir):
+            assert heir.ask() == b"one"
+            os.kill(process.pid, signal.SIGCONT)
+            ours.send("commit")
+            assert ours.poll(WAIT_S)
+            assert ours.recv() != "committed"
+            heir.begin()
+            heir.write(message_of("queue", jms.name, "right", {}))
+            heir.commit(b"two", b"one")
+            assert heir.ask() == b"two"
+    finally:
+        process.kill()
+        process.join()
+    assert [one.body for one in taken(stomp(jms), jms.name)] == [b"right"]
+
+
+def heir_of(jms: JmsQueues) -> StompTransactions:
+    """The next owner, which has asked until the broker gave it the queue."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        heir = stomp(jms).target().open(TaskName("g", jms.name, 0))
+        try:
+            heir.ask()
+        except OSError:
+            heir.close()
+            if time.monotonic() > deadline:
+                raise
+        else:
+            return heir
+
+
+def killed_in_the_commit(jms: JmsQueues, killed: list[int], *, done: bool) -> Callable[..., None]:
+    """Kills the broker at a COMMIT: before it came, or behind its answer, which is lost then."""
+    send, seen = StompSession.send, 0
+
+    def sends(session: StompSession, command: str, *given: Any, **named: Any) -> None:
+        nonlocal seen
+        seen += command == "COMMIT"
+        if command != "COMMIT" or seen != CLAIMS + 2:
+            send(session, command, *given, **named)
+            return
+        if done:
+            send(session, command, *given, **named)
+        killed.append(seen)
+        jms.server.kill()
+        jms.server.start()
+        raise ConnectionError("the test has killed the broker")
+
+    return sends
+
+
+@pytest.mark.parametrize("moment", ["in a call", "before the commit", "behind the commit"])
+def test_broker_that_is_killed_has_each_message_once(moment: str, jms: JmsQueues) -> None:
+    """It is started again, and the tasks go on by themselves."""
+
+    def tell(number: int, out: Any) -> int:
+        out.send(str(number))
+        if moment == "in a call" and number == 5:
+            killed.append(number)
+            if len(killed) == 1:
+                jms.server.kill()
+                jms.server.start()
+        return number
+
+    killed: list[int] = []
+    graph = Graph(
+        jms.name,
+        Source("numbers"),
+        Processor(tell, inputs="numbers", outputs="told", effects={"out": stomp(jms).to_queue(jms.name)}),
+        defaults=Topic(partitions=2),
+    )
+    tester = Tester(graph, policy=CommitPolicy(max_messages=3))
+    for number in range(MESSAGES):
+        tester.send("numbers", number, key=str(number))
+    fault = killed_in_the_commit(jms, killed, done=moment == "behind the commit")
+    with patch.object(StompSession, "send", StompSession.send if moment == "in a call" else fault):
+        tester.run()
+    tester.stop()
+
+    assert killed
+    assert sorted(int(one.body) for one in taken(stomp(jms), jms.name)) == list(range(MESSAGES))
+    assert sorted(tester.values("told")) == list(range(MESSAGES))
+
+
+def test_broker_that_is_away_is_asked_again(jms: JmsQueues) -> None:
+    """A plan warns of it, and a task goes on when it is back."""
+    target = stomp(jms, timeout_s=1.0).target()
+    with closing(target.open(TaskName("g", jms.name, 0))) as owner:
+        owner.ask()
+        owner.fence(b"one", None)
+    jms.server.kill()
+    with pytest.raises(RetriableError, match="does not answer"):
+        list(target.inspect())
+    jms.server.start()
+    with closing(heir_of(jms)) as heir:
+        assert heir.ask() == b"one"
