@@ -20,6 +20,7 @@ from cues_kafka import (
     Sink,
     Source,
 )
+from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.errors import RetriableError
 from cues_kafka.graph.effects import Effect
 from cues_kafka.plan.edges import edges_of
@@ -28,7 +29,8 @@ from cues_kafka.sinks.kept import Kept
 from cues_kafka.sinks.lookup import open_target
 from cues_kafka.sinks.traces import AskedAttempt, traces
 from cues_kafka.targets import TargetMoved, TargetPart, TaskName, TransactionalTarget, Transactions, Write
-from cues_kafka.testing.tester import Tester
+from cues_kafka.testing.tester import Tester, VirtualClock
+from tests.unit.runtime.task.test_guards import Disturbed
 
 RECORD = ("out", 1, b"k", b"v", [("h", None)], 7)
 FAULTS: dict[str, Callable[[], None]] = {}
@@ -295,3 +297,38 @@ def test_tester_says_that_nothing_stands_in_for_transactions() -> None:
 def keep_one(order: Any, a: Any) -> None:
     """A function with one part."""
     a.write(order)
+
+
+@pytest.mark.parametrize("fails", [(), (2,), (3, 5)])
+def test_calls_ahead_of_kafkas_commit_are_written_once(fails: tuple[int, ...]) -> None:
+    """Their writes wait until the commit is known, and are dropped if it fails."""
+    seen: list[int] = []
+
+    def give(order: Any, a: Any) -> Any:
+        seen.append(order)
+        a.write(order)
+        return order
+
+    def at_commit(nth: int) -> None:
+        [worker] = tester._workers
+        before, called = list(STORED), len(seen)
+        while worker.call_once():
+            pass
+        ahead.append(len(seen) - called)
+        assert before == STORED
+        if nth in fails:
+            raise RetriableError("no broker answers")
+
+    ahead: list[int] = []
+    broker = MemoryBroker(clock=VirtualClock(), faults=Disturbed("commit", at_commit))
+    processor = Processor(give, name="f", inputs="in", outputs="out", effects={"a": Shelves()})
+    tester = Tester(
+        Graph("g", Source("in"), processor, errors="bad"), broker=broker, policy=CommitPolicy(max_messages=2)
+    )
+    for n in range(8):
+        tester.send("in", Message(n, partition=0))
+    tester.run()
+
+    assert max(ahead) > 0
+    assert list(range(8)) == STORED
+    assert tester.values("out") == list(range(8))
