@@ -160,6 +160,8 @@ class UpsertTable:
     def flush(self) -> None:
         """Write the changes that were collected, in their order."""
         changes, self._changes = self._changes, []
+        if not changes:  # what a step that failed has left is taken back, and its call is over
+            return
         dialect, connection = self._target.dialect, self._target.in_use
         for deletes, group in groupby(changes, itemgetter(0)):
             dialect.executemany(connection, self._delete if deletes else self._put, [one.row for one in group])

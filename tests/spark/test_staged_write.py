@@ -33,7 +33,8 @@ def topics(kafka: KafkaFixture) -> Iterator[tuple[Kafka, str, str]]:
     """The cluster, an input with 60 messages, and an output."""
     options, source, target = Kafka(kafka.bootstrap), kafka.unique("in"), kafka.unique("out")
     broker = open_broker(options)
-    broker.create([NewTopic(source, WIDTH), NewTopic(target, WIDTH)])
+    kept = {"retention.ms": "-1"}  # else the broker may delete a message of 1970 within a minute
+    broker.create([NewTopic(source, WIDTH), NewTopic(target, WIDTH, config=kept)])
     with connect(options) as client:
         client.send_many(source, [{"n": n} for n in range(COUNT)])
     yield options, source, target
