@@ -23,7 +23,9 @@ from cues_kafka import (
     Sql,
     SqlOutbox,
 )
-from cues_kafka.bridges.stomp.declare import Stomp
+from cues_kafka.bridges.mqtt.declare import FROM_MQTT, FROM_MQTT_REPEATED, TO_MQTT
+from cues_kafka.bridges.rabbitmq.declare import FROM_QUEUE, FROM_QUEUE_REPEATED, FROM_STREAM, TO_EXCHANGE
+from cues_kafka.bridges.stomp.declare import FROM_STOMP, Stomp
 from cues_kafka.graph import levels
 from cues_kafka.graph.levels import KINDS, LEVELS, EdgeKind, level_of, satisfies
 from cues_kafka.plan.acls import acls_of
@@ -313,16 +315,25 @@ def test_each_kind_of_edge_has_its_level_its_condition_and_its_command() -> None
     assert "X-Key" in next(one.why for one in edges_of(EVERYTHING) if one.where == "asked -> server db")
 
 
+BRIDGES = (
+    *(FROM_MQTT, FROM_MQTT_REPEATED, TO_MQTT),
+    *(FROM_QUEUE, FROM_QUEUE_REPEATED, FROM_STREAM, TO_EXCHANGE),
+    FROM_STOMP,
+)
+ALL_KINDS = (*KINDS, *BRIDGES)
+"""With those that bridges declare beside their drivers."""
+
+
 def test_the_table_of_readme_is_what_plans_say() -> None:
     """Row by row, in order; links apart."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     [table] = re.findall(r"^\| edge \| level \|.*\n\| ---.*\n((?:\|.*\n)+)", text, re.MULTILINE)
     rows = [re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", row) for row in table.splitlines()]
 
-    assert rows == [f"| {one.edge} | {one.level} | {one.why} | `{one.shown_by}` |" for one in KINDS]
+    assert rows == [f"| {one.edge} | {one.level} | {one.why} | `{one.shown_by}` |" for one in ALL_KINDS]
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.edge)
+@pytest.mark.parametrize("kind", ALL_KINDS, ids=lambda kind: kind.edge)
 def test_each_command_can_be_run(kind: EdgeKind) -> None:
     """Its files are there, and have tests that it does not leave out; each text says something."""
     words = kind.shown_by.split()
@@ -336,7 +347,7 @@ def test_each_command_can_be_run(kind: EdgeKind) -> None:
     assert all(kind[:4])
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.edge)
+@pytest.mark.parametrize("kind", ALL_KINDS, ids=lambda kind: kind.edge)
 def test_an_edge_that_is_weaker_has_a_remedy(kind: EdgeKind) -> None:
     """And no other one: `plan` prints it for the weakest edge."""
     assert bool(kind.remedy) == (level_of(kind.level) != "exactly-once")
