@@ -37,7 +37,7 @@ broker = pytest.fixture(classic)
 
 def stomp(broker: FakeBroker, **given: Any) -> Stomp:
     """A declaration with short times."""
-    return Stomp(f"stomp://127.0.0.1:{broker.port}", **{"heart_beat_s": 0.1, "timeout_s": 0.3, **given})
+    return Stomp(f"stomp://127.0.0.1:{broker.port}", **{"heart_beat_s": 0.2, "timeout_s": 1.0, **given})
 
 
 def bodies(broker: FakeBroker, name: str) -> list[bytes]:
