@@ -22,7 +22,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from cues_kafka.bridges.mqtt.address import MqttAddress
-from cues_kafka.errors import ConfigError, RecoveryError, RetriableError
+from cues_kafka.errors import RecoveryError, RetriableError
 from cues_kafka.observe.log import get_logger
 
 log = get_logger("cues_kafka.bridges")
@@ -69,23 +69,6 @@ class Login:
     def modern(self) -> bool:
         """Whether it is MQTT 5."""
         return self.version == "5"
-
-
-def tls_context(ca: str, cert: str, cert_key: str) -> ssl.SSLContext:
-    """
-    How a connection is encrypted, see `Mqtt`.
-
-    Raises:
-        ConfigError: a file cannot be read.
-    """
-    try:
-        context = ssl.create_default_context(cafile=ca or None)
-        if cert:
-            context.load_cert_chain(cert, cert_key)
-    except (OSError, ssl.SSLError) as error:
-        files = ", ".join(one for one in (ca, cert, cert_key) if one)
-        raise ConfigError(f"Mqtt(...): {files} cannot be read for TLS: {error}") from None
-    return context
 
 
 class MqttConnection:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
@@ -10,8 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 from cues_kafka.arguments import known_arguments
 from cues_kafka.bridges.acked import Acked, Ledger
 from cues_kafka.bridges.mqtt.address import MqttAddress
-from cues_kafka.bridges.mqtt.filters import overlap, wrong_filter
-from cues_kafka.bridges.mqtt.template import Template
+from cues_kafka.bridges.mqtt.filters import TOPICS, overlap, wrong_filter
 from cues_kafka.errors import ConfigError, GraphError
 from cues_kafka.graph.levels import AT_LEAST_ONCE, EdgeKind
 from cues_kafka.graph.publish import Published
@@ -105,13 +103,7 @@ class Mqtt:
     cert_key: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.url, str) and isinstance(self.env, str)) or bool(self.url) == bool(self.env):
-            raise GraphError(
-                'Mqtt() takes an address, Mqtt("mqtt://host:1883"), or the name of the environment variable that holds '
-                'it, Mqtt(env="PLANT_BROKER").'
-            )
-        if self.url:
-            MqttAddress(self.url, "Mqtt(...)")
+        MqttAddress.check(self.url, self.env, "PLANT_BROKER")
         object.__setattr__(self, "topics", _each_part(self.topics))
         _check(self)
 
@@ -198,23 +190,14 @@ class Mqtt:
         Raises:
             ConfigError: the environment variable is not set or is not an address, or paho-mqtt is not installed.
         """
-        url = self.url or os.environ.get(self.env, "")
-        if not url:
-            raise ConfigError(
-                f"Mqtt(env={self.env!r}): the environment variable {self.env} is not set. Set it to the address of the "
-                "broker: mqtt://host:1883"
-            )
+        address = MqttAddress.declared(self.url, self.env)
         try:
-            address = MqttAddress(url, f"Mqtt(env={self.env!r})" if self.env else "Mqtt(...)")
-        except GraphError as error:
-            raise ConfigError(str(error)) from None
-        try:
-            from cues_kafka.bridges.mqtt.client import Login, tls_context  # noqa: PLC0415 - needs an extra
+            from cues_kafka.bridges.mqtt.client import Login  # noqa: PLC0415 - needs an extra
         except ImportError as error:
             raise ConfigError(
                 f"Mqtt needs paho-mqtt, which is not installed ({error.name}): pip install 'cues-kafka[mqtt]'"
             ) from error
-        tls = tls_context(self.ca, self.cert, self.cert_key) if address.encrypted else None
+        tls = address.tls(self.ca, self.cert, self.cert_key)
         return Login(address, self.version, self.keep_alive_s, self.timeout_s, tls)
 
 
@@ -245,7 +228,7 @@ class MqttTopic(Published):
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
             raise GraphError(f"Mqtt(...).topic({self.name!r}): takes a topic, such as 'alarms/{{key}}'.")
-        if why := Template.wrong(self.name):
+        if why := TOPICS.wrong_template(self.name):
             raise GraphError(f"Mqtt(...).topic({self.name!r}): the topic {why}.")
         object.__setattr__(self, "headers", tuple(self.headers))
         modern = {"expiry_s": self.expiry_s, "content_type": self.content_type, "headers": self.headers}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from cues_kafka.bridges.published import Names
+
 LONGEST_BYTES: Final = 65_535
 
 
@@ -57,3 +59,6 @@ def _meet(mine: list[str], others: list[str]) -> bool:
             rest = mine[at + 1 :] or others[at + 1 :]
             return rest == ["#"]  # `a/#` matches `a`, too
     return True
+
+
+TOPICS: Final = Names(*("MQTT topic", "an", "/", "lead to another topic", "levels", "site", "topic()"), wrong_topic)

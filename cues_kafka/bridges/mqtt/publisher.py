@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
@@ -13,8 +12,8 @@ from typing import Any, Final, Protocol
 from paho.mqtt.packettypes import PacketTypes
 
 from cues_kafka.bridges.mqtt.client import ID_PROPERTY, Login, MqttConnection, properties_of
-from cues_kafka.bridges.mqtt.filters import wrong_topic
-from cues_kafka.bridges.mqtt.template import Template
+from cues_kafka.bridges.mqtt.filters import TOPICS, wrong_topic
+from cues_kafka.bridges.published import Template, payload_of, received_by
 from cues_kafka.errors import OutputError, RetriableError
 
 WINDOW: Final = 1_000
@@ -61,7 +60,7 @@ class MqttPublisher:
             name: what its client ids begin with.
         """
         self._declared, self._login, self._name = declared, login, name
-        self._template = Template(declared.name)
+        self._template = Template(declared.name, TOPICS)
         self._turn = threading.Lock()  # tasks share the connection, one batch at a time
         self._connection: MqttConnection | None = None
         self._most_bytes: int | None = declared.max_bytes
@@ -75,14 +74,13 @@ class MqttPublisher:
         """See `Publisher`; a function may give `topic=`, which takes the place of the declared one."""
         if unknown := set(given) - {"topic"}:
             raise OutputError(f"publish(): takes topic= besides value and step, not {min(unknown)}=")
-        received = next(iter(step.inputs.values()))
+        received = received_by(step)
         topic = given.get("topic")
         if topic is None:
-            topic = self._template.fill(value, received.key_bytes)
+            topic = self._template.fill(value, received and received.key_bytes)
         elif not isinstance(topic, str) or (why := wrong_topic(topic)):
             raise OutputError(f"publish(topic={topic!r:.80}): it {why if isinstance(topic, str) else 'is not a text'}")
-        same = value is received.value  # in the bytes that it has in Kafka
-        payload = (received.value_bytes or b"") if same else _payload(value)
+        payload = payload_of(value, received)
         properties = self._properties(received)
         most = self._most_bytes
         size = len(payload) + len(topic.encode()) + sum(len(a.encode()) + len(b.encode()) for a, b in properties)
@@ -95,7 +93,7 @@ class MqttPublisher:
 
     def _properties(self, received: Any) -> tuple[tuple[str, str], ...]:
         found = []
-        for name, value in received.headers if self._declared.headers else ():
+        for name, value in received.headers if received is not None and self._declared.headers else ():
             if name in self._declared.headers and value is not None:
                 with suppress(UnicodeDecodeError):  # a property is text; other bytes stay in Kafka
                     found.append((name, value.decode()))
@@ -216,17 +214,3 @@ class MqttPublisher:
     def _lost(self) -> None:
         with self._news:
             self._news.notify_all()
-
-
-def _payload(value: Any) -> bytes:
-    """What a function publishes, as bytes: bytes and text as they are, other values as JSON."""
-    if value is None:
-        return b""
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value)
-    if isinstance(value, str):
-        return value.encode()
-    try:
-        return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise OutputError(f"publish(): a {type(value).__name__} cannot be written as JSON: {error}") from None

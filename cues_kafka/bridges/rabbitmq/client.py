@@ -17,7 +17,7 @@ import pika
 from pika import exceptions
 
 from cues_kafka.bridges.rabbitmq.address import RabbitMqAddress
-from cues_kafka.errors import ConfigError, RecoveryError, RetriableError
+from cues_kafka.errors import RecoveryError, RetriableError
 
 _PIKA = logging.getLogger("pika")
 if _PIKA.level == logging.NOTSET:  # it has ten lines for each attempt to connect, with the address; our owner has one
@@ -64,23 +64,6 @@ class RabbitMqLogin:
             ssl_options=None if self.tls is None else pika.SSLOptions(self.tls, address.host),
             client_properties={"connection_name": name},
         )
-
-
-def tls_context(ca: str, cert: str, cert_key: str) -> ssl.SSLContext:
-    """
-    How a connection is encrypted, see `RabbitMq`.
-
-    Raises:
-        ConfigError: a file cannot be read.
-    """
-    try:
-        context = ssl.create_default_context(cafile=ca or None)
-        if cert:
-            context.load_cert_chain(cert, cert_key)
-    except (OSError, ssl.SSLError) as error:
-        files = ", ".join(one for one in (ca, cert, cert_key) if one)
-        raise ConfigError(f"RabbitMq(...): {files} cannot be read for TLS: {error}") from None
-    return context
 
 
 class RabbitMqConnection:

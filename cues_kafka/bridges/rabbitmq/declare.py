@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -11,7 +10,7 @@ from cues_kafka.arguments import known_arguments
 from cues_kafka.bridges.acked import Acked, Ledger
 from cues_kafka.bridges.rabbitmq.address import RabbitMqAddress
 from cues_kafka.bridges.rabbitmq.messages import HEADERS, KEYS
-from cues_kafka.bridges.rabbitmq.routing import LONGEST, Routing
+from cues_kafka.bridges.rabbitmq.routing import LONGEST, ROUTING_KEYS
 from cues_kafka.errors import ConfigError, GraphError
 from cues_kafka.graph.levels import AT_LEAST_ONCE, EXACTLY_ONCE, EdgeKind
 from cues_kafka.graph.publish import Published
@@ -85,13 +84,7 @@ class RabbitMq:
     cert_key: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.url, str) and isinstance(self.env, str)) or bool(self.url) == bool(self.env):
-            raise GraphError(
-                'RabbitMq() takes an address, RabbitMq("amqp://user:password@host:5672"), or the name of the '
-                'environment variable that holds it, RabbitMq(env="SHOP_RABBITMQ").'
-            )
-        if self.url:
-            RabbitMqAddress(self.url, "RabbitMq(...)")
+        RabbitMqAddress.check(self.url, self.env, "SHOP_RABBITMQ")
         _check_number("RabbitMq", "heartbeat_s", self.heartbeat_s, 1, 65_535)
         if isinstance(self.timeout_s, bool) or not isinstance(self.timeout_s, int | float) or not self.timeout_s > 0:
             raise GraphError(f"RabbitMq(timeout_s={self.timeout_s!r}): takes a number of seconds above 0.")
@@ -168,23 +161,14 @@ class RabbitMq:
         Raises:
             ConfigError: the environment variable is not set or is not an address, or pika is not installed.
         """
-        url = self.url or os.environ.get(self.env, "")
-        if not url:
-            raise ConfigError(
-                f"RabbitMq(env={self.env!r}): the environment variable {self.env} is not set. Set it to the address of "
-                "the broker: amqp://user:password@host:5672"
-            )
+        address = RabbitMqAddress.declared(self.url, self.env)
         try:
-            address = RabbitMqAddress(url, f"RabbitMq(env={self.env!r})" if self.env else "RabbitMq(...)")
-        except GraphError as error:
-            raise ConfigError(str(error)) from None
-        try:
-            from cues_kafka.bridges.rabbitmq.client import RabbitMqLogin, tls_context  # noqa: PLC0415 - needs an extra
+            from cues_kafka.bridges.rabbitmq.client import RabbitMqLogin  # noqa: PLC0415 - needs an extra
         except ImportError as error:
             raise ConfigError(
                 f"RabbitMq needs pika, which is not installed ({error.name}): pip install 'cues-kafka[rabbitmq]'"
             ) from error
-        tls = tls_context(self.ca, self.cert, self.cert_key) if address.encrypted else None
+        tls = address.tls(self.ca, self.cert, self.cert_key)
         return RabbitMqLogin(address, self.heartbeat_s, self.timeout_s, tls)
 
 
@@ -325,7 +309,7 @@ class RabbitMqExchange(Published):
         for name, value in (("", self.name), ("content_type=", self.content_type)):
             if not isinstance(value, str) or len(value.encode(errors="replace")) > LONGEST:
                 raise GraphError(f"{where}({name}{value!r:.200}): takes a text of at most {LONGEST} bytes.")
-        if not isinstance(self.routing_key, str) or (why := Routing.wrong(self.routing_key)):
+        if not isinstance(self.routing_key, str) or (why := ROUTING_KEYS.wrong_template(self.routing_key)):
             why = why if isinstance(self.routing_key, str) else "is not a text"
             raise GraphError(f"{where}(routing_key={self.routing_key!r:.200}): it {why}.")
         object.__setattr__(self, "headers", tuple(self.headers))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +9,9 @@ from typing import Any, Final, NamedTuple
 
 import pika
 
+from cues_kafka.bridges.published import Template, payload_of, received_by
 from cues_kafka.bridges.rabbitmq.client import RabbitMqConnection, RabbitMqLogin
-from cues_kafka.bridges.rabbitmq.routing import Routing, wrong_key
+from cues_kafka.bridges.rabbitmq.routing import ROUTING_KEYS, wrong_key
 from cues_kafka.errors import OutputError, RetriableError
 
 PERSISTENT: Final = 2
@@ -53,7 +53,7 @@ class RabbitMqPublisher:
             name: what the broker's own tools name the connection.
         """
         self._declared, self._login, self._name = declared, login, name
-        self._routing = Routing(declared.routing_key)
+        self._routing = Template(declared.routing_key, ROUTING_KEYS)
         self._turn = threading.Lock()  # tasks share the connection, one batch at a time
         self._connection: RabbitMqConnection | None = None
         self._news = threading.Condition()
@@ -65,7 +65,7 @@ class RabbitMqPublisher:
         """See `Publisher`; a function may give `routing_key=`, which takes the place of the declared one."""
         if unknown := set(given) - {"routing_key"}:
             raise OutputError(f"publish(): takes routing_key= besides value and step, not {min(unknown)}=")
-        received = next(iter(step.inputs.values()), None)  # None: a timer began the step
+        received = received_by(step)
         key = given.get("routing_key")
         if key is None:
             key = self._routing.fill(value, received and received.key_bytes)
@@ -73,8 +73,7 @@ class RabbitMqPublisher:
             raise OutputError(
                 f"publish(routing_key={key!r:.80}): it {why if isinstance(key, str) else 'is not a text'}"
             )
-        as_it_is = received is not None and value is received.value  # in the bytes that it has in Kafka
-        body: bytes = (received and received.value_bytes) or b"" if as_it_is else _body(value)
+        body = payload_of(value, received)
         most = self._declared.max_bytes
         if most is not None and len(body) > most:
             raise OutputError(
@@ -200,17 +199,3 @@ def _readable(value: bytes) -> str | bytes:
         return value.decode()
     except UnicodeDecodeError:
         return value
-
-
-def _body(value: Any) -> bytes:
-    """What a function publishes, as bytes: bytes and text as they are, other values as JSON."""
-    if value is None:
-        return b""
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value)
-    if isinstance(value, str):
-        return value.encode()
-    try:
-        return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise OutputError(f"publish(): a {type(value).__name__} cannot be written as JSON: {error}") from None

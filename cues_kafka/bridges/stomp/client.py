@@ -19,7 +19,7 @@ from typing import Final
 
 from cues_kafka.bridges.stomp.address import StompAddress
 from cues_kafka.bridges.stomp.frames import Frame, FrameError, Parser
-from cues_kafka.errors import ConfigError, RecoveryError
+from cues_kafka.errors import RecoveryError
 
 LATE: Final = 2.5
 """After how many times the agreed interval a silent broker counts as lost; the standard asks for some margin."""
@@ -58,28 +58,6 @@ class StompLogin:
     heart_beat_s: float = 10.0
     timeout_s: float = 10.0
     tls: ssl.SSLContext | None = None
-
-
-def tls_context(ca: str, cert: str, cert_key: str) -> ssl.SSLContext:
-    """
-    How a connection is encrypted.
-
-    Args:
-        ca: file in PEM form with who signs brokers; empty: the system decides whom to trust.
-        cert: file in PEM form with our own certificate; empty: none.
-        cert_key: the same with its key; empty: it is in `cert`.
-
-    Raises:
-        ConfigError: a file cannot be read.
-    """
-    try:
-        context = ssl.create_default_context(cafile=ca or None)
-        if cert:
-            context.load_cert_chain(cert, cert_key or None)
-    except (OSError, ssl.SSLError) as error:
-        files = ", ".join(one for one in (ca, cert, cert_key) if one)
-        raise ConfigError(f"Stomp(...): {files} cannot be read for TLS: {error}") from None
-    return context
 
 
 class StompRefused(RecoveryError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -10,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from cues_kafka.arguments import known_arguments
 from cues_kafka.bridges.acked import MOST_IDS, Acked, Ledger
 from cues_kafka.bridges.stomp.address import StompAddress
-from cues_kafka.bridges.stomp.client import StompLogin, tls_context
+from cues_kafka.bridges.stomp.client import StompLogin
 from cues_kafka.bridges.stomp.source import StompSource
 from cues_kafka.bridges.stomp.target import QUEUE, TOPIC, StompDestination, StompTarget
-from cues_kafka.errors import ConfigError, GraphError
+from cues_kafka.errors import GraphError
 from cues_kafka.graph.levels import EdgeKind
 
 if TYPE_CHECKING:
@@ -78,13 +77,7 @@ class Stomp:
     cert_key: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.url, str) and isinstance(self.env, str)) or bool(self.url) == bool(self.env):
-            raise GraphError(
-                'Stomp() takes an address, Stomp("stomp://host:61613"), or the name of the environment variable that '
-                'holds it, Stomp(env="ORDERS_BROKER").'
-            )
-        if self.url:
-            StompAddress(self.url, "Stomp(...)")
+        StompAddress.check(self.url, self.env, "ORDERS_BROKER")
         object.__setattr__(self, "queue", _several(self.queue, "queue"))
         object.__setattr__(self, "selector", _several(self.selector, "selector"))
         _check(self)
@@ -173,17 +166,8 @@ class Stomp:
         Raises:
             ConfigError: the environment variable is not set or is not an address, or a file for TLS cannot be read.
         """
-        url = self.url or os.environ.get(self.env, "")
-        if not url:
-            raise ConfigError(
-                f"Stomp(env={self.env!r}): the environment variable {self.env} is not set. Set it to the address of "
-                "the broker: stomp://host:61613"
-            )
-        try:
-            address = StompAddress(url, f"Stomp(env={self.env!r})" if self.env else "Stomp(...)")
-        except GraphError as error:
-            raise ConfigError(str(error)) from None
-        tls = tls_context(self.ca, self.cert, self.cert_key) if address.encrypted else None
+        address = StompAddress.declared(self.url, self.env)
+        tls = address.tls(self.ca, self.cert, self.cert_key)
         return StompLogin(address, vhost=self.vhost, heart_beat_s=self.heart_beat_s, timeout_s=self.timeout_s, tls=tls)
 
 

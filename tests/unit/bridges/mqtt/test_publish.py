@@ -26,8 +26,9 @@ from cues_kafka import (
     Topic,
 )
 from cues_kafka.bridges.mqtt import publisher as module
+from cues_kafka.bridges.mqtt.filters import TOPICS
 from cues_kafka.bridges.mqtt.publisher import MqttPublisher
-from cues_kafka.bridges.mqtt.template import Template
+from cues_kafka.bridges.published import Template
 from cues_kafka.graph.publish import Published
 from cues_kafka.plan.edges import edges_of
 from cues_kafka.runtime import CommitPolicy
@@ -51,7 +52,7 @@ URL = "mqtt://planter:s3cret@127.0.0.1:1"
 )
 def test_places_of_a_topic_are_filled_in(text: str, value: Any, key: Any, topic: str) -> None:
     """With the key, or with a field; what was filled in is not looked through again."""
-    assert Template(text).fill(value, key) == topic
+    assert Template(text, TOPICS).fill(value, key) == topic
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_places_of_a_topic_are_filled_in(text: str, value: Any, key: Any, topic:
 def test_what_does_not_fit_a_topic_is_an_error_of_the_message(text: str, value: Any, key: Any, why: str) -> None:
     """A key from outside does not lead to the topics of others."""
     with pytest.raises(OutputError, match=why):
-        Template(text).fill(value, key)
+        Template(text, TOPICS).fill(value, key)
 
 
 @pytest.mark.parametrize("text", ["", "a/#", "a/+", "a\0", "{", "{key", "{a.b}", "{key!r}", "{0}", "{key:>9}"])

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from cues_kafka import Feed, Graph, GraphError, RabbitMq, Raw, RecoveryError, RetriableError, Sink, Source, Topic
+from cues_kafka.bridges.published import Template
 from cues_kafka.bridges.rabbitmq.address import RabbitMqAddress
 from cues_kafka.bridges.rabbitmq.client import RabbitMqLogin
 from cues_kafka.bridges.rabbitmq.publisher import ExchangeSettings, RabbitMqMessage, RabbitMqPublisher
-from cues_kafka.bridges.rabbitmq.routing import Routing
+from cues_kafka.bridges.rabbitmq.routing import ROUTING_KEYS
 from cues_kafka.errors import OutputError
 from cues_kafka.sinks.publish import PublishSink
 
@@ -32,7 +33,7 @@ BROKER = RabbitMq(env="SHOP_RABBITMQ")
 )
 def test_places_are_filled(text: str, value: Any, key: Any, found: str) -> None:
     """With the key and with fields."""
-    assert Routing(text).fill(value, key) == found
+    assert Template(text, ROUTING_KEYS).fill(value, key) == found
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,7 @@ def test_places_are_filled(text: str, value: Any, key: Any, found: str) -> None:
 def test_places_that_cannot_be_filled_are_errors_of_the_message(text: str, value: Any, key: Any, why: str) -> None:
     """They name what is wrong."""
     with pytest.raises(OutputError, match=why):
-        Routing(text).fill(value, key)
+        Template(text, ROUTING_KEYS).fill(value, key)
 
 
 @pytest.mark.parametrize(
