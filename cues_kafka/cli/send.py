@@ -194,7 +194,7 @@ class _Sending:
             raise ConfigError(f"message {self.number}, {line[:100]!r}: {error}") from None
 
     def _json(self, line: str) -> Message[Any]:
-        """A line of JSON: its text is the value, as it came; null is none."""
+        """A line of JSON: its text is the value, as it came; null gives a message without a value."""
         from cues_kafka.codecs.lines import json_line
         from cues_kafka.graph.message import Message
 

@@ -49,7 +49,7 @@ class AsJson:
 
     def text(self, value: Any, data: bytes) -> str | None:
         """
-        JSON on one line; None: there is none that would be written as the same value.
+        JSON on one line; None: no JSON would be read as the same value.
 
         Args:
             value: what the bytes stand for.

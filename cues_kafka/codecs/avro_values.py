@@ -638,7 +638,7 @@ def _checked(cls: type[Any]) -> Convert:
 
 
 def _one_of_values(values: tuple[Any, ...], expected: str) -> Convert:
-    """Refuses what is none of a `Literal`'s values: the schema of a writer may say no more than text."""
+    """Refuses values that a `Literal` does not have: the schema of a writer may say no more than text."""
     kinds = {type(value) for value in values}
 
     def check(found: Any) -> Any:

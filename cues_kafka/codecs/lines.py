@@ -52,7 +52,7 @@ class MessageLine:
         json: the value as JSON text; None: it is in `data`.
         data: the value as bytes; None: a tombstone, unless `json` has it.
         key: text, bytes, a number or an object for the topic's codec; None: no key.
-        key_json: the key as JSON text; None: it is bytes, or there is none.
+        key_json: the key as JSON text; None: the key is bytes, or is missing.
         value_bytes, key_bytes: the bytes of what `json` and `key` only show; None: these are what is sent.
         headers: pairs of a name and bytes.
         partition, timestamp_ms, id: None: not given.

@@ -24,7 +24,7 @@ def read_error(message: WireMessage, decode: Callable[[bytes], ErrorMessage]) ->
         decode: that of the codec of error messages.
 
     Raises:
-        CodecError: it is none, or says what no error message of ours says.
+        CodecError: the bytes are not an error message, or have fields that ours never have.
     """
     error = decode(message.value() or b"")
     if why := _unfit(error):

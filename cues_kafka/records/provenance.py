@@ -29,7 +29,7 @@ def checked(header: bytes) -> Provenance:
     Read a provenance header.
 
     Raises:
-        CodecError: it is none, or has numbers that no record of ours has.
+        CodecError: the text is not a header of ours, or has numbers that ours never have.
     """
     made = parse_provenance(header)
     if why := _unfit(made):

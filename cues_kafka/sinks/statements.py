@@ -177,7 +177,7 @@ def refused(statement: str, grammar: Grammar) -> str:
 
 
 def _opened(statement: str, grammar: Grammar) -> str:
-    """Why a comment of a statement may be more than a comment; empty: there is none like that."""
+    """Why the database may run a comment of a statement; empty: it runs none of them."""
     for kind, text in _tokens(statement, grammar):
         if kind == "code":
             return (

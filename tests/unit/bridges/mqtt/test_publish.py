@@ -342,6 +342,13 @@ def test_payload_is_that_in_kafka_and_other_values_are_json(monkeypatch: pytest.
             made.prepare(wrong, step_of(value, b"p"), given)
 
 
+def test_step_of_a_timer_publishes_without_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no headers and no key; the function says where its message goes."""
+    made, _ = wired(monkeypatch, {}, headers=["unit"])
+    fired = SimpleNamespace(inputs={}, hash="h")
+    assert made.prepare({"m": 2}, fired, {"topic": "b"}) == module.MqttMessage("b", b'{"m":2}', ())
+
+
 def test_too_large_a_payload_is_an_error_of_the_message(monkeypatch: pytest.MonkeyPatch) -> None:
     """By our limit at once, by the broker's as soon as it is known."""
     made, _ = wired(monkeypatch, {}, max_bytes=3)
