@@ -15,8 +15,8 @@ from unittest.mock import patch
 import pytest
 
 from cues_kafka import CommitPolicy, Graph, Processor, RetriableError, Source, Stomp, Topic
+from cues_kafka.bridges.marker import MarkerTransactions
 from cues_kafka.bridges.stomp.frames import Frame
-from cues_kafka.bridges.stomp.marker import StompTransactions
 from cues_kafka.bridges.stomp.messages import message_of
 from cues_kafka.bridges.stomp.session import StompSession
 from cues_kafka.graph.effects import Effect
@@ -161,7 +161,7 @@ def test_owner_that_was_frozen_in_its_transaction_commits_nothing(jms: JmsQueues
     assert [one.body for one in taken(stomp(jms), jms.name)] == [b"right"]
 
 
-def heir_of(jms: JmsQueues) -> StompTransactions:
+def heir_of(jms: JmsQueues) -> MarkerTransactions:
     """The next owner, which has asked until the broker gave it the queue."""
     deadline = time.monotonic() + WAIT_S
     while True:

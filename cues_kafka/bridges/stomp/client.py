@@ -17,9 +17,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from cues_kafka.bridges.marker import BrokerRefused
 from cues_kafka.bridges.stomp.address import StompAddress
 from cues_kafka.bridges.stomp.frames import Frame, FrameError, Parser
-from cues_kafka.errors import RecoveryError
 
 LATE: Final = 2.5
 """After how many times the agreed interval a silent broker counts as lost; the standard asks for some margin."""
@@ -60,7 +60,7 @@ class StompLogin:
     tls: ssl.SSLContext | None = None
 
 
-class StompRefused(RecoveryError):
+class StompRefused(BrokerRefused):
     """The broker refuses a frame. Do what the text says; the task is retried."""
 
 

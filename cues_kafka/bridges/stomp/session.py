@@ -7,13 +7,12 @@ import threading
 from collections import deque
 from collections.abc import Mapping
 
+from cues_kafka.bridges.marker import PROBE
 from cues_kafka.bridges.stomp.client import StompConnection, StompLogin
 from cues_kafka.bridges.stomp.frames import Frame
 from cues_kafka.errors import ConfigError
 
 SUBSCRIPTION = "marker"
-PROBE = "cues-probe"
-"""The header that marks a message which only finds out who consumes a queue."""
 
 
 class StompSession:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Final, Protocol
 
-from cues_kafka.bridges.stomp.check import shared_markers
+from cues_kafka.bridges.marker import MarkerSession, MarkerTransactions, shared_markers
 from cues_kafka.bridges.stomp.client import StompLogin
-from cues_kafka.bridges.stomp.marker import StompTransactions
+from cues_kafka.bridges.stomp.marker import StompMarkers
 from cues_kafka.bridges.stomp.messages import header_of, message_of
 from cues_kafka.errors import GraphError, OutputError
 from cues_kafka.graph.levels import STOMP, EdgeKind
@@ -145,12 +146,15 @@ class StompTarget(TransactionalTarget):
 
     def inspect(self) -> Iterable[str]:
         """See `TransactionalTarget`. It asks the broker whether a marker queue has one consumer at a time."""
-        return shared_markers(self.broker.login(), self.markers)
+        return shared_markers(self._connector(), self.markers)
 
-    def open(self, task: TaskName) -> StompTransactions:
+    def open(self, task: TaskName) -> MarkerTransactions:
         """See `TransactionalTarget`."""
         queue = f"{self.markers}.marker.{task.graph}.{task.processor}.{task.partition}"
-        return StompTransactions(self.broker.login(), queue)
+        return MarkerTransactions(self._connector(), queue)
+
+    def _connector(self) -> Callable[[], MarkerSession]:
+        return partial(StompMarkers, self.broker.login())
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pytest
 
 from cues_kafka import CommitPolicy, Graph, GraphError, Message, OutputError, Processor, Sink, Source, Stomp, Topic
-from cues_kafka.bridges.stomp.check import shared_markers
-from cues_kafka.bridges.stomp.marker import StompTransactions
+from cues_kafka.bridges.marker import MarkerTransactions, shared_markers
+from cues_kafka.bridges.stomp.marker import StompMarkers
 from cues_kafka.bridges.stomp.messages import message_of
 from cues_kafka.bridges.stomp.target import StompDestination, StompSender, StompTarget
 from cues_kafka.errors import ConfigError, RecoveryError
@@ -63,7 +64,7 @@ class TestContract(TargetContract):
         return map(int, bodies(self.broker, "/queue/numbers"))
 
 
-def transactions(broker: FakeBroker) -> StompTransactions:
+def transactions(broker: FakeBroker) -> MarkerTransactions:
     """What a task opens."""
     return stomp(broker).target().open(TASK)
 
@@ -140,7 +141,7 @@ def test_two_markers_are_refused(broker: FakeBroker) -> None:
     assert "leave the one with the greatest step" in refused.value.remedy
 
 
-def fence_until_it_fails(owner: StompTransactions) -> None:
+def fence_until_it_fails(owner: MarkerTransactions) -> None:
     """A message is on its way."""
     for _ in range(100):
         owner.fence(b"one", b"one")
@@ -169,8 +170,8 @@ def test_broker_that_shares_a_queue_is_refused_at_the_start(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Artemis does, unless broker.xml says otherwise. `plan` asks by two consumers of a queue of its own."""
-    login = stomp(broker).login()
-    assert shared_markers(login, "own") == []
+    connect = partial(StompMarkers, stomp(broker).login())
+    assert shared_markers(connect, "own") == []
     turns = broker._deliver
 
     def deliver() -> None:
@@ -179,7 +180,7 @@ def test_broker_that_shares_a_queue_is_refused_at_the_start(
 
     monkeypatch.setattr(broker, "window", 1)
     monkeypatch.setattr(broker, "_deliver", deliver)
-    [why] = shared_markers(login, "own")
+    [why] = shared_markers(connect, "own")
     assert '<address-setting match="own.#"><default-max-consumers>1<' in why
 
 
