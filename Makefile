@@ -20,7 +20,7 @@ export PYTHON
 # A worker whose imports are compiled at each start starts two seconds later.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-native demo-sensors test test-ci test-full test-bridges test-spark test-versions check bench bench-spark bench-peers proof-model proof-mutants proof-simulation proof-spark proof-faults lock clean
+.PHONY: help demo demo-native demo-sensors demo-orders test test-ci test-full test-bridges test-spark test-versions check bench bench-spark bench-peers proof-model proof-mutants proof-simulation proof-spark proof-faults lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -45,6 +45,9 @@ demo-native: .venv/.ready  ## the same on native workers alone, which is faster;
 
 demo-sensors: .venv/.ready  ## readings from an MQTT broker through Kafka, alarms back, while workers and that broker stop; KILLS=n (10)
 	@$(PY) -m examples.sensors --kills $(KILLS) $(ARGS)
+
+demo-orders: .venv/.ready  ## orders by JMS through Kafka into PostgreSQL and back to JMS, while all three are killed; KILLS=n (10)
+	@$(PY) -m examples.orders_jms --kills $(KILLS) $(ARGS)
 
 test: .venv/.cache/spark.jsa  ## the tests, on real brokers, three side by side, in about ten minutes; ARGS="-k name -x", TESTERS=n
 	@$(PY) -m pytest -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(ARGS)
