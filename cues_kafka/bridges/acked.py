@@ -20,8 +20,9 @@ The rules. Each one is taken out by a test, which then finds a loss, a duplicate
 - B7: a part that goes to another process is let go of: its connection would keep messages from the other process.
 
 `Acked` has all of them. A driver of a broker implements `Acknowledging` and `Deliveries`. It never reconnects by
-itself: a lost connection is an `OSError`, and the next read connects again. B1 expects that the broker redelivers
-before it delivers new messages. For one that does not, give a `ledger` that is larger than `prefetch`.
+itself: a lost connection is an `OSError`, and the next read connects again. B1 expects that a part has one consumer at
+a time, and that the broker redelivers before it delivers new messages, in the order of the first deliveries. For one
+that does not, give a `ledger` that is larger than `prefetch`.
 """
 
 from __future__ import annotations
@@ -180,6 +181,11 @@ class Offered(NamedTuple):
     connection: Deliveries | None
 
 
+def new_attempt() -> str:
+    """A name that no other attempt has (B4)."""
+    return secrets.token_hex(4)
+
+
 class AttemptLedger:
     """
     The ledger of an attempt: places that follow each other without a recovery between them.
@@ -196,7 +202,7 @@ class AttemptLedger:
         self.base = self.place = place
         self.offered: Offered | None = None
         self.count = begun.taken
-        self._attempt = secrets.token_hex(4)
+        self._attempt = new_attempt()
         self._room = room
         ids = begun.split()
         self._counts = {one: begun.taken - len(ids) + nth for nth, one in enumerate(ids, 1)}  # the oldest first

@@ -19,7 +19,8 @@ from cues_kafka.core import machine as core
 from cues_kafka.core.task import Doing, Task
 from tests.proof import model as explorer
 from tests.proof.model import trace
-from tests.proof.model.__main__ import PACKAGE, SHELL, main
+from tests.proof.model.__main__ import BRIDGE, PACKAGE, SHELL, main
+from tests.proof.model.bridge_mutants import BRIDGES
 from tests.proof.model.migrating_mutants import MIGRATIONS
 from tests.proof.model.mutant import CRASH, NET, NET_AND_MOVE, Mutant, applied
 from tests.proof.model.mutants import COVERED, MUTANTS
@@ -39,6 +40,8 @@ STATES = dict.fromkeys(WORLDS, 6_000) | {
     "alone": 20_000,
     "outbox-retry": 20_000,
     "feed": 80_000,
+    "feed-queue-ahead": 10_000,
+    "feed-queue-batch": 15_000,
     "handler-alone": 10_000,
     "pipe": 60_000,
     "stop": 30_000,
@@ -50,6 +53,8 @@ STATES = dict.fromkeys(WORLDS, 6_000) | {
 WHOLE = {name for name, limit in STATES.items() if limit > 6_000} - {"stop"}
 
 DEEP = {
+    "parts of a queue without selectors",
+    "another number of parts",
     "step numbers begin again with a move",
     "totals begin again with a move",
     "alone until a failure only",
@@ -270,7 +275,10 @@ def test_results_are_written_once_for_the_same_code(
     assert "is there already" in capsys.readouterr().out
 
 
-DRIVERS = {"following.py", "handling.py", "handlers.py", "shell_mutants.py", "migrating.py", "migrating_mutants.py"}
+DRIVERS = {
+    *("bridging.py", "bridge_mutants.py", "following.py", "handling.py", "handlers.py", "shell_mutants.py"),
+    *("migrating.py", "migrating_mutants.py"),
+}
 """Files of the explorer that run code of the shell."""
 
 
@@ -295,12 +303,13 @@ def test_the_explorer_imports_the_core_and_of_the_shell_what_it_runs() -> None:
     allowed = ("cues_kafka.core", "cues_kafka.ports", "tests.proof.model")
     assert all(name.startswith(allowed) for name in names if name.startswith("cues_kafka"))
     run = {"cues_kafka.runtime.task.handling", "cues_kafka.runtime.task.following.Tables", "cues_kafka.state.handlers"}
+    run |= {"cues_kafka.bridges.acked.Acked"}
     assert run <= set(imported(drivers))
 
 
 def test_the_digest_of_the_shell_covers_what_its_mutants_change() -> None:
     """A result of a world that runs the shell holds for as long as that code stays as it is."""
-    mutants = HANDLERS + TABLES + MIGRATIONS
+    mutants = [*HANDLERS, *TABLES, *MIGRATIONS, *BRIDGES]
     changed = {Path(inspect.getfile(owner)) for mutant in mutants for owner, _, _ in mutant.patches}
     changed -= {*(PACKAGE / "core").iterdir()}
-    assert {file for file in changed if file.is_relative_to(PACKAGE)} <= {PACKAGE / name for name in SHELL}
+    assert {file for file in changed if file.is_relative_to(PACKAGE)} <= {PACKAGE / name for name in (*SHELL, *BRIDGE)}

@@ -6,7 +6,7 @@ import argparse
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -35,9 +35,20 @@ SHELL = (
 """What decides in the shell about the worlds that run its code."""
 
 
-def shell() -> str:
+BRIDGE = ("bridges/acked.py",)
+"""The same of worlds with a source that redelivers."""
+
+
+def shell(files: Iterable[str] = SHELL) -> str:
     """The digest of that code."""
-    return digest(PACKAGE / name for name in SHELL)
+    return digest(PACKAGE / name for name in files)
+
+
+def shell_of(setting: Setting) -> str:
+    """The digest of what decides in the shell about a world; empty: nothing does."""
+    if setting.window:
+        return shell(BRIDGE)
+    return shell() if setting.handlers or setting.tables or CHANGES & {*setting.workers} else ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,7 +84,7 @@ def _explore(setting: Setting, states: int | None, folder: Path | None) -> int:
     known = json.loads(file.read_text(encoding="utf-8")) if file and file.exists() else {}
     about = {
         "digest": code(),
-        "shell": shell() if setting.handlers or setting.tables or CHANGES & {*setting.workers} else "",
+        "shell": shell_of(setting),
         **asdict(setting),
         "faults": setting.faults._asdict(),
     }
@@ -112,7 +123,7 @@ def _shown(found: Found) -> dict[str, object]:
 def _mutants(folder: Path | None) -> int:
     """One line for each, as a table in Markdown."""
     rows = [
-        f"Code `{code()}`, code of the shell `{shell()}`.",
+        f"Code `{code()}`, code of the shell `{shell()}`, of bridges `{shell(BRIDGE)}`.",
         "",
         "| mutant | world | states | steps | violated |",
         "|---|---|---|---|---|",

@@ -16,6 +16,7 @@ from collections import Counter
 
 from cues_kafka.core.records import Record, Totals
 from tests.proof.model import staging, stores
+from tests.proof.model.bridges import BridgeWorld
 from tests.proof.model.loose import LooseWorld
 from tests.proof.model.machine import offsets_of
 from tests.proof.model.marking import MarkerWorld
@@ -56,6 +57,8 @@ class Invariants:
     def _together(self, s: State) -> str:
         """What two tasks that are one under two names have done beside each other."""
         world = self._world
+        if isinstance(world, BridgeWorld):
+            return world.together(s)
         if not isinstance(world, RenamedWorld):
             return ""
         return next((wrong for p in range(world.half) if (wrong := world.judged(s, p))), "")
@@ -72,6 +75,8 @@ def judge(world: World, part: Part) -> str:
     if isinstance(world, MarkerWorld) and world.lost(part).gone:
         return _twice(part)  # the task must refuse, and write nothing
     if isinstance(world, LooseWorld):
+        return _twice(part) or world.judged(part, record)
+    if isinstance(world, BridgeWorld):
         return _twice(part) or world.judged(part, record)
     if isinstance(world, TakingWorld) and record:
         return _twice(part) or _order(world, steps) or world.judged(part, record, steps)

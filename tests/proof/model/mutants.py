@@ -22,6 +22,7 @@ from cues_kafka.core.task import Doing, Due, Task
 from cues_kafka.ports import Coordinates
 from tests.proof.model import lanes as around
 from tests.proof.model import states
+from tests.proof.model.bridge_mutants import BRIDGES, COVERED_BRIDGES
 from tests.proof.model.feed_mutants import FEEDS
 from tests.proof.model.machine import offsets_of
 from tests.proof.model.marker_mutants import MARKERS
@@ -660,6 +661,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *REPLAYS,
     *DROPS,
     *FEEDS,
+    *BRIDGES,
     *TAILS,
     *OUTBOX,
     *MARKERS,
@@ -677,6 +679,7 @@ COVERED: Final[tuple[tuple[Mutant, str], ...]] = (
     *COVERED_TIMERS,
     *COVERED_REPLAYS,
     *COVERED_OUTBOX,
+    *COVERED_BRIDGES,
     *COVERED_STAGED,
 )
 """Rules that another one covers for, within these faults; together they are among the mutants."""

@@ -251,6 +251,7 @@ class Setting:
         target: user code writes into a target, which commits the attempt too (E1).
         restores: an old backup of the target may be restored, and an operator then restores the newest state.
         feed: the messages come from a source that is no topic (G1).
+        window: messages that this source delivers without an acknowledgement (B1); 0: it has places instead.
         tailed: how many messages arrive one by one in a topic that user code reads with a tailer (L1).
         tails_itself: the tailed topic is the input.
         fixed_views: each call of a step must see the same of it (S5).
@@ -292,6 +293,7 @@ class Setting:
     target: bool = False
     restores: bool = False
     feed: bool = False
+    window: int = 0
     tailed: int = 0
     tails_itself: bool = False
     fixed_views: bool = False

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from cues_kafka.core.strategies import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE
 from tests.proof.model.ahead import AheadWorld
+from tests.proof.model.bridges import BridgeAheadWorld, BridgeWorld
 from tests.proof.model.dropping import DroppingWorld
 from tests.proof.model.feeds import FeedWorld
 from tests.proof.model.handlers import HandlerWorld
@@ -497,6 +498,38 @@ _WORLDS = [
     Setting(name="feed", about="rows of a source, one of which fails", inputs=("oeo",), feed=True),
     Setting(name="feed-stop", about="a source that refuses behind its first rows", inputs=("?ors",), feed=True),
     Setting(
+        name="feed-queue",
+        about="a source that delivers again what was not acknowledged",
+        inputs=("oeo",),
+        feed=True,
+        window=2,
+    ),
+    Setting(
+        name="feed-queue-batch",
+        about="the same with batches, in one worker",
+        inputs=("ooo",),
+        workers=("native",),
+        feed=True,
+        window=3,
+    ),
+    Setting(
+        name="feed-queue-ahead",
+        about="the same, where the next messages are read while a commit is under way",
+        inputs=("ooo",),
+        workers=("native",),
+        feed=True,
+        window=2,
+    ),
+    Setting(
+        name="feed-queue-parts",
+        about="two parts of one queue, each with a selector",
+        inputs=("oo",),
+        workers=("native",),
+        partitions=2,
+        feed=True,
+        window=1,
+    ),
+    Setting(
         name="imperative",
         about="a tailed topic that grows, of which a step that is called again must see the same",
         inputs=("re",),
@@ -609,7 +642,7 @@ _WORLDS = [
     ),
 ]
 
-CALLED_AHEAD = {"outbox-ahead", "outbox-ahead-kill", "replay-ahead"}
+CALLED_AHEAD = {"outbox-ahead", "outbox-ahead-kill", "replay-ahead", "feed-queue-ahead"}
 """Worlds in which user code is called ahead of a commit."""
 
 IN_PARTS = {"outbox-parts", "outbox-parts-moved"}
@@ -643,6 +676,8 @@ def world_of(setting: Setting) -> World:
         (setting.handlers, HandlerWorld),
         (setting.tables, TableWorld),
         (setting.tailed, TailWorld),
+        (setting.window and setting.name in CALLED_AHEAD, BridgeAheadWorld),
+        (setting.window, BridgeWorld),
         (setting.feed, FeedWorld),
         (setting.target, TimedOutboxWorld),
         ("driver" in setting.workers, StagedWorld),
