@@ -12,10 +12,12 @@ import pika
 
 from cues_kafka import CommitPolicy, Feed, Graph, Raw, Topic
 from cues_kafka.testing.tester import Crash, Tester
+from tests.servers.fixtures import RabbitMqQueues
 from tests.servers.rabbitmq import RabbitMq as Server
 
 WAIT_S = 60.0
 PAUSE_S = 0.02
+QUIET_S = 0.2
 
 
 class Shop:
@@ -74,6 +76,23 @@ class Shop:
     def left(self, queue: str) -> int:
         """Messages of a queue without a consumer: those that were not acknowledged."""
         return int(self.channel.queue_declare(queue, passive=True).method.message_count)
+
+
+def read_all(rabbitmq: RabbitMqQueues, stream: str) -> list[tuple[Any, bytes]]:
+    """All messages of a stream, as another program reads them by AMQP 0-9-1."""
+    with Shop(rabbitmq.server) as shop:
+        found: list[tuple[Any, bytes]] = []
+        shop.channel.basic_qos(prefetch_count=1_000)
+        arguments = {"x-stream-offset": "first"}
+        for delivered, properties, body in shop.channel.consume(
+            stream, arguments=arguments, inactivity_timeout=QUIET_S
+        ):
+            if delivered is None:
+                break
+            shop.channel.basic_ack(delivered.delivery_tag)
+            found.append((properties, body))
+        shop.channel.cancel()
+        return found
 
 
 def payloads(count: int, begin: int = 0) -> list[bytes]:

@@ -11,12 +11,14 @@ from cues_kafka.bridges.acked import Acked, Ledger
 from cues_kafka.bridges.rabbitmq.address import RabbitMqAddress
 from cues_kafka.bridges.rabbitmq.messages import HEADERS, KEYS
 from cues_kafka.bridges.rabbitmq.routing import LONGEST, ROUTING_KEYS
+from cues_kafka.bridges.rabbitmq.stream_target import RabbitMqStreamOut, RabbitMqStreams
 from cues_kafka.errors import ConfigError, GraphError
 from cues_kafka.graph.levels import AT_LEAST_ONCE, EXACTLY_ONCE, EdgeKind
 from cues_kafka.graph.publish import Published
 
 if TYPE_CHECKING:
     from cues_kafka.bridges.rabbitmq.client import RabbitMqLogin
+    from cues_kafka.bridges.rabbitmq.stream_client import StreamLogin
     from cues_kafka.bridges.rabbitmq.streams import StreamSource
     from cues_kafka.graph.message import Message
     from cues_kafka.graph.publish import Publisher
@@ -153,6 +155,48 @@ class RabbitMq:
             GraphError: an argument cannot be.
         """
         return RabbitMqExchange(self, name, routing_key, tuple(headers), content_type, expiry_s, max_bytes)
+
+    def to_stream(
+        self,
+        name: str,
+        *,
+        headers: Sequence[str] = (),
+        content_type: str = "",
+        max_bytes: int = 1_000_000,
+        port: int = 0,
+        logs: str = "cues",
+    ) -> RabbitMqStreamOut:
+        """
+        A stream that gets a message for each value, exactly once, for `Sink(..., into=...)` and `effects=`.
+
+        It must exist. Each task has a stream of its own beside it, its log, which it makes.
+
+        Args:
+            name: of the stream.
+            headers: names of headers of the message in Kafka that become application properties.
+            content_type: of the messages.
+            max_bytes: the largest body; a larger one becomes an error message.
+            port: of the stream protocol; 0: 5552, or with TLS 5551.
+            logs: what the names of the tasks' logs begin with; see docs/rabbitmq-streams.md.
+
+        Raises:
+            GraphError: an argument cannot be.
+        """
+        target = RabbitMqStreams(self, port, logs)
+        return RabbitMqStreamOut(target, name, headers, content_type, max_bytes)  # type: ignore[arg-type]  # it checks
+
+    def stream_login(self, port: int) -> StreamLogin:
+        """
+        What a client of the stream protocol needs to connect.
+
+        Raises:
+            ConfigError: the environment variable is not set or is not an address, or a file for TLS cannot be read.
+        """
+        from cues_kafka.bridges.rabbitmq.stream_client import PORT, TLS_PORT, StreamLogin  # noqa: PLC0415 - when needed
+
+        address = RabbitMqAddress.declared(self.url, self.env)
+        tls = address.tls(self.ca, self.cert, self.cert_key)
+        return StreamLogin(address, port or (PORT if tls is None else TLS_PORT), self.timeout_s, tls)
 
     def login(self) -> RabbitMqLogin:
         """

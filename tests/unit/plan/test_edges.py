@@ -25,6 +25,7 @@ from cues_kafka import (
 )
 from cues_kafka.bridges.mqtt.declare import FROM_MQTT, FROM_MQTT_REPEATED, TO_MQTT
 from cues_kafka.bridges.rabbitmq.declare import FROM_QUEUE, FROM_QUEUE_REPEATED, FROM_STREAM, TO_EXCHANGE
+from cues_kafka.bridges.rabbitmq.stream_target import TO_STREAM
 from cues_kafka.bridges.stomp.declare import FROM_STOMP, Stomp
 from cues_kafka.graph import levels
 from cues_kafka.graph.levels import KINDS, LEVELS, EdgeKind, level_of, satisfies
@@ -317,7 +318,7 @@ def test_each_kind_of_edge_has_its_level_its_condition_and_its_command() -> None
 
 BRIDGES = (
     *(FROM_MQTT, FROM_MQTT_REPEATED, TO_MQTT),
-    *(FROM_QUEUE, FROM_QUEUE_REPEATED, FROM_STREAM, TO_EXCHANGE),
+    *(FROM_QUEUE, FROM_QUEUE_REPEATED, FROM_STREAM, TO_EXCHANGE, TO_STREAM),
     FROM_STOMP,
 )
 ALL_KINDS = (*KINDS, *BRIDGES)
