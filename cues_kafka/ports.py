@@ -422,6 +422,16 @@ class Broker(Inlet, Protocol):
         """Delete the records below these offsets (Kafka's DeleteRecords)."""
         ...
 
+    def stable_ends(
+        self, partitions: Collection[TopicPartition], *, timeout_s: float = 2.0
+    ) -> dict[TopicPartition, int]:
+        """The last stable offsets alone, asked once: for questions before each chunk of calls.
+
+        Raises:
+            RetriableError: no answer within `timeout_s`, or a partition has no leader now.
+        """
+        ...
+
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The first offset whose timestamp is at or past this time (milliseconds since the epoch); None: there is none.
 
@@ -568,6 +578,29 @@ class Sink(Protocol):
 
     def discard(self) -> None:
         """The batch is void. May come at any time, twice, on any thread, and while a step still runs."""
+        ...
+
+
+class Awaited(Protocol):
+    """
+    What a task waits for before each chunk of calls.
+
+    Attributes:
+        missed: how often it was not there in time, since the task is in this process.
+    """
+
+    missed: int
+
+    def wait(self, given_up: Callable[[], bool]) -> None:
+        """
+        Wait, on the thread that calls the function, after the messages of the chunk were fetched.
+
+        Args:
+            given_up: whether the task is leaving the process; then the wait ends.
+
+        Raises:
+            RetriableError: it is not there, and the calls may not begin without it: the task goes back to R1.
+        """
         ...
 
 

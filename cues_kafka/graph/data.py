@@ -297,7 +297,8 @@ def _store_from_json(data: Mapping[str, Any]) -> Store:
 
 
 def _table_to_json(table: Table) -> dict[str, Any]:
-    return {"kind": table.kind, "topic": table.topic, "max_bytes": table.max_bytes}
+    waits = {} if table.wait is None else {"wait": table.wait, "then": table.then}
+    return {"kind": table.kind, "topic": table.topic, "max_bytes": table.max_bytes, **waits}
 
 
 def _table_from_json(data: Mapping[str, Any]) -> Table:

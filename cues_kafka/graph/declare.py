@@ -209,13 +209,33 @@ class Table:
     Attributes:
         topic: to read, usually a compacted one.
         max_bytes: memory that the entries of one partition may take, about. A task that needs more stops.
+        wait: how long a call waits, such as "10 seconds", until the table has all that was committed in its topic when
+            the messages of the call were fetched; None: a call does not wait, and may miss what came just before.
+        then: what happens when `wait` is over: "stop" fails the task, which tries again and stops if that does not
+            help; "call" calls the function with what was read.
     """
 
     topic: str
     max_bytes: int = 1024**3
+    wait: str | timedelta | None = None
+    then: Literal["stop", "call"] = "stop"
     kind: ClassVar[str] = "table"
 
+    @property
+    def wait_s(self) -> float | None:
+        """How long a call waits, in seconds; None: it does not."""
+        return None if self.wait is None else milliseconds(self.wait, "wait") / 1000
+
     def __post_init__(self) -> None:
+        if self.wait is not None:
+            try:
+                object.__setattr__(self, "wait", written(self.wait, "wait"))  # equal for equal durations
+            except ValueError as error:
+                raise GraphError(f"{type(self).__name__}({error}).") from None
+        if self.then not in ("stop", "call"):
+            raise GraphError(f"{self!r}: then= is 'stop' or 'call'.")
+        if self.wait is None and self.then != "stop":
+            raise GraphError(f"{self!r}: then= needs wait=, such as wait='10 seconds'.")
         if type(self.max_bytes) is not int or self.max_bytes < 1:
             raise GraphError(f"{self!r}: max_bytes= takes a number of bytes, such as 512 * 1024**2.")
 

@@ -66,6 +66,9 @@ METRICS: Final[Mapping[str, Metric]] = {
     "cues_kafka_errors_total": Metric("counter", "Steps that became error messages.", (*_TASK, "kind")),
     "cues_kafka_dropped_total": Metric("counter", "Steps that at-most-once took and never settled.", _TASK),
     "cues_kafka_late_total": Metric("counter", "Messages that came too late for their window or bound.", _TASK),
+    "cues_kafka_table_waits_missed_total": Metric(
+        "counter", "How often a table with wait= was not read in time for a call.", _TASK
+    ),
     "cues_kafka_retries_total": Metric("counter", "Calls that Retry put off.", _TASK),
     "cues_kafka_failures_total": Metric("counter", "Failures after which the task recovered.", _TASK),
     "cues_kafka_stops_total": Metric("counter", "How often the task stopped; each new try counts.", _TASK),

@@ -44,6 +44,7 @@ from cues_kafka.runtime.calling.placements import placement_of, placements_of
 from cues_kafka.runtime.calling.step import Received, unreadable
 from cues_kafka.runtime.file_schemas import with_schemas
 from cues_kafka.runtime.task.following import Tables
+from cues_kafka.runtime.task.waiting import TablesRead
 from cues_kafka.sinks.blobs.marker import KnownStore
 from cues_kafka.sinks.calls import Calls
 from cues_kafka.sinks.journal import Journal
@@ -161,7 +162,8 @@ def caller_of(
             given |= {name: one for name, one in hands.values.items() if name in processor.call.context}
         keys = placements_of(graph, processor, facts, spec.partition, known_ms)
         sink = published or stores
-        return CallContext(given, sink, stores, tables, handlers, timed, target, placed, made, hands, keys)
+        awaited = (TablesRead(tables, spec),) if tables and tables.awaited else ()
+        return CallContext(given, sink, stores, tables, handlers, timed, target, placed, made, hands, keys, awaited)
 
     def release() -> None:
         for one in (tables, shared, *publishers.values()):
@@ -249,6 +251,8 @@ def _table(name: str, declared: Table, settings: Topic, facts: ClusterFacts, clu
         encode_key,
         decode_key,
         declared.max_bytes,
+        declared.wait_s,
+        declared.then == "stop",
     )
 
 

@@ -140,6 +140,7 @@ class HealthLook:
         if self._told:
             yield Sample("cues_kafka_call_seconds", labels, status.calling_s)
             yield Sample("cues_kafka_late_total", labels, status.late)
+            yield Sample("cues_kafka_table_waits_missed_total", labels, status.missed)
         if tally.committed_s:
             yield Sample("cues_kafka_last_commit_timestamp_seconds", labels, tally.committed_s)
         now = state_of(one)

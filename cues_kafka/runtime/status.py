@@ -39,6 +39,7 @@ class TaskStatus:
         silent: why the source of a feed does not answer, and for how long; empty: it answers.
         late: messages that came too late, since the task is here: those that a `Dedupe` passed on because they were
             older than its bound, and those that a `Tumbling` dropped because their window had closed.
+        missed: how often a table with `wait=` was not read in time for a call, since the task is here.
         calling: a call of the function that takes longer than a second, ``calling for 75 s: orders/0 at 17``.
         held: why nothing is called at present: an operator paused it, a cut is taken, or a reset is not complete;
             empty: nothing is held back.
@@ -65,6 +66,7 @@ class TaskStatus:
     unreachable_s: float = 0.0
     held: str = ""
     late: int = 0
+    missed: int = 0
     place: str = ""
     silent: str = ""
     tails: Positions = ()
@@ -86,6 +88,8 @@ class TaskStatus:
             line = f"{line}, {dropped} dropped"
         if self.late:
             line = f"{line}, {self.late} late"
+        if self.missed:
+            line = f"{line}, {self.missed} times a table was not read in time"
         if self.calling:
             line = f"{line}  {self.calling}"
         if self.silent:
@@ -143,4 +147,5 @@ def task_status(
         resting=resting and lane.at_rest,
         tails=task.record.tails if task.record else (),
         late=lane.stores.late if lane.stores else 0,
+        missed=lane.missed,
     )

@@ -25,6 +25,8 @@ class TableSpec:
         id_header: name of the header that may carry the schema's id; None if the codec reads no header.
         encode_key, decode_key: between keys and their bytes.
         most: bytes that the entries of one partition may take in memory.
+        wait_s: how long a call waits for what was committed before it, in seconds; None: it does not.
+        stops: whether the task fails when that time is over; else the function is called.
     """
 
     name: str
@@ -36,6 +38,8 @@ class TableSpec:
     encode_key: Callable[[Any], bytes | None]
     decode_key: Callable[[bytes], Any]
     most: int
+    wait_s: float | None = None
+    stops: bool = True
 
 
 class Held:

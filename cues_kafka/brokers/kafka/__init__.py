@@ -108,6 +108,11 @@ class KafkaBroker:
     def watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         return self._of_leaders(lambda for_s: self._admin.watermarks(partitions, for_s))
 
+    def stable_ends(
+        self, partitions: Collection[TopicPartition], *, timeout_s: float = FIRST_ASK_S
+    ) -> dict[TopicPartition, int]:
+        return self._admin.stable_ends(partitions, max(LEAST_ASK_S, timeout_s))
+
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         return self._of_leaders(lambda for_s: self._admin.offsets_at(times, for_s))
 

@@ -229,6 +229,17 @@ class Admin:
             found[tp] = Watermarks(lows, stables, max(stables, highs))
         return found
 
+    def stable_ends(self, partitions: Collection[TopicPartition], for_s: float) -> dict[TopicPartition, int]:
+        if not partitions:
+            return {}
+        self._find_leaders(partitions, for_s, _END)
+        asked = self._offsets(dict.fromkeys(partitions, _LATEST), for_s, IsolationLevel.READ_COMMITTED)
+        self._await(asked.values(), "asking for the ends of partitions")
+        return {
+            tp: self._offset(asked[tp], f"{_END} {tp.topic}/{tp.partition}", Right("Describe", "topic", tp.topic))
+            for tp in partitions
+        }
+
     def offsets_at(
         self, times: Mapping[TopicPartition, int], for_s: float | None = None
     ) -> dict[TopicPartition, int | None]:

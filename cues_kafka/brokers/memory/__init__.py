@@ -111,6 +111,11 @@ class MemoryBroker(Cluster):
     def watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         return self._ask("watermarks", "", super().watermarks, partitions)
 
+    def stable_ends(
+        self, partitions: Collection[TopicPartition], *, timeout_s: float = 2.0
+    ) -> dict[TopicPartition, int]:
+        return {place: marks.stable for place, marks in self.watermarks(partitions).items()}
+
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         return self._ask("offsets_at", "", super().offsets_at, times)
 

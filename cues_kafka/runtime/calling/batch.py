@@ -12,7 +12,7 @@ from cues_kafka.core.delivery import provenance_prefix
 from cues_kafka.core.events import Halt
 from cues_kafka.core.records import Totals
 from cues_kafka.core.spec import Spec
-from cues_kafka.ports import BatchReport, Coordinates, Positions, Sink, TransactionalSink, WireMessage
+from cues_kafka.ports import Awaited, BatchReport, Coordinates, Positions, Sink, TransactionalSink, WireMessage
 from cues_kafka.runtime.calling.fired import Fired
 from cues_kafka.runtime.calling.imperative import Hands
 from cues_kafka.runtime.calling.outbox import Outbox
@@ -46,6 +46,7 @@ class CallContext:
         calls: what the function calls by `effects=` and knows its step (E4); None: nothing.
         hands: the task's tailers and appenders (L1); None: it has none.
         placements: looks whether messages are in their keys' partitions; None: nothing counts on it.
+        awaited: what is waited for before each chunk of calls.
     """
 
     values: Mapping[str, Any]
@@ -59,6 +60,7 @@ class CallContext:
     calls: Calls | None = None
     hands: Hands | None = None
     placements: Placements | None = None
+    awaited: Sequence[Awaited] = ()
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -29,6 +29,9 @@ class Tables:
     The tables of one processor in one process. Its tasks share one reader; a table that is whole is held once.
 
     Which version a call sees is no part of the promise, so nothing is read at the ends of a range again.
+
+    Attributes:
+        awaited: those for which calls wait.
     """
 
     def __init__(
@@ -42,6 +45,8 @@ class Tables:
         self._specs = {one.topic: one for one in specs}
         self._looks = placements or {}
         self._placements: dict[TopicPartition, Placement] = {}
+        self.awaited = tuple(one for one in specs if one.wait_s is not None)
+        self._around: tuple[Broker, Clock, str] | None = None  # since the first task came
         self._lock = threading.Lock()
         self._reader: Reader | None = None
         self._held: dict[TopicPartition, Held] = {}  # what calls see
@@ -51,7 +56,7 @@ class Tables:
     def values(self, partition: int) -> dict[str, Any]:
         """The tables as a task's calls get them, by name."""
         return {
-            spec.name: TableView(spec, partial(self._now, _places(spec, partition))) for spec in self._specs.values()
+            spec.name: TableView(spec, partial(self._now, places_of(spec, partition))) for spec in self._specs.values()
         }
 
     def bring_up(
@@ -64,7 +69,8 @@ class Tables:
             RetriableError: the cluster does not answer, the entries do not fit, or the task was given up.
         """
         with self._lock:
-            wanted = [place for spec in self._specs.values() for place in _places(spec, partition)]
+            self._around = broker, clock, group
+            wanted = [place for spec in self._specs.values() for place in places_of(spec, partition)]
             self._left = [place for place in self._left if place not in wanted]
             missing = [
                 place for place in wanted if place not in self._read or self._held.get(place) is not self._read[place]
@@ -77,10 +83,11 @@ class Tables:
                 now = clock.monotonic()
                 heard_s = now if self._poll(0.2) else heard_s
                 if now - told_s >= TELL_S:
-                    told_s, read = now, {str(place): self._read[place].offset for place in left}
-                    log.info("reading tables", task=task, read=read, of={str(place): ends[place] for place in left})
+                    told_s, read = now, {_shown(place): self._read[place].offset for place in left}
+                    log.info("reading tables", task=task, read=read, of={_shown(place): ends[place] for place in left})
                 if now - heard_s >= PATIENCE_S:
-                    raise RetriableError(f"nothing new of {', '.join(map(str, left))} for {PATIENCE_S:g} s")
+                    places = ", ".join(map(_shown, left))
+                    raise RetriableError(f"nothing new of {places} for {PATIENCE_S:g} s")
             self._held |= {place: self._read[place] for place in missing}
 
     def refresh(self, partition: int) -> None:
@@ -98,10 +105,71 @@ class Tables:
                 if self._reader is None or not self._poll(0):
                     break
             for spec in self._specs.values():
-                if not all(map(self._is_read, _places(spec, partition))):
+                if not all(map(self._is_read, places_of(spec, partition))):
                     raise RetriableError(f"the table {spec.name!r} is no longer read")
         finally:
             self._lock.release()
+
+    @property
+    def clock(self) -> Clock:
+        """Time, as the tasks know it."""
+        assert self._around
+        return self._around[1]
+
+    def stable_ends(self, places: Collection[TopicPartition], *, timeout_s: float) -> Mapping[TopicPartition, int]:
+        """
+        Where the tables end now.
+
+        Raises:
+            RetriableError: no answer within `timeout_s`.
+        """
+        assert self._around
+        return self._around[0].stable_ends(places, timeout_s=timeout_s)
+
+    def unread(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """
+        Those that are not read up to these ends, and how far they are.
+
+        Raises:
+            RetriableError: one of them can no longer be read on: a recovery reads it from the beginning.
+        """
+        reads = self._read  # one object, which `_end` replaces
+        if lost := next((p for p in ends if p not in reads or self._held.get(p) is not reads[p]), None):
+            raise RetriableError(f"the table {self._specs[lost.topic].name!r} is no longer read")
+        return {place: reads[place].offset for place, end in ends.items() if reads[place].offset < end}
+
+    def read_up_to(self, ends: Mapping[TopicPartition, int], timeout_s: float) -> None:
+        """
+        Take what comes within this time, for all tasks.
+
+        If nothing does, markers are perhaps all that is left. The reader of the tables tells that it has passed them
+        half a second later, so another one looks.
+
+        Raises:
+            RetriableError: a table can no longer be read on.
+        """
+        if not self._lock.acquire(timeout=timeout_s):
+            return  # a task begins, which takes what comes
+        try:
+            if self._reader is not None and not self._poll(timeout_s):
+                self._look(ends, timeout_s)
+        finally:
+            self._lock.release()
+
+    def _look(self, ends: Mapping[TopicPartition, int], timeout_s: float) -> None:
+        assert self._around
+        broker, _, group = self._around
+        try:
+            reader = broker.reader(group, prompt=True)
+            try:
+                reader.assign({place: self._read[place].offset for place in ends if place in self._read})
+                for fetched in reader.poll(timeout_s):
+                    self._take(fetched)
+            finally:
+                reader.close()
+        except BrokerError as error:
+            self._end()
+            raise RetriableError(f"a table cannot be read on: {error}") from error
 
     def misplaced(self, partition: int) -> Misplaced | None:
         """An entry of a task's tables that is in another partition than its key's; None: none was seen."""
@@ -174,6 +242,8 @@ class Tables:
         if (placement := self._placements.get(fetched.partition)) is not None:
             placement.look(fetched.messages)
         for message in fetched.messages:
+            if message.offset() < held.offset:
+                continue  # taken already, by `_look`
             value = message.value()
             if value is not None and spec.id_header is not None:
                 value = in_front(headers_of(message), spec.id_header, value)
@@ -205,5 +275,10 @@ class Tables:
             reader.close()
 
 
-def _places(spec: TableSpec, partition: int) -> list[TopicPartition]:
+def places_of(spec: TableSpec, partition: int) -> list[TopicPartition]:
+    """The partitions that a task needs of a table."""
     return [TopicPartition(spec.topic, one) for one in (range(spec.width) if spec.whole else [partition])]
+
+
+def _shown(place: TopicPartition) -> str:
+    return f"{place.topic}/{place.partition}"

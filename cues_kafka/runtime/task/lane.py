@@ -190,6 +190,11 @@ class Lane:
         return self._context.stores
 
     @property
+    def missed(self) -> int:
+        """How often what calls wait for was not there in time."""
+        return sum(one.missed for one in self._context.awaited)
+
+    @property
     def target(self) -> TransactionalSink | None:
         """What commits the task's effects together with its attempts (E1); None: it has none."""
         return self._context.target
@@ -902,6 +907,7 @@ class Lane:
         if self._retries_timer:  # else it is of a message, which comes behind these timers
             retrying, self._retrying = self._retrying, None
         before = batch.deliveries
+        self._await_all()
         self.interpreter.point("before", "Call")
         self._calling = [], batch, 0
         try:
@@ -945,6 +951,7 @@ class Lane:
 
     def _call(self, steps: list[Any], batch: Batch, buffer: Buffer, tail_ends: Positions = ()) -> int:
         """Call user code for one chunk; gives how many of its steps ended."""
+        self._await_all()
         if (hands := self._context.hands) is not None:
             assert buffer.standing
             hands.follow(buffer.standing, tail_ends)
@@ -965,6 +972,11 @@ class Lane:
         if batch.halt and batch.halt.kind == "retry":
             self._retry_later(retrying if batch.deliveries == before else None, buffer, batch.about)
         return done
+
+    def _await_all(self) -> None:
+        """Wait for what the calls may not begin without; their messages are fetched by now."""
+        for one in self._context.awaited:
+            one.wait(lambda: self.interpreter.gate.closed)
 
     def _retry_later(
         self, before: Retrying | None, buffer: Buffer, about: Mapping[str, Any], *, timer: bool = False
