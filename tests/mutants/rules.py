@@ -32,6 +32,7 @@ ON_DISK = "tests/unit/runtime/test_state_on_disk.py"
 JOURNAL = "tests/unit/sinks/test_journal.py"
 LAYERS = "tests/unit/state/test_layers.py"
 TABLES = "tests/unit/runtime/test_tables.py"
+TABLE_WAITS = "tests/unit/runtime/test_table_waits.py"
 ROWS = "tests/unit/sinks/test_tables.py"
 TIMERS = "tests/unit/runtime/test_timers.py"
 SCHEDULED = "tests/unit/state/test_scheduled.py"
@@ -1006,9 +1007,30 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a task does not go on with a table that is no longer read",
         "cues_kafka/runtime/task/following.py",
-        "                if not all(map(self._is_read, _places(spec, partition))):\n",
+        "                if not all(map(self._is_read, places_of(spec, partition))):\n",
         "                if False:\n",
         (TABLES,),
+    ),
+    Mutant(
+        "a call waits until its table is read up to its end",
+        "cues_kafka/runtime/task/waiting.py",
+        "        while left:\n",
+        "        while False:\n",
+        (TABLE_WAITS,),
+    ),
+    Mutant(
+        "an end behind markers is looked for by a second reader",
+        "cues_kafka/runtime/task/following.py",
+        "            if self._reader is not None and not self._poll(timeout_s):\n",
+        "            if self._reader is not None and self._poll(timeout_s) and False:\n",
+        (TABLE_WAITS,),
+    ),
+    Mutant(
+        "what the second reader took is not taken again",
+        "cues_kafka/runtime/task/following.py",
+        "            if message.offset() < held.offset:\n",
+        "            if False:\n",
+        (TABLE_WAITS,),
     ),
     # Tables of a database.
     _rows(

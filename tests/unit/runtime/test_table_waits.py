@@ -23,6 +23,8 @@ from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.memory.clients import MemoryReader
 from cues_kafka.errors import RetriableError
 from cues_kafka.ports import Fetched, TopicPartition
+from cues_kafka.runtime.task.following import Tables
+from cues_kafka.state.tables import TableSpec
 from cues_kafka.testing.tester import Tester
 
 
@@ -56,7 +58,7 @@ class LaggingReader(MemoryReader):
         if topics == {"customers"} and broker.lag > 0:
             broker.lag -= 1
             return []
-        found = super().poll(timeout_s, max_messages)
+        found = super().poll(timeout_s, max_messages if self.prompt else min(max_messages, broker.most))
         return [one for one in found if one.messages or self.prompt or broker.eager]
 
 
@@ -69,7 +71,7 @@ class Lagging(MemoryBroker):
         super().__init__()
         self.waits = False
         self.lag = self.silent = self.beyond = 0
-        self.eager = True
+        self.eager, self.most = True, 10_000
         self.seen: list[tuple[str, str]] = []
 
     def reader(self, name: str, *, prompt: bool = False) -> LaggingReader:
@@ -147,6 +149,22 @@ def test_end_behind_markers_is_found_by_a_second_reader() -> None:
     assert tester.values("out")[-1] == "1b of Bob"
     [task] = tester._workers[0].status()
     assert task.missed == 0
+
+
+def test_what_the_second_reader_took_is_not_taken_again() -> None:
+    """The reader of the table brings it later, one after another: a call would see an older customer again."""
+    tester, broker = world_of(Table("customers"))
+    spec = TableSpec("customers", "customers", 1, False, bytes.decode, None, str.encode, bytes.decode, 10**6)
+    tables, place = Tables([spec]), TopicPartition("customers", 0)
+    tables.bring_up(0, broker, tester.clock, group="g.named", task="named/0", given_up=lambda: False)
+    for name in ("Ann", "Anna"):
+        tester.send("customers", Message(name, key="a"))
+    broker.lag, broker.most = 1, 1
+    tables.read_up_to({place: 2}, 0.01)
+    for _ in range(3):
+        assert dict(tables.values(0)["customers"]) == {"a": '"Anna"'}
+        tables.read_up_to({place: 2}, 0.01)
+    tables.close()
 
 
 def test_task_stops_if_its_table_is_not_read_in_time() -> None:
