@@ -285,6 +285,7 @@ def test_the_last_of_several_rows_of_a_step_stays(path: Path, sql: Sql) -> None:
     shop.send({"carrier": "UA", "n": 1}, {"carrier": "UA", "n": 7}).run()
     assert shop.rows() == [("UA", 1)]
     assert shop.tester.values("kept") == [{"carrier": "UA", "n": 1}]
+    assert shop.errors() == ["seven"]  # the function's, not one of the row that it had put
 
     shop = Shop(path, processor_of(swap, sql))
     shop.send({"carrier": "B6", "n": 2}).run()
