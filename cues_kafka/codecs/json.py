@@ -22,7 +22,7 @@ from typing import Any, NoReturn, TypeAlias
 import msgspec
 
 from cues_kafka.codecs.json_checks import Checks, JsonMisfit, as_json
-from cues_kafka.codecs.json_faults import why_no_json
+from cues_kafka.codecs.json_faults import half_pair, why_no_json
 from cues_kafka.codecs.json_fractions import Fractions, holds_time
 from cues_kafka.codecs.json_twins import Twins, is_native
 from cues_kafka.codecs.schema import (
@@ -99,7 +99,7 @@ class JsonCodec:
         try:
             return _encode(self._check(value))
         except Exception as error:  # noqa: BLE001  what it is not made for is raised again
-            self._refuse_value(error)
+            self._refuse_value(error, value)
 
     def decode(self, data: bytes) -> Any:
         """
@@ -111,7 +111,7 @@ class JsonCodec:
         except Exception as error:  # noqa: BLE001  a class may raise what it likes when it validates itself
             self._refuse_message(error, data)
 
-    def _refuse_value(self, error: Exception) -> NoReturn:
+    def _refuse_value(self, error: Exception, value: Any) -> NoReturn:
         cause: Exception | None = error
         match error:
             case JsonMisfit():
@@ -119,7 +119,7 @@ class JsonCodec:
             case RecursionError():  # without its traceback, which is as deep as the value
                 text, cause = "The value is nested too deeply for JSON. Flatten it.", None
             case UnicodeEncodeError():
-                text = "The value holds text with half of a surrogate pair, which UTF-8 cannot carry."
+                text = f"{self._root}{half_pair(value)} holds half of a surrogate pair, which UTF-8 cannot carry."
             case TypeError():
                 text = f"The value is not JSON: {error}. Return plain data, or declare Json(SomeDataclass)."
             case ValueError():  # NaN, infinity

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+import msgspec
+
 MAX_BYTES: Final = 1024 * 1024
 """A longer message is not looked at a second time."""
 
@@ -34,6 +36,14 @@ def why_no_json(data: bytes, said: str, root: str) -> str:
     if "truncated" in said:
         return f"it ends inside of a value, after {len(data)} {'byte' if len(data) == 1 else 'bytes'}"
     return said
+
+
+def half_pair(value: Any) -> str:
+    """The path of a text with half of a surrogate pair in a value that is to be written; empty: the value is one."""
+    try:
+        return _path(msgspec.to_builtins(value, enc_hook=str)) or ""
+    except (TypeError, ValueError, RecursionError):
+        return ""
 
 
 def _half_pair(data: bytes) -> str | None:

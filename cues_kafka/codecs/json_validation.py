@@ -1,13 +1,13 @@
 """Checks values against a JSON Schema: with bounded work, and without a network.
 
-The library follows each `$ref` as often as the value asks for, and compares the items of an array with each other. So
-a small message could keep it busy for hours; here both are bounded.
+The library follows each `$ref` as often as the value asks for, compares the items of an array with each other and with
+each item of an `enum`, and searches patterns by `re`. So a small message could keep it busy for hours; here all of
+these are bounded.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
@@ -21,6 +21,7 @@ from referencing import Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT7
 
+from cues_kafka.codecs.json_matching import finder
 from cues_kafka.codecs.json_patterns import translated
 from cues_kafka.graph.declare import Limits
 
@@ -62,6 +63,7 @@ class Validation:
         self._limits = limits
         self._work = threading.local()
         self._patterns: dict[str, str] = {}
+        self._enums: dict[int, frozenset[Any]] = {}
         try:
             schema = _parsed(text)
             dialect: Any = validators.validator_for(schema, default=Draft7Validator)
@@ -84,7 +86,8 @@ class Validation:
         self.title = str(schema.get("title", "")) if isinstance(schema, dict) else ""
         bounded = {key: self._followed(each) for key in _FOLLOWED if (each := dialect.VALIDATORS.get(key))}
         bounded |= {"uniqueItems": _unique, "anyOf": _any_of, "oneOf": _one_of}
-        bounded |= {"multipleOf": _multiple_of, "pattern": self._pattern}
+        bounded |= {"multipleOf": _multiple_of, "pattern": self._pattern, "enum": self._enum}
+        bounded |= {"patternProperties": _pattern_properties, "additionalProperties": _additional_properties}
         self._validator: Any = validators.extend(dialect, bounded)(schema, registry=registry)
 
     def _resource(self, schema: Any, dialect: Any) -> Any:
@@ -113,8 +116,14 @@ class Validation:
         return made
 
     def _pattern(self, _: Any, pattern: str, instance: Any, __: Any) -> Iterator[ValidationError]:
-        if isinstance(instance, str) and not re.search(pattern, instance):
+        if isinstance(instance, str) and not finder(pattern)(instance):
             yield ValidationError(f"{instance!r} does not match {self._patterns.get(pattern, pattern)!r}")
+
+    def _enum(self, _: Any, options: Any, instance: Any, __: Any) -> Iterator[ValidationError]:
+        if (known := self._enums.get(id(options))) is None:  # its list is a part of the schema, so it stays
+            known = self._enums[id(options)] = frozenset(map(_hashable, options))
+        if _hashable(instance) not in known:
+            yield ValidationError(f"{instance!r} is not one of {options!r}")
 
     def _followed(self, keyword: Any) -> Any:
         """The keyword of a reference, counted."""
@@ -199,6 +208,36 @@ def _one_of(validator: Any, options: Any, instance: Any, schema: Any) -> Iterato
         yield from _any_of(validator, options, instance, schema)
     elif fitting > 1:
         yield ValidationError(f"it fits {fitting} schemas, and may fit one")
+
+
+def _pattern_properties(validator: Any, patterns: Any, instance: Any, _: Any) -> Iterator[ValidationError]:
+    if not isinstance(instance, dict):
+        return
+    for pattern, inner in patterns.items():
+        found = finder(pattern)
+        for key, value in instance.items():
+            if found(key):
+                yield from validator.descend(value, inner, path=key, schema_path=pattern)
+
+
+def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    """Do what the library does, with each pattern by itself: joined ones would share the numbers of their groups."""
+    if not isinstance(instance, dict):
+        return
+    known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    tests = [*map(finder, patterns)]
+    extras = [key for key in instance if key not in known and not any(found(key) for found in tests)]
+    if isinstance(allowed, dict):
+        for extra in extras:
+            yield from validator.descend(instance[extra], allowed, path=extra)
+    elif not allowed and extras:
+        shown = ", ".join(map(repr, sorted(extras)))
+        if patterns:
+            verb = "does" if len(extras) == 1 else "do"
+            yield ValidationError(f"{shown} {verb} not match any of the patterns of patternProperties")
+        else:
+            verb = "was" if len(extras) == 1 else "were"
+            yield ValidationError(f"Additional properties are not allowed ({shown} {verb} unexpected)")
 
 
 def _multiple_of(_: Any, divisor: Any, instance: Any, __: Any) -> Iterator[ValidationError]:

@@ -701,3 +701,27 @@ def test_bytes_that_are_no_json_say_why(data: bytes, text: str) -> None:
     """A byte order mark, half of a surrogate pair and an empty message are not called truncated."""
     with pytest.raises(CodecError, match=text):
         JsonCodec(Any).decode(data)
+
+
+@dataclass
+class Note:
+    lines: list[str]
+    by_name: dict[str, Any]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "path"),
+    [
+        (Any, "\ud800", "value"),
+        (Any, {"a": [1, {"b c": "x\udc00"}]}, r"value\.a\[1\]\['b c'\]"),
+        (Any, {"\ud800": 1}, r"value\['.ud800'\]"),
+        (Note, Note(["a", "\ud800"], {}), r"note\.lines\[1\]"),
+        (Note, Note([], {"b": {"c": "\ud800"}}), r"note\.by_name\.b\.c"),
+    ],
+)
+def test_half_of_a_surrogate_pair_that_is_written_is_named_with_its_path(
+    annotation: Any, value: Any, path: str
+) -> None:
+    """Readers would have no character for it."""
+    with pytest.raises(CodecError, match=f"^{path} holds half of a surrogate pair, which UTF-8 cannot carry"):
+        JsonCodec(annotation).encode(value)

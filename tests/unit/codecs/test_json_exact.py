@@ -42,6 +42,9 @@ class Trip:
     [
         (datetime, f'"{FINE}"', "value"),
         (time, '"23:59:59.9999999"', "value"),
+        (time, '"23:59:59.999999\\u0039"', "value"),
+        (time, '"23:59:59\\u002e9999999"', "value"),
+        (time, '"23:59\\u003a59.9999999"', "value"),
         (Trip, f'{{"begins": "{FINE}"}}', "trip.begins"),
         (Trip, f'{{"legs": [{{"kind": "stop", "begins": "x"}}, {{"kind": "leg", "begins": "{FINE}"}}]}}',
          r"trip.legs\[1\].begins"),

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import random
 import re
+import time
+from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
 import pytest
 
 from cues_kafka import CodecError, GraphError, JsonSchema
+from cues_kafka.codecs.json_matching import _Search
 from cues_kafka.codecs.json_patterns import translated
 from cues_kafka.codecs.json_schema import JsonSchemaCodec
 
@@ -148,3 +153,76 @@ def test_a_malformed_schema_is_refused(schema: Any) -> None:
 def test_translation_is_found_once() -> None:
     """A category is a walk over all characters."""
     assert translated(r"\p{Sc}") is translated(r"\p{Sc}")
+
+
+SLOW = [
+    ({"pattern": "^(a+)+$"}, "a" * 60 + "b"),
+    ({"pattern": "^(a|a)*$"}, "a" * 60 + "b"),
+    ({"pattern": "a+b"}, "a" * 500_000),
+    ({"pattern": "^(a?){40}a{40}$"}, "a" * 39),
+    ({"pattern": "^a*a*a*a*a*a*a*a*b$"}, "a" * 190),
+    ({"pattern": r"^([a-z0-9_.-])+@(([a-z0-9-])+\.)+([a-z0-9]{2,4})+$"}, "a@" + "b." * 20 + "c" * 60 + "!"),
+    ({"patternProperties": {"^(a+)+$": False}}, {"a" * 60 + "b": 1}),
+    ({"patternProperties": {"^(a+)+$": True}, "additionalProperties": False}, {"a" * 60 + "b": 1}),
+    ({"propertyNames": {"pattern": "^(a+)+$"}}, {"a" * 60 + "b": 1}),
+    ({"items": {"enum": list(range(2_000))}}, [1_999] * 100_000),
+    ({"items": {"enum": [f"{at}" for at in range(2_000)]}}, ["x"] + ["1999"] * 100_000),
+]
+
+
+@pytest.mark.parametrize(("schema", "value"), SLOW)
+def test_small_messages_are_small_work(schema: dict[str, Any], value: Any) -> None:
+    """Python's `re` would look for years, and the library compare 200 million values."""
+    codec, began = JsonSchemaCodec(JsonSchema(schema)), time.process_time()
+    with contextlib.suppress(CodecError):
+        codec.decode(json.dumps(value).encode())
+    assert time.process_time() - began < 5
+
+
+def _pattern(draw: random.Random, depth: int = 0) -> str:
+    """A pattern over three letters."""
+    kind = draw.randrange(9 if depth < 4 else 3)
+    if kind < 3:
+        return draw.choice(["a", "b", "c", "[ab]", "[^a]", r"[\s\S]", r"\d", "^", r"\Z", ""])
+    one = _pattern(draw, depth + 1)
+    match kind:
+        case 3:
+            return f"({one}|{_pattern(draw, depth + 1)})"
+        case 4 | 5:
+            return one + _pattern(draw, depth + 1)
+        case 6:
+            return f"({one}){draw.choice('*+?')}"
+    return f"(?:{one}){draw.choice(['{2}', '{1,3}', '{0,2}?', '{2,}', '*?'])}"
+
+
+def test_search_finds_what_re_finds() -> None:
+    """In texts that `re` can search."""
+    draw, seen = random.Random(7), set()
+    for _ in range(1_500):
+        pattern = _pattern(draw)
+        search, found = re.compile(pattern).search, _Search(parser.parse(pattern)).found
+        for _ in range(6):
+            text = "".join(draw.choice("abc1\n") for _ in range(draw.randrange(7)))
+            assert found(text) == (search(text) is not None), (pattern, text)
+            seen.add(found(text))
+    assert seen == {True, False}
+
+
+def test_patterns_beside_each_other_keep_their_groups() -> None:
+    """Joined into one, the second would refer to the first one's group, and a name could not be given twice."""
+    patterns = {r"^(a)\1$": True, r"^(b)\1$": True, r"^(?<x>c)$": True, r"^(?<x>d)$": True}
+    codec = JsonSchemaCodec(JsonSchema({"patternProperties": patterns, "additionalProperties": False}))
+    value = {"aa": 1, "bb": 1, "c": 1, "d": 1}
+    assert codec.decode(json.dumps(value).encode()) == value
+    with pytest.raises(CodecError, match="'ba' does not match any"):
+        codec.decode(b'{"ba": 1}')
+
+
+def test_options_of_an_enum_are_those_of_json() -> None:
+    """Where true is not 1, and 1.0 is."""
+    codec = JsonSchemaCodec(JsonSchema({"enum": [1, "a", None, [1, {"b": False}], {"c": 2}]}))
+    for text in ("1", "1.0", '"a"', "null", '[1.0, {"b": false}]', '{"c": 2.0}'):
+        codec.decode(text.encode())
+    for text in ("true", '"1"', "0", '[true, {"b": false}]', '[1, {"b": 0}]', '{"c": "2"}'):
+        with pytest.raises(CodecError, match="is not one of"):
+            codec.decode(text.encode())
