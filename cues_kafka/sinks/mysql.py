@@ -7,6 +7,7 @@ import re
 import secrets
 import socket
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, time
 from select import select
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
@@ -31,6 +32,7 @@ from cues_kafka.sinks.statements import MYSQL, lasting, refused
 try:
     import pymysql
     import pymysql.cursors
+    from pymysql import converters
     from pymysql.constants import SERVER_STATUS
 except ImportError as error:  # pragma: no cover - the environment of the tests has it
     raise ConfigError(
@@ -131,6 +133,22 @@ SHAPE: Final[Mapping[str, Mapping[str, str]]] = {
 """The columns of our tables."""
 
 
+def _moment(value: datetime, mapping: Any) -> Any:
+    """Write a moment in UTC. MySQL has no zones, and the driver would leave one out: one moment became several."""
+    plain = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+    return converters.escape_datetime(plain, mapping)
+
+
+def _clock(value: time, mapping: Any) -> Any:
+    if value.tzinfo is not None:
+        raise pymysql.ProgrammingError("MySQL has no time of day with a zone")
+    return converters.escape_time(value, mapping)
+
+
+CONVERSIONS: Final = {**converters.conversions, datetime: _moment, time: _clock}
+"""What the driver does with values, where it is not the driver's own."""
+
+
 class MySql:
     """See `Dialect`. DDL commits the transaction silently, so it is refused."""
 
@@ -167,6 +185,7 @@ class MySql:
                 autocommit=False,  # a deadlock ends the transaction; what follows must not be committed by itself
                 connect_timeout=CONNECT_S,
                 init_command=wait,
+                conv=CONVERSIONS,
                 defer_connect=True,
                 **self._options,
             )

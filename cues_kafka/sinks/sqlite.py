@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import time
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
+from uuid import UUID
 from weakref import WeakSet
 
 from cues_kafka.errors import ConfigError, RetriableError
@@ -20,6 +22,8 @@ from cues_kafka.sinks.statements import SQLITE, refused
 
 sqlite3.register_adapter(Decimal, str)
 """Exact in a column of type TEXT. One of type NUMERIC makes a float of it, of 15 digits, as SQLite has no decimals."""
+sqlite3.register_adapter(UUID, str)
+sqlite3.register_adapter(time, time.isoformat)
 
 BUSY_S = 30.0
 """How long a transaction waits for the one of another task or process: they write one after the other."""

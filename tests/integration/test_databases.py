@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
@@ -28,11 +31,11 @@ def shop(request: pytest.FixtureRequest, shops: Shops, tmp_path: Path) -> Shop:
 
 def graph_of(shop: Shop, fn: Any, *, partitions: int = 1, **settings: Any) -> Graph:
     """One processor `book` with the database."""
-    settings = {"inputs": "orders", "outputs": "booked"} | settings
+    settings = {"inputs": "orders", "outputs": "booked", "effects": {"db": Sql(shop.url)}} | settings
     return Graph(
         "g",
         Source("orders"),
-        Processor(fn, name="book", effects={"db": Sql(shop.url)}, **settings),
+        Processor(fn, name="book", **settings),
         errors="errors",
         defaults=Topic(partitions=partitions),
     )
@@ -58,6 +61,61 @@ def test_each_message_has_one_outcome(shop: Shop) -> None:
     assert shop.ids() == [i for i in range(40) if i % 10 != 3]
     assert sorted(tester.values("booked")) == [i for i in range(40) if i % 2 == 0]
     assert len(tester.errors()) == 4
+
+
+VALUES = (
+    (UUID(int=5), "00000000-0000-0000-0000-000000000005"),
+    (Decimal("12345678901234567.10"), "12345678901234567.10"),
+    (time(1, 2, 3), "01:02:03"),
+    (date(2020, 2, 3), "2020-02-03"),
+    (datetime(2020, 2, 3, 4, 5, 6), "2020-02-03 04:05:06"),  # noqa: DTZ001  it has no zone in the message either
+    ("a\\'b\U0001f600", "a\\'b\U0001f600"),
+)
+
+
+def test_values_of_messages_are_written_as_they_are(shop: Shop) -> None:
+    """Those that docs/effects.md lists, by a statement and in a table."""
+
+    def book(order: int, db: Any, rows: Any) -> None:
+        shop.insert(db, order, cast("Any", VALUES[order][0]))
+        rows.insert({"id": 100 + order, "text": VALUES[order][0]})
+
+    sql = Sql(shop.url)
+    effects = {"db": sql, "rows": sql.table("shop", columns=["id", "text"])}
+    loaded(graph_of(shop, book, effects=effects, outputs=None), len(VALUES)).run()
+
+    found = dict(shop.query("SELECT id, text FROM shop"))
+    for at, (_, text) in enumerate(VALUES):
+        assert found[at] == text
+        assert found[100 + at].replace("-", "") == text.replace("-", "")  # COPY writes a UUID into a text without them
+
+
+def test_one_moment_is_one_row_whatever_its_zone(shop: Shop) -> None:
+    """MySQL's driver left the zone out, and 4 o'clock in two zones was one time."""
+    zones = [UTC, timezone(timedelta(hours=2)), timezone(timedelta(hours=-11))]
+    moment = datetime(2020, 1, 1, 1, 30, tzinfo=UTC)
+
+    def book(order: int, db: Any) -> None:
+        shop.insert(db, order, cast("Any", moment.astimezone(zones[order])))
+
+    loaded(graph_of(shop, book, outputs=None), len(zones)).run()
+    found = [row[0] for row in shop.query("SELECT text FROM shop ORDER BY id")]
+    if shop.name == "mysql":
+        assert found == ["2020-01-01 01:30:00"] * 3
+    else:
+        assert [datetime.fromisoformat(text if text[-3] == ":" else f"{text}:00") for text in found] == [moment] * 3
+
+
+def test_time_of_day_with_a_zone_is_an_error_in_mysql(shops: Shops, tmp_path: Path) -> None:
+    """It has none, and the driver left the zone out."""
+    shop = shops.give("mysql", tmp_path)
+
+    def book(order: int, db: Any) -> None:
+        shop.insert(db, order, cast("Any", time(1, 2, tzinfo=UTC if order else None)))
+
+    tester = loaded(graph_of(shop, book, outputs=None), 2).run()
+    assert shop.ids() == [0]
+    assert texts(tester) == ["ProgrammingError: MySQL has no time of day with a zone"]
 
 
 def texts(tester: Tester) -> list[str]:
