@@ -72,13 +72,17 @@ def former_names(graph: Graph, broker: Broker) -> dict[str, str]:
     """
     Return former names of processors with those that they have now: as declared, and as records say.
 
+    A name that is declared, and whose tasks `rename` has not moved yet, is none.
+
     Raises:
         BrokerError: the cluster does not answer.
     """
     listed = broker.partitions()
-    moved = {name: _place(graph, broker, name, listed).moved_to for name in orphans(graph, listed).values()}
+    left = {name: _place(graph, broker, name, listed) for name in orphans(graph, listed).values()}
+    moved = {name: place.moved_to for name, place in left.items() if place.moved_to}
+    stay = {name for name, place in left.items() if place.record is not None and not place.moved_to}
     declared = {one.renamed_from: name for name, one in graph.processors.items() if one.renamed_from}
-    found = {name: to for name, to in moved.items() if to} | declared
+    found = moved | {former: name for former, name in declared.items() if former not in stay}
     return {name: _last(found, name) for name in found}
 
 

@@ -228,6 +228,18 @@ def test_verify_finds_nothing_wrong_behind_a_rename() -> None:
     assert verify(graph_of("new", renamed_from="old"), names.broker).ok
 
 
+def test_verify_finds_nothing_wrong_before_the_rename() -> None:
+    """The outputs of the old name were taken for those of the new one, above its place: WRONG, before any command."""
+    names = Names()
+    report = verify(graph_of("new", renamed_from="old"), names.broker)
+
+    assert report.anomalies == 0
+    assert report.verdict == "not verifiable"
+    assert any("are of processor 'old', which this graph does not have" in note for note in report.notes)
+    names.rename()
+    assert verify(graph_of("new", renamed_from="old"), names.broker).ok
+
+
 def test_start_of_a_renamed_processor_names_the_command() -> None:
     """With both names; afterwards a processor that is added is not taken for the old one."""
     names = Names()
