@@ -461,13 +461,25 @@ class Tester:
         return [message.value for topic in self.graph.error_topics() for message in self.messages(topic)]
 
     def records(self, processor: str, partition: int = 0) -> list[Record]:
-        """The committed task records of one task, in order."""
+        """
+        The committed task records of one task, in order.
+
+        Raises:
+            ConfigError: the graph has no such processor.
+        """
+        self._check(processor)
         backing = self._planned[processor].backing
         found = [m for m in self.client.committed(backing) if m.partition() == partition]
         return records_of(found)
 
     def totals(self, processor: str) -> Totals:
-        """The summed counts of all tasks of a processor."""
+        """
+        The summed counts of all tasks of a processor.
+
+        Raises:
+            ConfigError: the graph has no such processor.
+        """
+        self._check(processor)
         total = Totals()
         for partition in range(self._facts.topics[self.graph.processors[processor].lead].partitions):
             for record in self.records(processor, partition)[-1:]:
@@ -475,7 +487,13 @@ class Tester:
         return total
 
     def outcomes(self, processor: str) -> dict[str, list[str]]:
-        """The topics of a processor's outcomes by delivery hash. Nil deliveries leave no trace; see `totals`."""
+        """
+        The topics of a processor's outcomes by delivery hash. Nil deliveries leave no trace; see `totals`.
+
+        Raises:
+            ConfigError: the graph has no such processor.
+        """
+        self._check(processor)
         task = f"{self.graph.name}.{processor}/"
         found: dict[str, list[str]] = {}
         for topic in self.graph.topics_written():
@@ -484,6 +502,14 @@ class Tester:
                 if header is not None and (provenance := parse_provenance(header)).task.startswith(task):
                     found.setdefault(provenance.hash.hex(), []).append(topic)
         return found
+
+    def _check(self, processor: str) -> None:
+        known = self.graph.all_processors
+        if processor not in known:
+            names = quoted(known)
+            raise ConfigError(
+                f"graph {self.graph.name!r} has no processor {processor!r}; it has {names}{hint(processor, known)}."
+            )
 
 
 def stood_in(processor: Processor, fakes: Mapping[str, Any]) -> Processor:

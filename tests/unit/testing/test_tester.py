@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -192,3 +193,11 @@ def test_topic_with_a_typo_is_answered_with_the_names_of_the_graph() -> None:
         assert "did you mean 'checked'?" in str(refused.value)
         assert "The graph's topics are 'checked', 'orders'" in str(refused.value)
         assert "cues-kafka" not in str(refused.value)
+
+
+@pytest.mark.parametrize("ask", [Tester.totals, Tester.records, Tester.outcomes])
+def test_processor_that_the_graph_does_not_have_is_named(ask: Any) -> None:
+    """`outcomes` had none, and the others a bare KeyError."""
+    tester = Tester(Graph("g", Source("in"), Processor(keep, name="price", inputs="in", opts={"db": 0, "factor": 1})))
+    with pytest.raises(ConfigError, match=r"graph 'g' has no processor 'prise'; it has 'price' \(did you mean 'price'"):
+        ask(tester, "prise")
