@@ -288,7 +288,9 @@ def _with_records(planned: Plan, graph: Graph, broker: Broker, names: Sequence[s
     from cues_kafka.plan.topics import Sides
 
     seen = foresee(graph, broker, planned, names, cluster=kafka)
-    asked = ask(graph, broker, sides=Sides.of(kafka)).before_a_start()
+    asked = ask(graph, broker, sides=Sides.of(kafka)).before_a_start(
+        {task for stop in seen.stops for task in stop.tasks}
+    )
     now = asked.of_processors(names).at(without_user(kafka.bootstrap))
     warnings = (*planned.warnings, *seen.warnings, *now.unseen)
     unwell = tuple(one for one in now.unwell if one.kind != "refused")  # the plan has its own refusals

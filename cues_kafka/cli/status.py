@@ -117,6 +117,10 @@ def show(seen: GraphStatus, *, address: str, bootstrap: str) -> None:
     say(f"{seen.graph} on {address}, {_clock(seen.at_s)}: {words(seen)}", fg=colour)
 
 
+SHOWN_AS_TOLD: Final = ("blocked", "silent", "refused")
+"""Kinds of the verdict whose lines stand below the table as they are."""
+
+
 def words(seen: GraphStatus) -> str:
     """The whole in a sentence."""
     if seen.unreachable:
@@ -129,6 +133,8 @@ def words(seen: GraphStatus) -> str:
     blocked = len({one.name for one in found if one.kind == "blocked"})
     if blocked:
         waiting += f", {count(blocked, 'task')} held back by an open transaction"
+    if silent := len({one.name for one in found if one.kind == "silent"}):
+        waiting = f"{count(silent, 'task')} without an answer of {'its' if silent == 1 else 'their'} source, {waiting}"
     if late := sum(one.late for one in seen.tasks):
         waiting = f"{count(late, 'message')} came too late for a window or a bound, {waiting}"
     if lost := len({one.name for one in found if one.kind == "lost"}):
@@ -234,7 +240,7 @@ def lines(seen: GraphStatus, *, bootstrap: str = "BOOTSTRAP") -> Iterator[str]:
             yield f"{one.task} {one.state}: {one.missing}; remedy: {one.missing_remedy}"
         if one.error and seen.at_s - one.error_s < RECENT_S:
             yield f"{one.task}: the newest error, {_clock(one.error_s)}: {one.error}"
-    yield from (at_address(str(one), bootstrap) for one in seen.unwell if one.kind in ("blocked", "refused"))
+    yield from (at_address(str(one), bootstrap) for one in seen.unwell if one.kind in SHOWN_AS_TOLD)
     yield from (f"{why}: {_some(tasks)}" for why, tasks in held.items())
     yield from _throttled(seen, bootstrap)
     yield from seen.unseen

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from cues_kafka.core.events import Halt, InputFacts
 from cues_kafka.core.moves import decide
 from cues_kafka.core.records import Record
-from cues_kafka.core.recover import MIGRATE, Refuse, foreign, recover
+from cues_kafka.core.recover import MIGRATE, Pending, Refuse, foreign, recover
 from cues_kafka.core.spec import Input, Move, Spec
 from cues_kafka.core.staged import Enter, verdict
 from cues_kafka.core.tails import placed
@@ -54,6 +54,12 @@ NOT_YET: Final = bytes(16)
 
 STALE: Final = "STALE_END"
 """The code of a changelog that does not end where the record says."""
+
+
+DEADLY_REMEDY: Final = (
+    "declare an errors topic (`errors=`), which takes the message without a call; or fix the function and deploy it "
+    "with `quarantine_after=None`, which calls it again"
+)
 
 
 class Foreseen(NamedTuple):
@@ -124,6 +130,16 @@ def _whole(spec: Spec, remedy: str) -> str:
     """The remedy with its command in full: some texts name the verb alone, or no processor."""
     whole = remedy.replace("`cues-kafka strategy`", f"`cues-kafka strategy MODULE:GRAPH {spec.processor}`")
     return whole.replace("MODULE:GRAPH PROCESSOR", f"MODULE:GRAPH {spec.processor}")
+
+
+def _deadly(spec: Spec, pending: Pending) -> Halt | None:
+    """Q3: a step that has killed its process too often needs an errors topic; the function is not called again."""
+    after, record = spec.quarantine_after, pending.record
+    if spec.errors or after is None or record.steps != 1 or pending.starts <= after:
+        return None
+    places = ", ".join(f"{p.topic}/{spec.partition} at {p.offset}" for p in record.positions)
+    what = f"the first timer, with {places} next," if record.timers else f"the message {places}"
+    return Halt("refused", f"{what} killed its process at least {pending.starts} times", DEADLY_REMEDY)
 
 
 def _migrating(spec: Spec, record: Record | None, halt: Halt, made: Collection[str]) -> Halt:
@@ -217,6 +233,8 @@ class _Looking:
             halt = self._feasible(spec, record, decision.halt, inputs)
             topics = {*made.values()}
             return spec, _migrating(spec, record, halt, topics) if isinstance(part.declared, Processor) else halt
+        if isinstance(decision, Pending) and (deadly := _deadly(spec, decision)):
+            return spec, deadly
         if record is None or not isinstance(part.declared, Processor):
             return spec, None
         return spec, self._stores(part, spec, record)

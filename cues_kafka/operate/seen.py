@@ -66,6 +66,7 @@ class SeenTask:
         stopped, remedy, stopped_s: why it stands still, what to do, and since when.
         at, hash: the message that it stopped at, and its delivery hash.
         held: why nothing is called, such as an operator's pause.
+        silent, silent_s: why the source of a feed does not answer, and for how long; empty: it answers.
         notes: other things that its process told: a call that takes long, a source or a cluster that does not answer,
             another process that runs the task too.
         throttled_s: for how long brokers held back answers to its process in the last minute, because a quota is used
@@ -104,6 +105,8 @@ class SeenTask:
     at: str = ""
     hash: str = ""
     held: str = ""
+    silent: str = ""
+    silent_s: float = 0.0
     notes: tuple[str, ...] = ()
     throttled_s: float = 0.0
     late: int = 0
@@ -123,7 +126,8 @@ class SeenTask:
         """What the verdict on the graph needs to know of it."""
         blocked = {TopicPartition(at.topic, at.partition): at.open_s for at in self.inputs if at.open_s is not None}
         why, remedy = (self.stopped, self.remedy) if self.state == "stopped" else (self.missing, self.missing_remedy)
-        return TaskCondition(self.task, self.state, why, remedy, blocked, self.late, self.quarantined)
+        silent = (self.silent, self.silent_s)
+        return TaskCondition(self.task, self.state, why, remedy, blocked, self.late, self.quarantined, *silent)
 
     @property
     def ok(self) -> bool:

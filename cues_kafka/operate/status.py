@@ -384,7 +384,8 @@ class StatusView:
         )
         if said is None:
             return report
-        now = ("held", "throttled_s", "late", "quarantined") if heard else ()  # what counts only while it is heard of
+        # These count only while it is heard of.
+        now = ("held", "throttled_s", "late", "quarantined", "silent", "silent_s") if heard else ()
         names = ("retries", "failures", "error", "error_s", "stopped", "remedy", "stopped_s", "at", "hash", "told_s")
         return replace(report, **{one: getattr(said, one) for one in (*names, *now)})
 
@@ -480,7 +481,7 @@ def _notes(newest: NewestRecord, said: StatusRecord | None) -> Iterator[str]:
         yield f"its newest record cannot be read: {newest.why}"
     if said is None:
         return
-    yield from (text for text in (said.calling, said.silent, said.rival) if text)
+    yield from (text for text in (said.calling, said.rival) if text)
     if said.unreachable_s:
         yield f"its process has not reached the cluster for {said.unreachable_s:.0f} s"
     if said.late:

@@ -18,6 +18,10 @@ SHUT_DOWN: Final = ("left", "no worker")
 """Kinds that are well after a shutdown, where nothing waits."""
 
 
+DEADLY: Final = "killed its process at least"
+"""In the text of a task that stopped at a message which killed its process, and that no errors topic takes (Q3)."""
+
+
 class UnwellNow(NamedTuple):
     """
     What the verdict says to such a tool.
@@ -52,20 +56,27 @@ class UnwellNow(NamedTuple):
             )
         )
 
-    def before_a_start(self) -> UnwellNow:
+    def before_a_start(self, stops: Collection[str] = ()) -> UnwellNow:
         """
         What stands against a start of other code: a task that has stopped at a message does not.
 
         The code or the declaration to be started may be what lets it go on, which only a run shows. So it is a note.
+        Whether a task goes on that has stopped at a message which killed its process, its record and the declaration
+        show.
+
+        Args:
+            stops: the tasks that would stop with the declaration to be started, by their records.
         """
-        return self._replace(
-            unwell=tuple(
-                one._replace(remedy=f"{one.remedy}; only a run shows whether it goes on", severity="note")
-                if one.kind == "stopped" and one.name in self.at_messages
-                else one
-                for one in self.unwell
-            )
-        )
+        return self._replace(unwell=tuple(self._before_a_start(one, stops) for one in self.unwell))
+
+    def _before_a_start(self, one: Unwell, stops: Collection[str]) -> Unwell:
+        if one.kind != "stopped" or one.name in stops:
+            return one
+        if one.name in self.at_messages:
+            return one._replace(remedy=f"{one.remedy}; only a run shows whether it goes on", severity="note")
+        if DEADLY in one.what:
+            return one._replace(remedy="start what this plan is of: the task goes on with it", severity="note")
+        return one
 
     @property
     def lines(self) -> tuple[str, ...]:

@@ -30,6 +30,12 @@ LONG_OPEN_S: Final = 5.0
 STUCK_OPEN_S: Final = 60.0
 """A transaction that has been open for longer is wrong: by then that of a dead process has ended, by default."""
 
+SILENT_S: Final = 60.0
+"""A source of a feed that has not answered for longer is wrong: its messages wait there, and no lag shows them."""
+
+AWAY: Final = "bring the source back; the feed asks it again by itself"
+"""What helps against a source that does not answer."""
+
 NOT_AT_WORK: Final[Mapping[str, tuple[str, str]]] = {
     "left": ("its worker has shut down, and no other has taken it", "start a worker: `cues-kafka run MODULE:GRAPH`"),
     "not heard of": ("its process has not reported its state for three periods", "see whether that process lives"),
@@ -44,8 +50,8 @@ class Unwell(NamedTuple):
     Something that is unwell.
 
     Attributes:
-        kind: the state of the task, such as `stopped`; or `blocked`, `late`, `quarantined`, `refused`, `unreachable`;
-            or `lost`, where it still works on what the cluster has lost.
+        kind: the state of the task, such as `stopped`; or `blocked`, `silent`, `late`, `quarantined`, `refused`,
+            `unreachable`; or `lost`, where it still works on what the cluster has lost.
         name: the task, as ``check/0``; the graph, where it is about no task.
         what: what is unwell, without a full stop.
         remedy: what to do next; empty: it is in `what`.
@@ -74,6 +80,8 @@ class TaskCondition(NamedTuple):
         blocked: since how long open transactions hold back its inputs, in seconds, by partition.
         late: messages that came too late for a window or a bound.
         quarantined: messages that killed their process and became error messages.
+        silent: why the source of a feed does not answer, and for how long; empty: it answers.
+        silent_s: for how long it has not answered.
     """
 
     name: str
@@ -83,6 +91,8 @@ class TaskCondition(NamedTuple):
     blocked: Mapping[TopicPartition, float] = {}
     late: int = 0
     quarantined: int = 0
+    silent: str = ""
+    silent_s: float = 0.0
 
 
 def verdict(
@@ -123,6 +133,9 @@ def _of_task(task: TaskCondition, long_open_s: float) -> Iterator[Unwell]:
     for place, open_s in task.blocked.items():
         if open_s >= long_open_s:
             yield _blocked(task.name, place, open_s)
+    if task.silent:
+        severity: Severity = "wrong" if task.silent_s >= SILENT_S else "note"
+        yield Unwell("silent", task.name, task.silent, AWAY, severity)
     if task.late:
         yield Unwell("late", task.name, late(task.late), AHEAD, "note")
     if task.quarantined:

@@ -78,6 +78,7 @@ class StatusRecord:
         unpausable: why this task cannot follow a pause; empty: it can.
         calling: a call of the function that takes long.
         silent: why the source of a feed does not answer.
+        silent_s: for how long it has not answered.
         rival: another process that runs the task too, and what to do.
         unreachable_s: for how long the cluster has not answered the process.
         throttled_s: for how long brokers held back answers to the process in the last minute, because of a quota.
@@ -111,6 +112,7 @@ class StatusRecord:
     unpausable: str = ""
     calling: str = ""
     silent: str = ""
+    silent_s: float = 0.0
     rival: str = ""
     unreachable_s: float = 0.0
     throttled_s: float = 0.0
@@ -179,5 +181,5 @@ _TEXTS: Final = (
     *("place", "error", "stopped", "remedy", "at", "hash", "pause", "held", "unpausable", "calling", "silent"),
     "rival",
 )
-_NUMBERS: Final = ("rate", "committed_s", "error_s", "stopped_s", "unreachable_s", "throttled_s")
+_NUMBERS: Final = ("rate", "committed_s", "error_s", "stopped_s", "unreachable_s", "throttled_s", "silent_s")
 _COUNTS: Final = ("errors", "retries", "failures", "stops", "late", "quarantined")

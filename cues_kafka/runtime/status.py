@@ -37,6 +37,7 @@ class TaskStatus:
         unreachable_s: how long the cluster has not answered; 0: it answers.
         place: how far a feed has read its source, for people; empty: nothing is committed, or it is no feed.
         silent: why the source of a feed does not answer, and for how long; empty: it answers.
+        silent_s: for how long it has not answered, in seconds; 0: it answers.
         late: messages that came too late, since the task is here: those that a `Dedupe` passed on because they were
             older than its bound, and those that a `Tumbling` dropped because their window had closed.
         missed: how often a table with `wait=` was not read in time for a call, since the task is here.
@@ -69,6 +70,7 @@ class TaskStatus:
     missed: int = 0
     place: str = ""
     silent: str = ""
+    silent_s: float = 0.0
     tails: Positions = ()
     resting: bool = False
     unpausable: str = ""

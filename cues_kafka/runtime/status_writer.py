@@ -98,6 +98,7 @@ def record_of(
         **{name: getattr(status, name) for name in ("stopped", "remedy", "at", "hash", "held", "unpausable")},
         pause=pause,
         **{name: getattr(status, name) for name in ("calling", "silent", "rival")},
+        silent_s=round(status.silent_s, 1),
         unreachable_s=round(status.unreachable_s, 1),
         throttled_s=round(throttled_s, 1),
         late=status.late,

@@ -231,7 +231,8 @@ class _Scan:
         ranges = {}
         for place, marks in self._marks.items():
             needed = [task.end(binding) for task, binding in readers.get(place, ())]
-            ranges[place] = (marks.low, max([marks.high if place in written else 0, *needed]))
+            end = max([marks.high if place in written else 0, *needed])
+            ranges[place] = (marks.low, min(end, marks.high))  # the positions may be those of an older, longer topic
 
         def feed(place: TopicPartition, messages: Sequence[WireMessage]) -> None:
             if (outcomes := self._outcomes.get(place)) is not None:

@@ -160,7 +160,14 @@ class FeedLane(Lane):
         place = self.buffer
         if not isinstance(place, SourcePlace) or not place.why:
             return ""
-        return f"source does not answer for {self._clock.monotonic() - place.since_s:.0f} s: {place.why}"
+        return f"source does not answer for {self.silent_s:.0f} s: {place.why}"
+
+    @property
+    def silent_s(self) -> float:
+        """For how long the source has not answered, in seconds; 0: it answers."""
+        place = self.buffer
+        silent = isinstance(place, SourcePlace) and bool(place.why)
+        return self._clock.monotonic() - place.since_s if silent and isinstance(place, SourcePlace) else 0.0
 
     @property
     def wake_at_s(self) -> float | None:

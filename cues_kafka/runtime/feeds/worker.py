@@ -172,7 +172,9 @@ class FeedWorker(ProcessorWorker):
         """The tasks that the group gave to this process, with their places in the source."""
         lanes = {lane.spec.name: lane for lane in self.lanes.copy().values() if isinstance(lane, FeedLane)}
         return [
-            replace(one, place=lane.read_up_to, silent=lane.silent) if (lane := lanes.get(one.task)) else one
+            replace(one, place=lane.read_up_to, silent=lane.silent, silent_s=lane.silent_s)
+            if (lane := lanes.get(one.task))
+            else one
             for one in super().status()
         ]
 

@@ -68,7 +68,7 @@ AHEAD_BYTES = 4 * 1024 * 1024
 REQUESTS = 1_000
 """Requests to replay an error message that one task holds at most, about."""
 
-CHECK_TOPICS_S = 30.0
+CHECK_TOPICS_S = 10.0
 """How often the worker compares topic ids (R6)."""
 
 CHECK_CLUSTER_S = 5.0

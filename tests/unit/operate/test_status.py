@@ -437,11 +437,11 @@ def test_what_processes_told_is_shown_until_it_is_replaced(told: Callable[..., G
     task = told(replace(long, unreachable_s=12.0, retries=4, rival=rival, late=10))["check/0"]
     assert task.notes == (
         "calling for 75 s: orders/0 at 17",
-        "source does not answer",
         rival,
         "its process has not reached the cluster for 12 s",
         f"10 messages came too late for a window or a bound, since its process has the task. {AHEAD}",
     )
+    assert (task.silent, task.ok) == ("source does not answer", True)
     assert (task.retries, task.state, task.owner) == (4, "idle", "blue.1")
 
     task = told(replace(long, state="paused", held="paused by amy", unpausable="it cannot"))["check/0"]

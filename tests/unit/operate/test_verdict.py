@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pytest
 from typer.testing import CliRunner
@@ -17,6 +17,7 @@ from cues_kafka.brokers import open as opening
 from cues_kafka.cli import loading
 from cues_kafka.cli.main import app
 from cues_kafka.errors import CuesError
+from cues_kafka.graph.error_message import Errors
 from cues_kafka.observe.http import Health
 from cues_kafka.plan.wellness import TaskCondition, is_well, verdict
 from cues_kafka.runtime import status_writer
@@ -68,7 +69,7 @@ CURE = Well("the code to be deployed may be the cure, so it is named as a note; 
 ABSENT = r"check, effects\['db'\]: the file of SQLite"
 DEADLY = "the message orders/0 at 1 killed its process at least 3 times"
 MEMORY = Well("the task holds its place in memory, and writes it with its next batch")
-IDS = Well("the worker compares the ids of topics every 30 s")
+IDS = Well("the worker compares the ids of topics every 10 s")
 PAUSED = Well("an operator wants it so")
 FORMER = Well("the former version works; what is asked about would be refused at its start")
 
@@ -82,6 +83,11 @@ LOST = "backing topic 'g.check.backing' (is empty|has no record)"
 GONE_OUT = "checked does not exist"
 GONE_ERR = "g.errors does not exist"
 CHANGELOG = "g.check.seen.changelog"
+FEWER = "'g.check.backing' has 2 partitions, but the inputs of check have 1"
+GROUP = "user `worker` may not read group `g.check`"
+WRITE = "user `worker` may not write topic `checked`"
+SOURCE = "source does not answer for .* s: ConnectionRefusedError: the tape is away"
+LOFT = "the loft does not answer"
 POLICY = "has cleanup.policy=delete"
 
 ROWS: Final = [
@@ -117,6 +123,13 @@ ROWS: Final = [
     Row(graphs.errors_deleted_while_at_work, GONE_ERR, GONE_ERR, GONE_ERR, GONE_ERR, GONE_ERR, GONE_ERR),
     Row(graphs.changelog_trimmed, NO_WORKER, CHANGELOG, CHANGELOG, PAST, GONE, OUTSIDE),
     Row(graphs.recreated_wider, ADDED, "recreated", "recreated", ADDED, ADDED, ADDED),
+    Row(graphs.recreated_narrower, FEWER, FEWER, FEWER, FEWER, GONE, "does not exist"),
+    Row(graphs.recreated_narrower_while_at_work, FEWER, FEWER, FEWER, FEWER, "recreated", "recreated"),
+    Row(graphs.group_right_lost_while_at_work, GROUP, GROUP, GROUP, GROUP, GROUP, GROUP),
+    Row(graphs.write_right_lost_while_at_work, WRITE, WRITE, WRITE, WRITE, WRITE, WRITE),
+    Row(graphs.source_away, GOES_ON, GOES_ON, GOES_ON, GOES_ON, ALIVE, SOURCE),
+    Row(graphs.source_away_for_long, SOURCE, SOURCE, SOURCE, SOURCE, ALIVE, SOURCE),
+    Row(graphs.other_broker_away, LOFT, LOFT, LOFT, LOFT, LOFT, LOFT),
     Row(graphs.redeclared_beside_a_worker, FORMER, "exactly-once", "exactly-once", FORMER, FORMER, FORMER),
     Row(graphs.paused, PAUSED, PAUSED, PAUSED, PAUSED, PAUSED, "not idle"),
     Row(not_compacted("g.check.backing"), POLICY, POLICY, POLICY, POLICY, ALIVE, OUTSIDE),
@@ -287,6 +300,45 @@ def test_plan_names_a_task_that_stopped_at_a_message_and_lets_the_cure_be_deploy
     assert "Not well now" in plan.text
     assert re.search(rf"check/0: {NEGATIVE}.*; only a run shows whether it goes on", plan.text)
     assert not other.well, "what other records refuse still counts"
+
+
+def test_plan_lets_the_cure_of_a_deadly_message_be_deployed_and_nothing_else(command: Command) -> None:
+    """The record and the declaration show whether the task goes on: without errors=, no other function is called."""
+    world = graphs.killed(Path())
+    cures = {"errors=": graphs.graph_of(errors=Errors("g.errors")), "None": graphs.graph_of(quarantine_after=None)}
+    try:
+        assert not settled(lambda: command(world, "status"), well=False).well
+        same = command(world, "plan", "--records")
+        told = {}
+        for name, graph in cures.items():
+            world.graph = graph
+            told[name] = command(world, "plan", "--records")
+    finally:
+        world.running.abandon()
+    assert not same.well
+    would = same.text.partition("Tasks that would stop:")[2]
+    assert DEADLY in would.partition("Not well now")[0]
+    assert "`errors=`" in would
+    assert "`quarantine_after=None`" in would
+    for one in told.values():
+        assert one.well, one.text
+        assert re.search(rf"Tasks that would stop:\s+none\s+Not well now:\s+check/0: {DEADLY}", one.text)
+        assert "the task goes on with it" in one.text
+
+
+@pytest.mark.parametrize("cure", [{"errors": Errors("g.errors")}, {"quarantine_after": None}], ids=str)
+def test_cure_of_a_deadly_message_is_one(cure: dict[str, Any]) -> None:
+    """The task goes on with what the plan has let through."""
+    world = graphs.killed(Path())
+    world.running.stop()
+    world.graph = graphs.graph_of(**cure)
+    world.begin()
+    try:
+        world.running.wait_idle(timeout_s=20)
+        [task] = [one for one in world.running.status().tasks if one.task == "check/0"]
+    finally:
+        world.running.stop()
+    assert (task.stopped, task.totals.deliveries) == ("", 2)
 
 
 def test_quarantined_messages_are_in_the_last_line_of_status_and_noted(command: Command) -> None:

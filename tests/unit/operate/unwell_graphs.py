@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 
 from cues_kafka import (
+    Feed,
     Graph,
     Json,
     Memory,
@@ -26,13 +28,16 @@ from cues_kafka import (
     start,
 )
 from cues_kafka.brokers.memory import MemoryBroker
+from cues_kafka.brokers.memory.clients import MemorySession
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.errors import RetriableError
+from cues_kafka.errors import FatalError, RetriableError
 from cues_kafka.graph.error_message import Errors
+from cues_kafka.graph.publish import Published, Publisher
 from cues_kafka.operate.pausing import Pausing
 from cues_kafka.plan.topics import Sides
 from cues_kafka.ports import GroupMetadata, NewTopic, Outgoing, TopicPartition
 from cues_kafka.runtime import prepare
+from cues_kafka.runtime.native.worker import ProcessorWorker
 from cues_kafka.sinks.dialect import TASKS
 from cues_kafka.sinks.tables import make_tables
 from cues_kafka.testing.tester import Tester
@@ -57,9 +62,9 @@ def count(order: Any, seen: Any) -> Any:
 
 def graph_of(errors: Errors | None = None, **changes: Any) -> Graph:
     """A processor with a store."""
-    inputs = changes.pop("inputs", "orders")
+    inputs, partitions = changes.pop("inputs", "orders"), changes.pop("partitions", 1)
     function = Processor(count, inputs=inputs, outputs="checked", name="check", state={"seen": Store()}, **changes)
-    return Graph("g", Source("orders"), function, defaults=Topic(value=Json(), partitions=1), errors=errors)
+    return Graph("g", Source("orders"), function, defaults=Topic(value=Json(), partitions=partitions), errors=errors)
 
 
 class World:
@@ -97,6 +102,13 @@ class World:
         """Wait until the task stops."""
         with pytest.raises(TaskStopped):
             self.running.wait_idle(timeout_s=20)
+
+    def until(self, text: str) -> None:
+        """Wait until the status of a task has a text."""
+        deadline = time.monotonic() + 20
+        while not any(text in str(one) for one in self.running.status().tasks):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
     def recreate(self, topic: str) -> None:
         """Delete a topic, and create it again as it was."""
@@ -437,4 +449,152 @@ def late(_: Path) -> World:
     for number, timestamp_ms in enumerate((now_ms + 30 * DAY_MS, *[now_ms] * 10)):
         world.running.send("orders", Message(number, key="a", timestamp_ms=timestamp_ms))
     world.running.wait_idle(timeout_s=20)
+    return world
+
+
+def narrower(world: World) -> None:
+    """Delete the input, and create it again with one partition."""
+    world.broker.delete(["orders"])
+    world.broker.create([NewTopic("orders", 1, 1, {})])
+
+
+def recreated_narrower(_: Path) -> World:
+    """With fewer partitions than there are tasks, while no worker ran."""
+    world = World(graph_of(partitions=2))
+    world.running.stop()
+    narrower(world)
+    return world
+
+
+def recreated_narrower_while_at_work(_: Path) -> World:
+    """The same beside a worker, which has compared ids since."""
+    world = World(graph_of(partitions=2))
+    narrower(world)
+    [worker] = world.running._workers
+    assert isinstance(worker, ProcessorWorker)
+    worker._compare_topic_ids()
+    world.until("STOPPED")
+    return world
+
+
+@on_world
+def group_right_lost_while_at_work(world: World) -> None:
+    """The user of the worker may no longer read its group."""
+    [worker] = world.running._workers
+    assert isinstance(worker, ProcessorWorker)
+    member, left = worker._member, Event()
+
+    def refused() -> None:
+        if not left.is_set():
+            left.set()
+            member.close(leave=True)
+        raise FatalError("user `worker` may not read group `g.check`", code="GROUP_AUTHORIZATION_FAILED")
+
+    member.poll = refused  # type: ignore[method-assign]
+    world.until("STOPPED")
+
+
+@on_world
+def write_right_lost_while_at_work(world: World) -> None:
+    """The user of the worker may no longer write the outputs."""
+
+    def refused(_: Any, records: Any) -> int:
+        raise FatalError("user `worker` may not write topic `checked`", code="TOPIC_AUTHORIZATION_FAILED")
+
+    opened = world.broker.session
+
+    def session(*given: Any, **options: Any) -> Any:
+        made = opened(*given, **options)
+        made.produce = refused.__get__(made)  # type: ignore[method-assign]
+        return made
+
+    with pytest.MonkeyPatch.context() as patched:  # for the session that is open
+        patched.setattr(MemorySession, "produce", refused)
+        world.broker.session = session  # type: ignore[method-assign]
+        world.send(2)
+        world.stops()
+
+
+class Tape:
+    """A source of numbers, which may go away."""
+
+    def __init__(self) -> None:
+        self.away = False
+
+    def parts(self) -> int:
+        """One."""
+        return 1
+
+    def read(self, part: int, place: str | None, limit: int) -> Iterable[tuple[Any, str]]:
+        """One number; then nothing more."""
+        if self.away:
+            raise ConnectionRefusedError("the tape is away")
+        return [] if place else [(Message(1, key="a"), "1")]
+
+
+class Fed(World):
+    """A graph that a feed fills; its source has gone away."""
+
+    def __init__(self) -> None:
+        tape = Tape()
+        function = Processor(count, inputs="orders", outputs="checked", name="check", state={"seen": Store()})
+        feed = Feed(tape, into="orders", name="tape", poll_seconds=0.02)
+        super().__init__(Graph("g", feed, function, defaults=Topic(value=Json(), partitions=1)))
+        tape.away = True
+        self.until("does not answer")
+
+    def send(self, order: int) -> None:
+        """The feed does."""
+
+
+def source_away(_: Path) -> World:
+    """The source of a feed does not answer for a moment."""
+    return Fed()
+
+
+def source_away_for_long(_: Path) -> World:
+    """The source of a feed has not answered for two minutes."""
+    world = Fed()
+    [feed] = [one for one in world.running._workers if one.name == "tape"]
+    assert isinstance(feed, ProcessorWorker)
+    [lane] = feed.lanes.values()
+    lane.buffer.since_s -= 120.0  # type: ignore[union-attr]
+    return world
+
+
+class Pigeons(Published):
+    """A broker that acknowledges messages, and has gone away."""
+
+    def publisher(self, graph: str, processor: str) -> Publisher:
+        """Of one process."""
+        return Away()
+
+
+class Away:
+    """Publishes nothing."""
+
+    def prepare(self, value: Any, step: Any, given: Any) -> Any:
+        """As it is."""
+        return value
+
+    def publish(self, messages: Sequence[tuple[str, Any]]) -> None:
+        """It is refused."""
+        raise ConnectionRefusedError("the loft does not answer")
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def send_off(order: Any, loft: Any, step: Any) -> None:
+    """Publish an order; the first one is not for it."""
+    if order != 1:
+        loft.publish(order, step)
+
+
+def other_broker_away(_: Path) -> World:
+    """The broker that a bridge publishes to does not answer."""
+    function = Processor(send_off, inputs="orders", name="check", effects={"loft": Pigeons()})
+    world = World(Graph("g", Source("orders"), function, defaults=Topic(value=Json(), partitions=1)))
+    world.send(2)
+    world.stops()
     return world
