@@ -21,6 +21,12 @@ def refused(name: Any, data: Any) -> str:
         return f"put({name!r:.80}): {type(data).__name__} is no data. Give bytes, or the Path of a file"
     if isinstance(data, Path) and not data.is_file():
         return f"put({name!r:.80}): {str(data)!r} is no file. Give bytes, or the Path of a file that is there"
+    if isinstance(data, Path):
+        try:
+            with data.open("rb") as file:
+                file.read(1)
+        except OSError as error:
+            return f"put({name!r:.80}): {str(data)!r} cannot be read: {error.strerror}. Give one that can"
     return ""
 
 

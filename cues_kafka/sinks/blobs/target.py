@@ -312,16 +312,24 @@ class BlobTarget(TaskTarget):
         size = given.stat().st_size if isinstance(given, Path) else len(given)
         running.count += 1
         path = f"{running.directory}/{running.count}/{name}"
-        self._upload(running, FileEntry(path, bytes=size), given)
+        begun = self._upload(running, FileEntry(path, bytes=size), given)
+        if isinstance(given, Path):
+            begun.result()  # as soon as `put` returns, the function may remove the file, or write into it
+            if not given.is_file() or given.stat().st_size != size:
+                raise OutputError(
+                    f"put({name!r:.80}): {str(given)!r} was changed while it was stored. Put it when it is whole"
+                )
         return self.store.url(path)
 
-    def _upload(self, running: Try, entry: FileEntry, data: bytes | Path) -> None:
+    def _upload(self, running: Try, entry: FileEntry, data: bytes | Path) -> Future[None]:
         def upload() -> None:
             if boot_time() - running.began > LONGEST_S:
                 raise RetriableError(f"the batch began more than {LONGEST_S:.0f} s ago", code="TARGET")
             self.store.put(entry.path, data)
 
-        running.puts.append(Put(entry, self._threads().submit(upload)))
+        begun = self._threads().submit(upload)
+        running.puts.append(Put(entry, begun))
+        return begun
 
     def _threads(self) -> ThreadPoolExecutor:
         if self._pool is None:
