@@ -14,7 +14,7 @@ from cues_kafka.errors import AnswerTooLarge, CallError, CallUnanswered, ConfigE
 from cues_kafka.graph.calls import Http, check_base
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Clock
-from cues_kafka.sinks.http_texts import leaves_base, retry_after_s, without_query
+from cues_kafka.sinks.http_texts import leaves_base, retry_after_s, unsendable, without_query
 
 try:
     import httpx2
@@ -136,6 +136,8 @@ class Server:
         except (TypeError, ValueError, httpx2.InvalidURL) as error:
             shown = without_query(path)
             raise CallError(self._without_address(f"{self._name}: {method} {shown}: {error}")) from None
+        if why := unsendable(method, made.headers.raw):
+            raise CallError(f"{self._name}: {method!r:.40} {without_query(path)!r:.80}: {why}")
         target = made.url.raw_path.removeprefix(self._path)
         digest = blake2b(b"%b %b\n%b" % (method.encode(), target, content), digest_size=16).hexdigest()
         return Asked(made, digest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Final
@@ -47,3 +48,26 @@ def leaves_base(path: str) -> bool:
 def without_query(path: str) -> str:
     """A path as texts show it: what is behind `?` may be a login."""
     return re.split(r"[?#]", path, maxsplit=1)[0]
+
+
+_TOKEN: Final = re.compile(rb"[-!#$%&'*+.^_`|~0-9a-zA-Z]+")
+_FIELD: Final = re.compile(rb"(?:[^\x00\s]+(?:[ \t]+[^\x00\s]+)*)?")
+
+
+def unsendable(method: str, headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """
+    Why HTTP has no form for a method or a header (RFC 9110, 5.5 and 5.6.2); empty: it has.
+
+    A client notices it when it writes the request, and says so by an error that looks like one of the connection.
+    """
+    if not method.isascii() or not _TOKEN.fullmatch(method.encode()):
+        return "the method is no word of letters"
+    for name, value in headers:
+        if not _TOKEN.fullmatch(name):
+            return f"{name!r:.80} cannot be the name of a header. If it comes from a message, check it"
+        if not _FIELD.fullmatch(value):
+            return (
+                f"the header {name.decode()} has a line end, NUL or spaces around its value, which HTTP does not take. "
+                "If it comes from a message, check it, or pack it: urllib.parse.quote(value)"
+            )
+    return ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import httpx2
 import pytest
 
@@ -81,3 +83,27 @@ def test_calls_name_no_query_and_stay_below_their_base() -> None:
     [left] = errors_of("/orders/../../admin?key=secret", httpx2.Response(200, json={}))
     assert "leads away" in left
     assert "secret" not in left
+
+
+@pytest.mark.parametrize("value", ["a\r\nIdempotency-Key: 1", "a\n", " a", "a\0b", "a\x0b"])
+@pytest.mark.parametrize("part", ["value", "name", "method"])
+def test_what_http_has_no_form_for_is_an_error_of_its_message(value: str, part: str) -> None:
+    """The client's own error looks like one of the connection: the task asked again, and stopped."""
+
+    def pay(number: int, http: Any) -> int:
+        odd = value if number == 1 else "a"
+        method, name, text = ("GET" if number != 1 or part != "method" else odd), "x-a", odd
+        if part == "name" and number == 1:
+            name, text = odd, "a"
+        http.request(method, "/p", headers={name: text if part != "method" else "a"})
+        return number
+
+    server = Http("https://api.example/base", transport=lambda: httpx2.MockTransport(lambda _: httpx2.Response(200)))
+    processor = Processor(pay, inputs="in", outputs="out", effects={"http": server})
+    tester = Tester(Graph("g", Source("in"), processor, errors="errors", defaults=Topic(partitions=1)))
+    tester.send_many("in", [0, 1, 2])
+    tester.run()
+
+    assert tester.values("out") == [0, 2]
+    assert [one.exception.rpartition(".")[2] for one in tester.errors()] == ["CallError"]
+    assert "Idempotency" not in tester.errors()[0].text or part != "value"
