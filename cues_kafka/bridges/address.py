@@ -30,6 +30,7 @@ class BrokerAddress:
         encrypted: whether the connection has TLS.
         user, password: of the login; None: none.
         path: what follows the host, without the first `/`.
+        ca, cert: the files for TLS that `tls` has read; empty: none.
 
     Raises:
         GraphError: the text is not an address; the message does not show it.
@@ -53,6 +54,7 @@ class BrokerAddress:
                 "in a user name and a password write %2F for '/', %3A for ':', %40 for '@' and %23 for '#'."
             ) from None
         self.path = parts.path.removeprefix("/")
+        self.ca = self.cert = ""
         if (
             parts.scheme not in self.ports
             or not parts.hostname
@@ -68,6 +70,16 @@ class BrokerAddress:
         self.password = self.login if parts.password is None else unquote(parts.password)
         words = {url, parts.netloc, parts.hostname, parts.username, parts.password, self.user, self.password}
         self._words = sorted((one for one in words - {self.login} if one), key=len, reverse=True)
+
+    @property
+    def with_tls(self) -> str:
+        """The scheme with TLS."""
+        return next(one for one in reversed([*self.ports]) if one in self.secure)
+
+    @property
+    def without_tls(self) -> str:
+        """The scheme without TLS."""
+        return next(one for one in reversed([*self.ports]) if one not in self.secure)
 
     @staticmethod
     def takes_path(path: str) -> bool:
@@ -141,4 +153,5 @@ class BrokerAddress:
         except (OSError, ssl.SSLError) as error:
             files = ", ".join(one for one in (ca, cert, cert_key) if one)
             raise ConfigError(f"{self.kind}(...): {files} cannot be read for TLS: {error}") from None
+        self.ca, self.cert = ca, cert
         return context

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from cues_kafka.errors import RecoveryError, RetriableError
@@ -38,7 +39,14 @@ PROBE: Final = "cues-probe"
 
 
 class BrokerRefused(RecoveryError):
-    """The broker refuses something. Do what the text says; the task is retried."""
+    """
+    The broker refuses something. Do what the text says; the task is retried.
+
+    Attributes:
+        denied: whether the user lacks a right, so that the end of another consumer does not help.
+    """
+
+    denied = False
 
 
 class MarkerMessage(NamedTuple):
@@ -50,12 +58,19 @@ class MarkerMessage(NamedTuple):
         probe: the mark of a probe; None: it is a marker.
         again: whether it was delivered before.
         token: what the session needs to take it out of the queue.
+        over: the name of the marker that it has replaced; empty: the session takes that one in its transaction.
     """
 
     body: bytes
     probe: str | None
     again: bool
     token: Any
+    over: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the marker that replaces this one calls it."""
+        return blake2b(self.body, digest_size=16).hexdigest()
 
 
 class MarkerSession(Protocol):
@@ -100,7 +115,12 @@ class MarkerSession(Protocol):
         ...
 
     def move(self, queue: str, kept: bytes, held: MarkerMessage | None) -> None:
-        """Send this marker, take the one that is held, if any, and commit the open transaction."""
+        """
+        Send this marker, take the one that is held, if any, and commit the open transaction.
+
+        A broker that takes messages in no transaction takes the one that is held behind the commit. A death between
+        the two leaves both markers, and the new one names the other as the one that it is `over`.
+        """
         ...
 
     def close(self) -> None:
@@ -164,6 +184,9 @@ class MarkerTransactions(Transactions):
         try:
             markers = self._before(session, session.probe(self._queue))
             markers += self._before(session, session.probe(self._queue))
+            while (older := _replaced(markers)) is not None:  # a former owner has died before it took it
+                session.drop(older)
+                markers.remove(older)
             if len(markers) > 1:
                 raise RecoveryError(
                     f"the queue {self._queue} has {len(markers)} messages, and each of them says where the task stands",
@@ -190,6 +213,8 @@ class MarkerTransactions(Transactions):
                 return session
             except BrokerRefused as error:  # the broker has closed the connection
                 session.close()
+                if error.denied:
+                    raise
                 if time.monotonic() >= began_s + _patience_s(session):
                     why = f"{error}. {self._taken(session)}. Or this user may not consume the queue"
                     raise ConnectionError(why) from error
@@ -240,6 +265,11 @@ class MarkerTransactions(Transactions):
                 self._marker, self._coming = found, None
             else:
                 raise ConnectionError(f"the queue {self._queue} has a message that this owner did not send")
+
+
+def _replaced(markers: Sequence[MarkerMessage]) -> MarkerMessage | None:
+    """One that another marker names as the one which it has replaced; they may come in any order."""
+    return next((one for one in markers if any(two is not one and two.over == one.name for two in markers)), None)
 
 
 def _patience_s(session: MarkerSession) -> float:

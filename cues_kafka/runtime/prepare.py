@@ -68,6 +68,10 @@ def _inspect_stores(graph: Graph, broker: Broker, terms: Terms) -> Findings:
     return inspect_stores(graph, broker, terms)
 
 
+RETRIED = "; the task is retried"
+"""The end of remedies that does not hold for what a start refuses."""
+
+
 def _inspect_targets(graph: Graph, broker: Broker, terms: Terms) -> Findings:
     """The inspector of targets of a user's own."""
     del broker
@@ -81,7 +85,8 @@ def _inspect_targets(graph: Graph, broker: Broker, terms: Terms) -> Findings:
         try:
             refusals += (f"{where}: {why}" for why in home.inspect())
         except (ConfigError, RecoveryError) as error:
-            refusals.append(f"{where}: {error}")
+            remedy = f". Remedy: {error.remedy.removesuffix(RETRIED)}" if error.remedy else ""
+            refusals.append(f"{where}: {error}{remedy}")
         except RetriableError as error:  # its tasks ask it again
             warnings.append(f"{where}: {error}")
     return Findings(refusals=tuple(refusals), warnings=tuple(warnings))

@@ -19,6 +19,12 @@ NEEDED = (
     "geronimo-j2ee-management-1.1-spec", "geronimo-jta-1.2-spec", "hawtbuf", "jackson-annotations", "jackson-core",
     "jackson-databind", "slf4j-api", "xpp3",
 )  # fmt: skip
+FOR_CONFIGURATION = (
+    "activemq-spring", "xbean-spring", "spring3-beans", "spring3-context", "spring3-core", "spring3-expression",
+    "commons-logging",
+)  # fmt: skip
+"""What reads a configuration in XML, where there are users."""
+
 MAIN = "org.apache.activemq.console.command.ShellCommand"
 SETTINGS = {"brokerName": "tests", "useJmx": "false", "schedulePeriodForDestinationPurge": "0"}
 ANSWER_S = 10.0
@@ -41,7 +47,7 @@ class ActiveMq(Server):
         settings = {**SETTINGS, **self.settings, "dataDirectory": str(self.data)}
         options = "&".join(f"{name}={value}" for name, value in settings.items())
         return [
-            *jvm("ActiveMQ", "128m"), "-cp", _class_path(), MAIN, "start",
+            *jvm("ActiveMQ", "128m"), "-cp", class_path(), MAIN, "start",
             f"broker:(stomp://127.0.0.1:{self.port})?{options}",
         ]  # fmt: skip
 
@@ -85,23 +91,24 @@ def greet_stomp(port: int) -> None:
 
 
 @cache
-def _class_path() -> str:
-    """The jars: the system's, else unpacked ones."""
+def class_path(*, secured: bool = False) -> str:
+    """The jars: the system's, else unpacked ones; `secured`: with those that read a configuration."""
     system = Path("/", JARS)
+    needed = NEEDED + FOR_CONFIGURATION * secured
     if not (system / "activemq-broker.jar").exists():
-        return unpacked_class_path()
-    return _joined(Programs(Path("/"), "system"))
+        return unpacked_class_path(needed)
+    return _joined(Programs(Path("/"), "system"), needed)
 
 
-def unpacked_class_path() -> str:
+def unpacked_class_path(needed: tuple[str, ...] = NEEDED) -> str:
     """The jars of Debian's packages, also where the system has others."""
-    return _joined(unpacked("activemq", f"{JARS}/activemq-broker.jar"))
+    return _joined(unpacked("activemq", f"{JARS}/activemq-broker.jar"), needed)
 
 
-def _joined(programs: Programs) -> str:
+def _joined(programs: Programs, needed: tuple[str, ...]) -> str:
     """As Java wants it; what the system has already was not unpacked."""
     found = []
-    for name in NEEDED:
+    for name in needed:
         places = [programs.root / JARS / f"{name}.jar", Path("/", JARS, f"{name}.jar")]
         jar = next((one for one in places if one.exists()), None)
         if jar is None:

@@ -69,19 +69,26 @@ class Artemis(Server):
     def command(self) -> list[str]:
         settings = "".join(_element(*one) for one in {**SETTINGS, **self.settings}.items())
         addresses = "".join(_element(*one) for one in ADDRESSES.items())
-        acceptors = f"{self._acceptor('STOMP', self.port)}{self._acceptor('AMQP', self.amqp_port)}"
         file = self.directory / "etc" / "broker.xml"
         file.parent.mkdir(exist_ok=True)
         file.write_text(
             f'<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">{settings}'
-            f"<acceptors>{acceptors}</acceptors>"
+            f"<acceptors>{self.acceptors()}</acceptors>{self.security()}"
             f'<address-settings><address-setting match="#">{addresses}</address-setting>{MARKERS}</address-settings>'
             "</core></configuration>\n",
             "utf-8",
         )
-        jars = _jars()
+        jars = artemis_jars()
         logging = "-Dlog4j2.disableJmx=true"
         return [*jvm("Artemis", "192m"), logging, "-cp", f"{jars}/*", MAIN, str(self.directory)]
+
+    def acceptors(self) -> str:
+        """The ports of its protocols, as elements of its configuration."""
+        return f"{self._acceptor('STOMP', self.port)}{self._acceptor('AMQP', self.amqp_port)}"
+
+    def security(self) -> str:
+        """Who may do what, as an element of its configuration; empty: everyone may do everything."""
+        return ""
 
     def environment(self) -> Mapping[str, str]:
         return java_environment(self)
@@ -110,7 +117,7 @@ def _element(name: str, value: str) -> str:
 
 
 @cache
-def _jars() -> Path:
+def artemis_jars() -> Path:
     """
     The directory of its jars, unpacked once.
 

@@ -75,6 +75,11 @@ def _files() -> tuple[Programs, Path]:
     return unpacked_files()
 
 
+def mosquitto_files() -> Programs:
+    """Where its program and its plugins are."""
+    return _files()[0]
+
+
 def unpacked_files() -> tuple[Programs, Path]:
     """The program of Debian's package, also where the system has another."""
     programs = unpacked("mosquitto", PROGRAM)

@@ -23,7 +23,7 @@ ALWAYS: dict[str, Callable[[], object]] = {
 }
 """What `make test` starts, the longest download first."""
 
-BRIDGES: dict[str, Callable[[], object]] = {"ActiveMQ": activemq._class_path, "Artemis": artemis._jars}
+BRIDGES: dict[str, Callable[[], object]] = {"ActiveMQ": activemq.class_path, "Artemis": artemis.artemis_jars}
 """What `make test-bridges` starts besides."""
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from multiprocessing.connection import Connection
 from typing import Any
 from unittest.mock import patch
@@ -194,6 +194,45 @@ def killed_in_the_commit(jms: JmsQueues, killed: list[int], *, done: bool) -> Ca
         raise ConnectionError("the test has killed the broker")
 
     return sends
+
+
+@pytest.mark.parametrize("moment", ["before the commit", "behind the commit", "behind the acknowledgement"])
+def test_marker_is_there_once_wherever_the_owner_ends_in_its_commit(moment: str, jms: JmsQueues) -> None:
+    """Also if the broker has done all that was sent: Artemis takes what is acknowledged at once, in no transaction."""
+    send, acknowledge, ended = StompSession.send, StompSession.acknowledge, ConnectionError("the owner ends here")
+
+    def sends(session: StompSession, command: str, *given: Any, **named: Any) -> None:
+        if command == "COMMIT" and moment == "before the commit":
+            session.probe(f"{jms.name}.other")  # its receipt says that the broker has done all before it
+            raise ended
+        send(session, command, *given, **named)
+        if command == "COMMIT" and moment == "behind the commit":
+            raise ended
+
+    def acknowledges(session: StompSession, *given: Any, **named: Any) -> None:
+        acknowledge(session, *given, **named)
+        if moment == "behind the acknowledgement" and not named:
+            session.probe(f"{jms.name}.other")
+            raise ended
+
+    for over, number in ((b"one", b"two"), (b"two", b"three")):
+        with closing(heir_of(jms)) as owner:
+            if over == b"one":
+                owner.fence(b"one", None)
+            owner.begin()
+            owner.write(message_of("queue", jms.name, number, {}))
+            with (
+                patch.object(StompSession, "send", sends),
+                patch.object(StompSession, "acknowledge", acknowledges),
+                suppress(ConnectionError),
+            ):
+                owner.commit(number, over)
+        with closing(heir_of(jms)) as heir:
+            expected = over if moment == "before the commit" else number
+            assert heir.ask() == expected
+            assert heir.ask() == expected
+            if expected == over:
+                heir.fence(number, over)
 
 
 @pytest.mark.parametrize("moment", ["in a call", "before the commit", "behind the commit"])

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from paho.mqtt.client import Client
-from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
+from paho.mqtt.enums import CallbackAPIVersion, LogLevel, MQTTErrorCode, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from cues_kafka.bridges.mqtt.address import MqttAddress
+from cues_kafka.bridges.tls import early_end, tls_refusal
 from cues_kafka.errors import RecoveryError, RetriableError
 from cues_kafka.observe.log import get_logger
 
@@ -41,6 +42,8 @@ LEAVE_S: Final = 1.0
 
 DISCONNECT: Final = b"\xe0\x00"
 """The packet that ends a connection without an error, and keeps the session."""
+
+WHO: Final = "the MQTT broker"
 
 AWAY: Final = frozenset({"Server unavailable", "Server busy", "Quota exceeded", "Connection rate exceeded"})
 """Refusals that may end by themselves. The others need a change of the broker or of the declaration."""
@@ -117,6 +120,7 @@ class MqttConnection:
         self._subscribed: dict[int, list[Any]] = {}
         self._confirming: dict[int, Callable[[], None]] = {}
         self._lost = ""
+        self._logged = ""  # errors of the socket, which the client only logs
         self._closing = False
         self._wake_r, self._wake_w = socket.socketpair()
         self._wake_r.setblocking(False)
@@ -152,6 +156,7 @@ class MqttConnection:
         client.on_disconnect = self._heard_lost
         client.on_message = lambda _, __, message: self._on_message(message)
         client.on_publish = lambda _, __, mid, reason, ___: self._on_published(mid, reason)
+        client.on_log = self._heard_log
         client.on_socket_open = lambda _, __, sock: _without_delay(sock)
         client.on_socket_register_write = lambda *_: None  # else other threads would write by themselves
         return client
@@ -165,9 +170,17 @@ class MqttConnection:
         try:
             self._client.connect(login.address.host, login.address.port, login.keep_alive_s, **more)
         except (OSError, ValueError) as error:
-            raise self.away(error) from None
+            away = self.away(error)
+            if login.address.encrypted and isinstance(error, ConnectionResetError | TimeoutError):
+                away = RetriableError(f"{away}. {early_end(login.address)}")
+            raise tls_refusal(WHO, login.address, error) or away from None
         self._thread.start()
-        self._await(lambda: self._accepted or self._refused is not None, "the answer to the login")
+        try:
+            self._await(lambda: self._accepted or self._refused is not None, "the answer to the login")
+        except ConnectionResetError as error:
+            refused = tls_refusal(WHO, login.address, self._logged)
+            raise refused or RetriableError(f"{error}. {early_end(login.address)}") from None
+        self._client.on_log = None  # it would make a text of each packet
         if self._refused is not None:
             raise self._refusal(self._refused)
 
@@ -177,7 +190,9 @@ class MqttConnection:
             return RetriableError(f"the MQTT broker: {said}")
         remedies = {
             "Bad user name or password": "correct user and password in the address of Mqtt(...)",
-            "Not authorized": f"let this user connect with the client id {self._name!r}",
+            # mosquitto says so of a wrong password, too
+            "Not authorized": "correct user and password in the address of Mqtt(...), or let this user connect with "
+            f"the client id {self._name!r}",
             "Unsupported protocol version": 'name the version that the broker has: Mqtt(..., version="3.1.1")',
         }
         return RecoveryError(
@@ -305,6 +320,10 @@ class MqttConnection:
                 raise ConnectionResetError(self._lost)
 
     # What the thread hears
+
+    def _heard_log(self, _: Any, __: Any, level: int, text: str) -> None:
+        if level == LogLevel.MQTT_LOG_ERR:
+            self._logged = text
 
     def _heard_accepted(self, _: Any, __: Any, flags: Any, reason: Any, properties: Any) -> None:
         with self._news:

@@ -17,6 +17,7 @@ import pika
 from pika import exceptions
 
 from cues_kafka.bridges.rabbitmq.address import RabbitMqAddress
+from cues_kafka.bridges.tls import early_end, tls_refusal
 from cues_kafka.errors import RecoveryError, RetriableError
 
 _PIKA = logging.getLogger("pika")
@@ -218,6 +219,8 @@ class RabbitMqConnection:
         root = _root(error)
         said = self._login.address.quiet(getattr(root, "reply_text", "") or str(root) or type(root).__name__)
         code = getattr(root, "reply_code", 0)
+        if refused := tls_refusal("RabbitMQ", self._login.address, root):
+            return refused
         if isinstance(root, exceptions.ProbableAuthenticationError | exceptions.AuthenticationError):
             return RecoveryError(f"RabbitMQ refuses the login: {said}", remedy="correct user and password")
         if isinstance(root, exceptions.ProbableAccessDeniedError):
@@ -225,8 +228,12 @@ class RabbitMqConnection:
             return RecoveryError(f"RabbitMQ refuses the virtual host: {said}", remedy=remedy)
         if code in _REMEDIES and not any(one in said for one in PASSING):
             return RecoveryError(f"RabbitMQ refuses: {said}", remedy=_REMEDIES[code])
-        return ConnectionError(f"the connection to RabbitMQ is lost: {said}")
+        early = self.channel is None and isinstance(root, _ENDED_EARLY)
+        hint = f". {early_end(self._login.address)}" if early else ""
+        return ConnectionError(f"the connection to RabbitMQ is lost: {said}{hint}")
 
+
+_ENDED_EARLY: Final = (exceptions.StreamLostError, exceptions.IncompatibleProtocolError)
 
 _REMEDIES: Final = {
     ACCESS_REFUSED: "give the user the permission; the task goes on by itself",

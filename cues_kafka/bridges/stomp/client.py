@@ -17,9 +17,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from cues_kafka.bridges.marker import BrokerRefused
 from cues_kafka.bridges.stomp.address import StompAddress
 from cues_kafka.bridges.stomp.frames import Frame, FrameError, Parser
+from cues_kafka.bridges.stomp.refusals import WHO, StompRefused, not_stomp, refusal, said_by
+from cues_kafka.bridges.tls import early_end, tls_refusal
 
 LATE: Final = 2.5
 """After how many times the agreed interval a silent broker counts as lost; the standard asks for some margin."""
@@ -58,10 +59,6 @@ class StompLogin:
     heart_beat_s: float = 10.0
     timeout_s: float = 10.0
     tls: ssl.SSLContext | None = None
-
-
-class StompRefused(BrokerRefused):
-    """The broker refuses a frame. Do what the text says; the task is retried."""
 
 
 class StompConnection:
@@ -212,9 +209,15 @@ class StompConnection:
         try:
             made = socket.create_connection((address.host, address.port), timeout=login.timeout_s)
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return login.tls.wrap_socket(made, server_hostname=address.host) if login.tls else made
         except (OSError, ValueError) as error:
             raise self._away(error) from None
+        if login.tls is None:
+            return made
+        try:
+            return login.tls.wrap_socket(made, server_hostname=address.host)
+        except (OSError, ValueError) as error:
+            made.close()
+            raise self._early(error) from None
 
     def _accept(self) -> None:
         login, address = self._login, self._login.address
@@ -227,11 +230,13 @@ class StompConnection:
             self._write(Frame("CONNECT", headers).encode())
             answer = self._first(time.monotonic() + login.timeout_s)
         except FrameError as error:
-            raise _not_stomp(str(error)) from None
+            raise not_stomp(str(error)) from None
+        except OSError as error:
+            raise self._early(error) from None
         if answer.command == "ERROR":
-            raise self._refusal(_said(answer))
+            raise self._refusal(said_by(answer))
         if answer.command != "CONNECTED":
-            raise _not_stomp("it is no frame that follows CONNECT")
+            raise not_stomp("it is no frame that follows CONNECT")
         if answer.headers.get("version") != "1.2":
             raise StompRefused(
                 f"the broker speaks STOMP {answer.headers.get('version', '1.0')!r}, and 1.2 is needed",
@@ -243,12 +248,9 @@ class StompConnection:
     def _first(self, until_s: float) -> Frame:
         while True:
             self._socket.settimeout(max(0.001, until_s - time.monotonic()))
-            try:
-                data = self._socket.recv(READ_BYTES)
-            except OSError as error:
-                raise self._away(error) from None
+            data = self._socket.recv(READ_BYTES)
             if not data:
-                raise self._away("it closed the connection before it answered")
+                raise ConnectionError("it closed the connection before it answered")
             frames = [*self._parser.feed(data)]
             if frames:
                 self._waiting = frames[1:]
@@ -268,12 +270,13 @@ class StompConnection:
     def _away(self, error: object) -> OSError:
         return ConnectionError(f"the STOMP broker does not answer: {self._login.address.quiet(error)}")
 
+    def _early(self, error: BaseException) -> Exception:
+        """What an end of the connection means before the broker has answered the login."""
+        address = self._login.address
+        return tls_refusal(WHO, address, error) or self._away(f"{address.quiet(error)}. {early_end(address)}")
+
     def _refusal(self, said: str) -> StompRefused:
-        return StompRefused(
-            f"the STOMP broker refuses: {self._login.address.quiet(said)[:500]}",
-            remedy="correct the login, the queue or the selector, give this user the right, or end another consumer of "
-            "the queue; the task is retried",
-        )
+        return refusal(said, self._login.address)
 
     # At work
 
@@ -336,7 +339,7 @@ class StompConnection:
                     self._news.notify_all()
             case "ERROR":
                 with self._news:
-                    self._refused = self._refused or _said(frame)
+                    self._refused = self._refused or said_by(frame)
                 self._lose("the STOMP broker refused a frame")
             case _:
                 pass  # the standard lets a client ignore what it does not know
@@ -352,6 +355,7 @@ class StompConnection:
                 self._news.wait(left_s)
             else:
                 self._receipts.discard(number)
+                self.check()  # a frame before it may have been refused
                 return
         self._lose("the STOMP broker did not answer in time")
         raise TimeoutError("the STOMP broker did not answer in time")
@@ -374,16 +378,3 @@ class StompConnection:
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
             self._on_lost()
-
-
-def _not_stomp(why: str) -> StompRefused:
-    return StompRefused(
-        f"the answer of the broker is not STOMP 1.2: {why}",
-        remedy="name the port at which the broker speaks STOMP; the task is retried",
-    )
-
-
-def _said(frame: Frame) -> str:
-    """What an ERROR frame says."""
-    body = frame.body[:300].decode(errors="replace").strip().partition("\n")[0]
-    return ": ".join(one for one in (frame.headers.get("message", ""), body) if one) or frame.command

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import secrets
+from typing import Final
 
 from cues_kafka.bridges.marker import PROBE, MarkerMessage
 from cues_kafka.bridges.stomp.client import LATE, StompLogin
 from cues_kafka.bridges.stomp.messages import JmsMessage
 from cues_kafka.bridges.stomp.session import StompSession
+
+OVER: Final = "cues-over"
+"""The header of a marker that names the one which it replaces, see `MarkerMessage`."""
 
 
 class StompMarkers:
@@ -30,7 +34,7 @@ class StompMarkers:
         if found is None:
             return None
         again = found.headers.get("redelivered") == "true"
-        return MarkerMessage(found.body, found.headers.get(PROBE), again, found)
+        return MarkerMessage(found.body, found.headers.get(PROBE), again, found, found.headers.get(OVER, ""))
 
     def drop(self, message: MarkerMessage) -> None:
         """See `MarkerSession`."""
@@ -58,10 +62,14 @@ class StompMarkers:
     def move(self, queue: str, kept: bytes, held: MarkerMessage | None) -> None:
         """See `MarkerSession`."""
         session, own = self._session, {"persistent": "true", "transaction": self._transaction}
-        session.send("SEND", {**own, **session.destination("queue", queue)}, kept)
-        if held is not None:
+        over = {OVER: held.name} if held is not None and session.takes_at_once else {}
+        # With the receipt all frames before it are done, so that a refusal is known before the commit.
+        session.send("SEND", {**own, **over, **session.destination("queue", queue)}, kept, receipt=True)
+        if held is not None and not session.takes_at_once:
             session.acknowledge(held.token, transaction=self._transaction)
         session.send("COMMIT", {"transaction": self._transaction}, receipt=True)
+        if held is not None and session.takes_at_once:
+            session.acknowledge(held.token)
 
     def close(self) -> None:
         """See `MarkerSession`."""

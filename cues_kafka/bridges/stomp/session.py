@@ -39,6 +39,15 @@ class StompSession:
                 "Classic and Artemis only; RabbitMQ, for example, has no transaction over several queues"
             )
 
+    @property
+    def takes_at_once(self) -> bool:
+        """
+        Whether the broker takes a message when it is acknowledged, also in a transaction.
+
+        Artemis does: its log says `Stomp Transactional acknowledgement is not supported`.
+        """
+        return self._artemis
+
     def _arrived(self, frame: Frame) -> None:
         with self._news:
             self._held.append(frame)

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from cues_kafka.bridges.stomp.address import StompAddress
-from cues_kafka.bridges.stomp.client import StompConnection, StompLogin, StompRefused
+from cues_kafka.bridges.stomp.client import StompConnection, StompLogin
 from cues_kafka.bridges.stomp.frames import Frame
+from cues_kafka.bridges.stomp.refusals import StompRefused
 from cues_kafka.errors import GraphError
 from tests.unit.bridges.stomp.broker import FakeBroker, fake_broker
 
