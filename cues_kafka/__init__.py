@@ -61,6 +61,7 @@ from cues_kafka.graph.windows import Tumbling
 
 if TYPE_CHECKING:
     from cues_kafka.bridges.files import Directory, Files
+    from cues_kafka.bridges.ibmmq.declare import IbmMq
     from cues_kafka.bridges.iterate import Iterate
     from cues_kafka.bridges.mqtt.declare import Mqtt
     from cues_kafka.bridges.outbox.declare import SqlOutbox
@@ -108,6 +109,7 @@ _LAZY = {
     "Directory": "cues_kafka.bridges.files",
     "Files": "cues_kafka.bridges.files",
     "GraphStatus": "cues_kafka.operate.seen",
+    "IbmMq": "cues_kafka.bridges.ibmmq.declare",
     "InputLag": "cues_kafka.operate.seen",
     "Iterate": "cues_kafka.bridges.iterate",
     "Kafka": "cues_kafka.brokers.options",
@@ -189,6 +191,7 @@ __all__ = [
     "HandlerFailed",
     "Header",
     "Http",
+    "IbmMq",
     "InputLag",
     "Interrupt",
     "Iterate",

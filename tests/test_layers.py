@@ -57,6 +57,7 @@ DRIVERS = {
     "httpx2": ("cues_kafka.sinks", "cues_kafka.codecs.registry"),
     "psycopg": ("cues_kafka.sinks", "cues_kafka.bridges.outbox.postgres"),
     "paho": ("cues_kafka.bridges.mqtt.client", "cues_kafka.bridges.mqtt.source", "cues_kafka.bridges.mqtt.publisher"),
+    "ibmmq": ("cues_kafka.bridges.ibmmq.client",),
     "pika": ("cues_kafka.bridges.rabbitmq.client", "cues_kafka.bridges.rabbitmq.publisher"),
     "pymysql": ("cues_kafka.sinks", "cues_kafka.bridges.outbox.mysql"),
     "fsspec": ("cues_kafka.sinks",),

@@ -30,6 +30,7 @@ DECLARATIONS = [
     "Graph",
     "Handler",
     "Http",
+    "IbmMq",
     "Iterate",
     "Json",
     "JsonSchema",

@@ -23,6 +23,8 @@ from cues_kafka import (
     Sql,
     SqlOutbox,
 )
+from cues_kafka.bridges.ibmmq.declare import FROM_IBMMQ
+from cues_kafka.bridges.ibmmq.target import TO_IBMMQ
 from cues_kafka.bridges.mqtt.declare import FROM_MQTT, FROM_MQTT_REPEATED, TO_MQTT
 from cues_kafka.bridges.rabbitmq.declare import FROM_QUEUE, FROM_QUEUE_REPEATED, FROM_STREAM, TO_EXCHANGE
 from cues_kafka.bridges.rabbitmq.stream_target import TO_STREAM
@@ -320,6 +322,7 @@ BRIDGES = (
     *(FROM_MQTT, FROM_MQTT_REPEATED, TO_MQTT),
     *(FROM_QUEUE, FROM_QUEUE_REPEATED, FROM_STREAM, TO_EXCHANGE, TO_STREAM),
     FROM_STOMP,
+    *(FROM_IBMMQ, TO_IBMMQ),
 )
 ALL_KINDS = (*KINDS, *BRIDGES)
 """With those that bridges declare beside their drivers."""
