@@ -85,10 +85,10 @@ def _checked(schema: Any, where: str) -> Any:
     if isinstance(schema, str):
         return schema
     if isinstance(schema, list):
-        for option in schema:
-            if isinstance(option, list):
-                raise ValueError(f"{where}: a union has no union as an option")
-        return [_checked(option, where) for option in schema]
+        options = [_checked(option, where) for option in schema]
+        if any(isinstance(option, list) for option in options):  # also one that was the type of an object
+            raise ValueError(f"{where}: a union has no union as an option")
+        return options
     if not isinstance(schema, dict):
         raise ValueError(f"{where}: a schema is a name, an object or an array, not {_shown(schema)}")
     if "type" not in schema:

@@ -303,6 +303,8 @@ def test_a_class_that_needs_an_ignored_logical_type_is_refused_by_its_field() ->
     [
         (5, "not int"),
         ([["int"]], "no union as an option"),
+        ([{"type": []}], "no union as an option"),
+        (["null", {"type": {"type": ["int", "string"]}}], "no union as an option"),
         ({}, "it has no type"),
         ({"type": 5}, "not int"),
         ({"type": "record"}, "its name None"),
