@@ -27,6 +27,7 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.python.daemon.module", "tests.spark.daemon")
         .config("spark.sql.session.timeZone", "UTC")
         .getOrCreate()
     )
