@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-ROOMS = ("tests/spark/test_staged", "tests/spark/")
+ROOMS = ("tests/spark/",)
 """Each of them stays with one tester: the first test of a Spark session costs it 11 s of processor time and more."""
 
 HEAVY = (
