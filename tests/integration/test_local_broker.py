@@ -243,23 +243,32 @@ def test_the_nodes_die_with_a_guard_that_is_killed_and_the_parent_is_told(kafka_
     assert not directory.exists()
 
 
-def test_a_detached_broker_is_started_once_found_and_removed(tmp_path: Path) -> None:
-    """`up` twice, `status`, `down` twice; nothing is left."""
+def test_a_detached_broker_is_started_once_found_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    `up` twice, `status`, `down` twice; nothing is left. The program that starts it has ended when it is looked for; the
+    other commands run in this process, which costs a quarter of a second less for each.
+    """
     name = "of-the-test"
+    monkeypatch.setenv("CUES_KAFKA_STATE", str(tmp_path / "s"))
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def said(*arguments: str) -> Any:
+        return CliRunner().invoke(app, ["broker", *arguments])
+
     try:
         first = run_cli("up", "--name", name, "--port", "0", state=tmp_path / "s")
         assert first.returncode == 0, first.stderr
         assert "starting broker 'of-the-test' with 1 node: seconds" in first.stderr
-        second = run_cli("up", "--name", name, "--kafka-version", "3.9.2", state=tmp_path / "s")
+        second = said("up", "--name", name, "--kafka-version", "3.9.2")
         assert "is already running" in second.stdout
-        assert (second.returncode, "It is not Kafka 3.9.2. End it first" in second.stderr) == (2, True)
-        record: dict[str, Any] = json.loads(run_cli("status", "--name", name, "--json", state=tmp_path / "s").stdout)
+        assert (second.exit_code, "It is not Kafka 3.9.2. End it first" in second.stderr) == (2, True)
+        record: dict[str, Any] = json.loads(said("status", "--name", name, "--json").stdout)
         assert record["bootstrap"] in first.stdout
         assert record["serving"] == [1]
-        assert "node 1" in run_cli("status", "--name", name, state=tmp_path / "s").stdout
-        other = run_cli("status", state=tmp_path / "s")
-        assert (other.returncode, "these are: of-the-test" in other.stdout) == (1, True)
-        unnamed = run_cli("env", state=tmp_path / "s")
+        assert "node 1" in said("status", "--name", name).stdout
+        other = said("status")
+        assert (other.exit_code, "these are: of-the-test" in other.stdout) == (1, True)
+        unnamed = said("env")
         assert "these are: of-the-test. Name one of them with --name, or start it:" in unnamed.stderr
     finally:
         down = run_cli("down", "--name", name, state=tmp_path / "s")
@@ -268,8 +277,8 @@ def test_a_detached_broker_is_started_once_found_and_removed(tmp_path: Path) -> 
     until(lambda: is_gone(record["guard"]), "the guard has ended")
     assert is_gone(record["nodes"][0]["pid"])
     assert list(tmp_path.iterdir()) == []
-    assert "is not running" in run_cli("down", "--name", name, state=tmp_path / "s").stdout
-    assert run_cli("status", "--name", name, state=tmp_path / "s").returncode == 1
+    assert "is not running" in said("down", "--name", name).stdout
+    assert said("status", "--name", name).exit_code == 1
 
 
 @pytest.mark.full
