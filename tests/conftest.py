@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import faulthandler
 import gc
 import logging
@@ -12,6 +11,7 @@ import signal
 import tempfile
 from collections.abc import Generator, Iterator
 from importlib.metadata import entry_points
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +29,10 @@ from tests.testers import HEAVY, SPARE_S, HeavyScheduling, end_after, limit_s
 
 def _own_temporary_directory() -> None:
     """Give the whole run one temporary directory, and remove it at the end; the next run removes it after a kill."""
-    owner = os.getpid()
     directory, _ = locked_directory("cues-kafka-pytest-", Path(tempfile.gettempdir()))
     os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
-
-    @atexit.register
-    def remove() -> None:
-        if os.getpid() == owner:  # not in a forked child
-            shutil.rmtree(directory, ignore_errors=True)
+    # Not in a forked child, and behind the directory in it of the server that forks (priority -100).
+    Finalize(None, shutil.rmtree, args=(directory, True), exitpriority=-200)
 
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # the workers of a run use the directory that started them
