@@ -634,7 +634,7 @@ class Caller:
             self._end_frames(error)
         if context.target is not None and called:
             if why := context.target.outage(error):
-                raise Outage(why) from error
+                raise Outage(why, code="TARGET") from error
             if failure.batch.tentative:
                 raise FailedTogether from error
             context.target.back()
@@ -940,7 +940,7 @@ class Caller:
         """Take back what a call for all steps gave, and call for each of them."""
         if (target := batch.context.target) is not None:
             if why := target.outage(error):
-                raise Outage(why) from error
+                raise Outage(why, code="TARGET") from error
             raise FailedTogether from error
         if batch.turnstile is not None:  # it was called, and is not called again
             batch.back_to(before)
@@ -1122,7 +1122,8 @@ def _check_calls(failure: Failure) -> None:
     if (delivery := failure.delivery) is not None:
         delivery.over = True
         if delivery.outage is not None:
-            raise Outage(str(delivery.outage)) from delivery.outage
+            kept = delivery.outage
+            raise Outage(str(kept), code=kept.code, remedy=kept.remedy) from kept
 
 
 async def _nothing() -> None:

@@ -22,6 +22,7 @@ from cues_kafka import (
     Sink,
     Source,
     Sql,
+    TaskStopped,
     Topic,
     Upsert,
 )
@@ -181,6 +182,21 @@ def test_rows_of_a_batch_that_an_outage_ends_are_forgotten(path: Path, sql: Sql)
     assert not outages
     assert [row[0] for row in shop.rows("SELECT id FROM entry ORDER BY id")] == [0, 1, 2, 3]
     assert shop.errors() == []
+
+
+@pytest.mark.parametrize("settings", [{}, {"batch": True}], ids=["each", "batch"])
+def test_outage_in_a_function_says_to_bring_the_database_back(settings: dict[str, Any], path: Path, sql: Sql) -> None:
+    """A task that stops because of it has the remedy of databases, not that of most tasks."""
+
+    def locked(flight: Any, rows: Any) -> None:
+        error = sqlite3.OperationalError("database is locked")
+        error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+        raise error
+
+    effects = {"rows": sql.table("entry", columns=["id"])}
+    shop = Shop(path, Processor(locked, inputs="flights", effects=effects, **settings))
+    with pytest.raises(TaskStopped, match=r"Remedy: bring the database or the store back"):
+        shop.send({"id": 1, "carrier": "UA"}, {"id": 2, "carrier": "UA"}).run()
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
