@@ -154,6 +154,7 @@ def mqopen(handle: int, od: bytes, options: int) -> tuple[int, bytes, int, int]:
             return 0, od, FAILED, 2085
         reads = mq.CMQC.MQOO_INPUT_EXCLUSIVE | mq.CMQC.MQOO_INPUT_SHARED | mq.CMQC.MQOO_INPUT_AS_Q_DEF
         if options & reads:
+            assert options & mq.CMQC.MQOO_NO_READ_AHEAD, "the client may read what it is not asked for"
             others = [
                 one.options
                 for connection in CONNECTIONS.values()
@@ -209,6 +210,7 @@ def mqget(handle: int, opened: int, md: bytes, gmo: bytes, room: int) -> tuple[b
     _check_lengths(MD=md, GMO=gmo)
     wanted, how = mq.MD().unpack(md), mq.GMO().unpack(gmo)
     manager = own.manager
+    manager.gets.append(how.Options)
     deadline = time.monotonic() + (how.WaitInterval / 1000 if how.Options & mq.CMQC.MQGMO_WAIT else 0.0)
     with manager.news:
         if reason := _called("MQGET", own):

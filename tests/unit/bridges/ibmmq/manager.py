@@ -72,6 +72,7 @@ class Manager:
         refusals: by verb the reason codes of its next calls; the call is not done.
         unanswered: by verb how many calls are done, and lose the connection before their answer.
         calls: names of all calls, in order.
+        gets: the options of each MQGET.
         commits: how many units of work were committed with messages in them.
         connects: what was asked for in each connection.
         down: why no client can connect: a reason code; 0: it is up.
@@ -89,6 +90,7 @@ class Manager:
         self.refusals: dict[str, list[int]] = {}
         self.unanswered: dict[str, int] = {}
         self.calls: list[str] = []
+        self.gets: list[int] = []
         self.commits = 0
         self.connects: list[dict[str, Any]] = []
         self.down = 0

@@ -280,6 +280,8 @@ def test_connection_asks_for_what_exactly_once_rests_on(manager: Manager) -> Non
     assert facts["options"] & ibmmq.CMQC.MQCNO_RECONNECT_DISABLED
     assert (facts["heartbeat"], facts["sharing"], facts["user"], facts["cipher"]) == (7, 1, "app", "")
     assert manager.connections() == 0
+    read = ("SYNCPOINT", "WAIT", "PROPERTIES_FORCE_MQRFH2", "FAIL_IF_QUIESCING", "CONVERT")
+    assert {*manager.gets} == {sum(getattr(ibmmq.CMQC, f"MQGMO_{name}") for name in read)}
 
     secure = IbmMq(URL.replace("mq://", "mqs://"), key_repository="/keys/app", key_label="app").queue(QUEUE).open()
     list(secure.read(0, None, 1))
@@ -311,7 +313,7 @@ def test_a_connection_that_is_collected_commits_nothing(manager: Manager) -> Non
     assert connection.get(connection.open(QUEUE, CONSUMES), TAKE) is not None
     del connection
     gc.collect()
-    assert manager.commits == 0
+    assert (manager.commits, manager.calls.count("MQDISC")) == (0, 0)
     manager.drop()
     assert manager.bodies(QUEUE) == [b"1"]
 

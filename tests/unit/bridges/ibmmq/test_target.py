@@ -155,6 +155,19 @@ def test_marker_outlives_a_restart_of_the_queue_manager(manager: Manager) -> Non
         assert heir.ask() == b"one"
 
 
+def test_message_that_is_taken_is_the_one_that_was_meant(manager: Manager) -> None:
+    """By its MsgId: others may lie before it."""
+    with closing(transactions()) as owner:
+        owner.ask()
+        first, second = owner._owned.probe(MARKER), owner._owned.probe(MARKER)
+        found = [owner._owned.message(1.0) for _ in range(2)]
+        assert [one.probe for one in found if one] == [first, second]
+        assert found[1] is not None
+        owner._owned.drop(found[1])
+        [left] = manager.queues[MARKER]
+        assert left.fields["CorrelId"].hex() == first
+
+
 def test_marker_that_is_gone_ends_the_ownership(manager: Manager) -> None:
     """Another program has emptied the queue: nothing is committed."""
     with closing(transactions()) as owner:
