@@ -113,6 +113,7 @@ TITLES = (
     "Strategies",
     "State",
     "Databases",
+    "Bridges",
     "Avro",
     "Latency",
     "Recovery",

@@ -34,10 +34,12 @@ from base64 import urlsafe_b64encode
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple, Protocol
 
 from cues_kafka.errors import GraphError, RecoveryError
+from cues_kafka.graph.feed import LatePlace
 from cues_kafka.graph.message import Message
 
 ID_CHARACTERS: Final = 16
@@ -46,6 +48,7 @@ ID_CHARACTERS: Final = 16
 MOST_IDS: Final = 10_000
 """Ids of a ledger. A place has at most 200,000 characters."""
 
+_HEAD: Final = re.compile(r"(\d{1,20})\.([0-9a-f]{8}):")
 _PLACE: Final = re.compile(r"(\d{1,20})\.([0-9a-f]{8}):((?:[A-Za-z0-9_-]{16})*)")
 
 
@@ -135,7 +138,7 @@ class Ledger(NamedTuple):
     ids: str
 
     @classmethod
-    def read(cls, place: str | None) -> Ledger:
+    def read(cls, place: str | LatePlace | None) -> Ledger:
         """
         Read a place; None: the beginning.
 
@@ -144,12 +147,20 @@ class Ledger(NamedTuple):
         """
         if place is None:
             return cls(0, "", "")
-        if (found := _PLACE.fullmatch(place)) is None:
+        if (found := _PLACE.fullmatch(str(place))) is None:
             raise RecoveryError(
-                f"{place[:80]!r} is not a place of a source with acknowledgements: the feed had another source before",
+                f"{str(place)[:80]!r} is not a place of a source with acknowledgements: the feed had another source "
+                "before",
                 remedy="give the feed a new name=, or its former source",
             )
         return cls(int(found[1]), found[2], found[3])
+
+    @classmethod
+    def head(cls, place: str | LatePlace) -> tuple[int, str]:
+        """Count and attempt of a place; the ids behind them are not looked at. See `read` for what is raised."""
+        if (found := _HEAD.match(str(place))) is None:
+            return cls.read(place)[:2]
+        return int(found[1]), found[2]
 
     def split(self) -> list[str]:
         """The digests."""
@@ -159,9 +170,30 @@ class Ledger(NamedTuple):
         return f"{self.taken}.{self.attempt}:{self.ids}"
 
 
+@lru_cache(maxsize=32)
 def digest(name: str) -> str:
-    """An id as a ledger has it."""
+    """An id as a ledger has it. One that is not known is offered next, so those of the last ones are kept."""
     return urlsafe_b64encode(blake2b(name.encode(errors="surrogatepass"), digest_size=12).digest()).decode()
+
+
+class LedgerPlace(LatePlace):
+    """
+    The place behind a delivery that is offered. Its text has the whole ledger, so it is made for one row of a batch.
+
+    Args:
+        head: count of messages up to it, and the attempt.
+        text: the ids of the ledger before it.
+        mine: that of the delivery; empty: it has none.
+        most: characters of all ids.
+    """
+
+    __slots__ = ("_head", "_mine", "_most", "_text")
+
+    def __init__(self, head: str, text: str, mine: str, most: int) -> None:
+        self._head, self._text, self._mine, self._most = head, text, mine, most
+
+    def __str__(self) -> str:
+        return self._head + (self._text + self._mine)[-self._most :]
 
 
 class Offered(NamedTuple):
@@ -176,7 +208,7 @@ class Offered(NamedTuple):
     """
 
     delivery: Arrival
-    place: str
+    place: LedgerPlace
     digest: str
     connection: Deliveries | None
 
@@ -199,7 +231,8 @@ class AttemptLedger:
 
     def __init__(self, place: str | None, room: int) -> None:
         begun = Ledger.read(place)
-        self.base = self.place = place
+        self.base = place
+        self.place: str | LedgerPlace | None = place
         self.offered: Offered | None = None
         self.count = begun.taken
         self._attempt = new_attempt()
@@ -208,11 +241,11 @@ class AttemptLedger:
         self._counts = {one: begun.taken - len(ids) + nth for nth, one in enumerate(ids, 1)}  # the oldest first
         self._text = "".join(self._counts)
 
-    def offer(self, delivery: Arrival, connection: Deliveries | None) -> str:
+    def offer(self, delivery: Arrival, connection: Deliveries | None) -> LedgerPlace:
         """The place behind a delivery, which is offered from now on."""
         mine = digest(delivery.id) if delivery.id else ""
-        text = (self._text + mine)[-self._room * ID_CHARACTERS :]
-        place = str(Ledger(self.count + 1, self._attempt, text))
+        head = f"{self.count + 1}.{self._attempt}:"
+        place = LedgerPlace(head, self._text, mine, self._room * ID_CHARACTERS)
         self.offered = Offered(delivery, place, mine, connection)
         return place
 
@@ -246,8 +279,8 @@ class AttemptLedger:
 
     def covers(self, place: str) -> int | None:
         """How many messages are committed with a place; None: it is of another attempt (B4)."""
-        ledger = Ledger.read(place)
-        return ledger.taken if place == self.base or ledger.attempt == self._attempt else None
+        taken, attempt = Ledger.head(place)
+        return taken if place == self.base or attempt == self._attempt else None
 
     def _note(self, mine: str, count: int) -> None:
         moves = self._counts.pop(mine, None) is not None
@@ -274,7 +307,7 @@ class AckedPart:
         self._told: str | None = None
         self._committed = -1  # count of messages of this attempt whose commit is known
 
-    def read(self, place: str | None, limit: int) -> Iterator[tuple[Message[Any], str]]:
+    def read(self, place: str | LatePlace | None, limit: int) -> Iterator[tuple[Message[Any], LatePlace]]:
         """See `ReplayableSource`."""
         memory = self._stand_at(place)
         for _ in range(limit):
@@ -309,7 +342,7 @@ class AckedPart:
             self._committed = -1
             self._disconnect()
 
-    def _stand_at(self, place: str | None) -> AttemptLedger:
+    def _stand_at(self, place: str | LatePlace | None) -> AttemptLedger:
         """Go on in the same attempt, or begin one at another place (B3)."""
         with self._lock:
             memory = self._memory
@@ -322,6 +355,7 @@ class AckedPart:
                         self._held.appendleft(offered.delivery)
             if memory is None or place != memory.place:
                 self.void()
+                place = None if place is None else str(place)
                 self._memory = memory = AttemptLedger(place, self._room)
                 self._committed = memory.count if place == self._told else -1
             return memory
@@ -437,8 +471,8 @@ class Acked:
         """See `ReplayableSource`."""
         return len(self._parts)
 
-    def read(self, part: int, place: str | None, limit: int) -> Iterator[tuple[Message[Any], str]]:
-        """See `ReplayableSource`."""
+    def read(self, part: int, place: Any, limit: int) -> Iterator[tuple[Message[Any], Any]]:
+        """See `ReplayableSource`. Its places are `LatePlace`s; it takes texts as well."""
         return self._parts[part].read(place, limit)
 
     def committed(self, part: int, place: str) -> None:

@@ -30,6 +30,22 @@ class Encoded(bytes):
     __slots__ = ()
 
 
+class LatePlace:
+    """
+    A place whose text is made when it is needed: that of the last row of a batch, and of rows that fail.
+
+    For sources whose places are long. It is equal to its text.
+    """
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, str | LatePlace) and str(self) == str(other))
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+
 @runtime_checkable
 class ReplayableSource(Protocol):
     """

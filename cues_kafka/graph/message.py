@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias
 
 from cues_kafka.errors import OutputError
@@ -129,14 +130,17 @@ def _header(name: object, value: object) -> tuple[str, bytes | None]:
         raise OutputError(f"A header's name is a string, not {name!r}. Rename the header.")
     if not writable(name):
         raise OutputError(f"A header's name is text in UTF-8 without NUL, not {name!r}. Rename the header.")
-    match value:
-        case str():
+    if isinstance(value, str):
+        try:
+            return name, value.encode()
+        except UnicodeEncodeError:
             return name, _utf8(value, f"Header {name!r}")
-        case None | bytes():
-            return name, value
+    if value is None or isinstance(value, bytes):
+        return name, value
     raise OutputError(f"Header {name!r} is {type(value).__name__}; a header is text, bytes or None. Convert it.")
 
 
+@lru_cache(maxsize=4_096)
 def writable(name: str) -> bool:
     """
     Whether the client writes a header's name unchanged.

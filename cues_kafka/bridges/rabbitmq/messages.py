@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Final
 
 from cues_kafka.graph.feed import Encoded
@@ -18,6 +19,10 @@ PROPERTIES: Final = (
     "timestamp",
 )  # fmt: skip
 """Properties that are headers in Kafka: `rabbitmq.message-id` and so on."""
+
+EXCHANGE, ROUTING_KEY = f"{OWN}exchange", f"{OWN}routing-key"
+_NAMES: Final = tuple(OWN + name.replace("_", "-") for name in PROPERTIES)
+_VALUES: Final = attrgetter(*PROPERTIES)
 
 HEADERS: Final = "headers."
 """A key may be a header: `headers.NAME`."""
@@ -47,19 +52,16 @@ def message_of(delivered: Any, properties: Any, body: bytes, key: str | None) ->
         for name, value in ((_text(one), value) for one, value in given.items())
         if name and value is not None and name not in SPARED and not name.startswith(OWN)
     ]
-    headers.append((f"{OWN}exchange", _text(delivered.exchange)))
-    headers.append((f"{OWN}routing-key", _text(delivered.routing_key)))
-    headers += [
-        (OWN + name.replace("_", "-"), _header(value))
-        for name in PROPERTIES
-        if (value := getattr(properties, name, None)) is not None
-    ]
-    return Message(Encoded(body), key=_key(key, delivered, properties, given), headers=headers)
+    headers.append((EXCHANGE, _text(delivered.exchange)))
+    headers.append((ROUTING_KEY, _text(delivered.routing_key)))
+    for name, value in zip(_NAMES, _VALUES(properties), strict=True):
+        if value is not None:
+            headers.append((name, value if type(value) is str else _header(value)))
+    chosen = None if key is None else _key(key, delivered, properties, given)
+    return Message(Encoded(body), key=chosen, headers=headers)
 
 
-def _key(key: str | None, delivered: Any, properties: Any, headers: Mapping[Any, Any]) -> str | bytes | None:
-    if key is None:
-        return None
+def _key(key: str, delivered: Any, properties: Any, headers: Mapping[Any, Any]) -> str | bytes | None:
     if key.startswith(HEADERS):
         found = headers.get(key.removeprefix(HEADERS))
     else:
@@ -69,6 +71,8 @@ def _key(key: str | None, delivered: Any, properties: Any, headers: Mapping[Any,
 
 def _text(value: Any) -> str:
     """A short text of AMQP; bytes that are not UTF-8, which the standard forbids, are written as numbers."""
+    if type(value) is str:
+        return value
     return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
 

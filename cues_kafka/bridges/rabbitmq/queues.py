@@ -89,8 +89,10 @@ class QueueDeliveries:
     def receive(self, _: Any, delivered: Any, properties: Any, body: bytes) -> None:
         """A message has arrived; on the connection's thread."""
         with self._lock:
+            first = not self._waiting  # else the reader was told, and takes until none is left
             self._waiting.append((delivered, properties, body))
-        self._arrived()
+        if first:
+            self._arrived()
 
     def take(self, limit: int) -> Sequence[Arrival]:
         """See `Deliveries`."""
@@ -125,9 +127,7 @@ def name_of(message_id: str | bytes, routing_key: str | bytes, body: bytes) -> s
 
     The contents are in it, so that a publisher that gives several messages one id loses none of them.
     """
-    digest = blake2b(digest_size=16)
-    for one in (message_id, routing_key, body):
-        data = one.encode() if isinstance(one, str) else one
-        digest.update(b"%d:" % len(data))
-        digest.update(data)
-    return digest.hexdigest()
+    one = message_id.encode() if isinstance(message_id, str) else message_id
+    two = routing_key.encode() if isinstance(routing_key, str) else routing_key
+    said = b"%d:%b%d:%b%d:%b" % (len(one), one, len(two), two, len(body), body)
+    return blake2b(said, digest_size=16).hexdigest()

@@ -233,10 +233,10 @@ class Flow:
         return None
 
     def drop(self) -> None:
-        """The message of `peek` was taken."""
+        """The message of `peek` was taken, whose place is `given`."""
         with self._news:
             arrived = self._waiting.popleft()
-        self.taken = str(StreamPlace(arrived.offset, digest_of(arrived.body)))
+        self.taken = self.given
         self._ask_for_more(arrived)
 
     def close(self) -> None:
@@ -287,10 +287,13 @@ class Flow:
         """A message has arrived; on the connection's thread."""
         offset = int((properties.headers or {})["x-stream-offset"])
         with self._news:
+            first = not self._waiting  # else the reader was told, and takes until none is left
             if offset >= self._begin:  # a chunk may begin before
                 self._waiting.append(Arrived(offset, delivered, properties, body))
-            self._news.notify_all()
-        self._arrived()
+            if first:
+                self._news.notify_all()
+        if first:
+            self._arrived()
 
     def _tell(self) -> None:
         with self._news:

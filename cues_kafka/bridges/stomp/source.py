@@ -116,8 +116,10 @@ class StompDeliveries:
     def receive(self, frame: Frame) -> None:
         """Keep a delivery; on the connection's thread."""
         with self._lock:
+            first = not self._held  # else the reader was told, and takes until none is left
             self._held.append(frame)
-        self._arrived()
+        if first:
+            self._arrived()
 
     def take(self, limit: int) -> Sequence[Arrival]:
         """See `Deliveries`."""

@@ -268,8 +268,12 @@ def _own_headers(target: Target, headers: Headers, given: Any) -> Headers:
 
 def size_of(headers: Headers) -> int:
     """The size of headers as the client counts it, or a few bytes more."""
-    names = sum(len(name) if name.isascii() else len(name.encode()) for name, _ in headers)
-    return names + sum(len(value or b"") + HEADER_BYTES for _, value in headers)
+    size = HEADER_BYTES * len(headers)
+    for name, value in headers:
+        size += len(name) if name.isascii() else len(name.encode())
+        if value:
+            size += len(value)
+    return size
 
 
 def _check_size(target: Target, key: bytes | None, data: bytes | None, headers: Headers) -> None:

@@ -17,7 +17,7 @@ from cues_kafka.core import events as on
 from cues_kafka.core.events import Halt
 from cues_kafka.core.task import Task
 from cues_kafka.errors import Fenced, Interrupt, RecoveryError, RetriableError
-from cues_kafka.graph.feed import Feed, ReplayableSource, called_if_there
+from cues_kafka.graph.feed import Feed, LatePlace, ReplayableSource, called_if_there
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Positions
 from cues_kafka.runtime.calling.batch import Batch, CallContext
@@ -103,7 +103,7 @@ class Feeding:
 
     def place(self, steps: Any, index: int) -> str:
         """What a call that takes long is about: the place behind which the source is asked."""
-        return self.into.show(steps[index]) if steps[index] else "the beginning of the source"
+        return self.into.show(str(steps[index])) if steps[index] else "the beginning of the source"
 
     def under_way(self, steps: Any, ended: int) -> int:
         """One look at the source is one call."""
@@ -247,7 +247,7 @@ class FeedLane(Lane):
             batch.halt, batch.cause = Halt("interrupt", show(error), "it was asked for"), error
         except Exception as error:  # noqa: BLE001 - it is shown, and the task stops
             where = f" at {at}" if (at := location(error)) else ""
-            behind = self._feeding.into.show(place.at) if place.at else "its beginning"
+            behind = self._feeding.into.show(str(place.at)) if place.at else "its beginning"
             text = f"the source raised behind {behind}: {show(error)}{where}"
             batch.halt, batch.cause = Halt("unhandled", text, "fix the source; the task is retried"), error
         finally:
@@ -258,7 +258,7 @@ class FeedLane(Lane):
         """Add rows to the batch; whether the source had no more."""
         deadline, into = batch.began_s + self._policy.max_seconds, self._feeding.into
         for taken, (message, at) in enumerate(rows, 1):
-            if not (type(at) is str and 0 < len(at) <= PLACE_LIMIT):
+            if not (isinstance(at, LatePlace) or (type(at) is str and 0 < len(at) <= PLACE_LIMIT)):
                 shown = f"one of {len(at)} characters" if isinstance(at, str) and at else repr(at)
                 text = f"the source gave {shown} as a place; a place is a text of 1 to {PLACE_LIMIT:,} characters"
                 batch.halt = Halt("refused", text, "fix the source; the task is retried")
@@ -322,6 +322,7 @@ class FeedLane(Lane):
         assert isinstance(batch, RowBatch)
         self._closed, self._closed_s = batch, self._clock.monotonic()
         batch.seal()
+        batch.place = str(batch.place)  # of a `LatePlace`, the one text of a batch that is made
         return on.Called((), batch.totals, batch.halt, batch.place)
 
 

@@ -134,6 +134,7 @@ class Into:
 
     def _failed(self, error: Exception, kind: str, value: Any, place: str, batch: RowBatch) -> bool:
         """End a row as one error message; or halt the batch before it."""
+        place = str(place)
         spec, where = batch.spec, self.show(place)
         about = {"at": where, "hash": row_hash(spec, place).hex(), "kind": kind, "error": show(error)[:MOST_TEXT]}
         if self.errors is None:

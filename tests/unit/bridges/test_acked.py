@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cues_kafka import Feed, Graph, GraphError, Json, Memory, RecoveryError, RetriableError, Topic, start
-from cues_kafka.bridges.acked import ID_CHARACTERS, MOST_IDS, Acked, Arrival, AttemptLedger, Ledger, digest
+from cues_kafka.bridges.acked import ID_CHARACTERS, MOST_IDS, Acked, Arrival, AttemptLedger, Ledger, LedgerPlace, digest
 from cues_kafka.graph.message import Message
 from cues_kafka.runtime import CommitPolicy
 from cues_kafka.runtime.feeds.lane import PLACE_LIMIT
@@ -160,13 +160,18 @@ def test_a_release_while_it_connects_leaves_no_connection() -> None:
 def test_text_of_a_ledger_is_its_newest_ids_in_order() -> None:
     """A redelivery is the newest from then on; the oldest go."""
     random, memory, newest = Random(0), AttemptLedger(None, 5), list[str]()
+    places: list[tuple[LedgerPlace, list[str]]] = []
     for n in range(300):
         delivery = Arrival(f"m{random.randrange(8)}", True, Message(n), n)
-        if memory.known(delivery) is None:
-            memory.offer(delivery, None)
-            memory.accept()
         newest = [*(one for one in newest if one != delivery.id), delivery.id][-5:]
+        if memory.known(delivery) is None:
+            places.append((memory.offer(delivery, None), newest))
+            memory.accept()
         assert memory._text == "".join(map(digest, newest)) == "".join(memory._counts)
+    for place, ids in places:  # their texts are made later, and say what held when they were given
+        assert Ledger.read(str(place)).split() == [digest(one) for one in ids]
+        assert (place == str(place), place == str(places[0][0])) == (True, place is places[0][0])
+        assert Ledger.head(place) == Ledger.read(place)[:2]
 
 
 def test_largest_ledger_fits_a_place() -> None:
@@ -180,7 +185,7 @@ def test_largest_ledger_fits_a_place() -> None:
         else:
             memory._counts[f"{n:016}"] = n
     memory._text = "".join(memory._counts)
-    place = memory.offer(Arrival("last", True, Message(0), 0), None)
+    place = str(memory.offer(Arrival("last", True, Message(0), 0), None))
     assert MOST_IDS * 16 < len(place) < PLACE_LIMIT
 
 
