@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from cues_kafka.cli.config import Bootstrap, File, Profile
 from cues_kafka.cli.options import Command, Target
 from cues_kafka.errors import ConfigError
 
@@ -34,7 +35,8 @@ Examples:
   cues-kafka docs asyncapi shop:graph > asyncapi.json
   cues-kafka docs asyncapi shop:graph --server kafka-1:9092 --document-version 2.1.0
 
-Asks no cluster and no registry. Exits with 2 if the graph is wrong.
+Asks no registry, and the cluster only for the topics of patterns.
+Exits with 2 if the graph is wrong.
 """
 
 
@@ -46,6 +48,9 @@ def asyncapi(
         list[str] | None, typer.Option(metavar="HOST:PORT", help="Address of a broker, for readers; repeatable.")
     ] = None,
     document_version: Annotated[str, typer.Option(metavar="VERSION", help="Version of what is described.")] = "1.0.0",
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    file: File = None,
 ) -> None:
     """
     Print the AsyncAPI document of a graph, as JSON.
@@ -53,11 +58,12 @@ def asyncapi(
     It has the topics as channels, the processors as operations, and the schemas of the messages.
     """
     from cues_kafka.cli.asyncapi import document
-    from cues_kafka.cli.loading import load_graph
+    from cues_kafka.cli.loading import load_graph, with_topics_of_patterns
 
     if wrong := [one for one in server or () if not one.rpartition(":")[2].isdigit() or not one.rpartition(":")[0]]:
         raise ConfigError(f"--server {wrong[0]!r}: write HOST:PORT, such as kafka-1:9092.")
-    typer.echo(json.dumps(document(load_graph(target), version=document_version, servers=server or ()), indent=2))
+    graph = with_topics_of_patterns(load_graph(target), bootstrap, profile, file)
+    typer.echo(json.dumps(document(graph, version=document_version, servers=server or ()), indent=2))
 
 
 def state_diagram() -> str:

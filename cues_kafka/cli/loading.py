@@ -43,6 +43,28 @@ def opened(
         broker.close()
 
 
+def with_topics_of_patterns(graph: Graph, bootstrap: str | None, profile: str | None, file: Path | None) -> Graph:
+    """The graph with the topics of its patterns, where a cluster tells them; else a line says that it does not."""
+    from cues_kafka.brokers.open import open_broker
+    from cues_kafka.cli.config import load
+    from cues_kafka.cli.printing import say
+    from cues_kafka.errors import BrokerError
+    from cues_kafka.runtime.patterns import on_cluster
+
+    if not graph.patterns:
+        return graph
+    try:
+        broker = open_broker(load({"bootstrap": bootstrap}, profile=profile, file=file).kafka())
+        try:
+            return on_cluster(graph, broker)
+        finally:
+            broker.close()
+    except (BrokerError, ConfigError) as error:
+        named = ", ".join(f"{name} ({source.pattern})" for name, source in graph.patterns.items())
+        say(f"Topics of patterns are not looked up: {error}. Each name stands for all that match: {named}.", err=True)
+        return graph
+
+
 def load_graph(target: str) -> Graph:
     """
     Import a module and take a graph out of it, or read a graph from a TOML file.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cues_kafka.cli.config import File, Profile
+from cues_kafka.cli.config import Bootstrap, File, Profile
 from cues_kafka.cli.options import Command, Target
 from cues_kafka.cli.printing import say, say_lines
 from cues_kafka.errors import ConfigError
@@ -27,6 +27,7 @@ _PLACE = """
 The registry stands under [registry] in cues-kafka.toml (url, user, password or
 token, ca), or in CUES_KAFKA_REGISTRY__URL and so on. Exits with 1 if a schema
 is missing or does not fit, and with 2 if the graph or a setting is wrong.
+Only a graph with a pattern asks the cluster, for the topics that match.
 """
 
 _check_epilog = f"""
@@ -57,6 +58,7 @@ def check(
     target: Target,
     *,
     registry: Url = None,
+    bootstrap: Bootstrap = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     profile: Profile = None,
     file: File = None,
@@ -66,7 +68,7 @@ def check(
 
     MODULE:GRAPH names the graph: shop:graph, path/shop.py:graph, or path/shop.toml. Nothing is written.
     """
-    found, _ = _checked(target, registry, profile, file)
+    found, _ = _checked(target, registry, bootstrap, profile, file)
     if as_json:
         say_lines(json.dumps([_plain(one) for one in found], indent=2))
     else:
@@ -80,6 +82,7 @@ def register(
     target: Target,
     *,
     registry: Url = None,
+    bootstrap: Bootstrap = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do it. Without it, only say what would happen.")] = False,
     profile: Profile = None,
     file: File = None,
@@ -90,7 +93,7 @@ def register(
     MODULE:GRAPH names the graph: shop:graph, path/shop.py:graph, or path/shop.toml. If one schema does not fit, none is
     registered.
     """
-    found, schemas = _checked(target, registry, profile, file)
+    found, schemas = _checked(target, registry, bootstrap, profile, file)
     _show(found)
     missing = [one for one in found if one.subject.written and one.state != "registered"]
     if any(one.state == "incompatible" for one in missing):
@@ -105,11 +108,11 @@ def register(
 
 
 def _checked(
-    target: str, url: str | None, profile: str | None, file: Path | None
+    target: str, url: str | None, bootstrap: str | None, profile: str | None, file: Path | None
 ) -> tuple[list[Checked], RegistrySchemas]:
     from cues_kafka.brokers.options import Registry
     from cues_kafka.cli.config import load
-    from cues_kafka.cli.loading import load_graph
+    from cues_kafka.cli.loading import load_graph, with_topics_of_patterns
     from cues_kafka.codecs.registry import schemas_of
     from cues_kafka.codecs.subjects import check as compare
     from cues_kafka.codecs.subjects import subjects
@@ -120,6 +123,7 @@ def _checked(
         options = Registry(url) if options is None else dataclasses.replace(options, url=url)
     if options is None:
         raise ConfigError("no registry is named. Give --registry URL, or url under [registry] in cues-kafka.toml.")
+    graph = with_topics_of_patterns(graph, bootstrap, profile, file)
     schemas = schemas_of(options)
     return [compare(one, schemas) for one in subjects(graph)], schemas
 

@@ -113,15 +113,19 @@ def refuse_weaker(graph: Graph, required: Level, names: Collection[str] | None =
 NO_REMEDY: Final = "Take the messages another way, whose edge is stronger; the table of README has all of them."
 
 
-def required_level(text: str) -> Level:
+def required_level(text: str, *, where: str = "--require") -> Level:
     """
     Read what a user requires.
+
+    Args:
+        text: a level.
+        where: how the user has given it, for the error.
 
     Raises:
         ConfigError: it is not a level.
     """
     if text not in LEVELS:
-        raise ConfigError(f"--require {text!r} is not known{hint(text, LEVELS)}. Choose one of {quoted(LEVELS)}.")
+        raise ConfigError(f"{where} {text!r} is not known{hint(text, LEVELS)}. Choose one of {quoted(LEVELS)}.")
     return cast("Level", text)
 
 

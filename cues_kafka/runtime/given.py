@@ -68,6 +68,7 @@ _TAKES: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "calls": (lambda value: isinstance(value, CallPolicy), "a CallPolicy(...)"),
     "timeout_s": (_is_seconds, "a number of seconds, or None to wait for nothing"),
     "new": (_are_names, "a list with names of processors, such as new=['check']"),
+    "require": (lambda value: isinstance(value, str), "a level, such as 'exactly-once'"),
     "observers": (_are_observers, "a list of observers, such as observers=[OpenLineage(...)]"),
     "http": (lambda value: isinstance(value, str), "'HOST:PORT', 'PORT' or 'unix:PATH'"),
     "hook": (callable, "a function"),

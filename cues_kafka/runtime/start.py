@@ -16,6 +16,7 @@ from cues_kafka.graph.names import control_topic, group_id, quoted, status_topic
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.observe.http import Endpoint, listen
 from cues_kafka.observe.log import get_logger
+from cues_kafka.plan.edges import refuse_weaker, required_level
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.plan.topics import Sides
 from cues_kafka.ports import Broker, Observer, RunObserver
@@ -51,6 +52,7 @@ def start(
     timeout_s: float | None = 60.0,
     new: Sequence[str] = (),
     create_topics: bool = True,
+    require: str | None = None,
     observers: Sequence[Observer] = (),
     http: str | None = None,
     hook: Hook | None = None,
@@ -74,6 +76,8 @@ def start(
         new: names of processors that are new, not renamed, although the graph has lost others. Needed until they have
             a record of their own.
         create_topics: create missing topics; else they are refused.
+        require: the level that each edge of what runs here must keep, such as `exactly-once`; None: none. A graph with
+            a weaker edge is refused, and the text names the edge with its remedy.
         observers: told what the tasks of this process do, such as `OpenLineage(...)` and `Spans(...)`; see
             `ports.Observer`. An engine's tasks live elsewhere, so with an engine only the start and the end of the run
             are told.
@@ -82,8 +86,8 @@ def start(
         hook: called before and after each effect of a task; for tests that kill.
 
     Raises:
-        ConfigError: an argument is not what it takes, the plan is refused, a processor cannot run here, or nothing can
-            listen at `http`.
+        ConfigError: an argument is not what it takes, the plan is refused, an edge is weaker than `require`, a
+            processor cannot run here, or nothing can listen at `http`.
         BrokerError: the cluster does not answer.
         FactoryError: a factory of `system=` still raises after `start_timeout_s`; its exception is the cause.
         TaskStopped: a task refuses to start.
@@ -95,7 +99,7 @@ def start(
         )
     check_start({
         "engine": engine, "only": only, "instance": instance, "policy": policy, "calls": calls, "timeout_s": timeout_s,
-        "new": new, "observers": observers, "http": http, "hook": hook,
+        "new": new, "require": require, "observers": observers, "http": http, "hook": hook,
     })  # fmt: skip
     template, chosen = graph, only
     graph, only, new = resolved_at(graph, options, only, new)
@@ -109,6 +113,7 @@ def start(
         engine.check(graph, only)
     elif frames := sorted(name for name in graph.dataframes if only is None or name in only):
         raise ConfigError(f"processors {frames} work on DataFrames, not in native workers: leave them out with only=")
+    _check_level(graph, require, only)
     endpoint = listen(http) if http is not None else None
     try:
         broker = open_broker(options)
@@ -180,6 +185,12 @@ def start(
         running.abandon()
         raise
     return running
+
+
+def _check_level(graph: Graph, require: str | None, only: Sequence[str] | None) -> None:
+    """Refuse a graph with an edge that is weaker than what is required."""
+    if require is not None:
+        refuse_weaker(graph, required_level(require, where="start(require=...):"), only)
 
 
 def _grow(

@@ -16,12 +16,14 @@ from cues_kafka import (
     Graph,
     Http,
     Iterate,
+    Memory,
     Once,
     Processor,
     Sink,
     Source,
     Sql,
     SqlOutbox,
+    start,
 )
 from cues_kafka.bridges.ibmmq.declare import FROM_IBMMQ
 from cues_kafka.bridges.ibmmq.target import TO_IBMMQ
@@ -404,6 +406,20 @@ def test_each_weaker_edge_is_refused_with_its_condition_and_its_remedy() -> None
     assert not [*too_weak(edges_of(graph), "at-least-once", ["ring", "rows", "often"])]
     with pytest.raises(ConfigError, match=r"(?s)Graph 'g' must not run:\n  - at-most-once is required.*'often'"):
         refuse_weaker(graph, "at-most-once", ["often"])
+
+
+def test_a_start_refuses_a_weaker_edge_and_names_it() -> None:
+    """Those of processors that do not run here do not count."""
+    often = Processor(passed, inputs="orders", outputs="kept", name="often", strategy="at-least-once")
+    rings = Processor(ring, inputs="others", effects=True)
+    graph = Graph("g", Source("orders", level="exactly-once"), often, Source("others"), rings)
+
+    with pytest.raises(ConfigError, match=r"(?s)must not run:\n  - exactly-once is required.*'often'.*'ring ->"):
+        start(graph, Memory(), require="exactly-once")
+    with pytest.raises(ConfigError, match=r"start\(require=...\): 'exactly_once' is not known"):
+        start(graph, Memory(), require="exactly_once")
+    with start(graph, Memory(), require="at-least-once", only=["often"]) as running:
+        assert running.planned.graph == "g"
 
 
 def test_a_server_that_knows_keys_is_exactly_once_with_a_journal_only() -> None:
