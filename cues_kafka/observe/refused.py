@@ -46,7 +46,10 @@ class Refused:
             why: it is none.
             remedy: what to do next.
         """
-        place = (message.topic() or "", message.partition() or 0, message.offset() or 0)
+        self.note_at((message.topic() or "", message.partition() or 0, message.offset() or 0), what, why, remedy)
+
+    def note_at(self, place: tuple[str, int, int], what: str, why: str, remedy: str = REMEDY) -> None:
+        """The same by topic, partition and offset, for what the client does not give."""
         with self._lock:
             if place in self._seen:
                 return

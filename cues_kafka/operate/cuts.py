@@ -142,7 +142,7 @@ class ControlTopic:
     def read(self) -> Control:
         """What it says now."""
         control = Control()
-        control.feed(read_all(self._broker, self.topic, 1, group=self._group))
+        control.feed(read_all(self._broker, self.topic, 1, group=self._group, passing="a control record"))
         return control
 
     def write(self, key: bytes, value: bytes | None) -> None:

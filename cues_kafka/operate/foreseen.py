@@ -20,7 +20,14 @@ from cues_kafka.core.recover import MIGRATE, Pending, Refuse, foreign, recover
 from cues_kafka.core.spec import Input, Move, Spec
 from cues_kafka.core.staged import Enter, verdict
 from cues_kafka.core.tails import placed
-from cues_kafka.errors import CodecError, ConfigError, RecoveryError, RetriableError, UnstableOffsets
+from cues_kafka.errors import (
+    CodecError,
+    ConfigError,
+    RecoveryError,
+    RetriableError,
+    UnreadableError,
+    UnstableOffsets,
+)
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.feed import Feed
 from cues_kafka.graph.names import changelog_topic, group_id
@@ -220,6 +227,8 @@ class _Looking:
             record = newest_record(spec, self.broker, self.clock) if there else None
         except CodecError as error:
             return spec, Halt("refused", f"its newest record cannot be read: {error}", "run the release that wrote it")
+        except UnreadableError as error:
+            return spec, Halt("refused", f"its newest record cannot be read: {error}", error.remedy)
         except RetriableError as error:
             part.warn(f"Not checked: {spec.name}: {error}")
             return spec, None
@@ -310,7 +319,7 @@ class _Looking:
             )
         try:
             self._ends(part, spec, record)
-        except ConfigError as error:
+        except (ConfigError, UnreadableError) as error:
             return Halt("refused", str(error), error.remedy)
         except RetriableError as error:
             if error.code == STALE and (moved := newest_record(spec, self.broker, self.clock)) != record and moved:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
 from cues_kafka.core.records import Record
-from cues_kafka.errors import CodecError, RetriableError
+from cues_kafka.errors import CodecError, RetriableError, UnreadableError
 from cues_kafka.ports import Broker, Clock, TopicPartition, Watermarks
 from cues_kafka.records.reading import OPEN_TRANSACTION, newest, read_record
 
@@ -17,6 +17,9 @@ AT_ONCE: Final = 16
 PATIENCE_S: Final = 15.0
 """How long a partition may bring nothing. Each has a connection of its own, and brokers that recover are slow to log
 in. Below the last stable offset no transaction hides a record."""
+
+LOOK_AGAIN: Final = "Look again"
+"""The end of a text of what the next look may read."""
 
 NOT_READ: Final = -1
 """In place of an offset: read it again."""
@@ -35,6 +38,11 @@ class NewestRecord(NamedTuple):
     record: Record | None = None
     committed_s: float = 0.0
     why: str = ""
+
+    @property
+    def lasts(self) -> bool:
+        """Whether the next look says the same: the record itself cannot be read."""
+        return bool(self.why) and not self.why.endswith(LOOK_AGAIN)
 
 
 class NewestRecords:
@@ -64,10 +72,12 @@ class NewestRecords:
             low, stable, _ = marks[place]
             try:
                 found = newest(self._broker, place, low, stable, self._clock, group=self._group, patience_s=PATIENCE_S)
+            except UnreadableError as error:
+                return stable, NewestRecord(why=str(error))
             except RetriableError as error:
                 if error.code != OPEN_TRANSACTION:
                     raise
-                return NOT_READ, NewestRecord(why=f"the brokers gave nothing within {PATIENCE_S:g} s. Look again")
+                return NOT_READ, NewestRecord(why=f"the brokers gave nothing within {PATIENCE_S:g} s. {LOOK_AGAIN}")
             if found is None:
                 return stable, NewestRecord()
             committed_s = found.timestamp()[1] / 1000

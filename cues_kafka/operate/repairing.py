@@ -238,7 +238,7 @@ class _Ledger:
     def read(self) -> None:
         """Read what came since."""
         found: list[tuple[bytes, bytes, Wish]] = []
-        for message in self._new(self._replay):
+        for message in self._new(self._replay, passing="a request to replay"):
             request = readable(message, request_in, "a request to replay")
             if request is not None:
                 found.append((refused_key(self._replay.topic_id, message), request.error.key, request.wish))
@@ -251,11 +251,13 @@ class _Ledger:
         """Read what is settled since."""
         self.settled.update(settled_in(self._new(self._backing, partitions)))
 
-    def _new(self, topic: TopicFacts, partitions: Collection[int] | None = None) -> Iterator[WireMessage]:
+    def _new(
+        self, topic: TopicFacts, partitions: Collection[int] | None = None, *, passing: str | None = None
+    ) -> Iterator[WireMessage]:
         for place, (low, end) in ranges_of(self._broker, topic.name, topic.partitions).items():
             start = max(low, self._next.get(place, 0))
             if start < end and (partitions is None or place.partition in partitions):
-                yield from read_range(self._broker, place, start, end, group=self._group)
+                yield from read_range(self._broker, place, start, end, group=self._group, passing=passing)
                 self._next[place] = end
 
 
@@ -328,7 +330,7 @@ class Repairs:
         ranges = {p: r for topic in self._topics for p, r in self._ranges(topic, wanted).items()}
         done, total = 0, sum(end - start for start, end in ranges.values())
         for place, (start, end) in ranges.items():
-            for message in read_range(self._broker, place, start, end, group=self._group):
+            for message in read_range(self._broker, place, start, end, group=self._group, passing="an error message"):
                 if progress is not None:
                     progress(done + message.offset() + 1 - start, total)
                 if (found := self._filed(message, wanted)) is not None:

@@ -36,6 +36,12 @@ from cues_kafka.records.strangers import readable
 from cues_kafka.runtime.given import check_graph
 from cues_kafka.runtime.task.clock import SystemClock
 
+UNREADABLE: Final = (
+    "restore the partition from a backup, or begin again on purpose: `cues-kafka delete MODULE:GRAPH PROCESSOR`, after "
+    "which it begins at its start="
+)
+"""What helps a task whose newest record cannot be read."""
+
 PERIODS: Final = 3
 """After this number of periods without news a task counts as not heard of."""
 
@@ -154,7 +160,7 @@ class StatusView:
         if stable < self._told_to:  # the topic was recreated
             self._told, self._told_to = {}, 0
         if (start := max(low, self._told_to)) < stable:
-            for message in read_range(self._broker, place, start, stable, group=self._group):
+            for message in read_range(self._broker, place, start, stable, group=self._group, passing="a status record"):
                 self._take(message)
         self._told_to = stable
         return self._told
@@ -381,6 +387,8 @@ class StatusView:
             **{one: getattr(totals, one) for one in ("deliveries", "outputs", "errors", "nils", "dropped")},
             committed_s=newest.committed_s,
             notes=tuple(_notes(newest, said if heard else None)),
+            missing=f"its newest record cannot be read: {newest.why}" if newest.lasts else "",
+            missing_remedy=UNREADABLE.replace("PROCESSOR", name) if newest.lasts else "",
         )
         if said is None:
             return report
@@ -477,7 +485,7 @@ def _age(look: _Look, since_s: float | None) -> float | None:
 
 
 def _notes(newest: NewestRecord, said: StatusRecord | None) -> Iterator[str]:
-    if newest.why:
+    if newest.why and not newest.lasts:
         yield f"its newest record cannot be read: {newest.why}"
     if said is None:
         return

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from cues_kafka.errors import RetriableError, UnreadableError
 from cues_kafka.graph.names import tools_group
 from cues_kafka.ports import Broker, Clock, Reader, TopicPartition, Watermarks, WireMessage
+from cues_kafka.records.unreadable import passed
 
 ROOM = 5_000
 """Messages of a partition that may wait for those of others before it is paused."""
@@ -55,7 +56,9 @@ Ranges: TypeAlias = Mapping[TopicPartition, tuple[int, int]]
 """Offsets `[start, end)` by partition."""
 
 
-def read_all(broker: Broker, topic: str, partitions: int, *, group: str | None = None) -> Iterator[WireMessage]:
+def read_all(
+    broker: Broker, topic: str, partitions: int, *, group: str | None = None, passing: str | None = None
+) -> Iterator[WireMessage]:
     """
     Read all committed messages of a topic up to its last stable offsets of now, partition by partition.
 
@@ -64,8 +67,10 @@ def read_all(broker: Broker, topic: str, partitions: int, *, group: str | None =
         topic: what to read.
         partitions: number of its partitions.
         group: see `read_range`.
+        passing: see `read_range`.
     """
-    yield from read_since(broker, ranges_of(broker, topic, partitions), None, group=group)
+    for place, (start, end) in ranges_of(broker, topic, partitions).items():
+        yield from read_range(broker, place, start, end, group=group, passing=passing)
 
 
 def ranges_of(broker: Broker, topic: str, partitions: int, clock: Clock | None = None) -> Ranges:
@@ -168,7 +173,13 @@ class _Silence:
 
 
 def read_range(
-    broker: Broker, place: TopicPartition, start: int, end: int, *, group: str | None = None
+    broker: Broker,
+    place: TopicPartition,
+    start: int,
+    end: int,
+    *,
+    group: str | None = None,
+    passing: str | None = None,
 ) -> Iterator[WireMessage]:
     """
     Read the committed messages in `[start, end)`.
@@ -180,6 +191,8 @@ def read_range(
         end: at most the last stable offset.
         group: a group that the caller may describe; the reader does not join it or commit there. None: the group of the
             topic's tools.
+        passing: what the records are, where batches of others are passed over (`unreadable.passed`); None: the reading
+            ends there.
 
     Raises:
         BrokerError: nothing comes, and the cluster does not answer either, or the log ends before `end` by now. Aborted
@@ -190,7 +203,17 @@ def read_range(
         reader.assign({place: start})
         silence = _Silence(broker)
         while True:
-            found = reader.poll(1.0)
+            try:
+                found = reader.poll(1.0)
+            except UnreadableError as error:
+                if passing is None:
+                    raise
+                behind = passed(broker, error, passing, group=group or tools_group(place.topic))
+                if behind >= end:
+                    return
+                reader.unassign([place])
+                reader.assign({place: behind})
+                continue
             silence.look({place: end}, heard=bool(found))
             for fetched in found:
                 for message in fetched.messages:

@@ -6,12 +6,18 @@ import time
 from typing import Final, NamedTuple
 
 from cues_kafka.errors import CuesError, RetriableError, UnreadableError
+from cues_kafka.observe.refused import REFUSED
 from cues_kafka.ports import Broker, Reader, TopicPartition
 
 POLL_S: Final = 0.5
 
 PATIENCE_S: Final = 15.0
 """How long an offset may bring nothing."""
+
+
+NOT_OURS: Final = frozenset({"_BAD_COMPRESSION", "MSG_SIZE_TOO_LARGE", "TOO_LARGE"})
+"""Codes of batches that others wrote to a topic of small records of ours: their checksum is right, so they were written
+so, and a record of ours takes a few kilobytes. What is damaged, or has an unknown compression, may be ours."""
 
 
 class RefusedBatch(NamedTuple):
@@ -68,6 +74,33 @@ def refused_at(broker: Broker, place: TopicPartition, offset: int, end: int, *, 
         return RefusedBatch(place, offset, behind, str(refusal))
     finally:
         reader.close()
+
+
+def passed(broker: Broker, error: UnreadableError, what: str, *, group: str) -> int:
+    """
+    Refuse a batch of others on a topic of ours: one line in the log, and a count.
+
+    Args:
+        broker: where to read.
+        error: what the client says of the batch.
+        what: its records should be, with an article: ``a status record``.
+        group: see `refused_at`.
+
+    Returns:
+        The offset behind it.
+
+    Raises:
+        UnreadableError: it is damaged, so it may be ours.
+        BrokerError: the partition cannot be read for another reason.
+    """
+    if error.code not in NOT_OURS:
+        raise error
+    place = TopicPartition(*error.place)
+    batch = refused_at(broker, place, error.offset, broker.watermarks([place])[place].stable, group=group)
+    if batch is None:
+        return error.offset
+    REFUSED.note_at((place.topic, place.partition, error.offset), what, str(error))
+    return batch.end
 
 
 def _behind(reader: Reader, place: TopicPartition, start: int, end: int, refusal: UnreadableError) -> int:

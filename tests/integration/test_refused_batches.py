@@ -10,9 +10,14 @@ from confluent_kafka import Producer
 from cues_kafka import Graph, Kafka, Processor, Raw, Source, TaskStopped, Topic, start
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.operate.moving import Maintenance
+from cues_kafka.operate.pausing import Pausing
 from cues_kafka.operate.status import status
+from cues_kafka.plan.topics import Sides
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
+
+BOMB = bytes(120_000_000)
+"""With zstd 11 kB, which no client with its defaults unpacks."""
 
 LIMIT = {"receive.message.max.bytes": 2_000_000, "fetch.max.bytes": 1_000_000}
 
@@ -80,3 +85,33 @@ def test_stop_at_a_batch_that_the_client_refuses_has_two_ways_out(
     assert report.ok, list(report.lines)
     assert report["p"].accepted == 1
     broker.close()
+
+
+@pytest.mark.full
+def test_batch_of_others_on_our_topics_ends_no_start_and_no_command(kafka: KafkaFixture) -> None:
+    """On the topics of control and of status: before, no task worked after the next start."""
+    name = kafka.unique("g")
+    graph = Graph(
+        name,
+        Source(f"{name}.in"),
+        Processor(first, name="p", inputs=f"{name}.in", outputs=f"{name}.out"),
+        defaults=Topic(value=Raw(), partitions=1),
+    )
+    options = Kafka(kafka.bootstrap)
+    with start(graph, options) as running:
+        running.send(f"{name}.in", b"a")
+        running.wait_idle(timeout_s=30)
+    packed = {"compression.type": "zstd", "message.max.bytes": 200_000_000, "linger.ms": 0}
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, **packed})
+    for topic in ("control", "status"):
+        producer.produce(f"{name}.{topic}", BOMB, b"bomb", partition=0)
+        assert not producer.flush(60)
+    with start(graph, options) as running:
+        running.send(f"{name}.in", b"b")
+        running.wait_idle(timeout_s=30)
+        seen = status(options, graph)
+        assert (seen.ok, seen.unreachable) == (True, ""), seen
+        broker = open_broker(options)
+        Pausing(graph, broker, who="test", sides=Sides.of(options)).resume()
+        broker.close()
+        assert [m.value for m in running.messages(f"{name}.out")] == [b"a", b"b"]

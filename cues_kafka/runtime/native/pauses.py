@@ -17,10 +17,11 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from cues_kafka.errors import BrokerError, CodecError, RetriableError
+from cues_kafka.errors import BrokerError, CodecError, RetriableError, UnreadableError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, Reader, TopicPartition
 from cues_kafka.records.control import Control, Hold
+from cues_kafka.records.unreadable import passed
 
 log = get_logger("cues_kafka.control")
 
@@ -160,7 +161,13 @@ class Pauses:
 
     def _poll(self, reader: Reader, control: Control) -> tuple[bool, int]:
         """One fetch: whether it brought something, and the offset behind it."""
-        found, end = reader.poll(POLL_S), 0
+        try:
+            found, end = reader.poll(POLL_S), 0
+        except UnreadableError as error:
+            behind = passed(self._broker, error, "a control record", group=self._group)
+            reader.unassign([self._place])
+            reader.assign({self._place: behind})
+            return True, behind
         for _, messages, eof in found:
             control.feed(messages)
             end = max(end, messages[-1].offset() + 1 if messages else 0, eof or 0)
