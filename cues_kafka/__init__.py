@@ -60,6 +60,7 @@ from cues_kafka.graph.topic import Topic
 from cues_kafka.graph.windows import Tumbling
 
 if TYPE_CHECKING:
+    from cues_kafka.bridges.amqp.declare import Amqp
     from cues_kafka.bridges.files import Directory, Files
     from cues_kafka.bridges.ibmmq.declare import IbmMq
     from cues_kafka.bridges.iterate import Iterate
@@ -94,6 +95,7 @@ if TYPE_CHECKING:
     from cues_kafka.state.tables import TableView
 
 _LAZY = {
+    "Amqp": "cues_kafka.bridges.amqp.declare",
     "OAuthBearer": "cues_kafka.brokers.security",
     "Oidc": "cues_kafka.brokers.security",
     "Plain": "cues_kafka.brokers.security",
@@ -148,6 +150,7 @@ _LAZY = {
 __all__ = [
     "AbortableError",
     "Alias",
+    "Amqp",
     "Answer",
     "AnswerTooLarge",
     "Appender",

@@ -59,6 +59,11 @@ DRIVERS = {
     "paho": ("cues_kafka.bridges.mqtt.client", "cues_kafka.bridges.mqtt.source", "cues_kafka.bridges.mqtt.publisher"),
     "ibmmq": ("cues_kafka.bridges.ibmmq.client",),
     "pika": ("cues_kafka.bridges.rabbitmq.client", "cues_kafka.bridges.rabbitmq.publisher"),
+    "proton": (
+        "cues_kafka.bridges.amqp.engine",
+        "cues_kafka.bridges.amqp.client",
+        "cues_kafka.bridges.amqp.outgoing",
+    ),
     "pymysql": ("cues_kafka.sinks", "cues_kafka.bridges.outbox.mysql"),
     "fsspec": ("cues_kafka.sinks",),
     "s3fs": ("cues_kafka.sinks",),

@@ -175,6 +175,14 @@ STOMP: Final = EdgeKind(
     "queue to one consumer at a time",
     "pytest -m 'bridge or not bridge' tests/unit/bridges/stomp/test_target.py tests/servers/test_stomp_out.py",
 )
+AMQP: Final = EdgeKind(
+    'Kafka to queues by AMQP 1.0, as of Artemis, `effects={"jms": Amqp(...).target()}` or '
+    "`Sink(..., into=Amqp(...).to_queue(...))`",
+    EXACTLY_ONCE,
+    "messages, outcomes and place in one transaction of the broker; it must have transactions, keep what it commits, "
+    "and give a marker queue to one consumer at a time",
+    "pytest -m 'bridge or not bridge' tests/unit/bridges/amqp tests/servers/test_amqp_out.py",
+)
 JOURNALED_SERVER: Final = EdgeKind(
     'Kafka to a server, `effects={"http": Http(..., journal=True)}`',
     "once, if the server knows the key",
@@ -229,6 +237,7 @@ KINDS: Final = (
     FILES_OF_SPARK,
     OWN_TARGET,
     STOMP,
+    AMQP,
     JOURNALED_SERVER,
     SERVER,
     ONCE,

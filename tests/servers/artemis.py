@@ -50,7 +50,10 @@ ADDRESSES = {
     "auto-delete-addresses": "false",
 }
 MARKERS = '<address-setting match="cues.#"><default-max-consumers>1</default-max-consumers></address-setting>'
-"""What docs/stomp.md asks of a broker that processors write to."""
+"""What docs/stomp.md and docs/amqp.md ask of a broker that processors write to."""
+
+AMQP_SILENCE_MS = 4_000
+"""After how long it ends the connection of a client of AMQP that is silent. Its own default is a minute."""
 
 
 class Artemis(Server):
@@ -84,7 +87,8 @@ class Artemis(Server):
 
     def acceptors(self) -> str:
         """The ports of its protocols, as elements of its configuration."""
-        return f"{self._acceptor('STOMP', self.port)}{self._acceptor('AMQP', self.amqp_port)}"
+        amqp = self._acceptor("AMQP", self.amqp_port, f";amqpIdleTimeout={AMQP_SILENCE_MS}")
+        return f"{self._acceptor('STOMP', self.port)}{amqp}"
 
     def security(self) -> str:
         """Who may do what, as an element of its configuration; empty: everyone may do everything."""
@@ -108,8 +112,8 @@ class Artemis(Server):
         """The port of AMQP 1.0."""
         return self.ports[0]
 
-    def _acceptor(self, protocol: str, port: int) -> str:
-        return f'<acceptor name="{protocol.lower()}">tcp://127.0.0.1:{port}?protocols={protocol}</acceptor>'
+    def _acceptor(self, protocol: str, port: int, more: str = "") -> str:
+        return f'<acceptor name="{protocol.lower()}">tcp://127.0.0.1:{port}?protocols={protocol}{more}</acceptor>'
 
 
 def _element(name: str, value: str) -> str:

@@ -1,4 +1,4 @@
-"""A shop for tests: sends to a JMS broker by STOMP, and runs a graph that one of its queues feeds."""
+"""A shop for tests: sends to a JMS broker by STOMP, and runs a graph that a queue of a broker feeds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from cues_kafka import CommitPolicy, Feed, Graph, Raw, Stomp, Topic
+from cues_kafka import CommitPolicy, Feed, Graph, Raw, Topic
 from cues_kafka.bridges.stomp.address import StompAddress
 from cues_kafka.bridges.stomp.client import StompConnection, StompLogin
 from cues_kafka.bridges.stomp.frames import Frame
@@ -99,13 +99,13 @@ def payloads(count: int, begin: int = 0) -> list[bytes]:
     return [b"%d" % n for n in range(begin, begin + count)]
 
 
-def fed(source: Stomp, **more: Any) -> Graph:
+def fed(source: Any, **more: Any) -> Graph:
     """A feed of a queue."""
     settings = {"defaults": Topic(value=Raw(), partitions=1), "errors": "g.errors", **more}
     return Graph("g", Feed(source, into="ingress", name="jms", poll_seconds=0.02), **settings)
 
 
-def a_tester(source: Stomp, *, most: int = 10) -> Tester:
+def a_tester(source: Any, *, most: int = 10) -> Tester:
     """A tester that commits after `most` messages."""
     return Tester(fed(source), policy=CommitPolicy(max_messages=most))
 

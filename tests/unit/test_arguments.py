@@ -17,6 +17,7 @@ from cues_kafka.brokers.security import Scram
 
 DECLARATIONS = [
     "Alias",
+    "Amqp",
     "Avro",
     "Blobs",
     "CommitPolicy",

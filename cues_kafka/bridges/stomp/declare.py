@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from cues_kafka.arguments import known_arguments
 from cues_kafka.bridges.acked import MOST_IDS, Acked, Ledger
+from cues_kafka.bridges.destinations import QUEUE, TOPIC
 from cues_kafka.bridges.stomp.address import StompAddress
 from cues_kafka.bridges.stomp.client import StompLogin
 from cues_kafka.bridges.stomp.source import StompSource
-from cues_kafka.bridges.stomp.target import QUEUE, TOPIC, StompDestination, StompTarget
+from cues_kafka.bridges.stomp.target import StompDestination, StompTarget
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.levels import EdgeKind
 

@@ -25,6 +25,7 @@ from cues_kafka import (
     SqlOutbox,
     start,
 )
+from cues_kafka.bridges.amqp.declare import FROM_AMQP, FROM_AMQP_REPEATED, TO_ADDRESS, Amqp
 from cues_kafka.bridges.ibmmq.declare import FROM_IBMMQ
 from cues_kafka.bridges.ibmmq.target import TO_IBMMQ
 from cues_kafka.bridges.mqtt.declare import FROM_MQTT, FROM_MQTT_REPEATED, TO_MQTT
@@ -262,6 +263,7 @@ EVERYTHING = Graph(
     Sink("filed", inputs="orders", into=Blobs("s3://bucket/lake").json_lines("lines")),
     Processor(keep, name="owned", inputs="orders", effects={"db": OWN}),
     Sink("sent", inputs="orders", into=Stomp("stomp://jms.internal").to_queue("lines")),
+    Sink("queued", inputs="orders", into=Amqp("amqp://jms.internal").to_queue("lines")),
     Processor(keep, name="kept", inputs="orders", effects={"db": Http("https://pay.example", journal=True)}),
     Processor(keep, name="asked", inputs="orders", effects={"db": Http("https://pay.example", key_header="X-Key")}),
     Processor(keep, name="mailed", inputs="orders", effects={"db": Once()}),
@@ -309,6 +311,7 @@ def test_each_kind_of_edge_has_its_level_its_condition_and_its_command() -> None
         "filed -> table of files lines": ("FILES", "exactly once"),
         "owned -> Owned db": ("OWN_TARGET", "exactly once"),
         "sent -> queue lines": ("STOMP", "exactly once"),
+        "queued -> queue lines": ("AMQP", "exactly once"),
         "kept -> server db": ("JOURNALED_SERVER", "once, if the server knows the key"),
         "asked -> server db": ("SERVER", "at least once"),
         "mailed -> calls db": ("ONCE", "at least once"),
@@ -325,6 +328,7 @@ BRIDGES = (
     *(FROM_QUEUE, FROM_QUEUE_REPEATED, FROM_STREAM, TO_EXCHANGE, TO_STREAM),
     FROM_STOMP,
     *(FROM_IBMMQ, TO_IBMMQ),
+    *(FROM_AMQP, FROM_AMQP_REPEATED, TO_ADDRESS),
 )
 ALL_KINDS = (*KINDS, *BRIDGES)
 """With those that bridges declare beside their drivers."""

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from cues_kafka import CommitPolicy, Graph, GraphError, Message, OutputError, Processor, Sink, Source, Stomp, Topic
+from cues_kafka.bridges.destinations import BrokerSender
 from cues_kafka.bridges.marker import MarkerTransactions, shared_markers
 from cues_kafka.bridges.stomp.marker import StompMarkers
 from cues_kafka.bridges.stomp.messages import message_of
-from cues_kafka.bridges.stomp.target import StompDestination, StompSender, StompTarget
+from cues_kafka.bridges.stomp.target import StompDestination, StompTarget
 from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.graph.declare import Raw
 from cues_kafka.graph.effects import Effect
@@ -232,7 +233,7 @@ def test_function_chooses_destinations_and_what_cannot_be_sent_is_its_error(brok
         ("queue://a", "x", {"": "1"}),
     ]
 
-    def tell(number: int, jms: StompSender) -> None:
+    def tell(number: int, jms: BrokerSender) -> None:
         jms.send(*given[number])
 
     graph = Graph(
@@ -264,7 +265,7 @@ def test_declarations_that_cannot_be_are_refused() -> None:
     with pytest.raises(GraphError, match="heart-beats"):
         Stomp("stomp://jms.internal", heart_beat_s=0).to_queue("a")
     with pytest.raises(OutputError, match="not a destination"):
-        StompSender(lambda _: None).send("orders", "x")
+        BrokerSender(lambda _: None, message_of).send("orders", "x")
 
 
 def test_destinations_of_one_broker_share_a_transaction_and_are_written_down() -> None:

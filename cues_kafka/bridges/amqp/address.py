@@ -1,0 +1,20 @@
+"""The address of an AMQP 1.0 broker."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from cues_kafka.bridges.address import BrokerAddress
+
+
+class AmqpAddress(BrokerAddress):
+    """See `BrokerAddress`."""
+
+    kind: ClassVar = "Amqp"
+    ports: ClassVar = {"amqp": 5672, "amqps": 5671}
+    secure: ClassVar = frozenset({"amqps"})
+    example: ClassVar = "amqp://user:password@host:5672"
+    plain: ClassVar = "amqp://host:5672"
+    form: ClassVar = (
+        "amqp://host:5672, with TLS amqps://host:5671. Queues are given by queue(), a virtual host by vhost=."
+    )

@@ -1,0 +1,285 @@
+"""One connection to an AMQP 1.0 broker: a queue that it consumes, links that it sends by, and transactions.
+
+Objects of Proton count their references without a lock. So none of them leaves this class: deliveries have numbers, and
+links the names of their addresses. Methods that end with `_now` are called while `news` is held.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+import proton
+from proton import Delivery, Described, Terminus, symbol, ulong
+
+from cues_kafka.bridges.amqp.engine import ACTIVE, AmqpEnded, AmqpEngine, AmqpLogin
+from cues_kafka.bridges.amqp.messages import AmqpMessage
+from cues_kafka.bridges.amqp.outgoing import ACCEPTED, TRANSACTIONAL, control, encoded, refusal
+from cues_kafka.errors import OutputError
+
+MOST_BYTES: Final = 64 * 1024 * 1024
+"""The largest message that is taken."""
+
+MOST_LINKS: Final = 100
+"""Links that are kept for sending. A function may name any number of queues."""
+
+DECLARED: Final = 0x33
+"""The state of an answer that names a transaction."""
+
+SELECTOR: Final = "apache.org:selector-filter:string"
+
+COORDINATOR: Final = ("", "coordinator")
+"""The address and the kind of the link that begins and ends transactions."""
+
+
+class Taken(NamedTuple):
+    """
+    A delivery as it has come.
+
+    Attributes:
+        data: the encoded message.
+        number: of the delivery on this connection.
+    """
+
+    data: bytes
+    number: int
+
+
+class AmqpConnection(AmqpEngine):
+    """See `AmqpEngine`."""
+
+    def __init__(self, login: AmqpLogin, name: str, *, on_lost: Callable[[], None] = lambda: None) -> None:
+        """See `AmqpEngine`."""
+        self._taker: Callable[[Taken], None] = lambda _: None
+        self._receiver: Any = None
+        self._senders: dict[tuple[str, str], Any] = {}  # by address and kind, the one that was used last at the end
+        self._deliveries: dict[int, Any] = {}
+        self._numbers = 0
+        super().__init__(login, name, on_lost=on_lost)
+
+    # What comes in
+
+    def receive(self, address: str, taker: Callable[[Taken], None], *, credit: int, selector: str = "") -> None:
+        """
+        Consume a queue, one for each connection.
+
+        Args:
+            address: of the queue.
+            taker: called with each delivery, on the connection's thread, while `news` is held.
+            credit: how many deliveries the broker may make without `take`.
+            selector: which messages, in the language of JMS; empty: all.
+
+        Raises:
+            OSError: the connection is lost, or the broker does not answer.
+            AmqpRefused: it refuses.
+        """
+        self._taker = taker
+        with self.engine():
+            self._receive_now(address, credit, selector)
+        self.wait(lambda: _is_open(self._receiver, self._receiver.remote_source), f"has not let us consume {address}")
+
+    def take(self, numbers: Iterable[int], transaction: bytes | None = None) -> None:
+        """Take deliveries out of the queue; in a transaction, `forget` them behind its commit."""
+        with self.engine():
+            for number in numbers:
+                self._accept_now(number, transaction)
+            if transaction is None:
+                self._forget_now(numbers)
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Forget deliveries that were taken in a transaction; the broker may make as many new ones."""
+        with self.engine():
+            self._forget_now(numbers)
+
+    # What goes out
+
+    def open_sender(self, address: str, kind: str = "") -> None:
+        """
+        Open a link that sends to an address, if there is none.
+
+        Args:
+            address: a queue or a topic; empty: none, as of a coordinator.
+            kind: `queue`, `topic`, or `coordinator` of transactions; empty: as the broker has it.
+
+        Raises:
+            OSError, AmqpRefused: see `receive`.
+        """
+        key = (address, kind)
+        if key in self._senders:
+            self._senders[key] = self._senders.pop(key)
+            return
+        with self.engine():
+            self._open_now(key)
+        self.wait(
+            lambda: _is_open(self._senders[key], self._senders[key].remote_target) and self._senders[key].credit > 0,
+            f"takes no messages for {address}" if address else "has not answered about transactions",
+        )
+
+    def send(self, message: AmqpMessage, transaction: bytes | None = None) -> int:
+        """
+        Send a message, in a transaction if one is given, and give its number; see `outcomes`.
+
+        Raises:
+            OSError, AmqpRefused: see `open_sender`.
+            OutputError: it is larger than the broker takes.
+        """
+        self.open_sender(message.name, message.kind)
+        data = encoded(message)
+        with self.engine():
+            return self._send_now((message.name, message.kind), data, transaction)
+
+    def outcomes(self, numbers: Sequence[int], what: str = "has not confirmed what was sent") -> list[str]:
+        """
+        Wait until the broker has said what becomes of all of these; gives for each why it was not taken, or nothing.
+
+        Raises:
+            OSError: the connection is lost, or nothing comes in time.
+            AmqpRefused: it refuses.
+        """
+        for number in numbers:
+            self.wait(lambda number=number: self._has_outcome(number), what)  # type: ignore[misc]
+        with self.engine():
+            found = [refusal(self._deliveries[number]) for number in numbers]
+            self._settle_now(numbers)
+        return found
+
+    # Transactions
+
+    def declare(self) -> bytes:
+        """
+        Begin a transaction, and give its name.
+
+        Raises:
+            OSError, AmqpRefused: see `receive`.
+        """
+        number = self._control("declare", [None])
+        with self.engine():
+            name = self._declared_now(number)
+        if not name:
+            raise AmqpEnded("the AMQP broker has not begun a transaction")
+        return name
+
+    def discharge(self, transaction: bytes) -> None:
+        """
+        Commit a transaction, and wait until that is done.
+
+        Raises:
+            OSError, AmqpRefused: see `receive`; it may be committed or not.
+        """
+        [why] = self.outcomes([self._control("discharge", [transaction, False])])
+        if why:
+            raise AmqpEnded(f"the AMQP broker has not committed the transaction: {why}")
+
+    @contextmanager
+    def transaction(self) -> Iterator[bytes]:
+        """A transaction around some statements, committed behind them."""
+        name = self.declare()
+        yield name
+        self.discharge(name)
+
+    def _control(self, what: str, values: Sequence[Any]) -> int:
+        """Tell the coordinator of transactions something, and wait for the answer."""
+        self.open_sender(*COORDINATOR)
+        with self.engine():
+            number = self._send_now(COORDINATOR, control(what, values), None)
+        self.wait(lambda: self._has_outcome(number), f"has not answered to {what}")
+        return number
+
+    # The engine; `news` is held
+
+    def took(self, delivery: Delivery) -> None:
+        """See `AmqpEngine`."""
+        link = delivery.link
+        if not (link.is_receiver and delivery.readable) or delivery.partial:
+            return
+        if delivery.aborted:
+            delivery.settle()
+            link.flow(1)
+            return
+        data = bytes(link.recv(delivery.pending) or b"")
+        link.advance()
+        self._numbers += 1
+        self._deliveries[self._numbers] = delivery
+        self._taker(Taken(data, self._numbers))
+
+    def _receive_now(self, address: str, credit: int, selector: str) -> None:
+        link = self._receiver = self._session.receiver(f"{address}-{uuid.uuid4().hex[:8]}")
+        link.source.address = address
+        link.source.capabilities.put_object(symbol("queue"))
+        if selector:
+            link.source.filter.put_object({symbol("selector"): Described(symbol(SELECTOR), selector)})
+        link.snd_settle_mode = proton.Link.SND_UNSETTLED
+        link.max_message_size = MOST_BYTES
+        link.open()
+        link.flow(credit)
+
+    def _open_now(self, key: tuple[str, str]) -> None:
+        address, kind = key
+        for other in list(self._senders)[: 1 - MOST_LINKS or None]:
+            if other != COORDINATOR and not self._senders[other].unsettled:
+                self._senders.pop(other).close()
+        link = self._senders[key] = self._session.sender(f"{address or kind}-{uuid.uuid4().hex[:8]}")
+        if key == COORDINATOR:
+            link.target.type = Terminus.COORDINATOR
+            link.target.capabilities.put_object(symbol("amqp:local-transactions"))
+        else:
+            link.target.address = address
+            link.target.durability = Terminus.DELIVERIES  # RabbitMQ declares a queue of this kind for /queue/NAME
+            if kind:
+                link.target.capabilities.put_object(symbol(kind))
+        link.snd_settle_mode = proton.Link.SND_UNSETTLED
+        link.open()
+
+    def _send_now(self, key: tuple[str, str], data: bytes, transaction: bytes | None) -> int:
+        link = self._senders[key]
+        most = link.remote_max_message_size
+        if most and len(data) > most:
+            raise OutputError(
+                f"a message for {key[0]} has {len(data):,} bytes with its headers, and the broker takes {most:,}"
+            )
+        self._numbers += 1
+        delivery = self._deliveries[self._numbers] = link.delivery(f"{self._numbers}")
+        link.stream(data)
+        if transaction is not None:
+            delivery.local.data = [transaction]
+            delivery.update(TRANSACTIONAL)
+        link.advance()
+        return self._numbers
+
+    def _has_outcome(self, number: int) -> bool:
+        delivery = self._deliveries[number]
+        return bool(delivery.remote_state or delivery.settled)
+
+    def _declared_now(self, number: int) -> bytes:
+        answer = self._deliveries[number]
+        found = answer.remote.data if answer.remote_state == DECLARED else None
+        self._settle_now([number])
+        return bytes(found[0]) if found else b""
+
+    def _accept_now(self, number: int, transaction: bytes | None) -> None:
+        delivery = self._deliveries[number]
+        if transaction is None:
+            delivery.update(Delivery.ACCEPTED)
+        else:
+            delivery.local.data = [transaction, Described(ulong(ACCEPTED), [])]
+            delivery.update(TRANSACTIONAL)
+
+    def _settle_now(self, numbers: Iterable[int]) -> int:
+        count = 0
+        for number in numbers:
+            self._deliveries.pop(number).settle()
+            count += 1
+        return count
+
+    def _forget_now(self, numbers: Iterable[int]) -> None:
+        count = self._settle_now(numbers)
+        self._transport.pending()  # what was taken goes before the credit, so the broker reads it first
+        if count:
+            self._receiver.flow(count)
+
+
+def _is_open(link: Any, terminus: Any) -> bool:
+    """Whether a link is open. A broker that refuses one opens it without a terminus, and closes it then."""
+    return bool(link.state == ACTIVE and terminus.type != Terminus.UNSPECIFIED)

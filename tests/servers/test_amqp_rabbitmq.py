@@ -1,0 +1,88 @@
+"""RabbitMQ by AMQP 1.0, with its plugin: queues come exactly once, and messages go there at least once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cues_kafka import Amqp, Memory, start
+from cues_kafka.errors import ConfigError, RetriableError
+from cues_kafka.targets import TaskName
+from cues_kafka.testing.tester import Crash
+from cues_kafka.verify.scan import verify
+from tests.servers.jms_world import Cut, a_tester, counted, fed, payloads, run_until, until
+from tests.servers.rabbitmq import RabbitMq as Server
+from tests.servers.rabbitmq_world import Shop
+
+pytestmark = pytest.mark.bridge
+
+QUEUE = "orders"
+
+
+@pytest.fixture
+def server(rabbitmq_servers: Callable[..., Server]) -> Server:
+    """One with the plugin."""
+    return rabbitmq_servers(plugins=["rabbitmq_amqp1_0"])
+
+
+def broker_of(server: Server, port: int = 0, **given: Any) -> Amqp:
+    """Its declaration, also through something that cuts connections."""
+    return Amqp(f"amqp://cues:{server.password}@127.0.0.1:{port or server.port}", **{"timeout_s": 5.0, **given})
+
+
+@pytest.mark.parametrize("kind", ["classic"])
+def test_messages_come_once_whatever_dies(server: Server, kind: str) -> None:
+    """The process before and behind the commit, alone and with the broker."""
+    with Shop(server) as shop:
+        shop.declare(QUEUE, kind)
+    begin = 0
+    for moment in ("before", "after"):
+        for broker in ("lives", "dies"):
+            with Shop(server) as shop:
+                shop.publish_many(QUEUE, payloads(30, begin))
+
+            def between(broker: str = broker, begin: int = begin) -> None:
+                if broker == "dies":
+                    server.kill()
+                    server.start(timeout_s=60)
+                with Shop(server) as other:
+                    other.publish_many(QUEUE, payloads(30, begin + 30))
+
+            with Cut(server.port) as cut:
+                tester = a_tester(broker_of(server, cut.port).queue(f"/amq/queue/{QUEUE}", prefetch=10))
+                run_until(tester, 60, Crash(moment, "Commit", 2), cut=cut, between=between)
+                tester.restart()
+                cut.cut()
+                tester.run()
+                assert counted(tester) == dict.fromkeys(payloads(60, begin), 1)
+                assert verify(tester.graph, tester.broker).ok
+                tester.stop()
+            with Shop(server) as shop:
+                until(lambda: shop.left(QUEUE) == 0)
+            begin += 60
+
+
+def test_what_rabbitmq_lacks_is_refused_by_name(server: Server) -> None:
+    """Transactions and selectors; a missing queue and a wrong login."""
+    broker = broker_of(server)
+    with pytest.raises(ConfigError, match=r"RabbitMQ.* has no transactions"):
+        list(broker.to_queue("a").home.inspect())
+    with pytest.raises(ConfigError, match=r"Amqp\(...\).address"):
+        broker.target().open(TaskName("g", "p", 0)).ask()
+    with Shop(server) as shop:
+        shop.declare(QUEUE, "classic")
+    for source, words in (
+        (broker.queue(f"/amq/queue/{QUEUE}", selector="a = 1"), "ignores the selector"),
+        (broker.queue("/amq/queue/none"), "NOT_FOUND"),
+    ):
+        running = start(fed(source), Memory(), timeout_s=None)
+        try:
+            with pytest.raises(Exception, match=words):
+                running.wait_idle(timeout_s=30)
+        finally:
+            running.stop()
+    wrong = Amqp(f"amqp://cues:wrong@127.0.0.1:{server.port}", timeout_s=5.0)
+    with pytest.raises(RetriableError, match="user and password: check them"):
+        list(wrong.target().inspect())
