@@ -72,14 +72,14 @@ def test_brokers_run_from_packages_that_are_unpacked(
     monkeypatch.setenv("CUES_KAFKA_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(mosquitto_module, "_files", mosquitto_module.unpacked_files)
     monkeypatch.setattr(rabbitmq_module, "_files", rabbitmq_module.unpacked_files)
-    monkeypatch.setattr(activemq_module, "_class_path", activemq_module.unpacked_class_path)
-    artemis_module._jars.cache_clear()
+    monkeypatch.setattr(activemq_module, "class_path", activemq_module.unpacked_class_path)
+    artemis_module.artemis_jars.cache_clear()
 
     try:
         with make(place=tmp_path) as server:
             server.try_it()
     finally:
-        artemis_module._jars.cache_clear()
+        artemis_module.artemis_jars.cache_clear()
 
 
 @pytest.mark.bridge
