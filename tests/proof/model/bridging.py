@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from cues_kafka.bridges import acked
 from cues_kafka.bridges.acked import Acked, AckedPart, Arrival, AttemptLedger
+from cues_kafka.graph.feed import LatePlace
 
 OPEN, BROKEN, CLOSED = range(3)
 """Of a connection: the broker has lost it, and its process does not know; its process has closed it, or died."""
@@ -188,6 +189,8 @@ def client_of(part: AckedPart) -> Client:
 def _kept(value: Any, connection: Any) -> Any:
     if isinstance(value, Broker | Former):
         return CONNECTED if value is connection else FORMER
+    if isinstance(value, LatePlace):
+        return str(value)
     if isinstance(value, deque | list):
         return Box(type(value), tuple(_kept(one, connection) for one in value))
     if isinstance(value, dict):
@@ -259,7 +262,7 @@ def read(client: Client, broker: Broker, parts: int, asked: Asked) -> Got:
             if asked.committed is not None:
                 source.committed(broker.p, asked.committed)
             for message, place in source.read(broker.p, asked.at, source.most) if asked.most else ():
-                rows.append((message, place))  # type: ignore[arg-type]
+                rows.append((message, str(place)))  # type: ignore[arg-type]
                 if len(rows) >= asked.most:
                     break
         except OSError as error:
