@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import Amqp, Memory, start
+from cues_kafka import Amqp, CommitPolicy, Graph, Memory, Raw, Sink, Source, Topic, start
 from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.targets import TaskName
-from cues_kafka.testing.tester import Crash
+from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
 from tests.servers.jms_world import Cut, a_tester, counted, fed, payloads, run_until, until
 from tests.servers.rabbitmq import RabbitMq as Server
@@ -86,3 +86,33 @@ def test_what_rabbitmq_lacks_is_refused_by_name(server: Server) -> None:
     wrong = Amqp(f"amqp://cues:wrong@127.0.0.1:{server.port}", timeout_s=5.0)
     with pytest.raises(RetriableError, match="user and password: check them"):
         list(wrong.target().inspect())
+
+
+def test_messages_go_out_again_with_the_same_ids(server: Server) -> None:
+    """A crash behind the confirmation repeats one batch; the broker dies, too."""
+    graph = Graph(
+        "out",
+        Source("paid"),
+        Sink("ship", inputs="paid", into=broker_of(server).address("/queue/ship-{key}", headers=["tenant"])),
+        defaults=Topic(value=Raw(), partitions=1),
+        errors="errors",
+    )
+    with Shop(server) as shop:
+        for key in "ab":
+            shop.declare(f"ship-{key}", "classic")
+    tester = Tester(graph, policy=CommitPolicy(max_messages=3))
+    for number in range(9):
+        tester.send("paid", b"%d" % number, key="ab"[number % 2])
+    tester.send("paid", b"bad", key="a/b")
+    tester.run(crash=Crash("before", "Commit", 3))
+    assert tester.crashed
+    server.kill()
+    server.start(timeout_s=60)
+    tester.restart().run()
+    tester.stop()
+    with Shop(server) as shop:
+        found = [one for key in "ab" for one in shop.takes(f"ship-{key}", shop.left(f"ship-{key}"))]
+    assert {body for _, body in found} == set(payloads(9))
+    assert len({(properties.message_id, body) for properties, body in found}) == 9
+    assert len(found) > 9
+    assert ["would lead to another address" in one.text for one in tester.errors()] == [True]
