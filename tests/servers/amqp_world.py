@@ -39,7 +39,7 @@ class AmqpShop:
         """Send durable messages, each with an id of its own if there are any, and wait until the broker has them."""
         for at in range(0, len(bodies), AT_ONCE):
             sent = [
-                self.connection.send(AmqpMessage("queue", to, body, properties, {"id": f"id-{body!r}"} if ids else {}))
+                self.connection.send(AmqpMessage("queue", to, body, properties, _id_of(body) if ids else {}))
                 for body in bodies[at : at + AT_ONCE]
             ]
             assert not any(self.connection.outcomes(sent))
@@ -63,3 +63,8 @@ class AmqpShop:
         with self.connection.transaction() as transaction:
             self.connection.take([one.number for one in found], transaction)
         return [contents(one.data) for one in found]
+
+
+def _id_of(body: bytes | str) -> dict[str, str]:
+    """An id, which brokers want to be short."""
+    return {"id": f"id-{body[:40]!r}"}

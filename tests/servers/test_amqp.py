@@ -215,17 +215,18 @@ def test_messages_of_another_protocol_have_no_ids_and_none_is_lost(artemis: JmsQ
 
 @pytest.mark.bridge
 def test_payloads_and_headers_that_others_chose_come_as_they_are(artemis: JmsQueues) -> None:
-    """Empty, binary and large ones, and a map; what does not fit becomes an error message."""
+    """Empty, binary and large ones, a map, and bytes that are no message; what does not fit is an error."""
     given = [b"", b"\0\xff\xfe", b"x" * 200_000, b"{"]
     tester = a_tester(source_of(artemis))
     with AmqpShop(amqp_url(artemis)) as shop:
         shop.send(artemis.name, *given, cues="forged", text="\u00fc:\u4e2d\\c\n", raw=b"\xff", nan=float("nan"))
-        shop.send_encoded(artemis.name, b"\x00Sw\xd1\0\0\0\x08\0\0\0\x02C\xa1\x00")
+        broken = b"\x00Sw\xd1\0\0\0\x08\0\0\0\x02C\xa1\x00"  # it says a byte more than it has
+        shop.send_encoded(artemis.name, broken.replace(b"\x08", b"\x07"), broken)
         shop.send(artemis.name, b"y" * 3_000_000)
         shop.send(artemis.name, b"end")
-    run_until(tester, len(given) + 2)
+    run_until(tester, len(given) + 3)
     found = [bytes(one.value) for one in tester.messages("ingress")]
-    assert found == [*given, b'{"0": ""}', b"end"]
+    assert found == [*given, b'{"0": ""}', broken, b"end"]
     headers = dict(tester.messages("ingress")[0].headers)
     assert (headers["text"], headers["raw"], headers["nan"]) == ("\u00fc:\u4e2d\\c\n".encode(), b"\xff", b"nan")
     assert ["are more than the" in error.text for error in tester.errors()] == [True]
