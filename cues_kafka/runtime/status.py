@@ -131,6 +131,7 @@ def task_status(
 ) -> TaskStatus:
     """Make the status of one task; its worker knows what of it the lane does not."""
     task, halt = lane.task, lane.stopped
+    where = lane.stopped_at if halt else {}
     return TaskStatus(
         task=lane.spec.name,
         state=task.state.value,
@@ -138,7 +139,8 @@ def task_status(
         totals=task.record.totals if task.record else Totals(),
         stopped=halt.text if halt else "",
         remedy=halt.remedy if halt else "",
-        **(lane.stopped_at if halt else {}),
+        at=where.get("at", ""),
+        hash=where.get("hash", ""),
         calling=calling,
         calling_s=calling_s,
         oldest_s=lane.oldest_s,
