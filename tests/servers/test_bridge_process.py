@@ -1,4 +1,8 @@
-"""From a real mosquitto, ActiveMQ and Artemis into a real Kafka, by processes that are killed around Kafka's commit."""
+"""
+From a real mosquitto, ActiveMQ and Artemis into a real Kafka, by processes that are killed around Kafka's commit.
+
+And from Kafka into Artemis by AMQP 1.0, also by processes that are killed around Artemis' commit.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,21 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
-from cues_kafka import Feed, Graph, Kafka, Mqtt, Raw, Stomp, Topic
+from cues_kafka import Amqp, Feed, Graph, Kafka, Mqtt, Processor, Raw, Source, Stomp, Topic
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.runtime.prepare import prepare
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 from tests.fault.support import committed
+from tests.servers.amqp_world import AmqpShop, amqp_url
+from tests.servers.fixtures import JmsQueues
 from tests.servers.jms_world import JmsClient
 from tests.servers.jms_world import payloads as numbered
 from tests.servers.mqtt_world import Device
@@ -29,6 +37,7 @@ MOMENTS = ("before", "inside", "after")
 """Before Kafka's commit; in it, so that it is open or done; behind it, and before the acknowledgement."""
 
 EACH = 20
+QUIET_S = 1.0
 PROGRAM = """
 import sys
 from threading import Event
@@ -50,16 +59,20 @@ def graph_of(name: str, url: str) -> Graph:
     source: Any
     if url.startswith("mqtt"):
         source = Mqtt(url, topics=f"{name}/#", session=name, prefetch=20)
+    elif url.startswith("amqp"):
+        source = Amqp(url).queue(name, prefetch=20)
     else:
         source = Stomp(url, queue=name, prefetch=20)
     feed = Feed(source, into=f"{name}.ingress", name="feed", poll_seconds=1)
     return Graph(name, feed, defaults=Topic(value=Raw(), partitions=1))
 
 
-@pytest.fixture(params=["mosquitto", "activemq", "artemis"])
+@pytest.fixture(params=["mosquitto", "activemq", "artemis", "artemis-amqp"])
 def other(request: pytest.FixtureRequest) -> Any:
-    """A name of this test in each broker."""
-    return request.getfixturevalue(request.param)
+    """A name of this test in each broker, and the address of the protocol by which it is read."""
+    kind, _, protocol = request.param.partition("-")
+    found = request.getfixturevalue(kind)
+    return replace(found, url=amqp_url(found)) if protocol else found
 
 
 def sent(other: Any, name: str, bodies: list[bytes]) -> None:
@@ -67,6 +80,9 @@ def sent(other: Any, name: str, bodies: list[bytes]) -> None:
     if other.url.startswith("mqtt"):
         with Device(other.server.port) as device:
             device.publish_many(f"{name}/a", bodies)
+    elif other.url.startswith("amqp"):
+        with AmqpShop(other.url) as writer:
+            writer.send(name, *bodies)
     else:
         with JmsClient(other.url) as shop:
             shop.send(name, *bodies)
@@ -78,6 +94,10 @@ def left(other: Any, name: str) -> list[bytes]:
         with Device(other.server.port, name) as device:
             device.publish(f"{name}/a", b"last")
             return [bytes(one.payload) for one in device.hears(1)]
+    if other.url.startswith("amqp"):
+        with AmqpShop(other.url) as reader:
+            reader.send(name, b"last")
+            return [bytes(one.body) for one in reader.takes(name, 1)]
     with JmsClient(other.url) as shop:
         shop.send(name, b"last")
         return shop.takes(name, 1)
@@ -93,11 +113,11 @@ def test_processes_that_are_killed_around_commits_leave_each_message_once(
     with closing(open_broker(Kafka(kafka.bootstrap))) as broker:
         prepare(graph, broker)
         if other.url.startswith("mqtt"):  # the broker keeps messages from the subscription on
-            assert run(kafka, name, other.url, "", 0) == 0
+            assert run(kafka, name, other.url, "", "0") == 0
         codes = []
         for turn, moment in enumerate((*MOMENTS, "")):
             sent(other, name, numbered(EACH, EACH * turn))
-            codes.append(run(kafka, name, other.url, moment, EACH * (len(MOMENTS) + 1)))
+            codes.append(run(kafka, name, other.url, moment, str(EACH * (len(MOMENTS) + 1))))
             if broker_dies and moment:
                 other.server.kill()
                 other.server.start()
@@ -109,7 +129,81 @@ def test_processes_that_are_killed_around_commits_leave_each_message_once(
     assert left(other, name) == [b"last"]
 
 
-def run(kafka: KafkaFixture, name: str, url: str, moment: str, count: int) -> int:
-    """Run the graph in a process, which kills itself, or ends when the topic has this count of messages."""
-    command = [sys.executable, "-c", PROGRAM, kafka.bootstrap, name, url, moment, str(count)]
+def run(kafka: KafkaFixture, name: str, url: str, *arguments: str, program: str = PROGRAM) -> int:
+    """Run a program in a process, which kills itself, or ends when the topic has enough messages."""
+    command = [sys.executable, "-c", program, kafka.bootstrap, name, url, *arguments]
     return subprocess.run(command, cwd=ROOT, timeout=240, check=False).returncode
+
+
+# Out of Kafka
+
+OUT_MOMENTS = (
+    ("before", "CommitTarget"),
+    ("after", "CommitTarget"),
+    ("before", "Commit"),
+    ("inside", "Commit"),
+    ("after", "Commit"),
+)
+"""Before Artemis' commit; behind it, which is before Kafka's; in Kafka's, so that it is open or done; and behind it."""
+
+OUT_PROGRAM = """
+import sys
+from threading import Event
+from cues_kafka import CommitPolicy, Kafka, start
+from tests.fault.killing import Killing
+from tests.servers.test_bridge_process import out_graph_of
+bootstrap, name, url, moment, effect, count = sys.argv[1:]
+point = (moment, effect, 3) if moment else None
+kafka = Kafka(bootstrap, session_timeout_s=6)
+with start(out_graph_of(name, url), kafka, policy=CommitPolicy(max_messages=5), hook=Killing(point)) as running:
+    while len(running.messages(f"{name}.told")) < int(count):
+        Event().wait(0.1)
+    running.wait_idle(timeout_s=60)
+"""
+
+
+def tell(body: bytes, jms: Any) -> bytes:
+    """Send a message, and return its text."""
+    jms.send(body)
+    return body
+
+
+def out_graph_of(name: str, url: str) -> Graph:
+    """A processor that sends to a queue."""
+    queue = Amqp(url, timeout_s=5.0).to_queue(name)
+    out = Processor(tell, inputs=f"{name}.given", outputs=f"{name}.told", effects={"jms": queue})
+    return Graph(name, Source(f"{name}.given"), out, defaults=Topic(value=Raw(), partitions=1), errors=f"{name}.errors")
+
+
+@pytest.mark.parametrize("broker_dies", [False, True], ids=["lives", "dies"])
+def test_processes_that_are_killed_around_both_commits_send_each_message_once(
+    kafka: KafkaFixture, artemis: JmsQueues, broker_dies: bool
+) -> None:
+    """Artemis gets SIGKILL behind each death, or not."""
+    name, url = re.sub(r"[^A-Za-z0-9-]", "-", kafka.unique("out")), amqp_url(artemis)
+    graph = out_graph_of(name, url)
+    numbers = numbered(EACH * (len(OUT_MOMENTS) + 1))
+    with closing(open_broker(Kafka(kafka.bootstrap))) as broker:
+        prepare(graph, broker)
+        codes = []
+        for turn, (moment, effect) in enumerate((*OUT_MOMENTS, ("", ""))):
+            given(kafka, f"{name}.given", numbers[EACH * turn : EACH * (turn + 1)])
+            codes.append(run(kafka, name, url, moment, effect, str(len(numbers)), program=OUT_PROGRAM))
+            if broker_dies and moment:
+                artemis.server.kill()
+                artemis.server.start()
+
+        assert codes == [-9] * len(OUT_MOMENTS) + [0]
+        told = Counter(message.value() for message in committed(kafka.bootstrap, f"{name}.told"))
+        assert told == dict.fromkeys(numbers, 1)
+        assert verify(graph, broker).ok
+    with AmqpShop(url) as shop:
+        assert [bytes(one.body) for one in shop.takes(name, len(numbers), quiet_s=QUIET_S)] == numbers
+
+
+def given(kafka: KafkaFixture, topic: str, bodies: list[bytes]) -> None:
+    """Write messages to a topic of Kafka, and wait until it has them."""
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
+    for body in bodies:
+        producer.produce(topic, body)
+    assert producer.flush(60) == 0
