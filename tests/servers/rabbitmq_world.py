@@ -73,6 +73,11 @@ class Shop:
         assert len(found) == count, found
         return found
 
+    def consumers(self, queue: str) -> int:
+        """How many clients read a queue."""
+        found: int = self.channel.queue_declare(queue, passive=True).method.consumer_count
+        return found
+
     def left(self, queue: str) -> int:
         """Messages of a queue without a consumer: those that were not acknowledged."""
         return int(self.channel.queue_declare(queue, passive=True).method.message_count)

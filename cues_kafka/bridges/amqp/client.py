@@ -56,6 +56,7 @@ class AmqpConnection(AmqpEngine):
         self._receiver: Any = None
         self._senders: dict[tuple[str, str], Any] = {}  # by address and kind, the one that was used last at the end
         self._deliveries: dict[int, Any] = {}
+        self._owed = 0  # deliveries that were forgotten, and for which the broker may make no new ones yet
         self._numbers = 0
         super().__init__(login, name, on_lost=on_lost)
 
@@ -196,12 +197,14 @@ class AmqpConnection(AmqpEngine):
             return
         if delivery.aborted:
             delivery.settle()
-            link.flow(1)
+            self._owed += 1
+            self._allow_now()
             return
         data = bytes(link.recv(delivery.pending) or b"")
         link.advance()
         self._numbers += 1
         self._deliveries[self._numbers] = delivery
+        self._allow_now()
         self._taker(Taken(data, self._numbers))
 
     def _receive_now(self, address: str, credit: int, selector: str) -> None:
@@ -274,10 +277,21 @@ class AmqpConnection(AmqpEngine):
         return count
 
     def _forget_now(self, numbers: Iterable[int]) -> None:
-        count = self._settle_now(numbers)
+        self._owed += self._settle_now(numbers)
         self._transport.pending()  # what was taken goes before the credit, so the broker reads it first
-        if count:
-            self._receiver.flow(count)
+        self._allow_now()
+
+    def _allow_now(self) -> None:
+        """
+        Let the broker make a new delivery for each one that was forgotten, when it has made all that it might.
+
+        RabbitMQ 3.10 reads credit as if nothing was under way. What is under way then comes in addition, again and
+        again: it was seen to have 1,077 deliveries without an acknowledgement where 20 were allowed. Behind the last
+        delivery that it might make, nothing is under way.
+        """
+        if self._owed and self._receiver.credit <= 0:
+            owed, self._owed = self._owed, 0
+            self._receiver.flow(owed)
 
 
 def _is_open(link: Any, terminus: Any) -> bool:
