@@ -253,9 +253,13 @@ def _attributes(given: dict[str, str]) -> str:
 
 
 class SecuredArtemis(Artemis):
-    """An Artemis with users. A right is a pair: a type of permission, such as ``consume``, and queues."""
+    """
+    An Artemis with users. A right is a pair: a type of permission, such as ``consume``, and queues.
 
-    more_ports = 2
+    By AMQP a certificate of a client is a login, too: that of ``client.pem`` is the user `USER`.
+    """
+
+    more_ports = 3
     schemes: ClassVar = ("stomp", "stomps")
 
     def __init__(self, certificates: Certificates) -> None:
@@ -267,6 +271,7 @@ class SecuredArtemis(Artemis):
         etc = self.directory / "etc"
         etc.mkdir(exist_ok=True)
         (etc / "users.properties").write_text(f"{USER}={PASSWORD}\n{ADMIN}={PASSWORD}\n", "utf-8")
+        (etc / "certificates.properties").write_text(f"{USER}=CN=client\n", "utf-8")
         self._write_roles()
         (etc / "login.config").write_text(_LOGIN, "utf-8")
         (etc / "bootstrap.xml").write_text(_BOOTSTRAP.format(file=etc / "broker.xml"), "utf-8")
@@ -280,17 +285,22 @@ class SecuredArtemis(Artemis):
         return [*jvm("Artemis", "192m"), *options, "-cp", f"{artemis_jars()}/*", _CLI, "run"]
 
     def acceptors(self) -> str:
-        """One more, with TLS."""
+        """Two more, with TLS."""
+        stomp, amqp = self._tls("stomps", self.tls_port, "STOMP"), self._tls("amqps", self.amqp_tls_port, "AMQP")
+        mechanisms = "saslMechanisms=PLAIN,EXTERNAL"
+        return f"{super().acceptors()}{stomp}{amqp.replace('protocols=AMQP', f'protocols=AMQP;{mechanisms}')}"
+
+    def _tls(self, name: str, port: int, protocol: str) -> str:
         tls = self._certificates
         options = ";".join(
             f"{name}={value}"
             for name, value in {
-                "protocols": "STOMP", "sslEnabled": "true", "needClientAuth": "true", "keyStoreType": "PKCS12",
+                "protocols": protocol, "sslEnabled": "true", "needClientAuth": "true", "keyStoreType": "PKCS12",
                 "keyStorePath": tls["server.p12"], "keyStorePassword": STORE_PASSWORD, "trustStoreType": "PKCS12",
                 "trustStorePath": tls["trust.p12"], "trustStorePassword": STORE_PASSWORD,
             }.items()
         )  # fmt: skip
-        return f'{super().acceptors()}<acceptor name="stomps">tcp://127.0.0.1:{self.tls_port}?{options}</acceptor>'
+        return f'<acceptor name="{name}">tcp://127.0.0.1:{port}?{options}</acceptor>'
 
     def security(self) -> str:
         """Each right is a role of its own."""
@@ -327,14 +337,25 @@ class SecuredArtemis(Artemis):
         """The port with TLS."""
         return self.ports[1]
 
+    @property
+    def amqp_tls_port(self) -> int:
+        """The port of AMQP 1.0 with TLS."""
+        return self.ports[2]
+
 
 _CLI = "org.apache.activemq.artemis.cli.Artemis"
-_BOOTSTRAP = """<broker xmlns="http://activemq.apache.org/schema"><jaas-security domain="activemq"/>
+_BOOTSTRAP = """<broker xmlns="http://activemq.apache.org/schema">
+<jaas-security domain="activemq" certificate-domain="certificates"/>
 <server configuration="file:{file}"/></broker>
 """
 _LOGIN = """activemq {
   org.apache.activemq.artemis.spi.core.security.jaas.PropertiesLoginModule required reload=true
     org.apache.activemq.jaas.properties.user="users.properties"
     org.apache.activemq.jaas.properties.role="roles.properties";
+};
+certificates {
+  org.apache.activemq.artemis.spi.core.security.jaas.TextFileCertificateLoginModule required reload=true
+    org.apache.activemq.jaas.textfiledn.user="certificates.properties"
+    org.apache.activemq.jaas.textfiledn.role="roles.properties";
 };
 """

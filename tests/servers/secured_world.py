@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion
 
-from cues_kafka import Mqtt, RabbitMq, Stomp
+from cues_kafka import Amqp, Mqtt, RabbitMq, Stomp
+from tests.servers.amqp_world import AmqpShop
 from tests.servers.jms_world import JmsClient
 from tests.servers.rabbitmq_world import Shop
 from tests.servers.secured import (
@@ -211,3 +212,33 @@ class OnArtemis(OnStomp):
         """A marker queue that may not be consumed looks like one that another process has."""
         self.server.forget()
         self.server.allow(*(right for right, _ in self.inward))
+
+
+class OnArtemisByAmqp(OnArtemis):
+    """The same queues and rights; without user and password in the address, the certificate is the login."""
+
+    wrong_login = "refuses the login"
+
+    def __init__(self, server: SecuredArtemis, name: str) -> None:
+        super().__init__(server, name)
+        said = ("CREATE_ADDRESS", "CREATE_DURABLE_QUEUE", "CONSUME", "SEND")
+        self.outward = [(right, f"permission='{why}'") for (right, _), why in zip(self.outward, said, strict=True)]
+        self.inward = self.outward[:3]
+
+    def url(self, *, tls: bool = False, user: str = USER, password: str = PASSWORD, host: str = "127.0.0.1") -> str:
+        port = self.server.amqp_tls_port if tls else self.server.amqp_port
+        return f"amqp{'s' * tls}://{f'{user}:{password}@' if user else ''}{host}:{port}"
+
+    def source(self, url: str, **files: Any) -> Any:
+        return Amqp(url, **files).queue(f"{self.name}.in")
+
+    def target(self, url: str, **files: Any) -> Any:
+        return Amqp(url, timeout_s=3.0, **files).to_queue(f"{self.name}.out", markers=self.markers)
+
+    def send(self, bodies: list[bytes]) -> None:
+        with AmqpShop(self.url(user=ADMIN)) as other:
+            other.send(f"{self.name}.in", *bodies)
+
+    def taken(self, count: int) -> list[bytes]:
+        with AmqpShop(self.url(user=ADMIN)) as other:
+            return [bytes(one.body) for one in other.takes(f"{self.name}.out", count)]

@@ -13,7 +13,7 @@ import pytest
 
 from cues_kafka import Amqp, CommitPolicy, Graph, Memory, Raw, Sink, Source, Topic, start
 from cues_kafka.bridges.amqp.client import AmqpConnection, Taken
-from cues_kafka.errors import ConfigError, RetriableError
+from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.targets import TaskName
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
@@ -134,7 +134,7 @@ def test_what_rabbitmq_lacks_is_refused_by_name(server: Server) -> None:
         finally:
             running.stop()
     wrong = Amqp(f"amqp://cues:wrong@127.0.0.1:{server.port}", timeout_s=5.0)
-    with pytest.raises(RetriableError, match="user and password: check them"):
+    with pytest.raises(RecoveryError, match="refuses the login: it does not know this user"):
         list(wrong.target().inspect())
 
 

@@ -15,12 +15,12 @@ from cues_kafka import ConfigError, Feed, Graph, Memory, Raw, Running, Sink, Sou
 from tests.servers.certificates import Certificates
 from tests.servers.fixtures import started
 from tests.servers.secured import USER, SecuredActiveMq, SecuredArtemis, SecuredMosquitto, SecuredRabbitMq
-from tests.servers.secured_world import OnActiveMq, OnArtemis, OnMosquitto, OnRabbitMq, Secured
+from tests.servers.secured_world import OnActiveMq, OnArtemis, OnArtemisByAmqp, OnMosquitto, OnRabbitMq, Secured
 
 pytestmark = [pytest.mark.bridge, pytest.mark.timeout(300)]
 
 WAIT_S = 60.0
-BROKERS = ("mosquitto", "rabbitmq", "rabbitmq-stream", "activemq", "artemis")
+BROKERS = ("mosquitto", "rabbitmq", "rabbitmq-stream", "activemq", "artemis", "artemis-amqp")
 SERVERS: dict[str, Any] = {
     "mosquitto": SecuredMosquitto,
     "rabbitmq": SecuredRabbitMq,
@@ -58,7 +58,9 @@ def secured(request: pytest.FixtureRequest, servers: Any) -> Iterator[Secured]:
     kind, name = request.param, f"t{uuid.uuid4().hex[:8]}"
     server = servers(kind.partition("-")[0])
     server.forget()
-    worlds: dict[str, Any] = {"mosquitto": OnMosquitto, "activemq": OnActiveMq, "artemis": OnArtemis}
+    worlds: dict[str, Any] = {
+        "mosquitto": OnMosquitto, "activemq": OnActiveMq, "artemis": OnArtemis, "artemis-amqp": OnArtemisByAmqp,
+    }  # fmt: skip
     world = worlds[kind](server, name) if kind in worlds else OnRabbitMq(server, name, {
         "rabbitmq": "classic", "rabbitmq-stream": "stream"}[kind])  # fmt: skip
     world.prepare()
@@ -139,6 +141,28 @@ def test_messages_come_and_go_over_tls_with_certificates_of_both_sides(
         running.send("given", b"z" * 300_000)
         goes_on(running)
     assert secured.taken(4) == [b"0", b"1", b"2", b"z" * 300_000]
+
+
+def test_certificate_is_the_login_by_amqp_where_the_address_has_no_user(
+    servers: Any, certificates: Certificates
+) -> None:
+    """In both directions. Without a certificate and a user the broker refuses the login."""
+    server = servers("artemis")
+    server.forget()
+    world = OnArtemisByAmqp(server, f"t{uuid.uuid4().hex[:8]}")
+    world.allow_all()
+    ours = {"ca": certificates["ca.pem"], "cert": certificates["client.pem"], "cert_key": certificates["client.key"]}
+    world.send([b"1", b"2"])
+    with reading(world.source(world.url(tls=True, user=""), **ours)) as running:
+        until_s = time.monotonic() + WAIT_S
+        while len(running.messages("ingress")) < 2 and time.monotonic() < until_s:
+            running.wait_idle(timeout_s=WAIT_S)
+        assert [one.value for one in running.messages("ingress")] == [b"1", b"2"]
+    with writing(world.name, world.target(world.url(tls=True, user=""), **ours)) as running:
+        goes_on(running)
+    assert world.taken(3) == [b"0", b"1", b"2"]
+    assert "user and password" in refused(lambda: reading(world.source(world.url(user=""))), "log")
+    server.make_ready()
 
 
 WRONG = {

@@ -287,6 +287,12 @@ class AmqpEngine:
         else:
             self._lose(AmqpEnded(f"the AMQP broker has not let us in: {said}. {self._before()}"))
 
+    def _end_of_bytes(self) -> Exception:
+        """Why the broker may have closed the socket. Artemis does so behind the answer that a password is wrong."""
+        if self._transport.sasl().outcome == proton.SASL.AUTH:
+            return _login_refused("it does not know this user with this password")
+        return AmqpEnded("the AMQP broker closed the connection" + ("" if self._opened else f". {self._before()}"))
+
     def _before(self) -> str:
         return f"{_BEFORE}. {early_end(self._login.address)}"
 
@@ -320,9 +326,7 @@ class AmqpEngine:
                         break
                     wait_s = min(wait_s, LEAVE_S)
                 self._sleep(wait_s)
-            self._lose(
-                AmqpEnded("the AMQP broker closed the connection" + ("" if self._opened else f". {self._before()}"))
-            )
+            self._lose(self._end_of_bytes())
         except (OSError, ValueError, proton.ProtonException) as error:
             lost = ConnectionError(f"the connection to the AMQP broker is lost: {self._quiet(error)}")
             self._lose(tls_refusal(WHO, self._login.address, error) or lost)
