@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import queue
+from importlib.util import find_spec
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from cues_kafka import Amqp
-from cues_kafka.bridges.amqp.client import AmqpConnection, Taken
 from cues_kafka.bridges.amqp.encoding import AmqpContents, contents
 from cues_kafka.bridges.amqp.messages import AmqpMessage
 from tests.servers.fixtures import JmsQueues
+
+if TYPE_CHECKING:
+    from cues_kafka.bridges.amqp.client import Taken
+
+HAS_PROTON: Final = find_spec("proton") is not None
+"""Tests beside those of other protocols are left out without it; one test says so: test_installed.py."""
 
 WAIT_S = 60.0
 AT_ONCE = 100
@@ -26,7 +32,9 @@ class AmqpShop:
     """A client of another program, which sends and takes."""
 
     def __init__(self, url: str) -> None:
-        self.got = queue.Queue[Taken]()
+        from cues_kafka.bridges.amqp.client import AmqpConnection
+
+        self.got: queue.Queue[Taken] = queue.Queue()
         self.connection = AmqpConnection(Amqp(url, idle_s=60.0).login(), "shop")
 
     def __enter__(self) -> Self:

@@ -24,7 +24,7 @@ from cues_kafka.runtime.prepare import prepare
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 from tests.fault.support import committed
-from tests.servers.amqp_world import AmqpShop, amqp_url
+from tests.servers.amqp_world import HAS_PROTON, AmqpShop, amqp_url
 from tests.servers.fixtures import JmsQueues
 from tests.servers.jms_world import JmsClient
 from tests.servers.jms_world import payloads as numbered
@@ -67,7 +67,7 @@ def graph_of(name: str, url: str) -> Graph:
     return Graph(name, feed, defaults=Topic(value=Raw(), partitions=1))
 
 
-@pytest.fixture(params=["mosquitto", "activemq", "artemis", "artemis-amqp"])
+@pytest.fixture(params=["mosquitto", "activemq", "artemis", *(["artemis-amqp"] if HAS_PROTON else [])])
 def other(request: pytest.FixtureRequest) -> Any:
     """A name of this test in each broker, and the address of the protocol by which it is read."""
     kind, _, protocol = request.param.partition("-")
@@ -175,6 +175,7 @@ def out_graph_of(name: str, url: str) -> Graph:
     return Graph(name, Source(f"{name}.given"), out, defaults=Topic(value=Raw(), partitions=1), errors=f"{name}.errors")
 
 
+@pytest.mark.skipif(not HAS_PROTON, reason="python-qpid-proton is not installed")
 @pytest.mark.parametrize("broker_dies", [False, True], ids=["lives", "dies"])
 def test_processes_that_are_killed_around_both_commits_send_each_message_once(
     kafka: KafkaFixture, artemis: JmsQueues, broker_dies: bool

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from cues_kafka import ConfigError, Feed, Graph, Memory, Raw, Running, Sink, Source, Topic, start
+from tests.servers.amqp_world import HAS_PROTON
 from tests.servers.certificates import Certificates
 from tests.servers.fixtures import started
 from tests.servers.secured import USER, SecuredActiveMq, SecuredArtemis, SecuredMosquitto, SecuredRabbitMq
@@ -20,7 +21,7 @@ from tests.servers.secured_world import OnActiveMq, OnArtemis, OnArtemisByAmqp, 
 pytestmark = [pytest.mark.bridge, pytest.mark.timeout(300)]
 
 WAIT_S = 60.0
-BROKERS = ("mosquitto", "rabbitmq", "rabbitmq-stream", "activemq", "artemis", "artemis-amqp")
+BROKERS = ("mosquitto", "rabbitmq", "rabbitmq-stream", "activemq", "artemis", *(["artemis-amqp"] if HAS_PROTON else []))
 SERVERS: dict[str, Any] = {
     "mosquitto": SecuredMosquitto,
     "rabbitmq": SecuredRabbitMq,
@@ -143,6 +144,7 @@ def test_messages_come_and_go_over_tls_with_certificates_of_both_sides(
     assert secured.taken(4) == [b"0", b"1", b"2", b"z" * 300_000]
 
 
+@pytest.mark.skipif(not HAS_PROTON, reason="python-qpid-proton is not installed")
 def test_certificate_is_the_login_by_amqp_where_the_address_has_no_user(
     servers: Any, certificates: Certificates
 ) -> None:
