@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -151,6 +152,56 @@ def test_a_successor_of_a_process_that_stands_still_gets_its_messages(artemis: J
         assert time.monotonic() - began_s < 10
     successor.close()
     held.close()
+
+
+@pytest.mark.bridge
+@pytest.mark.parametrize("consumers", ["one", "several"])
+def test_frozen_process_repeats_messages_only_where_the_queue_has_several_consumers(
+    artemis: JmsQueues, consumers: str
+) -> None:
+    """It freezes behind its commit in Kafka. Its successor may read more new messages than the ledger has room for."""
+    queue = f"cues.{artemis.name}" if consumers == "one" else artemis.name  # broker.xml gives the first one consumer
+    declared = Amqp(amqp_url(artemis)).queue(queue, prefetch=5)
+    with AmqpShop(amqp_url(artemis)) as shop:
+        shop.send(queue, *payloads(5))
+        held = declared.open()
+        rows: list[Any] = []
+
+        def more() -> bool:
+            rows.extend(held.read(0, rows[-1][1] if rows else None, 5 - len(rows)))
+            return len(rows) == 5
+
+        until(more)
+        frozen = held._parts[0]._connection
+        assert isinstance(frozen, AmqpDeliveries)
+        with frozen._connection.news:  # its thread waits, as in a process that was stopped
+            shop.send(queue, *payloads(40, 5))
+            successor = declared.open()
+            expected = payloads(40, 5) + (payloads(5) if consumers == "several" else [])
+            assert continued(successor, str(rows[-1][1]), len(expected)) == expected
+            successor.close()
+        held.close()
+        shop.send(queue, b"last")
+        assert [one.body for one in shop.takes(queue, 1)] == [b"last"]
+
+
+def continued(source: Acked, place: str, count: int) -> list[bytes]:
+    """This number of messages behind a place, each batch committed."""
+    found: list[bytes] = []
+    source.committed(0, place)  # as a feed does behind its recovery
+
+    def more() -> bool:
+        nonlocal place
+        with suppress(ConnectionError):  # another process is its only consumer still
+            rows = list(source.read(0, place, 5))
+            if rows:
+                place = str(rows[-1][1])
+                found.extend(bytes(message.value) for message, _ in rows)
+                source.committed(0, place)
+        return len(found) >= count
+
+    until(more)
+    return found
 
 
 @pytest.mark.bridge

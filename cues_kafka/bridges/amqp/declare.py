@@ -35,7 +35,8 @@ FROM_AMQP: Final = EdgeKind(
     'a queue of an AMQP 1.0 broker to Kafka, `Feed(Amqp(...).queue("orders"), ...)`',
     "exactly once (if publishers give each message an id)",
     "accepted behind Kafka's commit; message-id names redeliveries, so a crash may repeat a message without one. The "
-    "broker keeps the queue, lets the feed alone read it, and gives no message up (Artemis: max-delivery-attempts=-1)",
+    "broker keeps the queue, gives it to one consumer at a time, and gives no message up (Artemis: "
+    "max-delivery-attempts=-1)",
     _TESTS,
 )
 FROM_AMQP_REPEATED: Final = EdgeKind(
