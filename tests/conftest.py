@@ -55,7 +55,7 @@ pytest_plugins = ["tests.servers.fixtures"]
 if not any(entry.value == "cues_kafka.testing.fixtures" for entry in entry_points(group="pytest11")):
     pytest_plugins.append("cues_kafka.testing.fixtures")
 
-NEED_PROTON = ("servers/test_amqp*.py",)
+NEED_PROTON = ("unit/bridges/amqp/test_credit.py", "servers/test_amqp*.py")
 """Tests of AMQP 1.0 that need its library, which is built; where it is missing, one test says so: test_installed.py."""
 
 collect_ignore_glob = [] if find_spec("proton") else list(NEED_PROTON)
