@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-from cues_kafka.core.records import Record, Totals
+from cues_kafka.core.records import KEY, Record, Totals
 from cues_kafka.graph.names import changelog_topic
 from cues_kafka.records.reading import read_record
 from tests.proof.simulation.graphs import ERRORS, GRAPH, Bad, outcome
@@ -101,7 +101,8 @@ def totals(simulation: Simulation) -> Totals:
     for topic in simulation.backing:
         newest: dict[int, Record] = {}
         for message in simulation.broker.messages(topic):
-            newest[message.partition()] = read_record(message)
+            if message.key() == KEY:  # the others say what operators did to the task
+                newest[message.partition()] = read_record(message)
         for record in newest.values():
             found = found.plus(record.totals)
     return found
