@@ -67,6 +67,7 @@ def test_entry_that_no_task_writes_is_refused(name: str) -> None:
     store, key, value = FORGED[name]
     forge(tester, store, key, origin if value == b"ORIGIN" else value)
     REFUSED.forget()
+    REFUSED.forget()  # another test of this process may have met a record at the same place
     before = REFUSED.total
 
     again = tester.restart()
