@@ -21,7 +21,8 @@ from tests.servers.secured_world import OnActiveMq, OnArtemis, OnArtemisByAmqp, 
 pytestmark = [pytest.mark.bridge, pytest.mark.timeout(300)]
 
 WAIT_S = 60.0
-BROKERS = ("mosquitto", "rabbitmq", "rabbitmq-stream", "activemq", "artemis", *(["artemis-amqp"] if HAS_PROTON else []))
+BY_AMQP = ("artemis-amqp",) if HAS_PROTON else ()
+BROKERS = ("mosquitto", "rabbitmq", "rabbitmq-stream", "activemq", "artemis", *BY_AMQP)
 SERVERS: dict[str, Any] = {
     "mosquitto": SecuredMosquitto,
     "rabbitmq": SecuredRabbitMq,
@@ -144,27 +145,23 @@ def test_messages_come_and_go_over_tls_with_certificates_of_both_sides(
     assert secured.taken(4) == [b"0", b"1", b"2", b"z" * 300_000]
 
 
-@pytest.mark.skipif(not HAS_PROTON, reason="python-qpid-proton is not installed")
+@pytest.mark.parametrize("secured", BY_AMQP, indirect=True)
 def test_certificate_is_the_login_by_amqp_where_the_address_has_no_user(
-    servers: Any, certificates: Certificates
+    secured: Secured, certificates: Certificates
 ) -> None:
     """In both directions. Without a certificate and a user the broker refuses the login."""
-    server = servers("artemis")
-    server.forget()
-    world = OnArtemisByAmqp(server, f"t{uuid.uuid4().hex[:8]}")
-    world.allow_all()
+    secured.allow_all()
     ours = {"ca": certificates["ca.pem"], "cert": certificates["client.pem"], "cert_key": certificates["client.key"]}
-    world.send([b"1", b"2"])
-    with reading(world.source(world.url(tls=True, user=""), **ours)) as running:
+    secured.send([b"1", b"2"])
+    with reading(secured.source(secured.url(tls=True, user=""), **ours)) as running:
         until_s = time.monotonic() + WAIT_S
         while len(running.messages("ingress")) < 2 and time.monotonic() < until_s:
             running.wait_idle(timeout_s=WAIT_S)
         assert [one.value for one in running.messages("ingress")] == [b"1", b"2"]
-    with writing(world.name, world.target(world.url(tls=True, user=""), **ours)) as running:
+    with writing(secured.name, secured.target(secured.url(tls=True, user=""), **ours)) as running:
         goes_on(running)
-    assert world.taken(3) == [b"0", b"1", b"2"]
-    assert "user and password" in refused(lambda: reading(world.source(world.url(user=""))), "log")
-    server.make_ready()
+    assert secured.taken(3) == [b"0", b"1", b"2"]
+    assert "user and password" in refused(lambda: reading(secured.source(secured.url(user=""))), "log")
 
 
 WRONG = {
