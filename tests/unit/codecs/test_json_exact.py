@@ -10,6 +10,8 @@ import pytest
 
 from cues_kafka import CodecError
 from cues_kafka.codecs.json import JsonCodec
+from cues_kafka.codecs.json_fractions import Fractions
+from cues_kafka.codecs.schema import Scalar
 
 FINE = "2026-01-02T03:04:05.123456789Z"
 
@@ -58,6 +60,11 @@ def test_time_with_more_digits_than_microseconds_is_refused_with_its_path(
     """It would be rounded: 23:59:59.9999999 to the midnight before."""
     with pytest.raises(CodecError, match=f"^{path}: expected a time in whole microseconds, got one with more digits"):
         JsonCodec(annotation).decode(data.encode())
+
+
+def test_message_with_escapes_of_letters_is_not_parsed_a_second_time() -> None:
+    """An escape of a letter is no part of a time, and Python's `json` writes one for each letter beyond ASCII."""
+    Fractions(Scalar(time)).check(b"no JSON, \\u00e9, 23:59:59.999999")
 
 
 def test_time_whose_further_digits_are_zeros_is_read() -> None:
