@@ -3,7 +3,7 @@
 Python's `re` tries one way after the other: `^(a+)+$` takes years to refuse 50 letters, and `a+b` an hour to refuse a
 million. A worker does nothing else meanwhile, and the text is a stranger's. So where that may happen, all ways are
 followed at once (Thompson, "Regular expression search algorithm", 1968). What such a search cannot do, `re` does:
-references to groups, looking ahead and behind, borders of words, and patterns of more than `MAX_STATES` places.
+references to groups, looking ahead and behind, borders of words, flags, and patterns of more than `MAX_STATES` places.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ SHORT, FEW, MANY = 200, 2, 3
 MAX_STATES: Final = 400
 """Each character costs as much as there are states at the worst."""
 
-MAX_STEPS: Final = 50_000
-"""Steps that are remembered of a pattern; then all are forgotten."""
+MOST_KEPT: Final = 100_000
+"""States in the steps that are remembered of a pattern, some megabytes; and characters. Then all are forgotten."""
 
 Test: TypeAlias = Callable[[str], bool]
 States: TypeAlias = frozenset[int]
@@ -61,7 +61,7 @@ def _ways(parsed: Any, *, repeated: bool = False) -> int:
         elif kind is op.SUBPATTERN:
             found += _ways(what[3], repeated=repeated)
         elif kind is op.BRANCH:
-            found += each * repeated + sum(_ways(one, repeated=repeated) for one in what[1])
+            found += each + sum(_ways(one, repeated=repeated) for one in what[1])
     return found
 
 
@@ -79,14 +79,21 @@ class _Search:
     def __init__(self, parsed: Any) -> None:
         self._free: list[list[int]] = []
         """By state, those that it is also in."""
-        self._edges: list[tuple[Test, int] | None] = []
-        """By state, the characters that lead on, and where to."""
+        self._edges: list[tuple[int, int] | None] = []
+        """By state, the class of the characters that lead on, as a bit, and where to."""
+        self._classes: dict[str, tuple[int, Test]] = {}
+        """The classes of characters with their bits; many places of a pattern may have the same one."""
         self._begins: dict[int, int] = {}
         self._ends: dict[int, int] = {}
         """Where a state leads at the beginning, and at the end of the text."""
+        if parsed.state.flags & ~re.UNICODE:
+            raise _Beyond
         self._last = self._state()
         self._first = self._made(parsed, self._last)
-        self._steps: dict[tuple[States, str], States] = {}
+        self._bits: dict[str, int] = {}
+        """By character, the classes that have it."""
+        self._steps: dict[tuple[States, int], States] = {}
+        self._kept = 0
 
     def found(self, text: str) -> bool:
         """Whether the pattern is somewhere in a text."""
@@ -94,19 +101,30 @@ class _Search:
         for character in text:
             if self._last in states:
                 return True
-            if (after := self._steps.get((states, character))) is None:
-                after = self._step(states, character)
+            if (bits := self._bits.get(character)) is None:
+                bits = self._bits_of(character)
+            if (after := self._steps.get((states, bits))) is None:
+                after = self._step(states, bits)
             states = after
         return self._last in states or self._last in self._closed(
             states, self._ends if text else {**self._begins, **self._ends}
         )
 
-    def _step(self, states: States, character: str) -> States:
-        onward = [edge[1] for one in states if (edge := self._edges[one]) is not None and edge[0](character)]
+    def _bits_of(self, character: str) -> int:
+        if len(self._bits) >= MOST_KEPT:
+            self._bits.clear()
+        made = sum(bit for bit, test in self._classes.values() if test(character))
+        self._bits[character] = made
+        return made
+
+    def _step(self, states: States, bits: int) -> States:
+        onward = [edge[1] for one in states if (edge := self._edges[one]) is not None and edge[0] & bits]
         made = self._closed([*onward, self._first], {})
-        if len(self._steps) >= MAX_STEPS:
+        self._kept += len(made)
+        if self._kept > MOST_KEPT:
             self._steps.clear()
-        self._steps[states, character] = made
+            self._kept = len(made)
+        self._steps[states, bits] = made
         return made
 
     def _closed(self, states: Iterable[int], passable: dict[int, int]) -> States:
@@ -123,7 +141,7 @@ class _Search:
 
     # The states of a pattern, from its end to its beginning
 
-    def _state(self, *free: int, edge: tuple[Test, int] | None = None) -> int:
+    def _state(self, *free: int, edge: tuple[int, int] | None = None) -> int:
         if len(self._free) >= MAX_STATES:
             raise _Beyond
         self._free.append([*free])
@@ -138,7 +156,7 @@ class _Search:
 
     def _part(self, kind: Any, what: Any, after: int) -> int:
         if kind in (op.LITERAL, op.NOT_LITERAL, op.IN):
-            return self._state(edge=(_test(kind, what), after))
+            return self._state(edge=(self._class(kind, what), after))
         if kind is op.SUBPATTERN and not what[1] and not what[2]:
             return self._made(what[3], after)
         if kind is op.BRANCH:
@@ -151,6 +169,11 @@ class _Search:
             (self._begins if what is op.AT_BEGINNING else self._ends)[made] = after
             return made
         raise _Beyond
+
+    def _class(self, kind: Any, what: Any) -> int:
+        """The bit of a class of characters."""
+        name = f"{kind} {what}"
+        return self._classes.setdefault(name, (1 << len(self._classes), _test(kind, what)))[0]
 
     def _repeated(self, least: int, most: Any, part: Any, after: int) -> int:
         if most is op.MAXREPEAT:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
@@ -23,11 +23,10 @@ from referencing.jsonschema import DRAFT7
 
 from cues_kafka.codecs.json_matching import finder
 from cues_kafka.codecs.json_patterns import translated
+from cues_kafka.codecs.json_unevaluated import REFERENCES, unevaluated_items, unevaluated_properties
 from cues_kafka.graph.declare import Limits
 
 MAX_SCHEMA_CHARS: Final = 1024 * 1024
-
-_FOLLOWED: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
 class Misfit(ValueError):
@@ -63,7 +62,7 @@ class Validation:
         self._limits = limits
         self._work = threading.local()
         self._patterns: dict[str, str] = {}
-        self._enums: dict[int, frozenset[Any]] = {}
+        self._enums: dict[int, _Options] = {}
         try:
             schema = _parsed(text)
             dialect: Any = validators.validator_for(schema, default=Draft7Validator)
@@ -84,10 +83,13 @@ class Validation:
         except Exception as error:  # the libraries raise what their own code meets in odd schemas
             raise ValueError(f"it is malformed: {type(error).__name__}: {error}"[:300]) from error
         self.title = str(schema.get("title", "")) if isinstance(schema, dict) else ""
-        bounded = {key: self._followed(each) for key in _FOLLOWED if (each := dialect.VALIDATORS.get(key))}
+        bounded = {key: self._followed(each) for key in REFERENCES if (each := dialect.VALIDATORS.get(key))}
         bounded |= {"uniqueItems": _unique, "anyOf": _any_of, "oneOf": _one_of}
         bounded |= {"multipleOf": _multiple_of, "pattern": self._pattern, "enum": self._enum}
         bounded |= {"patternProperties": _pattern_properties, "additionalProperties": _additional_properties}
+        if "unevaluatedProperties" in dialect.VALIDATORS:
+            bounded["unevaluatedProperties"] = _keyword(unevaluated_properties)
+            bounded["unevaluatedItems"] = _keyword(unevaluated_items)
         self._validator: Any = validators.extend(dialect, bounded)(schema, registry=registry)
 
     def _resource(self, schema: Any, dialect: Any) -> Any:
@@ -121,9 +123,11 @@ class Validation:
 
     def _enum(self, _: Any, options: Any, instance: Any, __: Any) -> Iterator[ValidationError]:
         if (known := self._enums.get(id(options))) is None:  # its list is a part of the schema, so it stays
-            known = self._enums[id(options)] = frozenset(map(_hashable, options))
-        if _hashable(instance) not in known:
-            yield ValidationError(f"{instance!r} is not one of {options!r}")
+            known = self._enums[id(options)] = _Options(options)
+        if instance not in known:
+            # The text of an array or an object may be long, and each of those around it may be compared, too.
+            shown = "an array" if isinstance(instance, list) else "an object" if isinstance(instance, dict) else None
+            yield ValidationError(f"{shown or repr(instance)} is not one of {known}")
 
     def _followed(self, keyword: Any) -> Any:
         """The keyword of a reference, counted."""
@@ -210,6 +214,16 @@ def _one_of(validator: Any, options: Any, instance: Any, schema: Any) -> Iterato
         yield ValidationError(f"it fits {fitting} schemas, and may fit one")
 
 
+def _keyword(refusal: Callable[[Any, Any, Any, Any], str]) -> Any:
+    """A keyword of what says why a value does not fit."""
+
+    def keyword(validator: Any, given: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+        if why := refusal(validator, given, instance, schema):
+            yield ValidationError(why)
+
+    return keyword
+
+
 def _pattern_properties(validator: Any, patterns: Any, instance: Any, _: Any) -> Iterator[ValidationError]:
     if not isinstance(instance, dict):
         return
@@ -273,6 +287,23 @@ def _hashable(value: Any) -> Any:
     if isinstance(value, dict):
         return "object", frozenset((key, _hashable(item)) for key, item in value.items())
     return value
+
+
+class _Options:
+    """The options of an `enum`. Whether a value is one of them costs a look at the value, or at its size alone."""
+
+    def __init__(self, options: Any) -> None:
+        self._known = frozenset(map(_hashable, options))
+        self._sizes = {(type(one), len(one)) for one in options if isinstance(one, list | dict)}
+        self._shown = f"{options!r:.300}"
+
+    def __str__(self) -> str:
+        return self._shown
+
+    def __contains__(self, value: Any) -> bool:
+        if isinstance(value, list | dict) and (type(value), len(value)) not in self._sizes:
+            return False
+        return _hashable(value) in self._known
 
 
 def _path(steps: Iterable[Any]) -> str:

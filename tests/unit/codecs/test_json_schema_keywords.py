@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cues_kafka import CodecError, GraphError, JsonSchema
-from cues_kafka.codecs.json_matching import _Search
+from cues_kafka.codecs.json_matching import MOST_KEPT, _Search
 from cues_kafka.codecs.json_patterns import translated
 from cues_kafka.codecs.json_schema import JsonSchemaCodec
 
@@ -155,6 +155,17 @@ def test_translation_is_found_once() -> None:
     assert translated(r"\p{Sc}") is translated(r"\p{Sc}")
 
 
+INTEGER: dict[str, Any] = {"type": "integer"}
+NEW: dict[str, Any] = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+KEYS = [f"{at}" for at in range(40_000)]
+
+LINKED = {"anyOf": [{"enum": [None, [], {}]}, {"type": "object", "properties": {"next": {"$ref": "#"}}}]}
+"""A list whose end is null, as classes have it."""
+
+LONG: Any = {"rest": [*range(300_000)]}
+for _ in range(90):
+    LONG = {"next": LONG}
+
 SLOW = [
     ({"pattern": "^(a+)+$"}, "a" * 60 + "b"),
     ({"pattern": "^(a|a)*$"}, "a" * 60 + "b"),
@@ -167,6 +178,12 @@ SLOW = [
     ({"propertyNames": {"pattern": "^(a+)+$"}}, {"a" * 60 + "b": 1}),
     ({"items": {"enum": list(range(2_000))}}, [1_999] * 100_000),
     ({"items": {"enum": [f"{at}" for at in range(2_000)]}}, ["x"] + ["1999"] * 100_000),
+    ({"pattern": "^" + "(?:a|aa)" * 40 + "b"}, "a" * 60),
+    ({"pattern": "[^,]{0,190};"}, "".join(map(chr, range(0x4E00, 0x9E00)))),
+    (LINKED, LONG),
+    (NEW | {"patternProperties": {"^(a+)+$": {}}, "unevaluatedProperties": False}, {"a" * 60 + "b": 1}),
+    (NEW | {"allOf": [{"additionalProperties": INTEGER}], "unevaluatedProperties": False}, dict.fromkeys(KEYS, 1)),
+    (NEW | {"contains": INTEGER, "unevaluatedItems": False}, list(range(40_000))),
 ]
 
 
@@ -193,6 +210,52 @@ def _pattern(draw: random.Random, depth: int = 0) -> str:
         case 6:
             return f"({one}){draw.choice('*+?')}"
     return f"(?:{one}){draw.choice(['{2}', '{1,3}', '{0,2}?', '{2,}', '*?'])}"
+
+
+def test_flags_of_a_pattern_count() -> None:
+    """ECMA-262 has none before a pattern, and `re` takes them."""
+    codec = JsonSchemaCodec(JsonSchema({"pattern": "(?i)^[a-z]+[0-9]*[x-z]*$"}))
+    assert codec.decode(b'"ABC"') == "ABC"
+
+
+def test_memory_of_a_search_does_not_grow_with_the_text() -> None:
+    """Each letter leads to other states, so what is remembered of them has a bound."""
+    found = _Search(parser.parse("(?:a|b)*a(?:a|b){150}c"))
+    draw = random.Random(3)
+    text = "".join(draw.choice("ab") for _ in range(5_000))
+    found.found(text)
+    assert sum(map(len, found._steps.values())) <= MOST_KEPT
+
+
+@pytest.mark.parametrize("dialect", ["2019-09", "2020-12"])
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        ({"properties": {"a": {}}, "patternProperties": {"^b": {}}}, [{"a": 1, "bb": 1}], [{"c": 1}]),
+        ({"allOf": [{"$ref": "#/$defs/one"}], "$defs": {"one": {"properties": {"a": {}}}}}, [{"a": 1}], [{"b": 1}]),
+        ({"anyOf": [{"required": ["a"], "properties": {"a": {}}}, True]}, [{"a": 1}], [{"b": 1}]),
+        (
+            {"if": {"required": ["a"]}, "then": {"properties": {"a": {}}}, "else": {"properties": {"b": {}}}},
+            [{"a": 1}, {"b": 1}],
+            [{"a": 1, "b": 1}, {"c": 1}],
+        ),
+        ({"dependentSchemas": {"a": {"properties": {"a": {}, "b": {}}}}}, [{"a": 1, "b": 1}], [{"b": 1}]),
+        ({"allOf": [{"additionalProperties": INTEGER}]}, [{"a": 1}], []),
+        ({"contains": INTEGER}, [[1, 2]], [[1, "a"]]),
+        ({"anyOf": [{"items": INTEGER}, True]}, [[1, 2]], [[1, "a"]]),
+    ],
+)
+def test_what_no_keyword_evaluates_is_refused(
+    dialect: str, schema: dict[str, Any], good: list[Any], bad: list[Any]
+) -> None:
+    """As the standard says, and the library where it is bounded."""
+    whole = {"$schema": f"https://json-schema.org/draft/{dialect}/schema", **schema}
+    codec = JsonSchemaCodec(JsonSchema(whole | {"unevaluatedProperties": False, "unevaluatedItems": False}))
+    for value in good:
+        assert codec.decode(json.dumps(value).encode()) == value
+    for value in bad:
+        with pytest.raises(CodecError, match=r"Unevaluated (properties|items) are not allowed"):
+            codec.decode(json.dumps(value).encode())
 
 
 def test_search_finds_what_re_finds() -> None:
