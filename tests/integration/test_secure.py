@@ -43,6 +43,8 @@ from cues_kafka import (
     start,
 )
 from cues_kafka.brokers.kafka import KafkaBroker
+from cues_kafka.brokers.kafka.examining import apis_of
+from cues_kafka.brokers.kafka.probe import find_reason
 from cues_kafka.brokers.kafka.users import UserAdmin, _binding, _filter
 from cues_kafka.brokers.local import LocalBroker, detached
 from cues_kafka.brokers.local.detached import RunningBroker
@@ -154,7 +156,7 @@ def reached(broker: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> di
     made = {way: WAYS[way](broker, tmp_path_factory.mktemp("keys")) for way in WAYS}
     return side_by_side(
         {
-            way: Kafka(broker.listener(listener), security=security, start_timeout_s=5)
+            way: Kafka(broker.listener(listener), security=security, start_timeout_s=60)
             for way, (listener, security) in made.items()
         }
     )
@@ -164,6 +166,36 @@ def reached(broker: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> di
 def test_each_way_to_log_in_reaches_the_cluster_as_its_user(reached: dict[str, Any], way: str) -> None:
     """The worker alone sees the topic, so the brokers understood who it is."""
     assert reached[way] is True
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_look_at_a_slow_listener_finds_nothing_wrong_with_right_settings(
+    broker: LocalBroker, way: str, tmp_path: Path
+) -> None:
+    """A pasted certificate is shown as one in files is: a slow broker is waited for, and does not end the start."""
+    listener, security = WAYS[way](broker, tmp_path)
+    address = broker.listener(listener)
+    host, _, port = address.partition(":")
+    settings = Kafka(address, security=security).settings("admin", client_id="look")
+
+    assert find_reason(host, int(port), settings) is None
+    assert apis_of(host, int(port), settings)
+
+
+def test_a_look_says_nothing_about_a_certificate_that_only_the_client_can_read(
+    broker: LocalBroker, tmp_path: Path
+) -> None:
+    """One in PKCS#12: the handshake of the look has none, which the listener refuses."""
+    path = broker.identities.path
+    words = ["openssl", "pkcs12", "-export", "-in", path("worker.pem"), "-inkey", path("worker.key")]
+    subprocess.run([*words, "-out", str(tmp_path / "both.p12"), "-passout", "pass:x"], check=True, capture_output=True)
+    address = broker.listener("MUTUAL")
+    host, _, port = address.partition(":")
+    keystore = {"ssl.keystore.location": str(tmp_path / "both.p12"), "ssl.keystore.password": "x"}
+    trusting = {"security.protocol": "ssl", "ssl.ca.location": path("ca.pem")}
+
+    assert find_reason(host, int(port), trusting | keystore) is None
+    assert isinstance(answer(Kafka(address, config=trusting | keystore)), bool)
 
 
 def test_another_user_sees_nothing_without_an_acl(broker: LocalBroker) -> None:

@@ -8,11 +8,12 @@ sent; the client's certificate is, as the client would send it.
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import struct
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final, NamedTuple
 
 from cues_kafka.brokers.options import login_of
@@ -186,12 +187,12 @@ def _listener(host: str, port: int, settings: Mapping[str, Any], *, tls: bool) -
     try:
         code, mechanisms = _handshake(host, port, context if tls else None)
     except ssl.SSLError as error:
-        if "ALERT" not in str(error.reason):
-            raise
+        if "ALERT" not in str(error.reason) or settings.get("ssl.keystore.location"):
+            raise  # no alert, or about a certificate that only the client can read
         if own:
             raise _Refused(
                 f"the broker at {host}:{port} refuses the certificate of this client ({error.reason}): see whether it "
-                "has expired, and whether the broker trusts the authority that signed 'ssl.certificate.location'"
+                "has expired, and whether the broker trusts the authority that signed it (Tls(certificate=...))"
             ) from None
         raise _Refused(
             f"the broker at {host}:{port} wants a certificate of this client ({error.reason}): set "
@@ -210,11 +211,30 @@ def _handshake(host: str, port: int, context: ssl.SSLContext | None) -> tuple[in
 
 
 def add_certificate(context: ssl.SSLContext, settings: Mapping[str, Any]) -> bool:
-    """Give the client's certificate to a context; whether it has one. `check_files` has refused unreadable files."""
-    certificate, key = path_of(settings, "ssl.certificate.location"), path_of(settings, "ssl.key.location")
-    if certificate is not None:
-        password = str(settings.get("ssl.key.password") or "")
+    """
+    Give the client's certificate to a context, if it is in files or in the settings themselves; whether it is.
+
+    `check_files` has refused unreadable files, and the client what it cannot use of the settings.
+    """
+    password = str(settings.get("ssl.key.password") or "")
+    with ExitStack() as stack:
+        certificate, key = path_of(settings, "ssl.certificate.location"), path_of(settings, "ssl.key.location")
+        if certificate is None and (pasted := settings.get("ssl.certificate.pem")):
+            certificate = stack.enter_context(_in_memory(pasted))
+            key = stack.enter_context(_in_memory(settings.get("ssl.key.pem") or pasted))
+        if certificate is None:
+            return False
         context.load_cert_chain(certificate, key, lambda: password)
-    return any(
-        settings.get(name) for name in ("ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location")
-    )
+        return True
+
+
+@contextmanager
+def _in_memory(text: Any) -> Iterator[str]:
+    """The path of a text, which is in no file system: OpenSSL reads keys from paths only."""
+    descriptor = os.memfd_create("pem")
+    try:
+        with open(descriptor, "w", encoding="utf-8", closefd=False) as file:
+            file.write(str(text))
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
