@@ -26,10 +26,13 @@ USER: Final = "usr"
 DEEPEST: Final = 16
 """How many elements may lie in each other."""
 
+MOST_NAMES: Final = 1024 * 1024
+"""Characters of the names of all properties: each has the names of the elements around it."""
+
 _FIXED: Final = 36
 _INTEGER_BITS: Final = 0x0F
 _CODECS: Final = {UTF_8: "utf-8", 1200: "utf-16", 13488: "utf-16", 17584: "utf-16"}
-_TAG: Final = re.compile(r"<(/?)([^\s<>/!?=\"']+)((?:\s[^<>]*?)?)(/?)>")
+_TAG: Final = re.compile(r"<(/?)([^\s<>/!?=\"'\0]+)((?:\s[^<>]*?)?)(/?)>")
 _ENTITY: Final = re.compile(r"&(?:(lt|gt|amp|quot|apos)|#(\d{1,7})|#x([0-9A-Fa-f]{1,6}));")
 _ENTITIES: Final = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
 _NIL: Final = re.compile(r"\sxsi:nil\s*=\s*[\"']true[\"']")
@@ -70,19 +73,24 @@ def content_of(data: bytes, form: str, ccsid: int, encoding: int) -> Content:
         HeaderError: a header is broken.
     """
     properties: list[tuple[str, str]] = []
+    at, room = 0, MOST_NAMES
     while form == FORMAT:
         order = {1: ">", 2: "<"}.get(encoding & _INTEGER_BITS)
-        if order is None or len(data) < _FIXED or data[:4] != b"RFH ":
+        if order is None or len(data) - at < _FIXED or data[at : at + 4] != b"RFH ":
             raise HeaderError("it does not begin as an MQRFH2 does")
-        version, length, encoding, ccsid = struct.unpack(f"{order}iiii", data[4:20])
-        form = data[20:28].decode("ascii", "replace").strip(" \0")
-        [names] = struct.unpack(f"{order}i", data[32:36])
-        if version != 2 or not _FIXED <= length <= len(data):
+        version, length, encoding, ccsid = struct.unpack_from(f"{order}iiii", data, at + 4)
+        form = data[at + 20 : at + 28].decode("ascii", "replace").strip(" \0")
+        [names] = struct.unpack_from(f"{order}i", data, at + 32)
+        if version != 2 or not _FIXED <= length <= len(data) - at:
             raise HeaderError("its length cannot be")
-        for folder in _folders(data[_FIXED:length], order):
-            properties += _properties(_decoded(folder, names, order))
-        data = data[length:]
-    return Content(data, form, ccsid, properties)
+        for folder in _folders(data[at + _FIXED : at + length], order):
+            for name, value in _properties(_decoded(folder, names, order)):
+                room -= len(name)
+                if room < 0:
+                    raise HeaderError("the names of its properties are too long")
+                properties.append((name, value))
+        at += length
+    return Content(data[at:], form, ccsid, properties)
 
 
 def with_properties(properties: Mapping[str, str], body: bytes, form: str) -> bytes:
@@ -96,14 +104,17 @@ def with_properties(properties: Mapping[str, str], body: bytes, form: str) -> by
 
 
 def _folders(data: bytes, order: str) -> Iterator[bytes]:
-    while data:
-        if len(data) < 4:
+    at = 0
+    while at < len(data):
+        if len(data) - at < 4:
             raise HeaderError("a folder has no length")
-        [length] = struct.unpack(f"{order}i", data[:4])
-        if not 0 <= length <= len(data) - 4:
+        [length] = struct.unpack_from(f"{order}i", data, at)
+        at += 4
+        if not 0 <= length <= len(data) - at:
             raise HeaderError("the length of a folder cannot be")
-        yield data[4 : 4 + length]
-        data = data[4 + length :]
+        if length:
+            yield data[at : at + length]
+        at += length
 
 
 def _decoded(folder: bytes, ccsid: int, order: str) -> str:
@@ -152,8 +163,8 @@ def _named(path: list[str]) -> str:
 
 
 def _unescaped(text: str) -> str:
-    if "<" in text or ">" in text:
-        raise HeaderError("a value has a sign of XML that is not escaped")
+    if "<" in text:
+        raise HeaderError("a value has a '<' that is not escaped")
     return _ENTITY.sub(_entity, text)
 
 

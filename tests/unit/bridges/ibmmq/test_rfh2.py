@@ -95,6 +95,8 @@ def test_message_without_a_header_is_left_as_it_is() -> None:
         header("text<usr></usr>"),
         header("<usr></usr>text"),
         header("<usr><a>1 < 2</a></usr>"),
+        header("<usr><a\0b>1</a\0b></usr>"),
+        header(f"<usr><{'x' * 20_000}>{'<a/>' * 10_000}</{'x' * 20_000}></usr>"),
         header("<usr><a>&#xD800;</a></usr>"),
         header("<usr><a>&#9999999;</a></usr>"),
         header("<!DOCTYPE usr [<!ENTITY a 'b'>]><usr><a>&a;</a></usr>"),
@@ -150,6 +152,28 @@ def test_large_folder_takes_time_in_proportion(part: str) -> None:
     with suppress(HeaderError):
         content_of(data, "MQHRF2", 1208, 0x222)
     assert time.process_time() - began < 2.0
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        header(form=b"MQHRF2  ") * 60_000 + header(),
+        header(bytes(2**21)),
+        header(length=36 + 2**21) + bytes(2**21),
+    ],
+    ids=["headers", "one folder", "empty folders"],
+)
+def test_large_header_takes_time_in_proportion(data: bytes) -> None:
+    """A rest that was copied for each header and each folder took minutes."""
+    began = time.process_time()
+    with suppress(HeaderError):
+        content_of(data, "MQHRF2", 1208, 0x222)
+    assert time.process_time() - began < 5.0
+
+
+def test_greater_than_may_stand_in_a_value() -> None:
+    """XML lets it stand; only `<` and `&` are always escaped."""
+    assert content_of(header("<usr><a>1 > 0</a></usr>"), "MQHRF2", 0, 0x222).properties == [("a", "1 > 0")]
 
 
 VALUES = st.text(st.characters(blacklist_categories=("Cs", "Cc"), blacklist_characters="\ufffe\uffff"), max_size=20)
