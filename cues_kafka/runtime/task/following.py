@@ -23,6 +23,9 @@ TELL_S: Final = 5.0
 AT_ONCE: Final = 100
 """How many answers of the reader are taken before a batch at most."""
 
+LOOK_S: Final = 0.1
+"""How long one look of the second reader takes at most: it may have to connect first, or ask a broker far away."""
+
 
 class Tables:
     """
@@ -49,6 +52,7 @@ class Tables:
         self._around: tuple[Broker, Clock, str] | None = None  # since the first task came
         self._lock = threading.Lock()
         self._reader: Reader | None = None
+        self._second: Reader | None = None  # tells at once that only markers are left; reads nothing between two looks
         self._held: dict[TopicPartition, Held] = {}  # what calls see
         self._read: dict[TopicPartition, Held] = {}  # what the reader fills; the same, unless it is not at the end yet
         self._left: list[TopicPartition] = []
@@ -152,24 +156,26 @@ class Tables:
             return  # a task begins, which takes what comes
         try:
             if self._reader is not None and not self._poll(timeout_s):
-                self._look(ends, timeout_s)
+                self._look(ends)
         finally:
             self._lock.release()
 
-    def _look(self, ends: Mapping[TopicPartition, int], timeout_s: float) -> None:
+    def _look(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Ask the second reader. It takes longer to connect than to answer, so it stays."""
         assert self._around
         broker, _, group = self._around
+        starts = {place: self._read[place].offset for place in ends if place in self._read}
         try:
-            reader = broker.reader(group, prompt=True)
-            try:
-                reader.assign({place: self._read[place].offset for place in ends if place in self._read})
-                for fetched in reader.poll(timeout_s):
-                    self._take(fetched)
-            finally:
-                reader.close()
+            if self._second is None:
+                self._second = broker.reader(group, prompt=True)
+            self._second.assign(starts)
+            polled = self._second.poll(LOOK_S)
+            self._second.unassign([*starts])
         except BrokerError as error:
             self._end()
             raise RetriableError(f"a table cannot be read on: {error}") from error
+        for fetched in polled:
+            self._take(fetched)
 
     def misplaced(self, partition: int) -> Misplaced | None:
         """An entry of a task's tables that is in another partition than its key's; None: none was seen."""
@@ -269,10 +275,12 @@ class Tables:
 
     def _end(self) -> None:
         """Read no further. Calls under way see what they have seen."""
-        reader, self._reader = self._reader, None
+        readers = self._reader, self._second
+        self._reader = self._second = None
         self._read = {}
-        if reader is not None:
-            reader.close()
+        for reader in readers:
+            if reader is not None:
+                reader.close()
 
 
 def places_of(spec: TableSpec, partition: int) -> list[TopicPartition]:

@@ -48,18 +48,24 @@ class LaggingReader(MemoryReader):
     """A reader of the table finds nothing for a while, and does not tell at once that only markers were left."""
 
     prompt = False
+    busy = 0
 
     def poll(self, timeout_s: float, max_messages: int = 10_000) -> list[Fetched]:
         """See `ports.Reader`."""
         broker = self._cluster
         assert isinstance(broker, Lagging)
+        if self.busy > 0:
+            self.busy -= 1
+            return []
         topics = {place.topic for place in self._cursors}
         broker.seen += [("read", topic) for topic in topics]
         if topics == {"customers"} and broker.lag > 0:
             broker.lag -= 1
             return []
         found = super().poll(timeout_s, max_messages if self.prompt else min(max_messages, broker.most))
-        return [one for one in found if one.messages or self.prompt or broker.eager]
+        if self.prompt or broker.eager:
+            return found
+        return [one._replace(eof=None) for one in found if one.messages]
 
 
 class Lagging(MemoryBroker):
@@ -70,7 +76,8 @@ class Lagging(MemoryBroker):
     def __init__(self) -> None:
         super().__init__()
         self.waits = False
-        self.lag = self.silent = self.beyond = 0
+        self.lag = self.silent = self.beyond = self.connects = 0
+        self.opened: list[str] = []
         self.eager, self.most = True, 10_000
         self.seen: list[tuple[str, str]] = []
 
@@ -78,6 +85,8 @@ class Lagging(MemoryBroker):
         """See `ports.Broker`."""
         made = LaggingReader(self)
         made.prompt = prompt
+        self.opened += [name] if prompt else []
+        made.busy = self.connects if prompt else 0
         return made
 
     def stable_ends(
@@ -149,6 +158,24 @@ def test_end_behind_markers_is_found_by_a_second_reader() -> None:
     assert tester.values("out")[-1] == "1b of Bob"
     [task] = tester._workers[0].status()
     assert task.missed == 0
+
+
+def test_second_reader_that_takes_long_to_connect_is_opened_once() -> None:
+    """A new one for each look never came as far as to read."""
+    tester, broker = world_of(Table("customers", wait="10 seconds"))
+    session = broker.session("other")
+    session.init(timeout_s=1.0)
+    broker.eager, broker.connects = False, 3
+    broker.opened.clear()
+    for name in ("Bob", "Ann", "Eve"):
+        session.begin()
+        session.produce([("customers", 0, b"b", f'"{name}"'.encode(), (), 0)])
+        session.flush()
+        session.commit()
+        tester.send("orders", Message("1b", key="b"))
+        tester.run()
+        assert tester.values("out")[-1] == f"1b of {name}"
+    assert broker.opened.count("g.named") == 1
 
 
 def test_what_the_second_reader_took_is_not_taken_again() -> None:
