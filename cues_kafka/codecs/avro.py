@@ -39,7 +39,7 @@ from cues_kafka.codecs.avro_schema import (
     shape_of,
 )
 from cues_kafka.codecs.avro_values import Reading, Writing
-from cues_kafka.codecs.registered import Own, Part, Registered, Schemas, Writers
+from cues_kafka.codecs.registered import Own, Part, Registered, Schemas, Writers, unfit
 from cues_kafka.codecs.schema import Null, OneOf, Shape, describe
 from cues_kafka.codecs.sizes import check_read, check_written
 from cues_kafka.errors import CodecError, CuesError, GraphError
@@ -287,7 +287,7 @@ class AvroCodec:
         try:
             return self._reader_of(parse_with(found), start)
         except ValueError as error:
-            raise CodecError(f"The schema {name} of the registry is no Avro schema: {error}") from error
+            raise unfit(name, found, "Avro schema", error) from error
 
 
 def _short(error: Exception) -> str:

@@ -16,7 +16,7 @@ import msgspec
 from cues_kafka.codecs import framing
 from cues_kafka.codecs.json import JsonCodec
 from cues_kafka.codecs.json_derived import derived
-from cues_kafka.codecs.registered import Own, Part, Registered, Schemas, Writers
+from cues_kafka.codecs.registered import Own, Part, Registered, Schemas, Writers, unfit
 from cues_kafka.codecs.sizes import check_read, check_written
 from cues_kafka.errors import CodecError, ConfigError, GraphError
 from cues_kafka.graph.formats import JsonSchema
@@ -111,7 +111,7 @@ class JsonSchemaCodec:
             _expect_json(found)
             return start, _validation(found.text, found.references, self._declared)
         except ValueError as error:
-            raise CodecError(f"The schema {name} of the registry is no JSON Schema: {error}") from error
+            raise unfit(name, found, "JSON Schema", error) from error
 
 
 _FIX = " Fix the message, or its class."

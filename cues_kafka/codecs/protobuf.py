@@ -12,14 +12,11 @@ from uuid import UUID
 from google.protobuf.message import DecodeError, EncodeError
 
 from cues_kafka.codecs import framing
-from cues_kafka.codecs.protobuf_files import class_of, indexes_of, name_at, own_of
-from cues_kafka.codecs.registered import Own, Part, Registered, Schemas, Writers
+from cues_kafka.codecs.protobuf_files import class_of, indexes_of, name_at, no_message_at, own_of
+from cues_kafka.codecs.registered import Own, Part, Registered, Schemas, Writers, unfit
 from cues_kafka.codecs.sizes import check_read, check_written
 from cues_kafka.errors import CodecError, GraphError
 from cues_kafka.graph.formats import Protobuf
-
-MAX_INDEXES: Final = 100
-"""The longest place of a message: messages inside each other."""
 
 _MAX_PLACES: Final = 1_000
 """Places of messages that are remembered for one schema."""
@@ -41,10 +38,13 @@ class _Writer:
                 self._found.clear()
             try:
                 if min(indexes) < 0:  # also where only the source text is known
-                    raise ValueError(f"has no message at the place {list(indexes)}")
+                    raise ValueError(no_message_at(indexes))
                 found = name_at(self._text, indexes)
             except ValueError as error:
-                raise CodecError(f"The schema {self._name} of the registry {error}, which the message names.") from None
+                raise CodecError(
+                    f"The schema {self._name} of the registry {error}, which the message names. Its producer uses "
+                    "another version of the schema, or another codec."
+                ) from None
             self._found[indexes] = found
             return found
         return self._found[indexes]
@@ -71,7 +71,7 @@ class ProtobufCodec:
         self._name: str = self._cls.DESCRIPTOR.full_name
         self._subject = subject
         self._schemas = schemas
-        self.id_header = None if schemas is None else framing.header_of(part)
+        self.id_header = None if schemas is None else framing.header_of(part, places=True)
         self._most_bytes = declared.limits.bytes
         self._nests = _nests(self._cls.DESCRIPTOR)
         self._own = own_of(self._cls.DESCRIPTOR.file)
@@ -132,7 +132,7 @@ class ProtobufCodec:
     def _start(self, data: bytes, writers: Writers[_Writer]) -> int:
         """Where the value begins, if it is one of the class."""
         writer = writers.of(data)
-        indexes, start = framing.places_of(data, writer.start, MAX_INDEXES)
+        indexes, start = framing.places_of(data, writer.start)
         name = writer.name_at(indexes)
         if name not in (None, self._name):
             raise CodecError(f"The message is a {name}, and the topic is declared as {self._name}.")
@@ -140,7 +140,7 @@ class ProtobufCodec:
 
     def _writer(self, found: Registered, name: int | UUID, start: int) -> _Writer:
         if found.kind != "PROTOBUF":
-            raise CodecError(f"The schema {name} of the registry is no Protobuf schema: it is of the type {found.kind}")
+            raise unfit(name, found, "Protobuf schema", f"it is of the type {found.kind}")
         return _Writer(found.text, name, start)
 
 

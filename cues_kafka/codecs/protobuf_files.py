@@ -62,10 +62,15 @@ def name_at(text: str, indexes: Sequence[int]) -> str | None:
     names, inside = [file.package] if file.package else [], file.message_type
     for number in indexes:
         if not 0 <= number < len(inside):
-            raise ValueError(f"has no message at the place {list(indexes)}")
+            raise ValueError(no_message_at(indexes))
         names.append(inside[number].name)
         inside = inside[number].nested_type
     return ".".join(names)
+
+
+def no_message_at(indexes: Sequence[int]) -> str:
+    """What a schema lacks that has no message at a place."""
+    return f"has no message at the place {list(indexes)!s:.100}"
 
 
 def file_of(text: str) -> Any:

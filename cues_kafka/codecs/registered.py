@@ -7,6 +7,7 @@ from typing import Final, Generic, Literal, NamedTuple, Protocol, TypeAlias, Typ
 from uuid import UUID
 
 from cues_kafka.codecs import framing
+from cues_kafka.errors import CodecError
 
 MAX_SCHEMAS: Final = 1_000
 """Schemas of writers that a codec remembers."""
@@ -83,6 +84,22 @@ class Schemas(Protocol):
         ...
 
 
+_DECLARED: Final = {"AVRO": "Avro", "JSON": "JsonSchema", "PROTOBUF": "Protobuf"}
+"""What reads messages of each type of schemas."""
+
+_KINDS: Final = {"Avro schema": "AVRO", "JSON Schema": "JSON", "Protobuf schema": "PROTOBUF"}
+
+
+def unfit(name: int | UUID, found: Registered, what: str, why: object) -> CodecError:
+    """The error of a message whose schema is not one of the declared language."""
+    text = f"The schema {name} of the registry is no {what}: {str(why).removesuffix('.')}."
+    if found.kind == _KINDS[what]:
+        return CodecError(f"{text} Have its producer use a schema that readers can parse.")
+    if (declared := _DECLARED.get(found.kind)) is None:
+        return CodecError(f"{text} Have its producer use another codec.")
+    return CodecError(f"{text} Its producer uses another codec: declare {declared}(..., registry=True).")
+
+
 Made = TypeVar("Made")
 
 
@@ -102,6 +119,7 @@ class Writers(Generic[Made]):
         self._schemas = schemas
         self._make = make
         self.known: dict[bytes, Made] = {}
+        self._refused: dict[bytes, str] = {}
 
     def of(self, data: bytes) -> Made:
         """
@@ -113,9 +131,18 @@ class Writers(Generic[Made]):
         """
         name, start = framing.written_with(data)
         key = data[:start]
-        if (found := self.known.get(key)) is not None:
-            return found
-        made = self._make(self._schemas.by_id(name), name, start)
+        if (known := self.known.get(key)) is not None:
+            return known
+        if (why := self._refused.get(key)) is not None:
+            raise CodecError(why)
+        found = self._schemas.by_id(name)
+        try:
+            made = self._make(found, name, start)
+        except CodecError as error:  # for good, as a schema of an id never changes; reading it may take long
+            if len(self._refused) >= MAX_SCHEMAS:
+                self._refused.clear()
+            self._refused[key] = str(error)
+            raise
         if len(self.known) >= MAX_SCHEMAS:
             self.known.clear()
         self.known[key] = made

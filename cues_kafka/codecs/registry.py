@@ -1,5 +1,8 @@
 """Schemas of a registry, through confluent-kafka's client, each one asked for once.
 
+A schema that does not exist is asked for once in `MISSING_S` seconds by a process. That bounds what a flood of messages
+with one such id costs the registry. Each of many different ids must be asked for, as any of them may be new.
+
 A schema that the registry does not have is the message's fault. Everything else that goes wrong between here and the
 registry (silence, a wrong login, an error of its own) is an outage: no message becomes an error for it.
 """
@@ -29,8 +32,16 @@ MOST_DEEP: Final = 64
 MISSING_S: Final = 30.0
 """How long an id counts as missing before the registry is asked again; a flood of such messages asks once."""
 
+MOST_MISSING: Final = 10_000
+"""How many missing ids are remembered, the newest ones: a few megabytes."""
+
+LAST_ID: Final = 2**31 - 1
+"""The largest id. Registries hold ids in 32 bits with a sign, and take a larger one for an unknown path."""
+
 _NOT_FOUND: Final = {40401, 40402, 40403}
 """A registry's codes for subjects, versions and schemas that it does not have."""
+
+_NO_SUCH_PATH: Final = 404
 
 
 class RegistrySchemas:
@@ -45,7 +56,7 @@ class RegistrySchemas:
         self._options = options
         self._lock = threading.Lock()
         self._found: dict[int | UUID, Registered] = {}
-        self._missing: dict[int | UUID, float] = {}
+        self._missing: dict[int | UUID, tuple[float, str]] = {}
         self._ids: dict[tuple[str, Own], int] = {}
         self._made: SchemaRegistryClient | None = None
 
@@ -61,20 +72,65 @@ class RegistrySchemas:
         """See `Schemas`."""
         if (found := self._found.get(name)) is not None:
             return found
-        if self._missing.get(name, 0.0) > time.monotonic():
+        if isinstance(name, int) and name > LAST_ID:
             raise self._unknown(name)
-        with self._asking(f"the schema {name}") as missing:
-            schema = self._schema_of(name)
-            if schema.schema_type == "PROTOBUF":  # as a descriptor, where the registry can
-                schema = self._schema_of(name, "serialized")
-            found = self._registered(name if isinstance(name, int) else 0, schema)
-        if missing:
-            self._missing[name] = time.monotonic() + MISSING_S
-            raise self._unknown(name)
+        until, why = self._missing.get(name, (0.0, ""))
+        if until > time.monotonic():
+            raise CodecError(why)
+        try:
+            found = self._ask(name)
+        except CodecError as error:
+            self._forget(name, str(error))
+            raise
         if len(self._found) >= self._options.cache:
             self._found.clear()
         self._found[name] = found
         return found
+
+    def _ask(self, name: int | UUID) -> Registered:
+        with self._asking(f"the schema {name}") as missing:
+            try:
+                schema = self._schema_of(name)
+            except Exception as error:
+                if not self._knows_no_guids(name, error):
+                    raise
+                raise CodecError(
+                    f"The message names its schema by the GUID {name}, and the registry {self._options.url} has no "
+                    "GUIDs. Have its producer write the id of the schema in front of the value, or use a registry "
+                    "that has them."
+                ) from None
+            if schema.schema_type == "PROTOBUF":  # as a descriptor, where the registry can
+                schema = self._schema_of(name, "serialized")
+        if missing:
+            raise self._unknown(name)
+        with self._asking(f"the schemas that the schema {name} names") as missing:
+            return self._registered(name if isinstance(name, int) else 0, schema)
+        raise CodecError(
+            f"The message names the schema {name}, which names a schema that the registry {self._options.url} does not "
+            "have. Restore the schemas that it refers to."
+        )
+
+    def _knows_no_guids(self, name: int | UUID, error: Exception) -> bool:
+        """
+        Whether something is a registry that has no GUIDs. They are new; others answer as to an unknown path.
+
+        So does what is no registry. An id that no schema has tells which it is.
+        """
+        if not isinstance(name, UUID) or getattr(error, "http_status_code", None) != _NO_SUCH_PATH:
+            return False
+        if getattr(error, "error_code", None) in _NOT_FOUND:
+            return False
+        with self._asking(f"the schema {name}") as missing:
+            self._schema_of(LAST_ID)
+        return bool(missing)
+
+    def _forget(self, name: int | UUID, why: str) -> None:
+        """Take an id for missing, for a while."""
+        with self._lock:
+            self._missing.pop(name, None)  # so that the first is always the oldest
+            while len(self._missing) >= MOST_MISSING:
+                del self._missing[next(iter(self._missing))]
+            self._missing[name] = time.monotonic() + MISSING_S, why
 
     def _schema_of(self, name: int | UUID, form: str | None = None) -> Schema:
         client = self.client

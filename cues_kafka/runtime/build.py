@@ -240,13 +240,14 @@ def _table(name: str, declared: Table, settings: Topic, facts: ClusterFacts, clu
     decode_key: Callable[[bytes], Any] = bytes.decode
     if settings.key_codec is not None:
         encode_key = _key_encoder(settings.key_codec, made_for._replace(part="key"))
-        decode_key = codec_for(settings.key_codec, made_for._replace(part="key")).decode
+        read_key = codec_for(settings.key_codec, made_for._replace(part="key")).decode
+        decode_key = _naming(f"A key on {declared.topic!r}", _outages_told(settings.key_codec, read_key))
     return TableSpec(
         name,
         declared.topic,
         facts.topics[declared.topic].partitions,
         declared.kind == "global",
-        _outages_told(settings.value, codec.decode),
+        _naming(f"A value on {declared.topic!r}", _outages_told(settings.value, codec.decode)),
         getattr(codec, "id_header", None),
         encode_key,
         decode_key,
@@ -295,7 +296,7 @@ def _received(settings: Topic, made_for: MadeFor) -> Callable[[WireMessage], Rec
     It is decoded in the user's function, so the outages of a registry must be told from what that raises.
     """
     found = decoder(settings, made_for, nulls=True)
-    read = _outages_told(settings.value, found.read)
+    read = _naming(f"A message on {made_for.topic!r}", _outages_told(settings.value, found.read))
 
     def received(message: WireMessage) -> Received:
         if headers_of(message) is UNREADABLE:
@@ -309,7 +310,8 @@ def _key_decoder(declared: CodecSpec, made_for: MadeFor) -> Callable[[WireMessag
     codec = codec_for(declared, made_for)
     name = getattr(codec, "id_header", None)
 
-    decode = _outages_told(declared, codec.decode)  # in the user's function, which asks for the key
+    # In the user's function, which asks for the key.
+    decode = _naming(f"A key on {made_for.topic!r}", _outages_told(declared, codec.decode))
 
     def read(message: WireMessage) -> Any:
         data = message.key()
@@ -350,6 +352,18 @@ def _outages_told(declared: CodecSpec, convert: Callable[[Any], Any]) -> Callabl
             raise Outage(str(error)) from error
 
     return told
+
+
+def _naming(what: str, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The function, whose errors say what they are about: user code that reads it may read several topics."""
+
+    def read(given: Any) -> Any:
+        try:
+            return convert(given)
+        except CodecError as error:
+            raise CodecError(f"{what} cannot be read: {error}") from error
+
+    return read
 
 
 def target_of(settings: Topic, found: TopicFacts, binding: str, client_bytes: int, cluster: Any = None) -> Target:

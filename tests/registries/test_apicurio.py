@@ -19,7 +19,7 @@ from cues_kafka import Avro, Graph, Kafka, Processor, Registry, Source, Topic, s
 from cues_kafka.cli.main import app
 from cues_kafka.codecs.avro import schema_text
 from cues_kafka.testing.fixtures import KafkaFixture
-from tests.fault.support import produce
+from tests.fault.support import Record, produce
 from tests.integration.test_formats import bills_of_orders
 from tests.integration.test_supervisor import wait_for
 from tests.registries.apicurio import Apicurio
@@ -170,3 +170,29 @@ def test_a_registry_that_is_killed_is_an_outage(kafka: KafkaFixture, tmp_path: P
             errors = running.messages(f"{name}.errors")
     assert copies == [0, 1, 2]
     assert not errors
+
+
+def test_ids_and_guids_that_the_registry_takes_for_unknown_paths_are_error_messages(
+    kafka: KafkaFixture, registry: Apicurio
+) -> None:
+    """Its answer to them is that of a server that is no registry; one such message must not stop its task."""
+    name = kafka.unique("paths")
+    client = SchemaRegistryClient({"url": registry.url})
+    client.register_schema(f"{name}.copies-value", Schema(schema_text(graph_of(name).topic(f"{name}.copies").value)))
+    [good] = encoded(f"{name}.orders", client, range(1))
+    wrong = [
+        Record(b"\0\xff\xff\xff\xff" + good[5:]),
+        Record(b"\0\x7f\xff\xff\xff" + good[5:]),
+        Record(good[5:], headers=[("__value_schema_id", b"\1" + bytes(16))]),
+        Record(good, headers=[("__value_schema_id", b"\1" + bytes(15))]),
+        Record(good[:4]),
+    ]
+    with start(graph_of(name), Kafka(kafka.bootstrap, registry=Registry(registry.url))) as running:
+        produce(kafka.bootstrap, f"{name}.orders", [*wrong, good])
+        running.wait_idle(timeout_s=60)
+        copies = [message.value for message in running.messages(f"{name}.copies")]
+        errors = [message.value for message in running.messages(f"{name}.errors")]
+    assert copies == [Order(0, Customer("c0"))]
+    assert [error.kind for error in errors] == ["decode"] * len(wrong)
+    texts = ("the schema 4294967295", "the schema 2147483647", "has no GUIDs", "name no schema", "has 4 bytes")
+    assert all(text in error.text for text, error in zip(texts, errors, strict=True))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from operator import methodcaller
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
-from cues_kafka.codecs.framing import GUID, header_of, in_front
+from cues_kafka.codecs.framing import GUID, UNFIT, header_of, in_front
 from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.errors import CodecError, OutputError
 from cues_kafka.graph.declare import CodecSpec
-from cues_kafka.graph.formats import SchemaSpec
+from cues_kafka.graph.formats import Protobuf, SchemaSpec
 from cues_kafka.graph.message import key_bytes
 from cues_kafka.graph.topic import Topic
 from cues_kafka.ports import WireMessage
@@ -21,17 +21,19 @@ Inherit: TypeAlias = Callable[[bytes], bytes | None]
 
 Told: TypeAlias = Callable[[CodecSpec, Callable[[Any], Any]], Callable[[Any], Any]]
 
-_KEY_HEADER: Final = header_of("key")
-
 
 def key_reader(settings: Iterable[Topic]) -> Callable[[WireMessage], bytes | None]:
     """What gives the key of a message of these topics; behind the id of its schema, if a header has the id."""
-    if not any(isinstance(one.key_codec, SchemaSpec) and one.key_codec.registry for one in settings):
+    declared = [one.key_codec for one in settings]
+    named = {isinstance(one, Protobuf) for one in declared if isinstance(one, SchemaSpec) and one.registry}
+    if not named:
         return methodcaller("key")
+    # Where inputs differ in what such a header holds, it is not checked here.
+    name: str = header_of("key", places=named.pop()) if len(named) == 1 else str(header_of("key"))
 
     def read(message: WireMessage) -> bytes | None:
         key = message.key()
-        return None if key is None else in_front(message.headers(), _KEY_HEADER, key)
+        return None if key is None else in_front(message.headers(), name, key)
 
     return read
 
@@ -59,7 +61,7 @@ def inherit(source: Topic, came: MadeFor, target: Topic, goes: MadeFor, told: To
     same = was == now
 
     def convert(data: bytes) -> bytes | None:
-        if same and data[:1] != bytes([GUID]):  # it names its schema itself
+        if same and not data.startswith((bytes([GUID]), UNFIT)):  # it names its schema itself
             return data
         try:
             return encode(decode(data))
