@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import difflib
 import functools
 import inspect
@@ -82,3 +83,17 @@ def summary(thing: object) -> str:
     text = inspect.cleandoc(getattr(thing, "__doc__", None) or "") if thing is not None else ""
     made = text.startswith(f"{getattr(thing, '__name__', '')}(")  # by `dataclass`
     return "" if made else " ".join(text.split("\n\n")[0].split())
+
+
+def as_data(name: str, value: bytes) -> dict[str, str]:
+    """
+    Bytes as a field of JSON: text, or Base64 and a second field that says so.
+
+    Args:
+        name: of the field.
+        value: the bytes.
+    """
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {name: base64.b64encode(value).decode(), f"{name}_encoding": "base64"}

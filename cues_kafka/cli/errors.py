@@ -18,7 +18,7 @@ from cues_kafka.cli.printing import say, say_lines
 from cues_kafka.cli.tables import WIDTH, aligned, fits, paragraph
 from cues_kafka.errors import ConfigError, CuesError
 from cues_kafka.graph.times import milliseconds_of, shown_time, time_of
-from cues_kafka.words import count
+from cues_kafka.words import as_data, count
 
 if TYPE_CHECKING:
     from cues_kafka.graph.definition import Graph
@@ -165,7 +165,7 @@ def show(
 
 def payload_text(error: ErrorMessage, graph: Graph, cluster: Any = None) -> str | None:
     """
-    The payload of an error message: what the codec of its topic reads as JSON, else its bytes as text.
+    The payload of an error message as the codec of its topic reads it, in JSON; None: its bytes are shown.
 
     It has no escapes yet: `say` makes them.
 
@@ -187,7 +187,7 @@ def payload_text(error: ErrorMessage, graph: Graph, cluster: Any = None) -> str 
             return plain_json(payload_of(error, graph, cluster))
         except CuesError:  # bytes that are no value of the topic are why the message failed
             pass
-    return _shown(error.payload)
+    return None
 
 
 def _asks(wish: Wish, doc: str, epilog: str) -> None:
@@ -342,19 +342,37 @@ def lines(one: FiledError, payload: str | None = None) -> Iterator[str]:
         ("failed", shown_time(error.timestamp_ms)),
         ("at", error.location),
         *(("message", place) for place in _consumed(one)),
-        ("key", None if error.key is None else _shown(error.key)),
+        *_bytes("key", error.key),
         ("hash", error.hash.hex()),
         ("calls", error.attempts),
         ("deaths", error.starts or None),
         *((f"context {name}", value) for name, value in error.context.items()),
         *(("trace", frame) for frame in error.trace),
         *((f"cause {cause.exception}", cause.text) for cause in error.causes),
-        ("payload", payload),
+        *_bytes("payload", error.payload, payload),
         ("redacted", ", ".join(error.redacted)),
         ("cut", ", ".join(error.truncated)),
         ("declared", json.dumps(dict(error.declaration)) if error.declaration else None),
     ]
-    yield from (f"  {name:<9} {value}" for name, value in fields if value not in (None, ""))
+    can_be_empty = ("key", "payload")  # an empty one is not a missing one
+    shown = [(name, value) for name, value in fields if value is not None and (value != "" or name in can_be_empty)]
+    yield from (f"  {name:<9} {value}" for name, value in shown)
+
+
+def _bytes(name: str, data: bytes | None, shown: str | None = None) -> Iterator[tuple[str, str]]:
+    """
+    A field of bytes for people: text, or escapes and then Base64 for what is not UTF-8.
+
+    Args:
+        name: of the field.
+        data: the bytes; None: there are none.
+        shown: the value that a codec reads in them; None: none does.
+    """
+    if data is None:
+        return
+    yield name, data.decode(errors="backslashreplace") if shown is None else shown
+    if shown is None and (encoding := as_data(name, data).get(f"{name}_encoding")):
+        yield f"{name} in {encoding}", as_data(name, data)[name]
 
 
 def _state(one: FiledError) -> str:
@@ -461,10 +479,6 @@ def _requested_data(graph: Graph, result: Requested, *, yes: bool) -> dict[str, 
         "open": list(result.open) if yes else [],
         "causes": [_cause_data(one) for one in result.causes.values()],
     }
-
-
-def _shown(data: bytes) -> str:
-    return data.decode(errors="backslashreplace")
 
 
 def _width() -> int:

@@ -120,7 +120,7 @@ def tree(root: Ancestor) -> Iterator[str]:
 def _line(one: Ancestor) -> str:
     words = [one.place]
     if one.timestamp_ms is not None:
-        words += [shown_time(one.timestamp_ms), *([] if one.key is None else [f"key {_shown(one.key)}"])]
+        words += [_time(one.timestamp_ms), *([] if one.key is None else [f"key {_shown(one.key)}"])]
     if one.made is None:
         words.append(_STATES[one.state])
         return "  ".join(words)
@@ -128,7 +128,7 @@ def _line(one: Ancestor) -> str:
     words.append(f"by {one.made.task}, batch {one.made.sequence}{which}")
     if one.made.timer is not None:
         key, due_ms = one.made.timer
-        words.append(f"timer {key!r}, due {shown_time(due_ms)}, which was set with")
+        words.append(f"timer {key!r}, due {_time(due_ms)}, which was set with")
     if one.made.replay is not None:
         words.append(f"replay {one.made.replay[0]} of error message {one.replay_of}, which delivered again")
     if one.error:
@@ -182,4 +182,13 @@ def _batch(one: Ancestor) -> str:
 
 
 def _shown(key: bytes) -> str:
-    return repr(key.decode(errors="backslashreplace"))
+    """A key in the form of Python: text, or bytes that are not UTF-8."""
+    try:
+        return repr(key.decode())
+    except UnicodeDecodeError:
+        return repr(key)
+
+
+def _time(ms: int) -> str:
+    """The time of a message; with milliseconds if it has any."""
+    return shown_time(ms, fine=ms % 1_000 != 0)

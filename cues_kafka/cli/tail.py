@@ -15,7 +15,7 @@ from cues_kafka.cli.options import as_tools_of, at_least, interrupts
 from cues_kafka.cli.printing import say
 from cues_kafka.errors import CodecError, ConfigError
 from cues_kafka.graph.times import shown_time, time_of
-from cues_kafka.words import count, visible
+from cues_kafka.words import as_data, count, visible
 
 if TYPE_CHECKING:
     from cues_kafka.codecs.as_json import AsJson
@@ -291,8 +291,6 @@ def _plain(value: Any) -> Any:
 
 def of_error(error: ErrorMessage) -> dict[str, Any]:
     """An error message with its hash as the log prints it, its messages by topic, and bytes as text or base64."""
-    import base64
-
     fields: dict[str, Any] = {field.name: getattr(error, field.name) for field in dataclasses.fields(error)}
     topics = error.topics or tuple(one.topic_id.hex() for one in error.consumed)
     consumed = [
@@ -301,8 +299,5 @@ def of_error(error: ErrorMessage) -> dict[str, Any]:
     ]
     for name in ("key", "payload"):
         if isinstance(data := fields[name], bytes):
-            try:
-                fields[name] = data.decode()
-            except UnicodeDecodeError:
-                fields |= {name: base64.b64encode(data).decode(), f"{name}_encoding": "base64"}
+            fields |= as_data(name, data)
     return {**fields, "hash": error.hash.hex(), "consumed": consumed}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from cues_kafka.core.records import KEY, Attempt, Record
 from cues_kafka.graph.names import backing_topic, changelog_topic
@@ -21,6 +21,7 @@ from cues_kafka.state.expiring import Expiring
 from cues_kafka.state.layers import ENTRY, MARK
 from cues_kafka.state.marks import NO_MARK, UNREADABLE, mark_in, order
 from cues_kafka.state.scheduled import timer_of
+from cues_kafka.words import as_data
 
 NEAR: Final = 200
 """Up to this number of offsets are read in one go, which takes no longer than to look for their middle."""
@@ -34,14 +35,19 @@ class ChangedEntry(NamedTuple):
     An entry that an attempt has set or deleted.
 
     Attributes:
-        key: as the changelog has it; of a timer its key and when it is due.
+        key: as the changelog has it, bytes if it is not UTF-8; of a timer its key and when it is due.
         deleted: whether the entry was deleted; else it was set.
         place: where the changelog says so, such as ``shop.bill.seen.changelog/0@12``.
     """
 
-    key: str
+    key: str | bytes
     deleted: bool
     place: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as data for JSON."""
+        key = {"key": self.key} if isinstance(self.key, str) else as_data("key", self.key)
+        return {**key, "deleted": self.deleted, "place": self.place}
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +199,7 @@ class AttemptRecords:
             if key[:1] in (ENTRY, Expiring.entry):
                 count += 1
                 if len(first) < MOST_ENTRIES:
-                    shown = _timer(key[1:]) if timed else key[1:].decode(errors="backslashreplace")
+                    shown = _timer(key[1:]) if timed else _text(key[1:])
                     where = f"{place.topic}/{place.partition}@{message.offset()}"
                     first.append(ChangedEntry(shown, message.value() is None, where))
         return StoreChanges(store, count, tuple(first))
@@ -269,9 +275,16 @@ def _is_ours(message: WireMessage) -> bool:
     return readable(message, read_record, "a record of a task") is not None
 
 
-def _timer(entry: bytes) -> str:
+def _text(data: bytes) -> str | bytes:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+def _timer(entry: bytes) -> str | bytes:
     try:
         key, due_ms = timer_of(entry)
     except ValueError:  # another program wrote it
-        return entry.decode(errors="backslashreplace")
+        return _text(entry)
     return f"{key} due {due_ms}"

@@ -31,6 +31,7 @@ from cues_kafka.records.provenance import provenance_of
 from cues_kafka.records.scanning import first_from
 from cues_kafka.records.strangers import readable
 from cues_kafka.sinks.traces import AskedAttempt, EffectTrace, traces
+from cues_kafka.words import as_data
 
 _TOPIC_ID: Final = re.compile(r"[\w-]{22}", re.ASCII)
 
@@ -98,7 +99,7 @@ class Changed:
     def to_dict(self) -> dict[str, Any]:
         """The same as data for JSON."""
         stores = [
-            {"store": one.store, "count": one.count, "entries": [entry._asdict() for entry in one.entries]}
+            {"store": one.store, "count": one.count, "entries": [entry.to_dict() for entry in one.entries]}
             for one in self.stores
         ]
         head = {"task": self.task, "sequence": self.sequence, "deliveries": self.deliveries}
@@ -159,7 +160,7 @@ def _to_dict(one: Ancestor, seen: set[int]) -> dict[str, Any]:
     data: dict[str, Any] = {name: getattr(one, name) for name in ("topic", "topic_id", "partition", "offset", "state")}
     if one.timestamp_ms is not None:
         data["timestamp_ms"] = one.timestamp_ms
-        data["key"] = None if one.key is None else one.key.decode(errors="backslashreplace")
+        data |= {"key": None} if one.key is None else as_data("key", one.key)
     if id(one) in seen:
         return data | {"see_above": True}
     seen.add(id(one))

@@ -82,7 +82,7 @@ def shown(root: Ancestor) -> list[str]:
 
 def plain(lines: Iterable[str]) -> list[str]:
     """Without times, and with numbers of batches as `n`."""
-    timeless = [re.sub(r"  \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "", line) for line in lines]
+    timeless = [re.sub(r"  \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3})?Z", "", line) for line in lines]
     return [re.sub(r"batch \d+\b", "batch n", line) for line in timeless]
 
 
