@@ -190,6 +190,21 @@ class FeedLane(Lane):
         """Ask the source at once: it has news, or may have."""
         self._hurried = True
 
+    def revoke(self, timeout_s: float, **more: Any) -> bool:
+        """
+        See `Lane`. The source is told of the last commit, unless it is being read.
+
+        It would be told at the next start, but messages that a broker still has must not look as if nobody had them.
+        """
+        place = self.buffer
+        released = super().revoke(timeout_s, **more)
+        if released and isinstance(place, SourcePlace) and not self._working and not place.why:
+            try:
+                self._tell_committed(place)
+            except Exception as error:  # noqa: BLE001 - it is shown, and the next start tells the source again
+                log.warning("source not told of the last commit", task=self.spec.name, why=show(error))
+        return released
+
     # How.
 
     def _new_buffer(self, positions: Positions) -> Buffer:

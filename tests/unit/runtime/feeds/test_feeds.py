@@ -43,6 +43,7 @@ from cues_kafka.runtime import CommitPolicy
 from cues_kafka.runtime.start import carried
 from cues_kafka.testing.tester import Crash, Tester, VirtualClock
 from cues_kafka.verify.scan import verify
+from tests.fault.support import until
 
 
 class Held:
@@ -300,6 +301,42 @@ def test_a_source_is_told_what_is_committed_and_never_of_more() -> None:
     assert first[1] == ("read", 0, "3")
     tester.stop()
     assert source.said[-1] == "closed"
+
+
+class AtLast(Told):
+    """It is stopped while the commit of its rows is under way, and may raise from then on."""
+
+    def __init__(self, *, away: bool) -> None:
+        super().__init__()
+        object.__setattr__(self, "away", away)
+
+    def committed(self, part: int, place: str) -> None:
+        """Note it, or raise."""
+        super().committed(part, place)
+        if self.away:  # type: ignore[attr-defined]
+            raise ConnectionResetError("the broker is away")
+
+
+@pytest.mark.parametrize("away", [False, True], ids=["there", "away"])
+def test_a_source_is_told_of_the_last_commit_at_a_stop(caplog: pytest.LogCaptureFixture, away: bool) -> None:
+    """Otherwise a broker keeps messages that are committed until the next start. If it is away, the stop goes on."""
+    source, started, begun = AtLast(away=away), threading.Event(), threading.Event()
+
+    def wait_for_the_stop(moment: str, effect: str) -> None:
+        """Behind the commit of the rows of the first task that has some."""
+        if (moment, effect) == ("after", "Commit") and source.said and not begun.is_set():
+            begun.set()
+            started.wait(20)
+            [worker] = running._workers
+            until(lambda: not worker.lanes, "the tasks are taken away")
+
+    running = start(graph_of(source), Memory(), only=["feed"], hook=wait_for_the_stop, timeout_s=None)
+    started.set()
+    assert begun.wait(20)
+    running.stop()
+    assert ("committed", 0, "3") in source.said or ("committed", 1, "3") in source.said
+    assert source.said[-1] == "closed"
+    assert ("source not told of the last commit" in caplog.text) == away
 
 
 class AtCommit(Faults):
