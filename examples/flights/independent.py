@@ -161,12 +161,16 @@ def read_topic(bootstrap: str, topic: str) -> Streams:
     return found
 
 
+ERROR_BYTES = 400
+"""Of an error that nobody expects, that many are shown."""
+
+
 def read_unknown(bootstrap: str, topic: str) -> Counter[str]:
-    """The unknown destinations in the messages of the errors topic; "?" for other errors."""
+    """The unknown destinations in the messages of the errors topic; of another error what can be read of it."""
     found: Counter[str] = Counter()
     for message in _read(bootstrap, topic):
         text = re.search(rb"'(\w+)' is not in the airports table", message.value())
-        found[text[1].decode() if text else "?"] += 1
+        found[text[1].decode() if text else re.sub(rb"[^ -~]+", b" ", message.value()[:ERROR_BYTES]).decode()] += 1
     return found
 
 
