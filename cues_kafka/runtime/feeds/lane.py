@@ -194,7 +194,7 @@ class FeedLane(Lane):
         """
         See `Lane`. The source is told of the last commit, unless it is being read.
 
-        It would be told at the next start, but messages that a broker still has must not look as if nobody had them.
+        The next start tells it again. Until then a broker would keep messages whose outcome is committed.
         """
         place = self.buffer
         released = super().revoke(timeout_s, **more)
