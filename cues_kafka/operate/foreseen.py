@@ -34,6 +34,7 @@ from cues_kafka.graph.names import changelog_topic, group_id
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.operate.migrating import difference, refuse_busy
 from cues_kafka.operate.misplaced import misplaced
+from cues_kafka.operate.newest import ANOTHER_RELEASE
 from cues_kafka.operate.rebuilt import finished
 from cues_kafka.plan.plan import Plan
 from cues_kafka.plan.processors import PlannedStop
@@ -226,7 +227,7 @@ class _Looking:
             there = spec.backing in self.facts.topics
             record = newest_record(spec, self.broker, self.clock) if there else None
         except CodecError as error:
-            return spec, Halt("refused", f"its newest record cannot be read: {error}", "run the release that wrote it")
+            return spec, Halt("refused", f"its newest record cannot be read: {error}", ANOTHER_RELEASE)
         except UnreadableError as error:
             return spec, Halt("refused", f"its newest record cannot be read: {error}", error.remedy)
         except RetriableError as error:

@@ -21,6 +21,9 @@ in. Below the last stable offset no transaction hides a record."""
 LOOK_AGAIN: Final = "Look again"
 """The end of a text of what the next look may read."""
 
+ANOTHER_RELEASE: Final = "run the release that wrote it"
+"""What helps where a record has a form that this release does not know."""
+
 NOT_READ: Final = -1
 """In place of an offset: read it again."""
 
@@ -33,11 +36,13 @@ class NewestRecord(NamedTuple):
         record: None: there is none, or it cannot be read.
         committed_s: when the broker wrote it, in seconds since the epoch; 0: there is none.
         why: why it cannot be read; empty: it can. What took too long is read again at the next look.
+        remedy: what helps, where the brokers give it and this release does not know it; else empty.
     """
 
     record: Record | None = None
     committed_s: float = 0.0
     why: str = ""
+    remedy: str = ""
 
     @property
     def lasts(self) -> bool:
@@ -84,7 +89,7 @@ class NewestRecords:
             try:
                 return stable, NewestRecord(read_record(found), committed_s)
             except CodecError as error:
-                return stable, NewestRecord(None, committed_s, str(error))
+                return stable, NewestRecord(None, committed_s, str(error), ANOTHER_RELEASE)
 
         if due:
             with ThreadPoolExecutor(min(AT_ONCE, len(due)), thread_name_prefix="newest") as pool:

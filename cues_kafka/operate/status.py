@@ -40,7 +40,7 @@ UNREADABLE: Final = (
     "restore the partition from a backup, or begin again on purpose: `cues-kafka delete MODULE:GRAPH PROCESSOR`, after "
     "which it begins at its start="
 )
-"""What helps a task whose newest record cannot be read."""
+"""What helps a task whose newest record the client cannot read."""
 
 PERIODS: Final = 3
 """After this number of periods without news a task counts as not heard of."""
@@ -388,7 +388,7 @@ class StatusView:
             committed_s=newest.committed_s,
             notes=tuple(_notes(newest, said if heard else None)),
             missing=f"its newest record cannot be read: {newest.why}" if newest.lasts else "",
-            missing_remedy=UNREADABLE.replace("PROCESSOR", name) if newest.lasts else "",
+            missing_remedy=(newest.remedy or UNREADABLE.replace("PROCESSOR", name)) if newest.lasts else "",
         )
         if said is None:
             return report

@@ -328,6 +328,20 @@ def test_unreachable_cluster_is_a_status(cluster: Memory, monkeypatch: pytest.Mo
     assert not view.look().unreachable
 
 
+def test_record_of_a_newer_release_is_no_reason_to_delete_a_task(
+    cluster: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older command that looks at newer workers does not know the record, which is whole."""
+    graph = graph_of(same)
+    with start(graph, cluster) as running:
+        running.send_many("orders", range(2))
+        running.wait_idle(timeout_s=WAIT_S)
+    monkeypatch.setattr("cues_kafka.records.bytes.VERSION", 0)
+    task = view_of(cluster, graph).look()["check/0"]
+    assert "this program knows 0. Update cues-kafka" in task.missing
+    assert task.missing_remedy == "run the release that wrote it"
+
+
 def test_record_that_brokers_do_not_give_in_time_hides_no_other_task(
     cluster: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
