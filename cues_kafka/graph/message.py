@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias
 
 from cues_kafka.errors import OutputError
@@ -140,13 +139,14 @@ def _header(name: object, value: object) -> tuple[str, bytes | None]:
     raise OutputError(f"Header {name!r} is {type(value).__name__}; a header is text, bytes or None. Convert it.")
 
 
-@lru_cache(maxsize=4_096)
 def writable(name: str) -> bool:
     """
     Whether the client writes a header's name unchanged.
 
     In `produce`, confluent-kafka 2.16.1 ends the process at a lone surrogate, and cuts a name off at a NUL.
     """
+    if name.isascii():  # without a cache, which would hold the long names of strangers
+        return "\0" not in name
     try:
         return b"\0" not in name.encode()
     except UnicodeEncodeError:

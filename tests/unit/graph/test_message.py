@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 
 from cues_kafka import Message, Out, OutputError
-from cues_kafka.graph.message import header_list, key_bytes, travelling, travels, with_travelling
+from cues_kafka.graph.message import header_list, key_bytes, travelling, travels, with_travelling, writable
 
 LEAD: list[tuple[str, bytes | None]] = [
     ("traceparent", b"1"),
@@ -50,6 +51,14 @@ def test_headers_that_cannot_be_written_are_refused(headers: Any) -> None:
     """A lone surrogate would end the process, and a NUL would cut the name."""
     with pytest.raises(OutputError):
         header_list(headers)
+
+
+def test_name_of_a_header_is_not_kept() -> None:
+    """Functions forward headers of strangers, and a name may have a megabyte."""
+    name = "x" * 1_000
+    before = sys.getrefcount(name)
+    assert writable(name)
+    assert sys.getrefcount(name) == before
 
 
 @pytest.mark.parametrize(
