@@ -47,7 +47,7 @@ def taken(source: Acked, count: int) -> list[bytes]:
 
 
 def test_messages_come_once_over_a_death_between_commit_and_acknowledgement(artemis: JmsQueues) -> None:
-    """The broker delivers them again, the ledger drops them, and then nothing is left in the queue."""
+    """B1, B2: the broker delivers them again, the ledger drops them, and then nothing is left in the queue."""
     with AmqpShop(amqp_url(artemis)) as shop, Cut(artemis.server.amqp_port) as cut:  # type: ignore[union-attr]
         tester = a_tester(source_of(artemis, cut, key="properties.customer"))
         shop.send(artemis.name, *payloads(30), customer="rome", colour="a:b\n")
@@ -206,7 +206,7 @@ def continued(source: Acked, place: str, count: int) -> list[bytes]:
 
 @pytest.mark.bridge
 def test_a_full_window_goes_on(artemis: JmsQueues) -> None:
-    """One message under way at a time; each waits for the commit of the one before."""
+    """B5: one message under way at a time; each waits for the commit of the one before."""
     with AmqpShop(amqp_url(artemis)) as shop, start(fed(source_of(artemis, prefetch=1)), Memory()) as running:
         shop.send(artemis.name, *payloads(40))
         until(lambda: len(running.messages("ingress")) >= 40)
@@ -253,7 +253,7 @@ def test_a_wrong_selector_stops_the_task_with_the_remedy(artemis: JmsQueues) -> 
 
 @pytest.mark.bridge
 def test_messages_of_another_protocol_have_no_ids_and_none_is_lost(artemis: JmsQueues) -> None:
-    """Artemis gives what was sent by STOMP no message-id, so a crash may repeat it: at least once."""
+    """B6: Artemis gives what was sent by STOMP no message-id, so a crash may repeat it: at least once."""
     with JmsClient(artemis.url) as shop, Cut(artemis.server.amqp_port) as cut:  # type: ignore[union-attr]
         shop.send(artemis.name, *payloads(30), colour="red")
         tester = a_tester(source_of(artemis, cut))

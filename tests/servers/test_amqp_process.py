@@ -1,4 +1,4 @@
-"""From a real Kafka into a real Artemis by AMQP 1.0, by processes that are killed around the commits of both."""
+"""E1: from a real Kafka into a real Artemis by AMQP 1.0, by processes that are killed around the commits of both."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def emptied(tester: Tester, cut: Cut, shop: Shop) -> bool:
 
 
 def test_rabbitmq_has_never_more_deliveries_than_it_may(server: Server) -> None:
-    """However many acknowledgements are under way. The ledger rests on that; RabbitMQ reads credit in its own way."""
+    """However many acknowledgements are under way. The ledger rests on that (B1); RabbitMQ reads credit its own way."""
     for kind in ("classic", "quorum"):
         with Shop(server) as shop:
             shop.declare(kind, kind)

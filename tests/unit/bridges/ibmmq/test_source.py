@@ -74,7 +74,7 @@ def test_what_was_not_committed_in_kafka_comes_again(manager: Manager, end: Call
 def test_what_is_committed_in_kafka_and_not_in_ibm_mq_is_dropped(
     manager: Manager, end: Callable[[Manager, Reader], None]
 ) -> None:
-    """Between Kafka's commit and that of the unit of work: the ledger knows the redeliveries by their ids."""
+    """Between Kafka's commit and that of the unit of work (B1): the ledger knows the redeliveries by their ids."""
     manager.put(QUEUE, b"1", b"2", b"3")
     first = Reader()
     assert first.take(2) == [b"1", b"2"]
@@ -125,7 +125,7 @@ def test_answer_of_a_commit_that_is_lost_changes_nothing(manager: Manager) -> No
 
 
 def test_unit_of_work_is_committed_when_all_of_it_is_in_kafka_and_not_before(manager: Manager) -> None:
-    """A commit in IBM MQ covers all that was read on its connection."""
+    """A commit in IBM MQ covers all that was read on its connection (B2)."""
     manager.put(QUEUE, b"1", b"2", b"3")
     reader = Reader()
     assert reader.take(1) == [b"1"]
@@ -140,7 +140,7 @@ def test_unit_of_work_is_committed_when_all_of_it_is_in_kafka_and_not_before(man
 
 
 def test_connection_reads_no_more_than_its_window(manager: Manager) -> None:
-    """A unit of work has at most `prefetch` messages, which must be at most MAXUMSGS."""
+    """A unit of work has at most `prefetch` messages (B5), which must be at most MAXUMSGS."""
     manager.put(QUEUE, *(b"%d" % n for n in range(9)))
     manager.limit = 4
     reader = Reader(prefetch=4)
@@ -260,7 +260,7 @@ def test_segments_stop_the_task(manager: Manager) -> None:
 
 
 def test_different_messages_with_one_msgid_are_both_taken(manager: Manager) -> None:
-    """A program may choose the MsgId, and choose it twice."""
+    """A program may choose the MsgId, and choose it twice (B6)."""
     manager.put(QUEUE, b"1", MsgId=b"same".ljust(24))
     manager.put(QUEUE, b"2", MsgId=b"same".ljust(24))
     reader = Reader()
@@ -343,7 +343,7 @@ SEEDS = 25
 
 
 def test_messages_come_once_in_random_worlds() -> None:
-    """Whatever dies, is lost or refuses, at any moment."""
+    """B1 to B7: whatever dies, is lost or refuses, at any moment, and wherever the task goes."""
     for seed in range(SEEDS):
         wrong, trace = outcome(seed)
         assert not wrong, f"seed {seed}: {wrong}: {trace}"
