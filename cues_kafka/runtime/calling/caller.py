@@ -796,7 +796,7 @@ class Caller:
             if turnstile is not None and not turnstile.enter():
                 raise Interrupt("the task is given up")
             received, failure = came[i], failures[i]
-            if isinstance(received, Exception):
+            if isinstance(received, BaseException):
                 raise received
             if not received:
                 return _nothing()
@@ -850,14 +850,14 @@ class Caller:
     def _settle_lists(
         self,
         failures: Sequence[Failure],
-        came: Sequence[dict[str, Received] | Exception],
+        came: Sequence[dict[str, Received] | Exception | Interrupt],
         results: Mapping[int, Any],
         batch: Batch,
         before: Mark,
     ) -> None:
         """Make records of what one call for all steps gave."""
         rows = [failure.taken for failure in failures]
-        unclear: Exception | None = None
+        unclear: Exception | Interrupt | None = None
         for i, (taken, failure) in enumerate(zip(rows, failures, strict=True)):
             one, result = came[i], results.get(i)
             try:
@@ -867,8 +867,9 @@ class Caller:
                 if isinstance(result, Exception):
                     raise result
                 self._settle(taken, batch, result, failure)
-            except Exception as error:
-                if batch.context.stores is not None and failure.kind != "decode":
+            except BaseException as error:
+                known = batch.context.stores is None or failure.kind == "decode"
+                if not known and isinstance(error, Exception | Interrupt):
                     unclear = error  # which changes of the stores are this step's is not known
                     break
                 if not self._fail(error, failure):
@@ -886,8 +887,10 @@ class Caller:
         if decoder.decode is not as_is:
             try:
                 values = list(map(decoder.decode, values))
-            except Exception:  # the long way finds it again, and whose it is
+            except (Exception, Interrupt):  # the long way finds it again, and whose it is
                 return False
+            except BaseException as error:
+                raise Failure(self._take(messages[0]), batch, None).mark(error)  # noqa: B904  it is the same
         before, call, given = batch.mark(), self.processor.call, batch.context.values
         try:
             if call.positional is not None:
@@ -931,12 +934,14 @@ class Caller:
             return None
         try:
             data = [None if result is None else target.encode(result) for result in results]
-        except Exception:  # as above
+        except (Exception, Interrupt):  # as above
             return None
+        except BaseException as error:
+            raise Failure(self._take(columns.messages[0]), batch, None, kind="output").mark(error)  # noqa: B904
         limit = target.max_bytes - OVERHEAD_BYTES - 2 * PLAIN_ROOM
         return data if max(map(len, filter(None, data)), default=0) <= limit else None
 
-    def _run_alone(self, rows: Sequence[Taken], batch: Batch, before: Mark, error: Exception) -> None:
+    def _run_alone(self, rows: Sequence[Taken], batch: Batch, before: Mark, error: Exception | Interrupt) -> None:
         """Take back what a call for all steps gave, and call for each of them."""
         if (target := batch.context.target) is not None:
             if why := target.outage(error):
@@ -956,12 +961,14 @@ class Caller:
             if not self._one(taken, batch, None):
                 return
 
-    def _decode_or_error(self, taken: Taken, failure: Failure) -> dict[str, Received] | Exception:
+    def _decode_or_error(self, taken: Taken, failure: Failure) -> dict[str, Received] | Exception | Interrupt:
         """The decoded messages, or the error, which becomes the step's error message later, in its turn."""
         try:
             return self._decode(taken, failure)
-        except Exception as error:
+        except (Exception, Interrupt) as error:
             return error
+        except BaseException as error:  # of a codec or a filter
+            raise failure.mark(error)  # noqa: B904  it is the same
 
     def _invoke_lists(
         self, asked: Sequence[int], failures: Sequence[Failure], came: Sequence[Any], batch: Batch
