@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -123,6 +124,23 @@ def test_messages_come_once_over_connections_that_are_cut(jms: JmsQueues) -> Non
             cut.cut()
         until(lambda: len(running.messages("ingress")) >= 400)
         assert numbers(running.messages("ingress")) == list(range(400))
+
+
+@pytest.mark.bridge
+def test_messages_of_a_broker_that_was_made_again_are_new(artemis: JmsQueues, tmp_path: Path) -> None:
+    """Artemis then gives them the numbers that other messages had."""
+    tester = a_tester(source_of(artemis))
+    with JmsClient(artemis.url) as shop:
+        shop.send(artemis.name, *payloads(200))
+    run_until(tester, 200)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    artemis.server.restore(empty)
+    with JmsClient(artemis.url) as shop:
+        shop.send(artemis.name, *payloads(200, 200))
+    run_until(tester, 400)
+    assert counted(tester) == dict.fromkeys(payloads(400), 1)
+    tester.stop()
 
 
 @pytest.mark.bridge

@@ -6,6 +6,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from hashlib import blake2b
 from typing import Any, Final, Protocol
 
 from cues_kafka.bridges.acked import Arrival
@@ -146,8 +147,7 @@ class StompDeliveries:
 
     def _arrival(self, frame: Frame) -> Arrival:
         headers = frame.headers
-        name = stable_id(headers.get("message-id", ""))
-        return Arrival(name, True, self._message(frame), headers.get("ack", ""))
+        return Arrival(name_of(frame), True, self._message(frame), headers.get("ack", ""))
 
     def _message(self, frame: Frame) -> Message[Any]:
         declared, headers = self._declared, frame.headers
@@ -165,17 +165,22 @@ def destination(queue: str, server: str) -> str:
     return f"/queue/{queue}" if server.startswith("ActiveMQ/") and not queue.startswith("/") else queue
 
 
-def stable_id(name: str) -> str:
+def name_of(frame: Frame) -> str:
     """
-    What of a `message-id` is the same on each delivery.
+    The id of a message over all of its deliveries.
+
+    Artemis gives the number that its journal has for the message. A broker that was made again counts from 1 again, so
+    the time at which the message was sent and its body are in the id, too.
 
     Raises:
         RecoveryError: the broker names no message.
     """
+    name = frame.headers.get("message-id", "")
     if not name:
         raise RecoveryError(
             "a message came without a message-id, so a redelivery could not be told from a new message",
             remedy="read a queue of ActiveMQ Classic or Artemis",
         )
-    found = _ARTEMIS.fullmatch(name)
-    return found[1] if found else name
+    if (found := _ARTEMIS.fullmatch(name)) is None:
+        return name
+    return f"{found[1]} {frame.headers.get('timestamp', '')} {blake2b(frame.body, digest_size=16).hexdigest()}"

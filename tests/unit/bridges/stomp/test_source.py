@@ -11,7 +11,8 @@ import pytest
 from cues_kafka import Feed, Graph, GraphError, Json, Memory, Topic, start
 from cues_kafka.bridges.acked import Acked
 from cues_kafka.bridges.stomp.declare import Stomp
-from cues_kafka.bridges.stomp.source import destination, stable_id
+from cues_kafka.bridges.stomp.frames import Frame
+from cues_kafka.bridges.stomp.source import destination, name_of
 from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.plan.edges import edges_of
 from tests.unit.bridges.stomp.broker import FakeBroker, fake_broker
@@ -118,11 +119,17 @@ def test_a_queue_is_named_as_its_broker_wants_it() -> None:
     assert destination("orders", "ActiveMQ-Artemis/2.50.0 ActiveMQ Artemis Messaging Engine") == "orders"
 
 
-def test_only_what_stays_of_an_id_is_kept() -> None:
-    """Artemis puts the number of the consumer before it; a message without an id is refused."""
-    assert (stable_id("24,23"), stable_id("ID:host-1:2:3")) == ("23", "ID:host-1:2:3")
+def test_id_is_the_same_on_each_delivery_and_another_for_each_message() -> None:
+    """Artemis numbers messages, and one that was made again numbers others so; a message without an id is refused."""
+
+    def named(name: str, body: bytes = b"1", sent: str = "1700000000000") -> str:
+        return name_of(Frame("MESSAGE", {"message-id": name, "timestamp": sent}, body))
+
+    assert named("24,23") == named("25,23")
+    assert len({named("24,23"), named("24,24"), named("24,23", b"2"), named("24,23", sent="1700000000001")}) == 4
+    assert named("ID:host-1:2:3") == "ID:host-1:2:3"
     with pytest.raises(RecoveryError, match="without a message-id"):
-        stable_id("")
+        named("")
 
 
 @pytest.mark.parametrize(
