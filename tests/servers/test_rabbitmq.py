@@ -30,6 +30,7 @@ from cues_kafka import (
     Topic,
     start,
 )
+from cues_kafka.bridges.rabbitmq.stream_client import StreamConnection
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
 from tests.fault.support import until
@@ -413,6 +414,63 @@ def test_stream_that_was_declared_again_is_not_read_on(rabbitmq: RabbitMqQueues)
     with pytest.raises(RecoveryError, match="was deleted and declared again"):
         run_until(tester, 11)
     assert counted(tester) == dict.fromkeys(payloads(10), 1)
+
+
+@pytest.mark.bridge
+def test_stream_that_was_declared_again_is_told_by_the_ids_of_equal_bodies(rabbitmq: RabbitMqQueues) -> None:
+    """As with a sensor that says the same again and again."""
+    queue = f"{rabbitmq.name}-stream"
+    with Shop(rabbitmq.server) as shop:
+        shop.declare(queue, "stream")
+        for n in range(10):
+            shop.publish(queue, b"same", message_id=f"first-{n}")
+    tester = a_tester(source_of(rabbitmq, "stream"))
+    run_until(tester, 10)
+    with Shop(rabbitmq.server) as shop:
+        shop.channel.queue_delete(queue)
+        shop.declare(queue, "stream")
+        for n in range(20):
+            shop.publish(queue, b"same", message_id=f"second-{n}")
+    with pytest.raises(RecoveryError, match="was deleted and declared again"):
+        run_until(tester, 11)
+
+
+@pytest.mark.bridge
+def test_stream_that_drops_messages_under_a_slow_feed_is_not_read_on(rabbitmq: RabbitMqQueues) -> None:
+    """RabbitMQ moves the feed on behind what its retention has dropped, on an open connection, and says nothing."""
+    queue = f"{rabbitmq.name}-stream"
+    limits = {"x-max-length-bytes": 20_000, "x-stream-max-segment-size-bytes": 10_000}
+    with Shop(rabbitmq.server) as shop:
+        shop.declare(queue, "stream", **limits)
+        shop.publish_many(queue, payloads(10))
+    tester = a_tester(source_of(rabbitmq, "stream"))
+    run_until(tester, 10)
+    with Shop(rabbitmq.server) as shop:
+        for n in range(400):
+            shop.publish(queue, b"%04d" % n + b"x" * 1_000)
+    with pytest.raises(RecoveryError, match="it has dropped messages"):
+        run_until(tester, 400)
+    found = [int(one.value[:4]) for one in tester.messages("ingress")[10:]]
+    assert found == list(range(len(found)))
+
+
+@pytest.mark.bridge
+def test_offsets_that_rabbitmq_takes_for_itself_are_no_gap(rabbitmq: RabbitMqQueues) -> None:
+    """It has a record for each offset that another reader stores."""
+    queue = f"{rabbitmq.name}-stream"
+    with Shop(rabbitmq.server) as shop:
+        shop.declare(queue, "stream")
+        reader = StreamConnection(RabbitMq(rabbitmq.url).stream_login(rabbitmq.server.stream_port), "reader")
+        for n in range(30):
+            shop.publish_many(queue, payloads(1, n))
+            reader.store_offset("reader", queue, n)
+            assert reader.offset("reader", queue) is not None
+        reader.close()
+    tester = a_tester(source_of(rabbitmq, "stream"))
+    run_until(tester, 30)
+    offset = int(tester.records("feed")[-1].place.partition(":")[0])
+    assert offset > 29
+    assert [one.value for one in tester.messages("ingress")] == payloads(30)
 
 
 @pytest.mark.bridge

@@ -1,9 +1,9 @@
 """
 The messages of a stream of RabbitMQ. Their offsets are the places of the feed.
 
-A place names the newest message that was taken, by its offset and a digest of its bytes. A new connection begins at
-that message and compares it. So a stream that was deleted and declared again, or that has dropped messages which were
-not read, is noticed; the feed stops then, and nothing is skipped.
+A place names the newest message that was taken, by its offset and a digest. A new connection begins at that message and
+compares it. So a stream that was deleted and declared again, or that has dropped messages which were not read, is
+noticed; the feed stops then, and nothing is skipped. An open connection may skip messages, too: see `_check_gap`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class StreamPlace(NamedTuple):
 
     Attributes:
         offset: in the stream.
-        digest: of its bytes.
+        digest: see `digest_of`.
     """
 
     offset: int
@@ -129,7 +129,8 @@ class StreamPart:
                 arrived = flow.peek()
                 if arrived is None:
                     return
-                flow.given = at = str(StreamPlace(arrived.offset, digest_of(arrived.body)))
+                self._check_gap(flow, arrived)
+                flow.given = at = str(StreamPlace(arrived.offset, digest_of(arrived)))
                 yield message_of(arrived.delivered, arrived.properties, arrived.body, self._stream.key), at
                 flow.drop()
         except (OSError, RetriableError, RecoveryError):
@@ -158,6 +159,24 @@ class StreamPart:
             self._flow = made
         return made
 
+    def _check_gap(self, flow: Flow, arrived: Arrived) -> None:
+        """
+        See whether messages were dropped between the one that was taken last and the next one.
+
+        When retention drops what a slow reader has not read, RabbitMQ moves the reader on, without a word. Offsets are
+        missing, too, where RabbitMQ has records of its own. Retention drops the oldest messages first. So if the stream
+        has the message before the gap when those behind it have come, none between them was dropped.
+
+        Raises:
+            OSError, RetriableError: the broker does not answer.
+            RecoveryError: messages were dropped.
+        """
+        if flow.at is None or arrived.offset <= max(flow.at + 1, flow.sound):
+            return
+        newest = flow.newest
+        Flow(self._login, self._stream, flow.taken, lambda: None).close()  # it compares
+        flow.sound = newest
+
     def _end(self, flow: Flow) -> None:
         with self._lock:
             if self._flow is flow:
@@ -181,6 +200,8 @@ class Flow:
     Attributes:
         taken: the place behind the last message that was taken.
         given: the place behind the last message that was given, and perhaps not taken.
+        at: the offset of the last message that was taken; None: none was.
+        sound: up to this offset nothing is missing; see `StreamPart`.
     """
 
     def __init__(
@@ -197,6 +218,8 @@ class Flow:
         self._name, self._arrived = stream.name, arrived
         self._from = StreamPlace.read(place) if place is not None else None
         self._begin = stream.start if self._from is None else self._from.offset
+        self.at = None if self._from is None else self._from.offset
+        self.sound = 0
         self._news = threading.Condition()
         self._waiting: deque[Arrived] = deque()
         self._unasked = 0
@@ -218,6 +241,12 @@ class Flow:
         """Whether the connection is lost."""
         return self._connection.lost
 
+    @property
+    def newest(self) -> int:
+        """The offset of the newest message that has come and is not taken."""
+        with self._news:
+            return self._waiting[-1].offset
+
     def peek(self) -> Arrived | None:
         """
         The next message; None: nothing more is there now.
@@ -236,7 +265,7 @@ class Flow:
         """The message of `peek` was taken, whose place is `given`."""
         with self._news:
             arrived = self._waiting.popleft()
-        self.taken = self.given
+        self.taken, self.at = self.given, arrived.offset
         self._ask_for_more(arrived)
 
     def close(self) -> None:
@@ -273,7 +302,7 @@ class Flow:
                 "that were not read",
                 remedy=f"raise its x-max-age or x-max-length-bytes; to go on without them, {NEW_NAME}",
             )
-        if digest_of(first.body) != place.digest:
+        if digest_of(first) != place.digest:
             raise RecoveryError(
                 f"{where} has another message at offset {place.offset} than the one that was read there: it was "
                 "deleted and declared again",
@@ -301,6 +330,8 @@ class Flow:
         self._arrived()
 
 
-def digest_of(body: bytes) -> str:
-    """Tells messages apart, in 16 characters."""
-    return blake2b(body, digest_size=8).hexdigest()
+def digest_of(arrived: Arrived) -> str:
+    """Tells messages apart, in 16 characters: by the body, and by ids and the time that a publisher has given."""
+    given = arrived.properties
+    said = ascii((given.message_id, given.correlation_id, given.timestamp)).encode()
+    return blake2b(b"%d:%b%b" % (len(said), said, arrived.body), digest_size=8).hexdigest()
