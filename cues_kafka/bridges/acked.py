@@ -74,7 +74,8 @@ class Deliveries(Protocol):
     The messages of one connection. It is used on one thread, except for `close`.
 
     It may have the attribute `fresh`: True where the broker had forgotten all deliveries, as an MQTT broker that
-    has lost the session. It may use their ids for new messages, so the ledger forgets them, too.
+    has lost the session. It may use their ids for new messages, so the ledger forgets them, too. And it may have the
+    method `forgotten()`, which is called then if messages were taken before, also by another process.
     """
 
     def take(self, limit: int) -> Sequence[Arrival]:
@@ -407,6 +408,8 @@ class AckedPart:
                 self._connection = connection
                 if getattr(connection, "fresh", False):
                     memory.forget()
+                    if memory.count and (tells := getattr(connection, "forgotten", None)):
+                        tells()
                 return connection
         connection.close()
         raise InterruptedError("the part was released while it connected")

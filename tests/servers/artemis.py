@@ -1,4 +1,4 @@
-"""ActiveMQ Artemis, a JMS broker that speaks STOMP and AMQP 1.0, for tests."""
+"""ActiveMQ Artemis, a JMS broker that speaks STOMP, AMQP 1.0 and MQTT, for tests."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Artemis(Server):
 
     kind = "artemis"
     patience_s = 90.0
-    more_ports = 1
+    more_ports = 2
     taken = "Address already in use"
 
     def command(self) -> list[str]:
@@ -88,7 +88,7 @@ class Artemis(Server):
     def acceptors(self) -> str:
         """The ports of its protocols, as elements of its configuration."""
         amqp = self._acceptor("AMQP", self.amqp_port, f";amqpIdleTimeout={AMQP_SILENCE_MS}")
-        return f"{self._acceptor('STOMP', self.port)}{amqp}"
+        return f"{self._acceptor('STOMP', self.port)}{amqp}{self._acceptor('MQTT', self.mqtt_port)}"
 
     def security(self) -> str:
         """Who may do what, as an element of its configuration; empty: everyone may do everything."""
@@ -111,6 +111,11 @@ class Artemis(Server):
     def amqp_port(self) -> int:
         """The port of AMQP 1.0."""
         return self.ports[0]
+
+    @property
+    def mqtt_port(self) -> int:
+        """The port of MQTT."""
+        return self.ports[-1]
 
     def _acceptor(self, protocol: str, port: int, more: str = "") -> str:
         return f'<acceptor name="{protocol.lower()}">tcp://127.0.0.1:{port}?protocols={protocol}{more}</acceptor>'

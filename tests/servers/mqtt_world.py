@@ -23,7 +23,7 @@ WAIT_S = 30.0
 class Device:
     """A client of another program, which publishes and listens."""
 
-    def __init__(self, port: int, session: str = "", *, modern: bool = True) -> None:
+    def __init__(self, port: int, session: str = "", *, modern: bool = True, user: str | None = None) -> None:
         self.got: list[MQTTMessage] = []
         self._news = threading.Condition()
         self._granted = threading.Event()
@@ -35,6 +35,7 @@ class Device:
             protocol=MQTTProtocolVersion.MQTTv5 if modern else MQTTProtocolVersion.MQTTv311,
             **more,
         )
+        self.client.username_pw_set(user)
         self.client.on_message = self._hear
         self.client.on_connect = lambda *_: self._connected.set()
         self.client.on_subscribe = lambda *_: self._granted.set()

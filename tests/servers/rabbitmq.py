@@ -20,7 +20,7 @@ ERLANG = r"erlang-.*"
 USER = "cues"
 ANSWER_S = 10.0
 PLUGINS = ("rabbitmq_stream",)
-LISTENERS = ("stream", "stomp")
+LISTENERS = ("stream", "stomp", "mqtt")
 """Plugins that listen on all interfaces until they are given an address."""
 
 SETTINGS = {
@@ -48,7 +48,7 @@ class RabbitMq(Server):
 
     kind = "rabbitmq"
     patience_s = 90.0
-    more_ports = 4
+    more_ports = 5
     taken = "eaddrinuse"
 
     def __init__(
@@ -157,6 +157,11 @@ class RabbitMq(Server):
     def stomp_port(self) -> int:
         """The port of STOMP, if the plugin runs."""
         return self.ports[1]
+
+    @property
+    def mqtt_port(self) -> int:
+        """The port of MQTT, if the plugin runs."""
+        return self.ports[2]
 
     def _write_erl(self, erlexec: Path) -> None:
         """The command `erl`, which RabbitMQ starts: that of an unpacked package looks below /usr."""

@@ -259,7 +259,7 @@ class SecuredArtemis(Artemis):
     By AMQP a certificate of a client is a login, too: that of ``client.pem`` is the user `USER`.
     """
 
-    more_ports = 3
+    more_ports = 4
     schemes: ClassVar = ("stomp", "stomps")
 
     def __init__(self, certificates: Certificates) -> None:

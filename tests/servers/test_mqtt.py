@@ -9,17 +9,21 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self
 
 import pytest
 
-from cues_kafka import Graph, Json, Memory, Message, Mqtt, Raw, Sink, Source, Topic, start
+from cues_kafka import Graph, Json, Memory, Message, Mqtt, Raw, RecoveryError, Sink, Source, Topic, start
 from cues_kafka.brokers.local.ports import free_ports
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
-from tests.servers.fixtures import MosquittoTopics
+from tests.servers.artemis import Artemis
+from tests.servers.fixtures import JmsQueues, MosquittoTopics
 from tests.servers.mosquitto import Mosquitto
 from tests.servers.mqtt_world import Device, a_tester, counted, fed, run_until
+from tests.servers.rabbitmq import USER, RabbitMq
 
 VERSIONS = ("5", "3.1.1")
 
@@ -202,6 +206,104 @@ def test_payloads_and_topics_that_others_chose_come_as_they_are(mosquitto: Mosqu
     assert ("ü", "\u4e2d".encode()) in tester.messages("ingress")[0].headers
     assert ["are more than the" in error.text for error in tester.errors()] == [True]
     assert verify(tester.graph, tester.broker).ok
+    tester.stop()
+
+
+@pytest.mark.bridge
+def test_artemis_numbers_packets_again_and_is_not_read_by_numbers(artemis: JmsQueues) -> None:
+    """It neither keeps the number of what it delivers again nor marks it; ids of the publisher need neither."""
+    assert isinstance(artemis.server, Artemis)
+    refuses_numbers(artemis.name, f"mqtt://127.0.0.1:{artemis.server.mqtt_port}", artemis.server.mqtt_port, "5")
+
+
+@pytest.mark.bridge
+def test_rabbitmq_numbers_packets_again_and_is_not_read_by_numbers(rabbitmq_servers: Callable[..., RabbitMq]) -> None:
+    """It begins with 1 on each connection."""
+    server = rabbitmq_servers(plugins=("rabbitmq_mqtt",), settings={"mqtt.allow_anonymous": "true"})
+    server.kill()
+    server.start(settings={"mqtt.default_user": USER, "mqtt.default_pass": server.password})
+    refuses_numbers("t", f"mqtt://127.0.0.1:{server.mqtt_port}", server.mqtt_port, "3.1.1")
+
+
+def refuses_numbers(name: str, url: str, port: int, version: Any) -> None:
+    """Nothing is taken by its number, and with `packet_ids=False` it is; see `Device` for the rest."""
+    source = Mqtt(url, topics=f"{name}/#", session=name, version=version)
+    tester = a_tester(source)
+    with_session(tester)
+    with Device(port, modern=version == "5") as device:
+        if version == "5":
+            device.publish(f"{name}/a", b"with an id", UserProperty=[("cues-id", "1")])
+            run_until(tester, 1)
+        device.publish(f"{name}/a", b"without")
+    taken = len(tester.messages("ingress"))
+    with pytest.raises(RecoveryError, match="do not tell redeliveries from new messages") as refused:
+        run_until(tester, taken + 1)
+    assert "packet_ids=False" in refused.value.remedy
+    tester.stop()
+    other = a_tester(replace(source, packet_ids=False))
+    run_until(other, 1)
+    other.stop()
+
+
+@pytest.mark.bridge
+def test_numbers_that_cannot_be_tried_out_are_named(
+    mosquitto_servers: Callable[..., Mosquitto], tmp_path: Path
+) -> None:
+    """For want of the right to publish."""
+    rights = tmp_path / "rights"
+    rights.write_text("topic read t/#\nuser device\ntopic readwrite t/#\n", "utf-8")
+    tmp_path.chmod(0o755)
+    server = mosquitto_servers(settings={"acl_file": str(rights)})
+    tester = a_tester(Mqtt(server.url(), topics="t/#", session="s1"))
+    with_session(tester)
+    with Device(server.port, user="device") as device, Lines() as log:
+        device.publish_many("t/a", payloads(3))
+        run_until(tester, 3)
+        assert len(log.found("packet numbers are not checked.*publish and read cues-kafka/check/#")) == 1
+    tester.stop()
+
+
+@pytest.mark.bridge
+@pytest.mark.parametrize("version", VERSIONS)
+def test_messages_that_a_full_queue_drops_are_counted(
+    mosquitto_servers: Callable[..., Mosquitto], version: Any
+) -> None:
+    """Mosquitto keeps a thousand for a session that is away, unless it is told to keep all."""
+    server = mosquitto_servers(settings={"max_queued_messages": "50"})
+    tester = a_tester(Mqtt(server.url(), topics="t/#", session="s1", version=version))
+    with_session(tester)
+    tester.stop()
+    with Device(server.port) as device, Lines() as log:
+        device.publish_many("t/a", payloads(200))
+        run_until(tester, 50)
+        device.publish_many("t/a", payloads(1, 200))
+        run_until(tester, 51)
+        assert "count=150" in log.found("packet numbers are missing.*max_queued_messages")[0]
+    tester.stop()
+
+
+@pytest.mark.bridge
+@pytest.mark.parametrize("successor", [False, True])
+def test_session_that_the_broker_has_lost_is_named(
+    mosquitto_servers: Callable[..., Mosquitto], successor: bool
+) -> None:
+    """Also by a process that never had it: the place says that messages were taken."""
+    server = mosquitto_servers(settings={"persistence": "false"})
+    tester = a_tester(Mqtt(server.url(), topics="t/#", session="s1"))
+    with_session(tester)
+    with Device(server.port) as device:
+        device.publish_many("t/a", payloads(5))
+    run_until(tester, 5)
+    server.kill()
+    server.start()
+    if successor:
+        tester.restart()
+    with Lines() as log:
+        end = time.monotonic() + 30
+        while not log.found("the broker has lost the session"):
+            assert time.monotonic() < end
+            tester.run()
+    assert log.found("messages that were published meanwhile, or were not acknowledged, may be missing")
     tester.stop()
 
 

@@ -30,8 +30,9 @@ LEDGER: Final = 1_000
 FROM_MQTT: Final = EdgeKind(
     "an MQTT broker to Kafka, `Feed(Mqtt(...), ...)`",
     "exactly once (while the broker keeps the session)",
-    "QoS 1, acknowledged behind Kafka's commit; numbers of packets, or the property cues-id, name redeliveries. What "
-    "was published with QoS 0 may be lost",
+    "QoS 1, acknowledged behind Kafka's commit; numbers of packets, which are tried out, or the property cues-id, name "
+    "redeliveries. The broker drops nothing that waits (mosquitto: max_queued_messages 0); what was published with "
+    "QoS 0 may be lost",
     "pytest tests/servers/test_mqtt.py",
 )
 FROM_MQTT_REPEATED: Final = EdgeKind(
@@ -77,8 +78,8 @@ class Mqtt:
         key: the key of a message: its topic; the number of a level of its topic, from 0; or None, as the topic in
             Kafka says.
         retained: whether messages that the broker has retained are read when a filter is new to the session.
-        packet_ids: whether packet numbers tell redeliveries from new messages. Brokers that count, such as mosquitto,
-            need nothing else.
+        packet_ids: whether packet numbers tell redeliveries from new messages, as those of mosquitto do. It is tried
+            out; brokers that give other numbers, such as Artemis and RabbitMQ, are refused.
         keep_alive_s: the broker or we notice a dead connection after about 1.5 times as many seconds.
         timeout_s: how long connecting, and each answer of the broker, may take, in seconds.
         ca, cert, cert_key: files in PEM form for TLS: who signs brokers, and our own certificate with its key. Without

@@ -14,6 +14,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from cues_kafka.bridges.acked import Arrival
 from cues_kafka.bridges.mqtt.client import ID_PROPERTY, Login, MqttConnection
+from cues_kafka.bridges.mqtt.numbers import TOPIC, why_not_kept
 from cues_kafka.errors import RecoveryError, RetriableError
 from cues_kafka.graph.feed import Encoded
 from cues_kafka.graph.message import Message
@@ -32,8 +33,17 @@ MOST_PAUSE_S: Final = 10.0
 MOST_UNACKNOWLEDGED: Final = 10_000
 """Messages with QoS 0 that wait here at most. The broker sends them without a limit; what is above it is dropped."""
 
+MOST_PACKETS: Final = 65_535
+"""The largest packet number; 1 follows."""
+
 RECENT: Final = 1_000
 """Packet numbers among which a new message must not have one that was used."""
+
+
+_NO_NUMBERS: Final = (
+    "write Mqtt(..., packet_ids=False), which is at least once; with the user property "
+    f"{ID_PROPERTY} in each message it is exactly once"
+)
 
 
 class MqttSession(Protocol):
@@ -68,6 +78,7 @@ class MqttSource:
         self._declared, self._login, self._now = declared, login, now
         self._known: set[int] = set()
         self._ended: dict[int, tuple[int, float]] = {}
+        self._tried = not declared.packet_ids
 
     def show(self, message: str) -> str:
         """See `Acknowledging`."""
@@ -78,7 +89,7 @@ class MqttSource:
         declared, name = self._declared, self._declared.session_of(part)
         self._wait_for_turn(part, name)
         began = self._now()
-        made = MqttDeliveries(declared, arrived, lambda: self._lost(part, began))
+        made = MqttDeliveries(declared, arrived, lambda: self._lost(part, began), self._try_numbers)
         wishes: dict[str, Any] = {}
         if self._login.modern:
             expiry = declared.session_expiry_s
@@ -95,7 +106,7 @@ class MqttSource:
         )
         try:
             made.begin(connection)
-            self._check_session(part, name, connection)
+            self._check_session(part, name, made, connection)
             connection.subscribe([(one, self._options()) for one in declared.topics[part]])
         except BaseException:
             connection.close()
@@ -108,19 +119,41 @@ class MqttSource:
         new_only, never = 1, 2
         return SubscribeOptions(qos=1, retainHandling=new_only if self._declared.retained else never)
 
-    def _check_session(self, part: int, name: str, connection: MqttConnection) -> None:
+    def _check_session(self, part: int, name: str, made: MqttDeliveries, connection: MqttConnection) -> None:
         """Say what the broker does not keep."""
-        if part in self._known and not connection.session_present:
-            log.warning(
-                "the broker has lost the session",
-                session=name,
-                effect="messages that were published meanwhile, or were not acknowledged, may be missing",
-            )
+        made.name = name
+        if part in self._known and made.fresh:
+            made.forgotten()
         self._known.add(part)
         granted = connection.granted.get("SessionExpiryInterval")
         wished = self._declared.session_expiry_s or FOREVER
         if granted is not None and granted < wished:
             log.warning("the broker keeps the session for less time", session=name, seconds=granted)
+
+    def _try_numbers(self) -> None:
+        """
+        See whether packet numbers tell redeliveries, once in a process.
+
+        Raises:
+            OSError, RetriableError: the broker does not answer.
+            RecoveryError: they do not.
+        """
+        if self._tried:
+            return
+        why = why_not_kept(self._login)
+        if why:
+            raise RecoveryError(
+                f"packet numbers of this MQTT broker do not tell redeliveries from new messages: {why}",
+                remedy=_NO_NUMBERS,
+            )
+        self._tried = True
+        if why is None:
+            log.warning(
+                "packet numbers are not checked",
+                session=self._declared.session,
+                why=f"this user may not publish and read {TOPIC}/#",
+                effect="if the broker does not keep them, a crash may repeat messages",
+            )
 
     def _wait_for_turn(self, part: int, name: str) -> None:
         """
@@ -151,10 +184,18 @@ class MqttDeliveries:
 
     Attributes:
         fresh: whether the broker had no session, so that it numbers packets from 1 again.
+        name: of the session.
     """
 
-    def __init__(self, declared: MqttSession, arrived: Callable[[], None], lost: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        declared: MqttSession,
+        arrived: Callable[[], None],
+        lost: Callable[[], None],
+        try_numbers: Callable[[], None] = lambda: None,
+    ) -> None:
         self._declared = declared
+        self._try_numbers = try_numbers
         self._room = declared.ledger
         self._taken = self._acked = self._confirmed = 0
         self._asked = False
@@ -166,12 +207,27 @@ class MqttDeliveries:
         self._dropped = 0
         self._recent: deque[int] = deque()
         self._numbers: set[int] = set()
+        self._last: int | None = None  # number of the packet before, if it was a new message
+        self._missing, self._say_from = 0, 1
         self.fresh = True
+        self.name = declared.session
+        self._said = False
 
     def begin(self, connection: MqttConnection) -> None:
         """The connection is open; messages may have come already."""
         self._connection = connection
         self.fresh = not connection.session_present
+
+    def forgotten(self) -> None:
+        """See `Deliveries`."""
+        if self._said:
+            return
+        self._said = True
+        log.warning(
+            "the broker has lost the session",
+            session=self.name,
+            effect="messages that were published meanwhile, or were not acknowledged, may be missing",
+        )
 
     # On the connection's thread
 
@@ -205,6 +261,7 @@ class MqttDeliveries:
             dropped, self._dropped = self._dropped, 0
         if dropped:
             log.warning("messages with QoS 0 came too quickly", session=self._declared.session, dropped=dropped)
+        self._count_missing(messages)
         return [arrival for one in messages if (arrival := self._arrival(one)) is not None]
 
     def ack(self, tokens: Sequence[Any]) -> None:
@@ -247,12 +304,30 @@ class MqttDeliveries:
             # The same one may come with each subscription, under other numbers; a live one has no such mark.
             name, again = f"retained:{packet_name(0, topic, payload)}", True
         elif message.qos and self._declared.packet_ids:
+            self._try_numbers()
             name, again = packet_name(message.mid, topic, payload), bool(message.dup)
             self._check_number(message)
         else:
             name, again = "", False
         headers = [*properties, *_own_headers(message, topic)]
         return Arrival(name, again, Message(Encoded(payload), key=self._key(topic), headers=headers), token)
+
+    def _count_missing(self, messages: Sequence[MQTTMessage]) -> None:
+        """Say what the broker has counted and not delivered; the next line comes when ten times as much is missing."""
+        for one in messages:
+            if not one.qos:
+                continue
+            if self._last is not None and not one.dup:
+                self._missing += (one.mid - self._last - 1) % MOST_PACKETS
+            self._last = None if one.dup else one.mid
+        if self._missing >= self._say_from and self._declared.packet_ids:
+            self._say_from = 10 * self._missing
+            log.warning(
+                "packet numbers are missing",
+                session=self.name,
+                count=self._missing,
+                why="the broker has dropped messages: its queue was full (max_queued_messages), or they had expired",
+            )
 
     def _key(self, topic: str) -> str | None:
         at = self._declared.key
@@ -274,8 +349,7 @@ class MqttDeliveries:
             raise RecoveryError(
                 f"the MQTT broker has used the packet number {message.mid} again within {RECENT:,} messages, so "
                 "numbers do not tell redeliveries from new messages",
-                remedy="write Mqtt(..., packet_ids=False), which is at least once; with the user property "
-                f"{ID_PROPERTY} in each message it is exactly once",
+                remedy=_NO_NUMBERS,
             )
         self._numbers.add(message.mid)
         self._recent.append(message.mid)

@@ -126,6 +126,26 @@ def test_message_with_qos_0_has_nothing_to_acknowledge() -> None:
     assert link.acks == [(5, 1)]
 
 
+def test_packets_that_the_broker_has_counted_and_not_delivered_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    """1 follows the last number; what is delivered again, and what has no number, says nothing. Lines become rare."""
+    made = deliveries()
+    taken(
+        made,
+        message(7, dup=True),
+        message(9, dup=True),
+        message(65_534),
+        message(0, qos=0),
+        message(65_535),
+        message(1),
+    )
+    assert "packet numbers are missing" not in caplog.text
+    taken(made, message(2), message(5))
+    assert "count=2" in caplog.text
+    taken(made, message(7), message(40))
+    assert [line.count("missing") for line in caplog.messages] == [1, 1]
+    assert "count=35" in caplog.messages[1]
+
+
 def test_messages_with_qos_0_do_not_fill_the_memory(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
