@@ -30,6 +30,7 @@ from cues_kafka import (
     Topic,
     start,
 )
+from cues_kafka.bridges.rabbitmq.queues import OFTEN
 from cues_kafka.bridges.rabbitmq.stream_client import StreamConnection
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
@@ -347,6 +348,41 @@ def test_parts_have_queues_of_their_own(rabbitmq: RabbitMqQueues) -> None:
     with start(graph, Memory()) as running:
         until(lambda: len(running.messages("ingress")) >= 40, "all messages")
         assert sorted(int(one.value) for one in running.messages("ingress")) == list(range(40))
+
+
+@pytest.mark.bridge
+def test_lost_deliveries_are_said_before_a_quorum_queue_gives_messages_up(
+    rabbitmq: RabbitMqQueues, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each lost connection counts for all that is under way, and a limit drops it without a word."""
+    queue = f"{rabbitmq.name}-quorum"
+    with Shop(rabbitmq.server) as shop:
+        shop.declare(queue, "quorum", **{"x-delivery-limit": OFTEN})
+        shop.publish_many(queue, payloads(20))
+    source = source_of(rabbitmq, "quorum")
+    for _ in range(OFTEN):
+        assert "delivered often" not in caplog.text
+        read_and_lose(source, rabbitmq)
+    tester = a_tester(source)
+    run_until(tester, 20)
+    assert "delivered often" in caplog.text
+    assert f"deliveries={OFTEN}" in caplog.text
+    assert counted(tester) == dict.fromkeys(payloads(20), 1)
+    tester.stop()
+
+
+def read_and_lose(source: Any, rabbitmq: RabbitMqQueues) -> None:
+    """Read messages, and lose the connection."""
+    opened = source.open()
+    found: list[tuple[Any, str]] = []
+
+    def more() -> bool:
+        found.extend(opened.read(0, found[-1][1] if found else None, 10 - len(found)))
+        return len(found) == 10
+
+    until(more, "messages")
+    sever(rabbitmq.server.port)
+    opened.close()
 
 
 @pytest.mark.bridge

@@ -36,7 +36,7 @@ FROM_QUEUE: Final = EdgeKind(
     'a queue of RabbitMQ to Kafka, `Feed(RabbitMq(...).queue("orders"), ...)`',
     "exactly once (if publishers give each message an id)",
     "acknowledged behind Kafka's commit; the property message_id names redeliveries, so a crash may repeat a message "
-    "without one. The feed is the only consumer of the queue",
+    "without one. The feed is the only consumer, and the queue gives no message up (quorum: x-delivery-limit=-1)",
     "pytest -m 'bridge or not bridge' tests/servers/test_rabbitmq.py",
 )
 FROM_QUEUE_REPEATED: Final = EdgeKind(

@@ -29,7 +29,10 @@ HEADERS: Final = "headers."
 
 KEYS: Final = ("routing_key", "message_id", "correlation_id")
 
-SPARED: Final = frozenset({"x-stream-offset", "x-delivery-count"})
+DELIVERIES: Final = "x-delivery-count"
+"""The header of a quorum queue that says how often a delivery was not acknowledged."""
+
+SPARED: Final = frozenset({"x-stream-offset", DELIVERIES})
 """Headers of the broker that differ with each delivery, or say nothing behind it."""
 
 DEEPEST: Final = 20

@@ -6,12 +6,18 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Final
 
 from cues_kafka.bridges.acked import Arrival
 from cues_kafka.bridges.rabbitmq.client import RabbitMqConnection, RabbitMqLogin
-from cues_kafka.bridges.rabbitmq.messages import message_of
+from cues_kafka.bridges.rabbitmq.messages import DELIVERIES, message_of
 from cues_kafka.errors import RetriableError
+from cues_kafka.observe.log import get_logger
+
+log = get_logger("cues_kafka.bridges")
+
+OFTEN: Final = 5
+"""Deliveries without an acknowledgement from which on the log says so: a quorum queue may give a message up."""
 
 
 class QueueSource:
@@ -57,7 +63,7 @@ class QueueSource:
         queue = self._names[part]
         connection = RabbitMqConnection(self._login, f"cues-kafka {queue}", on_lost=arrived)
         try:
-            deliveries = QueueDeliveries(connection, arrived, ids=self._ids, key=self._key)
+            deliveries = QueueDeliveries(connection, arrived, queue=queue, ids=self._ids, key=self._key)
             self._check_alone(connection, queue, 0)
             connection.ask("basic_qos", prefetch_count=self._prefetch)
             connection.ask("basic_consume", queue=queue, on_message_callback=deliveries.receive, exclusive=True)
@@ -80,9 +86,10 @@ class QueueDeliveries:
     """The messages of one connection; see `Deliveries`."""
 
     def __init__(
-        self, connection: RabbitMqConnection, arrived: Callable[[], None], *, ids: bool, key: str | None
+        self, connection: RabbitMqConnection, arrived: Callable[[], None], *, queue: str, ids: bool, key: str | None
     ) -> None:
         self._connection, self._arrived, self._ids, self._key = connection, arrived, ids, key
+        self._queue, self._said = queue, False
         self._lock = threading.Lock()
         self._waiting: deque[tuple[Any, Any, bytes]] = deque()
 
@@ -116,9 +123,22 @@ class QueueDeliveries:
         if self._ids and properties.message_id is not None:
             name = name_of(properties.message_id, delivered.routing_key, body)
         message = message_of(delivered, properties, body, self._key)
+        if not self._said and properties.headers:
+            self._say_if_often(properties.headers.get(DELIVERIES))
         # An id is never used twice, so it needs no mark of the broker; and a publisher that repeats a message because
         # its confirmation was lost gives it the same id.
         return Arrival(name, bool(name), message, delivered.delivery_tag)
+
+    def _say_if_often(self, count: Any) -> None:
+        """RabbitMQ does not tell a consumer what the limit of a queue is."""
+        if isinstance(count, int) and count >= OFTEN:
+            self._said = True
+            log.warning(
+                "delivered often",
+                queue=self._queue,
+                deliveries=count,
+                effect="a quorum queue gives a message up behind x-delivery-limit (RabbitMQ 4: 20); set it to -1",
+            )
 
 
 def name_of(message_id: str | bytes, routing_key: str | bytes, body: bytes) -> str:
