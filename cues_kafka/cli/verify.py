@@ -75,6 +75,14 @@ _COLUMNS = (
 )
 _SUMMED = tuple(name for _, name in _COLUMNS if name != "nils")
 
+FOREIGN: Final = (
+    "if another program wrote one of these records, stop that program. No command takes a record out of a topic, so it "
+    "counts until the topic no longer holds it: a message until retention or kafka-delete-records has removed it, a "
+    "record of a task until compaction has. An entry of a store counts until `cues-kafka rebuild` and compaction. A "
+    "processor with another name=, without `cues-kafka rename`, has a count of its own, and begins at its start="
+)
+"""What ends a finding about a record that no task of the graph wrote."""
+
 TASKS = 10
 """How many tasks that have something to deliver are named."""
 
@@ -158,7 +166,8 @@ def show(report: Report, now: UnwellNow) -> None:
     """
     for line in table(report, width=shutil.get_terminal_size((WIDTH, 24)).columns):
         say(line)
-    for line in (*report.lines, *_waiting(report), *map(pasteable, now.lines)):
+    foreign = [pasteable(FOREIGN)] if report.anomalies else []
+    for line in (*report.lines, *foreign, *_waiting(report), *map(pasteable, now.lines)):
         say(line)
     colour = {"ok": "green" if now.ok else "yellow", "WRONG": "red"}.get(report.verdict, "yellow")
     looked = f"{count(report.scanned, 'message')} in {report.seconds:.1f} s"

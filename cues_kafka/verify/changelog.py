@@ -86,7 +86,11 @@ class Changelog:
         elif self._spec.ttl is not None and key == self._spec.unit:
             self._coming = _number(value)
         elif key != TOPIC:
-            self._say(f"offset {offset} has key {key!r:.60}, which is no key of this store")
+            self._say(
+                f"offset {offset} has key {key!r:.60}, which is no key of this store: another program wrote it, and "
+                "compaction keeps it. Delete the records up to there with kafka-delete-records, then run "
+                "`cues-kafka rebuild MODULE:GRAPH PROCESSOR`"
+            )
 
     def close(self) -> None:
         """Everything was read: what has no mark behind it was not written by a task, but a task would take it."""
