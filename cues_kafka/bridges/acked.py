@@ -22,7 +22,8 @@ The rules. Each one is taken out by a test, which then finds a loss, a duplicate
 `Acked` has all of them. A driver of a broker implements `Acknowledging` and `Deliveries`. It never reconnects by
 itself: a lost connection is an `OSError`, and the next read connects again. B1 expects that a part has one consumer at
 a time, and that the broker redelivers before it delivers new messages, in the order of the first deliveries. For one
-that does not, give a `ledger` that is larger than `prefetch`.
+that does not, give a `ledger` that is larger than `prefetch`. Where ids are never used twice (`unique`), the process
+also remembers what the ledger had at each connection: what comes again behind any number of new messages is dropped.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ from typing import Any, Final, NamedTuple, Protocol
 from cues_kafka.errors import GraphError, RecoveryError
 from cues_kafka.graph.feed import LatePlace
 from cues_kafka.graph.message import Message
+from cues_kafka.observe.log import get_logger
+
+log = get_logger("cues_kafka.bridges")
 
 ID_CHARACTERS: Final = 16
 """Characters of an id in a place: 12 bytes of a digest in base64, so two ids of a ledger are never taken for one."""
@@ -228,6 +232,9 @@ class AttemptLedger:
         place: the newest one that was taken.
         offered: the delivery that was given last; None: it was taken.
         count: messages up to `place`.
+        former: ids that the ledger had when connections began, and their counts. They stay known when the ledger has
+            forgotten them; at most `MOST_IDS`, the newest.
+        late: how many redeliveries only `former` has known.
     """
 
     def __init__(self, place: str | None, room: int) -> None:
@@ -236,6 +243,8 @@ class AttemptLedger:
         self.place: str | LedgerPlace | None = place
         self.offered: Offered | None = None
         self.count = begun.taken
+        self.former: dict[str, int] = {}
+        self.late = 0
         self._attempt = new_attempt()
         self._room = room
         ids = begun.split()
@@ -269,13 +278,27 @@ class AttemptLedger:
             return None
         mine = digest(delivery.id)
         count = self._counts.get(mine)
+        if count is None and (count := self.former.get(mine)) is not None:
+            self.late += 1
         if count is not None:
             self._note(mine, count)
         return count
 
+    def remember(self) -> None:
+        """Keep what former connections may have brought: it may come again behind any number of new messages."""
+        self.former |= self._counts
+        for one in list(self.former)[:-MOST_IDS]:
+            del self.former[one]
+
+    def former_at(self, place: str | LatePlace | None) -> dict[str, int]:
+        """What of `former` is committed up to the place of the next attempt; the rest is void."""
+        count = self.covers(str(place)) if place is not None else None
+        return {} if count is None else {one: at for one, at in self.former.items() if at <= count}
+
     def forget(self) -> None:
         """Forget all ids: the broker uses them for other messages."""
         self._counts.clear()
+        self.former.clear()
         self._text = ""
 
     def covers(self, place: str) -> int | None:
@@ -295,8 +318,11 @@ class AttemptLedger:
 class AckedPart:
     """One part of a source in one process: its connection, and what was delivered on it."""
 
-    def __init__(self, broker: Acknowledging, number: int, room: int, arrived: Callable[[], None]) -> None:
+    def __init__(
+        self, broker: Acknowledging, number: int, room: int, arrived: Callable[[], None], *, unique: bool = False
+    ) -> None:
         self._broker = broker
+        self._unique = unique
         self._number = number
         self._room = room
         self._arrived = arrived
@@ -355,9 +381,11 @@ class AckedPart:
                     if offered.connection is self._connection:
                         self._held.appendleft(offered.delivery)
             if memory is None or place != memory.place:
+                former = {} if memory is None else memory.former_at(place)
                 self.void()
                 place = None if place is None else str(place)
                 self._memory = memory = AttemptLedger(place, self._room)
+                memory.former = former
                 self._committed = memory.count if place == self._told else -1
             return memory
 
@@ -375,9 +403,12 @@ class AckedPart:
                     return None
                 while self._held:
                     delivery = self._held.popleft()
+                    late = memory.late
                     count = memory.known(delivery)
                     if count is None:
                         return delivery
+                    if memory.late > late == 0:
+                        self._warn(count)
                     self._pending.append((count, delivery.token))
             self._settle()
             connection = self._connected(memory)
@@ -387,6 +418,15 @@ class AckedPart:
                 if not taken or self._connection is not connection:
                     return None
                 self._held.extend(taken)
+
+    def _warn(self, count: int) -> None:
+        """A redelivery is dropped that a new process would take for a message."""
+        log.warning(
+            "the broker delivered again behind more new messages than the ledger names",
+            message=self._broker.show(f"message {count}"),
+            effect="it was dropped; behind a restart of the process it would have come twice",
+            remedy="use a queue without priorities and with one consumer, or a larger prefetch=",
+        )
 
     def _settle(self) -> None:
         """Acknowledge what is committed, in the order of deliveries (B2)."""
@@ -410,6 +450,8 @@ class AckedPart:
                     memory.forget()
                     if memory.count and (tells := getattr(connection, "forgotten", None)):
                         tells()
+                if self._unique:
+                    memory.remember()
                 return connection
         connection.close()
         raise InterruptedError("the part was released while it connected")
@@ -447,7 +489,15 @@ class Acked:
 
     prompt = True
 
-    def __init__(self, broker: Acknowledging, *, parts: int = 1, prefetch: int, ledger: int | None = None) -> None:
+    def __init__(
+        self,
+        broker: Acknowledging,
+        *,
+        parts: int = 1,
+        prefetch: int,
+        ledger: int | None = None,
+        unique: bool = False,
+    ) -> None:
         """
         Make the source; it connects when it is read.
 
@@ -456,6 +506,8 @@ class Acked:
             parts: how many parts are read side by side, each on a connection of its own.
             prefetch: how many deliveries the broker makes on a connection without an acknowledgement.
             ledger: ids that are kept, where a redelivery may come after more new messages than `prefetch`.
+            unique: whether an id is never used for another message. Then a redelivery is known behind any number of
+                new messages, as long as the process lives that began with its id in the ledger, or took it.
 
         Raises:
             GraphError: `ledger` is less than `prefetch`, or one of them is out of range.
@@ -468,7 +520,7 @@ class Acked:
         self.most = (prefetch + 1) // 2
         self._broker = broker
         self._wake: Callable[[], None] = lambda: None
-        self._parts = [AckedPart(broker, number, room, self._arrived) for number in range(parts)]
+        self._parts = [AckedPart(broker, number, room, self._arrived, unique=unique) for number in range(parts)]
 
     def parts(self) -> int:
         """See `ReplayableSource`."""

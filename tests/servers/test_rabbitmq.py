@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import count
@@ -148,6 +149,65 @@ def test_messages_come_once_whatever_dies(
     assert verify(tester.graph, tester.broker).ok
     tester.stop()
     sever(rabbitmq.server.port)
+
+
+# Brokers that deliver again behind what is new: the window is 2, and the ledger names 8 messages.
+
+
+def test_a_redelivery_behind_messages_of_a_higher_priority_is_dropped(
+    rabbitmq: RabbitMqQueues, caplog: pytest.LogCaptureFixture
+) -> None:
+    """B1: the ledger has forgotten it. The process that began with it in its ledger knows it, and says so."""
+    queue = f"{rabbitmq.name}-classic"
+    with Shop(rabbitmq.server) as shop:
+        shop.declare(queue, "classic", **{"x-max-priority": 5})
+        shop.publish_many(queue, payloads(10))
+    tester = a_tester(source_of(rabbitmq, "classic", prefetch=2))
+
+    def between() -> None:
+        sever(rabbitmq.server.port)
+        with Shop(rabbitmq.server) as shop:
+            for body in payloads(30, 10):
+                shop.publish(queue, body, message_id=f"id-{body.decode()}", priority=5)
+
+    run_until(tester, 40, Crash("after", "Commit", 3), between)
+
+    values = [int(one.value) for one in tester.messages("ingress")]
+    assert sorted(values) == list(range(40))
+    assert set(values[10:]) & set(range(10)), "no message of a lower priority came later"
+    assert "behind more new messages than the ledger names" in caplog.text
+    tester.stop()
+    sever(rabbitmq.server.port)
+
+
+@pytest.mark.bridge
+def test_a_redelivery_that_another_program_has_held_back_is_dropped(rabbitmq: RabbitMqQueues) -> None:
+    """A program that asks a classic queue for single messages is no consumer of it. It gives them back late."""
+    queue = f"{rabbitmq.name}-classic"
+    with Shop(rabbitmq.server) as shop:
+        shop.declare(queue, "classic")
+        shop.publish_many(queue, payloads(6))
+    tester = a_tester(source_of(rabbitmq, "classic", prefetch=2))
+    with ExitStack() as opened:
+        held: list[bytes] = []
+
+        def between() -> None:
+            sever(rabbitmq.server.port)
+            other = opened.enter_context(Shop(rabbitmq.server))
+            until(lambda: not other.consumers(queue), "the feed is gone")
+            held.extend(other.channel.basic_get(queue)[2] for _ in range(3))
+            opened.callback(lambda: other.channel.basic_nack(0, multiple=True, requeue=True))
+            with Shop(rabbitmq.server) as shop:
+                shop.publish_many(queue, payloads(30, 6))
+
+        run_until(tester, 34, Crash("after", "Commit", 3), between)
+        assert sum(counted(tester)[body] for body in held) == 1, "one of them was committed"
+    run_until(tester, 36)
+    tester.stop()
+    sever(rabbitmq.server.port)
+    with Shop(rabbitmq.server) as shop:
+        until(lambda: shop.left(queue) == 0, "nothing is left")
+    assert counted(tester) == dict.fromkeys(payloads(36), 1)
 
 
 def published(shop: Shop, queue: str) -> bool:

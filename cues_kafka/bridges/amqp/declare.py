@@ -267,7 +267,7 @@ class AmqpQueue:
         from cues_kafka.bridges.amqp.source import AmqpSource  # noqa: PLC0415 - needs an extra
 
         room = LEDGERS * self.prefetch
-        return Acked(AmqpSource(self, login), parts=self.parts(), prefetch=self.prefetch, ledger=room)
+        return Acked(AmqpSource(self, login), parts=self.parts(), prefetch=self.prefetch, ledger=room, unique=True)
 
     def read(self, part: int, place: str | None, limit: int) -> Iterable[tuple[Message[Any], str]]:
         """See `ReplayableSource`; it is read by what `open` gives."""

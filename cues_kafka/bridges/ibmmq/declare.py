@@ -207,7 +207,7 @@ class IbmMqQueue:
         from cues_kafka.bridges.ibmmq.source import IbmMqSource  # noqa: PLC0415 - needs an extra
 
         source = IbmMqSource(self, login)
-        return Acked(source, parts=self.parts(), prefetch=self.prefetch, ledger=LEDGERS * self.prefetch)
+        return Acked(source, parts=self.parts(), prefetch=self.prefetch, ledger=LEDGERS * self.prefetch, unique=True)
 
     def read(self, part: int, place: str | None, limit: int) -> Iterable[tuple[Message[Any], str]]:
         """See `ReplayableSource`; it is read by what `open` gives."""

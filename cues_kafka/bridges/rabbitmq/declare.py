@@ -257,7 +257,7 @@ class RabbitMqQueue:
 
         ledger = LEDGERS * self.prefetch
         queues = QueueSource(login, self.name, prefetch=self.prefetch, ids=self.ids, key=self.key, shown=self.shown)
-        return Acked(queues, parts=self.parts(), prefetch=self.prefetch, ledger=ledger)
+        return Acked(queues, parts=self.parts(), prefetch=self.prefetch, ledger=ledger, unique=True)
 
     def read(self, part: int, place: str | None, limit: int) -> Iterable[tuple[Message[Any], str]]:
         """See `ReplayableSource`; it is read by what `open` gives."""

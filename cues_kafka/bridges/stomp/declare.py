@@ -112,7 +112,9 @@ class Stomp:
             ConfigError: the environment variable is not set or is not an address, or a file for TLS cannot be read.
         """
         room = LEDGERS * self.prefetch
-        return Acked(StompSource(self, self.login()), parts=self.parts(), prefetch=self.prefetch, ledger=room)
+        return Acked(
+            StompSource(self, self.login()), parts=self.parts(), prefetch=self.prefetch, ledger=room, unique=True
+        )
 
     def read(self, part: int, place: str | None, limit: int) -> Iterable[tuple[Message[Any], str]]:
         """See `ReplayableSource`; it is read by what `open` gives."""

@@ -69,6 +69,7 @@ class Queue:
     Attributes:
         ids: `unique`; `marked`: unique, and matched by the mark only; `packets`: numbers that are used again in turn,
             twice as many as the window has; `lowest`: the lowest free number, which is used again at once.
+        late: whether it delivers again anywhere among what is new.
     """
 
     def __init__(self, random: Random, prefetch: int, ids: str) -> None:
@@ -76,7 +77,7 @@ class Queue:
         self.ready: deque[Copy] = deque()
         self.links: list[Link] = []
         self.published = 0
-        self.away = self.fresh = False
+        self.away = self.fresh = self.late = False
         self._tags = count(1)
         self._packet = 0
 
@@ -138,7 +139,8 @@ class Queue:
             self.settle(link, arrive)
             link.lost = True
             self.links.remove(link)
-            self.ready.extendleft(reversed(link.unacked.values()))
+            for copy in reversed(link.unacked.values()):
+                self.ready.insert(self.random.randint(0, len(self.ready)) if self.late else 0, copy)
 
 
 class World:
@@ -263,12 +265,23 @@ class World:
         "leave",
     )
 
-    def run(self, steps: int = 60) -> str:
-        """Let things happen, then heal; gives what is wrong, empty: nothing."""
+    def happen(self, steps: int, among: Sequence[str] | None = None) -> None:
+        """Let things happen."""
         for _ in range(steps):
-            step = self.random.choice(self.STEPS)
+            step = self.random.choice(among or self.STEPS)
             self.trace.append(step)
             getattr(self, step)()
+
+    def run_late(self) -> str:
+        """The broker keeps no order from some death of the process on, and the next process lives; see `run`."""
+        self.happen(30)
+        self.queue.late = True
+        self.die()
+        return self.run(among=[one for one in self.STEPS if one not in ("die", "move")])
+
+    def run(self, steps: int = 60, among: Sequence[str] | None = None) -> str:
+        """Let things happen, then heal; gives what is wrong, empty: nothing."""
+        self.happen(steps, among)
         self.queue.away = False
         for _ in range(20 + 4 * self.queue.published):
             for step in ("read", "commit", "read"):

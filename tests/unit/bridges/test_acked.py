@@ -131,6 +131,41 @@ def test_ids_of_a_session_that_the_broker_has_lost_mean_nothing() -> None:
     assert len(Ledger.read(new[-1][1]).ids) == 2 * ID_CHARACTERS
 
 
+@pytest.mark.parametrize("unique", [True, False])
+def test_a_redelivery_that_the_ledger_has_forgotten_is_known_where_ids_are_unique(
+    unique: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """B1: it is acknowledged at once, and the log says once that the broker is not as a bridge needs it."""
+    queue = queue_of(2)
+    [(_, first), (_, place)] = read_after_push(queue, Acked(queue, prefetch=4), None)
+    assert Ledger.read(first).taken == 1
+    queue.lose(queue.links[0], 0)
+    held = [queue.ready.popleft(), queue.ready.popleft()]
+    heir = Acked(queue, prefetch=4, unique=unique)
+    heir.committed(0, place)
+    for _ in range(3):
+        for _ in range(4):
+            queue.publish()
+        place = read_after_push(queue, heir, place)[-1][1]
+        heir.committed(0, place)
+        queue.settle(queue.links[0], 4)
+    queue.ready.extend(held)
+
+    assert [value for value, _ in read_after_push(queue, heir, place)] == ([] if unique else [1, 2])
+    assert len(queue.links[0].acks) == (2 if unique else 0)
+    assert caplog.text.count("behind more new messages than the ledger names") == unique
+
+
+def test_what_a_process_remembers_has_a_bound() -> None:
+    """The newest are kept."""
+    memory = AttemptLedger(None, 4)
+    memory.former = {f"{n:016}": n for n in range(MOST_IDS)}
+    memory._counts["new"] = 1
+    memory.remember()
+    assert len(memory.former) == MOST_IDS
+    assert (f"{0:016}" in memory.former, f"{1:016}" in memory.former, "new" in memory.former) == (False, True, True)
+
+
 def test_a_released_part_has_no_connection() -> None:
     """B7: its messages are for the next process."""
     queue = queue_of(2)

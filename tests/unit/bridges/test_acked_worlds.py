@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,6 +21,19 @@ def test_messages_come_exactly_once_and_all_are_acknowledged(ids: str) -> None:
     for seed in range(SEEDS):
         world = World(seed, ids)
         wrong = world.run()
+        assert not wrong, f"seed {seed}: {wrong}: {world.trace}"
+
+
+def late_world(seed: int) -> World:
+    """One whose process knows what its ledger has forgotten."""
+    return World(seed, "unique", partial(Acked, unique=True))
+
+
+def test_messages_come_once_however_late_a_broker_delivers_again() -> None:
+    """As long as the process lives that had their ids in its ledger when it began, or took them."""
+    for seed in range(2 * SEEDS):
+        world = late_world(seed)
+        wrong = world.run_late()
         assert not wrong, f"seed {seed}: {wrong}: {world.trace}"
 
 
@@ -83,8 +97,8 @@ def _never_ack_known(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AttemptLedger, "known", lambda self, delivery: None if known(self, delivery) is None else -1)
     made = AckedPart.__init__
 
-    def deaf(self: Any, *given: Any) -> None:
-        made(self, *given)
+    def deaf(self: Any, *given: Any, **more: Any) -> None:
+        made(self, *given, **more)
         self._pending = Deaf()
 
     patch.setattr(AckedPart, "__init__", deaf)
@@ -155,6 +169,28 @@ def _no_release(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Acked, "release", lambda _, __: None)
 
 
+def _remember_nothing(patch: pytest.MonkeyPatch) -> None:
+    """B1: what the ledger forgets is forgotten."""
+    patch.setattr(AttemptLedger, "remember", lambda _: None)
+
+
+def _forget_in_a_recovery(patch: pytest.MonkeyPatch) -> None:
+    """B1: an aborted transaction ends what the process remembers."""
+    patch.setattr(AttemptLedger, "former_at", lambda _, __: {})
+
+
+def _remember_what_is_void(patch: pytest.MonkeyPatch) -> None:
+    """B1: what an aborted transaction had is remembered, too."""
+    patch.setattr(AttemptLedger, "former_at", lambda self, _: self.former)
+
+
+LATE: dict[Callable[[pytest.MonkeyPatch], None], str] = {
+    _remember_nothing: "duplicate",
+    _forget_in_a_recovery: "duplicate",
+    _remember_what_is_void: "loss",
+}
+
+
 MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
     _small_ledger: ("duplicate", "unique"),
     _forget_acknowledged: ("duplicate", "unique"),
@@ -185,3 +221,13 @@ def test_without_a_rule_a_world_is_broken(
         if wrong.startswith(kind):
             return
     pytest.fail("no world was broken")
+
+
+@pytest.mark.parametrize("mutant", LATE, ids=lambda one: one.__name__.strip("_"))
+def test_a_late_redelivery_needs_what_a_process_remembers(
+    mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it, and only what is committed."""
+    mutant(monkeypatch)
+    wrong = (late_world(seed).run_late() for seed in range(10 * SEEDS))
+    assert any(one.startswith(LATE[mutant]) for one in wrong), "no world was broken"
