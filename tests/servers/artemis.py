@@ -71,14 +71,12 @@ class Artemis(Server):
 
     def command(self) -> list[str]:
         settings = "".join(_element(*one) for one in {**SETTINGS, **self.settings}.items())
-        addresses = "".join(_element(*one) for one in ADDRESSES.items())
         file = self.directory / "etc" / "broker.xml"
         file.parent.mkdir(exist_ok=True)
         file.write_text(
             f'<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">{settings}'
             f"<acceptors>{self.acceptors()}</acceptors>{self.security()}"
-            f'<address-settings><address-setting match="#">{addresses}</address-setting>{MARKERS}</address-settings>'
-            "</core></configuration>\n",
+            f"<address-settings>{self.addresses()}</address-settings></core></configuration>\n",
             "utf-8",
         )
         jars = artemis_jars()
@@ -89,6 +87,11 @@ class Artemis(Server):
         """The ports of its protocols, as elements of its configuration."""
         amqp = self._acceptor("AMQP", self.amqp_port, f";amqpIdleTimeout={AMQP_SILENCE_MS}")
         return f"{self._acceptor('STOMP', self.port)}{amqp}{self._acceptor('MQTT', self.mqtt_port)}"
+
+    def addresses(self) -> str:
+        """What holds for queues and topics, as elements of its configuration."""
+        found = "".join(_element(*one) for one in ADDRESSES.items())
+        return f'<address-setting match="#">{found}</address-setting>{MARKERS}'
 
     def security(self) -> str:
         """Who may do what, as an element of its configuration; empty: everyone may do everything."""
