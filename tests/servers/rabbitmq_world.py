@@ -10,7 +10,8 @@ from typing import Any, Self
 
 import pika
 
-from cues_kafka import CommitPolicy, Feed, Graph, Raw, Topic
+from cues_kafka import CommitPolicy, Feed, Graph, RabbitMq, Raw, Topic
+from cues_kafka.bridges.rabbitmq.stream_target import RabbitMqStreamOut
 from cues_kafka.testing.tester import Crash, Tester
 from tests.servers.fixtures import RabbitMqQueues
 from tests.servers.rabbitmq import RabbitMq as Server
@@ -98,6 +99,17 @@ def read_all(rabbitmq: RabbitMqQueues, stream: str) -> list[tuple[Any, bytes]]:
             found.append((properties, body))
         shop.channel.cancel()
         return found
+
+
+def bodies_of(rabbitmq: RabbitMqQueues, stream: str) -> list[bytes]:
+    """What a stream has."""
+    return [body for _, body in read_all(rabbitmq, stream)]
+
+
+def out(rabbitmq: RabbitMqQueues, stream: str, **given: Any) -> RabbitMqStreamOut:
+    """A stream as a target, with short times."""
+    broker = RabbitMq(rabbitmq.url, timeout_s=given.pop("timeout_s", 5.0))
+    return broker.to_stream(stream, **{"port": rabbitmq.server.stream_port, "logs": rabbitmq.name, **given})
 
 
 def payloads(count: int, begin: int = 0) -> list[bytes]:

@@ -36,18 +36,12 @@ from cues_kafka.testing.targets import TargetContract
 from cues_kafka.testing.tester import Crash, Tester
 from tests.fault.support import until
 from tests.servers.fixtures import RabbitMqQueues
-from tests.servers.rabbitmq_world import Shop, read_all
+from tests.servers.rabbitmq_world import Shop, bodies_of, out, read_all
 
 pytestmark = pytest.mark.bridge
 
 WAIT_S = 60.0
 MESSAGES = 12
-
-
-def out(rabbitmq: RabbitMqQueues, stream: str, **given: Any) -> RabbitMqStreamOut:
-    """A stream as a target, with short times."""
-    broker = RabbitMq(rabbitmq.url, timeout_s=given.pop("timeout_s", 5.0))
-    return broker.to_stream(stream, port=rabbitmq.server.stream_port, logs=rabbitmq.name, **given)
 
 
 @pytest.fixture
@@ -88,11 +82,6 @@ def commit(owner: StreamTransactions, kept: bytes, over: bytes | None, stream: s
     for body in bodies:
         owner.write(StreamItem(stream, message(body, "", "", {})))
     owner.commit(kept, over)
-
-
-def bodies_of(rabbitmq: RabbitMqQueues, stream: str) -> list[bytes]:
-    """What the stream has."""
-    return [body for _, body in read_all(rabbitmq, stream)]
 
 
 def test_what_a_function_publishes_comes_as_it_was(rabbitmq: RabbitMqQueues, stream: str) -> None:

@@ -164,6 +164,16 @@ class StreamConnection:
         self._wait(lambda: bool(self.delivered), f"has not delivered {what}")
         return self.delivered.popleft()
 
+    def look(self) -> None:
+        """
+        Take in what has come, without waiting.
+
+        Raises:
+            OSError: the connection is lost, or one of its streams was deleted or moves.
+        """
+        if self._ready.select(0):
+            self._receive()
+
     def publish(self, publisher: int, entries: Iterable[bytes]) -> int:
         """
         Send entries, in this order; the number of confirmations that there are when all are confirmed.

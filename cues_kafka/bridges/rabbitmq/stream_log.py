@@ -188,6 +188,7 @@ class StreamTransactions(Transactions):
         connection = self._open()
         if (self._newest.entry.kept if self._newest else None) != over:
             raise TargetMoved("the log of the task has another entry")
+        connection.look()  # what cannot be published is not decided
         made = self._entry(kept)
         parts, line = made.written(connection.most - _ROOM)
         if parts:
@@ -313,7 +314,8 @@ class StreamTransactions(Transactions):
                     f"the stream {stream!r} of RabbitMQ does not know what it has had of {self._name}, whose newest "
                     "messages may be there or not: it was deleted and declared again, or more than 255 publishers with "
                     "names have used it",
-                    remedy="give to_stream() the name of another stream; see docs/rabbitmq-streams.md",
+                    remedy="look whether they are there; docs/rabbitmq-streams.md#a-stream-that-has-forgotten-its-task "
+                    "says how to go on in either case",
                 )
         self._publish()
 

@@ -70,6 +70,9 @@ class Connection:
         self._at += 1
         return StreamMessage(self._at - 1, found[self._at - 1])
 
+    def look(self) -> None:
+        pass
+
     def publish(self, publisher: int, entries: Iterable[bytes]) -> int:
         reference, stream = self._publishers[publisher]
         for one in entries:
@@ -161,6 +164,19 @@ def attempts(streams: Streams) -> list[bytes]:
 def test_what_is_decided_is_published_once(streams: Streams) -> None:
     """By the owner that asks next."""
     assert attempts(streams) == [b"a", b"b"]
+
+
+def test_nothing_is_decided_on_a_connection_whose_stream_is_gone(streams: Streams) -> None:
+    """The function is called again, and what it gives then is published."""
+    owner = opened()
+    owner.ask()
+    owner.begin()
+    owner.write(stream_log.StreamItem("out", data_section(b"void")))
+    gone = patch.object(Connection, "look", side_effect=ConnectionError("a stream moves, or was deleted"))
+    with gone, pytest.raises(ConnectionError):
+        owner.commit(b"one", None)
+    assert opened().ask() is None
+    assert not streams.messages.get("out")
 
 
 def unnamed(self: StreamTransactions, stream: str) -> tuple[int, int]:
