@@ -123,7 +123,7 @@ def _mqtt_user(name: str) -> dict[str, Any]:
 class SecuredRabbitMq(RabbitMq):
     """A RabbitMQ with its HTTP interface for rights. A right is a pair: configure, write or read, and queues."""
 
-    more_ports = 6
+    more_ports = 7
     schemes: ClassVar = ("amqp", "amqps")
 
     def __init__(self, certificates: Certificates) -> None:
@@ -135,6 +135,7 @@ class SecuredRabbitMq(RabbitMq):
         tls = self._certificates
         self.settings = {
             "listeners.ssl.1": f"127.0.0.1:{self.tls_port}",
+            "stream.listeners.ssl.1": f"127.0.0.1:{self.stream_tls_port}",
             "ssl_options.cacertfile": tls["ca.pem"],
             "ssl_options.certfile": tls["server.pem"],
             "ssl_options.keyfile": tls["server.key"],
@@ -174,6 +175,11 @@ class SecuredRabbitMq(RabbitMq):
     def tls_port(self) -> int:
         """The port with TLS."""
         return self.ports[2]
+
+    @property
+    def stream_tls_port(self) -> int:
+        """The port of the stream protocol with TLS."""
+        return self.ports[4]
 
 
 class SecuredActiveMq(ActiveMq):

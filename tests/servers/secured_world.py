@@ -12,8 +12,9 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from cues_kafka import Amqp, Mqtt, RabbitMq, Stomp
 from tests.servers.amqp_world import AmqpShop
+from tests.servers.fixtures import RabbitMqQueues
 from tests.servers.jms_world import JmsClient
-from tests.servers.rabbitmq_world import Shop
+from tests.servers.rabbitmq_world import Shop, bodies_of
 from tests.servers.secured import (
     ADMIN,
     PASSWORD,
@@ -119,13 +120,12 @@ class OnMosquitto(Secured):
 
 
 class OnRabbitMq(Secured):
-    """A queue or a stream that is read, and a queue that is written to through the default exchange."""
+    """A queue that is read, and one that is written to through the default exchange."""
 
     wrong_login = "ACCESS_REFUSED"
 
-    def __init__(self, server: SecuredRabbitMq, name: str, kind: str) -> None:
+    def __init__(self, server: SecuredRabbitMq, name: str) -> None:
         super().__init__(server, name)
-        self._kind = kind
         self.inward = [(("read", f"^{name}"), r"ACCESS_REFUSED - (?:read )?access to queue")]
         self.outward = [(("write", r"^amq\.default$"), r"ACCESS_REFUSED - (?:write )?access to exchange")]
 
@@ -136,13 +136,11 @@ class OnRabbitMq(Secured):
 
     def prepare(self) -> None:
         with Shop(self.server) as shop:
-            shop.declare(f"{self.name}-in", self._kind)
+            shop.declare(f"{self.name}-in", "classic")
             shop.declare(f"{self.name}-out", "classic")
 
     def source(self, url: str, **files: Any) -> Any:
-        broker = RabbitMq(url, **files)
-        named = f"{self.name}-in"
-        return broker.stream(named) if self._kind == "stream" else broker.queue(named)
+        return RabbitMq(url, **files).queue(f"{self.name}-in")
 
     def target(self, url: str, **files: Any) -> Any:
         return RabbitMq(url, **files).exchange("", f"{self.name}-out")
@@ -155,6 +153,39 @@ class OnRabbitMq(Secured):
     def taken(self, count: int) -> list[bytes]:
         with Shop(self.server) as shop:
             return [body for _, body in shop.takes(f"{self.name}-out", count)]
+
+
+class OnRabbitMqStreams(OnRabbitMq):
+    """A stream that is read by AMQP, and one that is written to by the stream protocol, with the log of its task."""
+
+    wrong_login = "ACCESS_REFUSED|password is wrong"
+
+    def __init__(self, server: SecuredRabbitMq, name: str) -> None:
+        super().__init__(server, name)
+        log, missing = r"refuses the stream 'cues\.log\.", "the user has not the permission"
+        self.outward = [
+            (("configure", r"^cues\.log\."), f"{log}.*{missing}"),
+            (("write", r"^cues\.log\."), f"{log}.*{missing}"),
+            (("read", rf"^(cues\.log\.|{name})"), f"{log}.*{missing}"),
+            (("write", rf"^(cues\.log\.|{name})"), rf"refuses the stream '{name}-out'.*{missing}"),
+        ]
+
+    def prepare(self) -> None:
+        with Shop(self.server) as shop:
+            shop.declare(f"{self.name}-in", "stream")
+            shop.declare(f"{self.name}-out", "stream")
+
+    def source(self, url: str, **files: Any) -> Any:
+        return RabbitMq(url, **files).stream(f"{self.name}-in")
+
+    def target(self, url: str, **files: Any) -> Any:
+        port = self.server.stream_tls_port if url.startswith("amqps") else self.server.stream_port
+        return RabbitMq(url, timeout_s=5.0, **files).to_stream(f"{self.name}-out", port=port)
+
+    def taken(self, count: int) -> list[bytes]:
+        found = bodies_of(RabbitMqQueues(self.name, "", self.server), f"{self.name}-out")
+        assert len(found) == count, found
+        return found
 
 
 class OnStomp(Secured):

@@ -16,7 +16,15 @@ from tests.servers.amqp_world import HAS_PROTON
 from tests.servers.certificates import Certificates
 from tests.servers.fixtures import started
 from tests.servers.secured import USER, SecuredActiveMq, SecuredArtemis, SecuredMosquitto, SecuredRabbitMq
-from tests.servers.secured_world import OnActiveMq, OnArtemis, OnArtemisByAmqp, OnMosquitto, OnRabbitMq, Secured
+from tests.servers.secured_world import (
+    OnActiveMq,
+    OnArtemis,
+    OnArtemisByAmqp,
+    OnMosquitto,
+    OnRabbitMq,
+    OnRabbitMqStreams,
+    Secured,
+)
 
 pytestmark = [pytest.mark.bridge, pytest.mark.timeout(300)]
 
@@ -61,10 +69,10 @@ def secured(request: pytest.FixtureRequest, servers: Any) -> Iterator[Secured]:
     server = servers(kind.partition("-")[0])
     server.forget()
     worlds: dict[str, Any] = {
-        "mosquitto": OnMosquitto, "activemq": OnActiveMq, "artemis": OnArtemis, "artemis-amqp": OnArtemisByAmqp,
+        "mosquitto": OnMosquitto, "rabbitmq": OnRabbitMq, "rabbitmq-stream": OnRabbitMqStreams,
+        "activemq": OnActiveMq, "artemis": OnArtemis, "artemis-amqp": OnArtemisByAmqp,
     }  # fmt: skip
-    world = worlds[kind](server, name) if kind in worlds else OnRabbitMq(server, name, {
-        "rabbitmq": "classic", "rabbitmq-stream": "stream"}[kind])  # fmt: skip
+    world = worlds[kind](server, name)
     world.prepare()
     yield world
     world.close()

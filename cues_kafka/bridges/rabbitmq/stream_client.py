@@ -22,6 +22,7 @@ from typing import Final
 
 from cues_kafka.bridges.rabbitmq import stream_wire as wire
 from cues_kafka.bridges.rabbitmq.address import RabbitMqAddress
+from cues_kafka.bridges.tls import early_end, tls_refusal
 from cues_kafka.errors import RecoveryError
 
 PORT, TLS_PORT = 5552, 5551
@@ -83,6 +84,7 @@ class StreamConnection:
         self._tuned: tuple[int, int] | None = None
         self._confirmed: dict[int, int] = {}
         self._refused = ""
+        self._entered = False
         self._owed = 0  # chunks that the broker is to be asked for, between two frames
         self._from = 0
         self.most = MOST_FRAME
@@ -94,12 +96,13 @@ class StreamConnection:
             host = login.address.host
             self._socket = made if login.tls is None else login.tls.wrap_socket(made, server_hostname=host)
         except OSError as error:
-            raise self._lost(str(error)) from None
+            raise self._lost(error) from None
         self._socket.setblocking(False)
         self._ready = selectors.DefaultSelector()
         self._ready.register(self._socket, selectors.EVENT_READ)
         try:
             self._enter(name)
+            self._entered = True
         except BaseException:
             self.close()
             raise
@@ -246,7 +249,7 @@ class StreamConnection:
                     raise TimeoutError(f"RabbitMQ takes nothing for {self._login.timeout_s:g} s") from None
                 self._receive()
             except OSError as error:
-                raise self._lost(str(error)) from None
+                raise self._lost(error) from None
             else:
                 left, end = left[sent:], time.monotonic() + self._login.timeout_s
 
@@ -271,7 +274,7 @@ class StreamConnection:
             except _BLOCKED:
                 break
             except OSError as error:
-                raise self._lost(str(error)) from None
+                raise self._lost(error) from None
             if not data:
                 raise self._lost("RabbitMQ has closed it")
             self._incoming += data
@@ -320,8 +323,12 @@ class StreamConnection:
             case _:
                 self._refused = f"it has sent a frame with the key {key:#x}"
 
-    def _lost(self, why: str) -> ConnectionError:
-        return ConnectionError(f"the connection to RabbitMQ's streams is lost: {self._login.address.quiet(why)}")
+    def _lost(self, why: object) -> Exception:
+        address = self._login.address
+        if refused := tls_refusal("RabbitMQ", address, why):
+            return refused
+        hint = "" if self._entered else f". {early_end(address)}"
+        return ConnectionError(f"the connection to RabbitMQ's streams is lost: {address.quiet(str(why))}{hint}")
 
     def _refusal(self, code: int, stream: str) -> Exception:
         what = (
