@@ -192,13 +192,14 @@ class FeedLane(Lane):
 
     def revoke(self, timeout_s: float, **more: Any) -> bool:
         """
-        See `Lane`. The source is told of the last commit, unless it is being read.
+        See `Lane`. The source is told of the last commit, unless it is being read or no time is left.
 
         The next start tells it again. Until then a broker would keep messages whose outcome is committed.
         """
         place = self.buffer
         released = super().revoke(timeout_s, **more)
-        if released and isinstance(place, SourcePlace) and not self._working and not place.why:
+        told_now = released and timeout_s > 0 and not self._working
+        if told_now and isinstance(place, SourcePlace) and not place.why:
             try:
                 self._tell_committed(place)
             except Exception as error:  # noqa: BLE001 - it is shown, and the next start tells the source again
