@@ -234,7 +234,7 @@ class AttemptLedger:
         count: messages up to `place`.
         former: ids that the ledger had when connections began, and their counts. They stay known when the ledger has
             forgotten them; at most `MOST_IDS`, the newest.
-        late: how many redeliveries only `former` has known.
+        late: whether a redelivery came that only `former` knew.
     """
 
     def __init__(self, place: str | None, room: int) -> None:
@@ -244,7 +244,7 @@ class AttemptLedger:
         self.offered: Offered | None = None
         self.count = begun.taken
         self.former: dict[str, int] = {}
-        self.late = 0
+        self.late = False
         self._attempt = new_attempt()
         self._room = room
         ids = begun.split()
@@ -279,16 +279,15 @@ class AttemptLedger:
         mine = digest(delivery.id)
         count = self._counts.get(mine)
         if count is None and (count := self.former.get(mine)) is not None:
-            self.late += 1
+            self.late = True
         if count is not None:
             self._note(mine, count)
         return count
 
     def remember(self) -> None:
         """Keep what former connections may have brought: it may come again behind any number of new messages."""
-        self.former |= self._counts
-        for one in list(self.former)[:-MOST_IDS]:
-            del self.former[one]
+        older = {one: at for one, at in self.former.items() if one not in self._counts}
+        self.former = dict(list((older | self._counts).items())[-MOST_IDS:])
 
     def former_at(self, place: str | LatePlace | None) -> dict[str, int]:
         """What of `former` is committed up to the place of the next attempt; the rest is void."""
@@ -323,6 +322,7 @@ class AckedPart:
     ) -> None:
         self._broker = broker
         self._unique = unique
+        self._warned = False
         self._number = number
         self._room = room
         self._arrived = arrived
@@ -403,11 +403,10 @@ class AckedPart:
                     return None
                 while self._held:
                     delivery = self._held.popleft()
-                    late = memory.late
                     count = memory.known(delivery)
                     if count is None:
                         return delivery
-                    if memory.late > late == 0:
+                    if memory.late and not self._warned:
                         self._warn(count)
                     self._pending.append((count, delivery.token))
             self._settle()
@@ -420,7 +419,8 @@ class AckedPart:
                 self._held.extend(taken)
 
     def _warn(self, count: int) -> None:
-        """A redelivery is dropped that a new process would take for a message."""
+        """Say once that a redelivery is dropped which a new process would take for a message."""
+        self._warned = True
         log.warning(
             "the broker delivered again behind more new messages than the ledger names",
             message=self._broker.show(f"message {count}"),

@@ -166,6 +166,16 @@ def test_what_a_process_remembers_has_a_bound() -> None:
     assert (f"{0:016}" in memory.former, f"{1:016}" in memory.former, "new" in memory.former) == (False, True, True)
 
 
+def test_an_id_that_the_ledger_has_again_is_one_of_the_newest() -> None:
+    """It is kept when the process forgets the oldest ones."""
+    memory = AttemptLedger(None, 10)
+    memory.former = {f"{n:016}": n for n in range(MOST_IDS)}
+    memory._note(f"{0:016}", 0)
+    memory._note("new", MOST_IDS)
+    memory.remember()
+    assert (f"{0:016}" in memory.former, f"{1:016}" in memory.former, "new" in memory.former) == (True, False, True)
+
+
 def test_a_released_part_has_no_connection() -> None:
     """B7: its messages are for the next process."""
     queue = queue_of(2)
