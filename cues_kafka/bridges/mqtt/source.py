@@ -314,13 +314,15 @@ class MqttDeliveries:
 
     def _count_missing(self, messages: Sequence[MQTTMessage]) -> None:
         """Say what the broker has counted and not delivered; the next line comes when ten times as much is missing."""
+        if not self._declared.packet_ids:
+            return
         for one in messages:
             if not one.qos:
                 continue
             if self._last is not None and not one.dup:
                 self._missing += (one.mid - self._last - 1) % MOST_PACKETS
             self._last = None if one.dup else one.mid
-        if self._missing >= self._say_from and self._declared.packet_ids:
+        if self._missing >= self._say_from:
             self._say_from = 10 * self._missing
             log.warning(
                 "packet numbers are missing",
