@@ -365,14 +365,18 @@ def _bytes(name: str, data: bytes | None, shown: str | None = None) -> Iterator[
 
     Args:
         name: of the field.
-        data: the bytes; None: there are none.
-        shown: the value that a codec reads in them; None: none does.
+        data: the bytes; None: the message has no such field.
+        shown: the value, as a codec reads it; None: no codec can read the bytes.
     """
     if data is None:
         return
-    yield name, data.decode(errors="backslashreplace") if shown is None else shown
-    if shown is None and (encoding := as_data(name, data).get(f"{name}_encoding")):
-        yield f"{name} in {encoding}", as_data(name, data)[name]
+    if shown is not None:
+        yield name, shown
+        return
+    yield name, data.decode(errors="backslashreplace")
+    fields = as_data(name, data)
+    if encoding := fields.get(f"{name}_encoding"):
+        yield f"{name} in {encoding}", fields[name]
 
 
 def _state(one: FiledError) -> str:

@@ -52,7 +52,7 @@ AVRO = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}
 JSON = {"title": "r", "type": "object", "properties": {"id": {"type": "integer"}}}
 
 UNREADABLE_ID = 77
-"""In each world a schema of the right type whose text is none."""
+"""Each world has this schema. It has the right type, but nothing can parse its text."""
 
 OTHER_ID = 78
 """A schema of another type."""
