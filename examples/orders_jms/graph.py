@@ -42,14 +42,12 @@ def book(order: Order, db: Database) -> dict[str, Any] | None:
 
 broker = Stomp(env=BROKER, queue=ORDERS, key="article")
 
-OFTEN_KILLED: Any = {"quarantine_after": None}
-"""Messages are not blamed for deaths: `make demo-orders` kills their processes."""
-
+# `make demo-orders` kills the processes, so no message is to blame for a death: quarantine_after=None.
 graph = Graph(
     "jms-orders",
     Feed(broker, into="orders", name="shop"),
-    Processor(book, inputs="orders", outputs="booked", effects={"db": Sql(env=DATABASE)}, **OFTEN_KILLED),
-    Sink("ship", inputs="booked", into=broker.to_queue(WAREHOUSE), **OFTEN_KILLED),
+    Processor(book, inputs="orders", outputs="booked", effects={"db": Sql(env=DATABASE)}, quarantine_after=None),
+    Sink("ship", inputs="booked", into=broker.to_queue(WAREHOUSE), quarantine_after=None),
     errors="orders.errors",
     topics={"orders": Topic(value=Json(Order), key="article"), "booked": Topic(value=Json(), key="article")},
     defaults=Topic(partitions=2),

@@ -32,14 +32,12 @@ def watch(reading: Reading, hot: State[int]) -> dict[str, Any] | None:
 
 broker = Mqtt(env=ADDRESS, topics=["plant/+/celsius"], session=SESSION, key=1)
 
-OFTEN_KILLED: Any = {"quarantine_after": None}
-"""Messages are not blamed for deaths: `make demo-sensors` kills their processes."""
-
+# `make demo-sensors` kills the processes, so no message is to blame for a death: quarantine_after=None.
 graph = Graph(
     "sensors",
     Feed(broker, into="readings", name="plant"),
-    Processor(watch, inputs="readings", outputs="alarms", state={"hot": Store(Json(int))}, **OFTEN_KILLED),
-    Sink("tell", inputs="alarms", into=broker.topic("alarms/{key}"), **OFTEN_KILLED),
+    Processor(watch, inputs="readings", outputs="alarms", state={"hot": Store(Json(int))}, quarantine_after=None),
+    Sink("tell", inputs="alarms", into=broker.topic("alarms/{key}"), quarantine_after=None),
     errors="sensors.errors",
     topics={"readings": Topic(value=Json(Reading), key="sensor"), "alarms": Topic(value=Json(), key="sensor")},
     defaults=Topic(partitions=2),
