@@ -84,6 +84,14 @@ class Shop:
         return int(self.channel.queue_declare(queue, passive=True).method.message_count)
 
 
+def new_stream(rabbitmq: RabbitMqQueues) -> str:
+    """A stream of this test, which is declared."""
+    name = f"{rabbitmq.name}-stream"
+    with Shop(rabbitmq.server) as shop:
+        shop.declare(name, "stream")
+    return name
+
+
 def read_all(rabbitmq: RabbitMqQueues, stream: str) -> list[tuple[Any, bytes]]:
     """All messages of a stream, as another program reads them by AMQP 0-9-1."""
     with Shop(rabbitmq.server) as shop:

@@ -123,6 +123,7 @@ class OnRabbitMq(Secured):
     """A queue that is read, and one that is written to through the default exchange."""
 
     wrong_login = "ACCESS_REFUSED"
+    kind = "classic"
 
     def __init__(self, server: SecuredRabbitMq, name: str) -> None:
         super().__init__(server, name)
@@ -136,8 +137,8 @@ class OnRabbitMq(Secured):
 
     def prepare(self) -> None:
         with Shop(self.server) as shop:
-            shop.declare(f"{self.name}-in", "classic")
-            shop.declare(f"{self.name}-out", "classic")
+            shop.declare(f"{self.name}-in", self.kind)
+            shop.declare(f"{self.name}-out", self.kind)
 
     def source(self, url: str, **files: Any) -> Any:
         return RabbitMq(url, **files).queue(f"{self.name}-in")
@@ -159,6 +160,7 @@ class OnRabbitMqStreams(OnRabbitMq):
     """A stream that is read by AMQP, and one that is written to by the stream protocol, with the log of its task."""
 
     wrong_login = "ACCESS_REFUSED|password is wrong"
+    kind = "stream"
 
     def __init__(self, server: SecuredRabbitMq, name: str) -> None:
         super().__init__(server, name)
@@ -169,11 +171,6 @@ class OnRabbitMqStreams(OnRabbitMq):
             (("read", rf"^(cues\.log\.|{name})"), f"{log}.*{missing}"),
             (("write", rf"^(cues\.log\.|{name})"), rf"refuses the stream '{name}-out'.*{missing}"),
         ]
-
-    def prepare(self) -> None:
-        with Shop(self.server) as shop:
-            shop.declare(f"{self.name}-in", "stream")
-            shop.declare(f"{self.name}-out", "stream")
 
     def source(self, url: str, **files: Any) -> Any:
         return RabbitMq(url, **files).stream(f"{self.name}-in")

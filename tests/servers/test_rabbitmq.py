@@ -531,9 +531,8 @@ def test_stream_that_was_declared_again_is_told_by_the_ids_of_equal_bodies(rabbi
         run_until(tester, 11)
 
 
-@pytest.mark.bridge
-def test_stream_that_drops_messages_under_a_slow_feed_is_not_read_on(rabbitmq: RabbitMqQueues) -> None:
-    """RabbitMQ moves the feed on behind what its retention has dropped, on an open connection, and says nothing."""
+def read_from_a_short_stream(rabbitmq: RabbitMqQueues) -> tuple[str, Tester]:
+    """A stream that soon drops messages, and a feed that has read ten."""
     queue = f"{rabbitmq.name}-stream"
     limits = {"x-max-length-bytes": 20_000, "x-stream-max-segment-size-bytes": 10_000}
     with Shop(rabbitmq.server) as shop:
@@ -541,6 +540,13 @@ def test_stream_that_drops_messages_under_a_slow_feed_is_not_read_on(rabbitmq: R
         shop.publish_many(queue, payloads(10))
     tester = a_tester(source_of(rabbitmq, "stream"))
     run_until(tester, 10)
+    return queue, tester
+
+
+@pytest.mark.bridge
+def test_stream_that_drops_messages_under_a_slow_feed_is_not_read_on(rabbitmq: RabbitMqQueues) -> None:
+    """RabbitMQ moves the feed on behind what its retention has dropped, on an open connection, and says nothing."""
+    queue, tester = read_from_a_short_stream(rabbitmq)
     with Shop(rabbitmq.server) as shop:
         for n in range(400):
             shop.publish(queue, b"%04d" % n + b"x" * 1_000)
@@ -572,13 +578,7 @@ def test_offsets_that_rabbitmq_takes_for_itself_are_no_gap(rabbitmq: RabbitMqQue
 @pytest.mark.bridge
 def test_stream_that_has_dropped_unread_messages_is_not_read_on(rabbitmq: RabbitMqQueues) -> None:
     """Its retention was too short for a feed that was away."""
-    queue = f"{rabbitmq.name}-stream"
-    limits = {"x-max-length-bytes": 20_000, "x-stream-max-segment-size-bytes": 10_000}
-    with Shop(rabbitmq.server) as shop:
-        shop.declare(queue, "stream", **limits)
-        shop.publish_many(queue, payloads(10))
-    tester = a_tester(source_of(rabbitmq, "stream"))
-    run_until(tester, 10)
+    queue, tester = read_from_a_short_stream(rabbitmq)
     sever(rabbitmq.server.port)
     with Shop(rabbitmq.server) as shop:
         for _ in range(200):

@@ -16,7 +16,7 @@ from cues_kafka.operate.renaming import Renaming
 from cues_kafka.testing.tester import Crash, Tester
 from tests.fault.support import until
 from tests.servers.fixtures import RabbitMqQueues
-from tests.servers.rabbitmq_world import Shop, bodies_of, out
+from tests.servers.rabbitmq_world import Shop, bodies_of, new_stream, out
 
 pytestmark = [pytest.mark.bridge, pytest.mark.timeout(300)]
 
@@ -24,10 +24,7 @@ pytestmark = [pytest.mark.bridge, pytest.mark.timeout(300)]
 @pytest.fixture
 def stream(rabbitmq: RabbitMqQueues) -> str:
     """A stream of this test."""
-    name = f"{rabbitmq.name}-stream"
-    with Shop(rabbitmq.server) as shop:
-        shop.declare(name, "stream")
-    return name
+    return new_stream(rabbitmq)
 
 
 def recreate(rabbitmq: RabbitMqQueues, stream: str) -> None:

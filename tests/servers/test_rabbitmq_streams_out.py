@@ -36,7 +36,7 @@ from cues_kafka.testing.targets import TargetContract
 from cues_kafka.testing.tester import Crash, Tester
 from tests.fault.support import until
 from tests.servers.fixtures import RabbitMqQueues
-from tests.servers.rabbitmq_world import Shop, bodies_of, out, read_all
+from tests.servers.rabbitmq_world import Shop, bodies_of, new_stream, out, read_all
 
 pytestmark = pytest.mark.bridge
 
@@ -47,10 +47,7 @@ MESSAGES = 12
 @pytest.fixture
 def stream(rabbitmq: RabbitMqQueues) -> str:
     """A stream of this test."""
-    name = f"{rabbitmq.name}-stream"
-    with Shop(rabbitmq.server) as shop:
-        shop.declare(name, "stream")
-    return name
+    return new_stream(rabbitmq)
 
 
 class TestContract(TargetContract):
