@@ -155,7 +155,7 @@ def violations(module: str, imported: Iterable[tuple[int, str]]) -> list[str]:
 
 
 def _inner(own: str, target: str) -> str | None:
-    if own in ("", target):  # the public names may come from anywhere; a package may import itself
+    if own in ("", "__main__", target):  # public names and the program come from anywhere; a package may import itself
         return None
     if own not in RANK:
         return f"{own} has no place in RANKS of tests/test_layers.py"
