@@ -17,6 +17,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from benchmarks.bridges_amqp import AmqpWriter
 from benchmarks.bridges_side import BATCH, WINDOW, StompLine
 from benchmarks.harness import Cluster, alternating, child, cpu_s, median, spread, unique, until, values_of
 from benchmarks.report import Section, holds
@@ -56,26 +57,28 @@ BRIDGES = (
     Bridge("RabbitMQ, classic queue to Kafka", "classic-in", "rabbitmq"),
     Bridge("RabbitMQ, quorum queue to Kafka", "quorum-in", "rabbitmq"),
     Bridge("RabbitMQ, stream to Kafka", "stream-in", "rabbitmq"),
-    Bridge("MQTT to Kafka", "mqtt-in", "mosquitto"),
+    Bridge("MQTT to Kafka", "mqtt-in", "mosquitto", 2),
     Bridge("ActiveMQ Classic to Kafka, STOMP", "activemq-in", "activemq", 2),
     Bridge("Artemis to Kafka, STOMP", "artemis-in", "artemis", 2),
+    Bridge("Artemis to Kafka, AMQP 1.0", "amqp-in", "artemis", 2),
     Bridge("Kafka to RabbitMQ, classic queue", "classic-out", "rabbitmq"),
     Bridge("Kafka to RabbitMQ, quorum queue", "quorum-out", "rabbitmq"),
     Bridge("Kafka to RabbitMQ, stream", "stream-out", "rabbitmq"),
-    Bridge("Kafka to MQTT", "mqtt-out", "mosquitto"),
+    Bridge("Kafka to MQTT", "mqtt-out", "mosquitto", 2),
     Bridge("Kafka to ActiveMQ Classic, STOMP", "activemq-out", "activemq", 2),
     Bridge("Kafka to Artemis, STOMP", "artemis-out", "artemis", 2),
+    Bridge("Kafka to Artemis, AMQP 1.0", "amqp-out", "artemis", 2),
 )
 """Another bridge is a row here, and what its two sides do in `bridges_side`."""
 
 HOW = f"""100-byte values that are there from the beginning, batches of {BATCH}, and a window of {WINDOW:,} messages
 without an acknowledgement. *To Kafka*: the other broker's messages are written in one transaction, and acknowledged
 behind its commit. *From Kafka*: they are published and confirmed, then the positions are committed. By hand,
-[benchmarks/bridges_side.py](../benchmarks/bridges_side.py): a plain loop with pika, paho or a socket that speaks STOMP,
-and the same acknowledgements. It remembers nothing of what it has had, so a crash doubles messages; it carries one
-header, and ends at the first error. A process outside looks every {EVERY_S * 1000:.0f} ms at the end of the topic, or
-at the group's positions. The rate is that behind the first tenth. *CPU* is processor time of the process for each
-message over the same stretch; its ratio is that of the loop to ours, so that more is better in both."""
+[benchmarks/bridges_side.py](../benchmarks/bridges_side.py): a plain loop with pika, paho, Proton or a socket that
+speaks STOMP, and the same acknowledgements. It remembers nothing of what it has had, so a crash doubles messages; it
+carries one header, and ends at the first error. A process outside looks every {EVERY_S * 1000:.0f} ms at the end of
+the topic, or at the group's positions. The rate is that behind the first tenth. *CPU* is processor time of the process
+for each message over the same stretch; its ratio is that of the loop to ours, so that more is better in both."""
 
 SERVERS: dict[str, Callable[[], Any]] = {
     "rabbitmq": RabbitMqServer,
@@ -133,7 +136,7 @@ def _run(side: str, bridge: Bridge, server: Any, count: int, cluster: Cluster) -
     """One run of one side, with messages of its own."""
     values = values_of("raw")
     name = cluster.create(unique(f"bridge-{bridge.case}-"))
-    url = server.url()
+    url = _amqp(server) if bridge.case.startswith("amqp-") else server.url()
     _declare(bridge, server, name)
     if bridge.case.endswith("-in"):
         _load(bridge, server, name, values, count)
@@ -159,6 +162,11 @@ def _run(side: str, bridge: Bridge, server: Any, count: int, cluster: Cluster) -
     cluster.delete(name)
     moved = min(last, count) - first
     return Rate(moved / (ended - began), 1e6 * (cpu_behind - cpu_before) / moved)
+
+
+def _amqp(server: Any) -> str:
+    """Where a broker speaks AMQP 1.0 beside its first protocol."""
+    return f"amqp://127.0.0.1:{server.amqp_port}"
 
 
 def _declare(bridge: Bridge, server: Any, name: str) -> None:
@@ -209,6 +217,12 @@ def _load(bridge: Bridge, server: Any, name: str, values: list[bytes], count: in
             one.wait_for_publish()
         client.disconnect()
         client.loop_stop()
+    elif bridge.case.startswith("amqp-"):
+        writer = AmqpWriter(_amqp(server), name, WINDOW)
+        for begin in range(0, count, BATCH):
+            some = range(begin, min(begin + BATCH, count))
+            writer.publish([(f"{name}-{number}", values[number % len(values)]) for number in some])
+        writer.close()
     else:
         line = StompLine(server.url())
         headers = {**line.destination(name), "persistent": "true"}

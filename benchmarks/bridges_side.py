@@ -27,7 +27,8 @@ from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from cues_kafka import CommitPolicy, Feed, Graph, Kafka, Mqtt, RabbitMq, Raw, Sink, Source, Stomp, Topic, start
+from benchmarks.bridges_amqp import AmqpReader, AmqpWriter
+from cues_kafka import Amqp, CommitPolicy, Feed, Graph, Kafka, Mqtt, RabbitMq, Raw, Sink, Source, Stomp, Topic, start
 from cues_kafka.bridges.stomp.frames import Frame, Parser
 
 BATCH = 500
@@ -47,7 +48,11 @@ Row = tuple[bytes, list[tuple[str, str | bytes]], Any]
 def graph_of(case: str, url: str, name: str, port: int) -> Graph:
     """The bridge of a case: a feed into the topic `name`, or a sink of it."""
     kind, _, way = case.rpartition("-")
-    broker: Any = RabbitMq(url) if url.startswith("amqp") else Stomp(url) if url.startswith("stomp") else Mqtt
+    broker: Any
+    if kind == "amqp":
+        broker = Amqp(url)
+    else:
+        broker = RabbitMq(url) if url.startswith("amqp") else Stomp(url) if url.startswith("stomp") else Mqtt
     made = Topic(value=Raw(), partitions=1)
     if way == "in":
         sources: dict[str, Callable[[], Any]] = {
@@ -57,6 +62,7 @@ def graph_of(case: str, url: str, name: str, port: int) -> Graph:
             "mqtt": lambda: Mqtt(url, topics=[f"{name}/#"], session=name, prefetch=WINDOW),
             "activemq": lambda: Stomp(url, queue=name, prefetch=WINDOW),
             "artemis": lambda: Stomp(url, queue=name, prefetch=WINDOW, window_bytes=WINDOW * 300),
+            "amqp": lambda: broker.queue(name, prefetch=WINDOW),
         }
         return Graph(name, Feed(sources[kind](), into=name, name="feed"), defaults=made)
     targets: dict[str, Callable[[], Any]] = {
@@ -66,6 +72,7 @@ def graph_of(case: str, url: str, name: str, port: int) -> Graph:
         "mqtt": lambda: Mqtt(url).topic(f"{name}/out"),
         "activemq": lambda: broker.to_queue(name),
         "artemis": lambda: broker.to_queue(name),
+        "amqp": lambda: broker.to_queue(name),
     }
     return Graph(name, Source(name), Sink("sink", inputs=name, into=targets[kind]()), defaults=made)
 
@@ -362,18 +369,22 @@ def run_by_hand(case: str, url: str, name: str, bootstrap: str) -> None:
     """Run the loop until SIGTERM ends it."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     kind, _, way = case.rpartition("-")
-    rabbit, jms = url.startswith("amqp"), url.startswith("stomp")
     if way == "in":
-        reader: Any = (
-            RabbitReader(url, name, stream=kind == "stream")
-            if rabbit
-            else StompReader(url, name)
-            if jms
-            else MqttReader(url, name)
-        )
-        run_into_kafka(reader, name, bootstrap)
-    writer: Any = RabbitWriter(url, name) if rabbit else StompWriter(url, name) if jms else MqttWriter(url, name)
-    run_out_of_kafka(writer, name, bootstrap)
+        readers: dict[str, Callable[[], Any]] = {
+            "stream": lambda: RabbitReader(url, name, stream=True),
+            "mqtt": lambda: MqttReader(url, name),
+            "activemq": lambda: StompReader(url, name),
+            "artemis": lambda: StompReader(url, name),
+            "amqp": lambda: AmqpReader(url, name, WINDOW, BATCH, WAIT_S),
+        }
+        run_into_kafka(readers.get(kind, lambda: RabbitReader(url, name, stream=False))(), name, bootstrap)
+    writers: dict[str, Callable[[], Any]] = {
+        "mqtt": lambda: MqttWriter(url, name),
+        "activemq": lambda: StompWriter(url, name),
+        "artemis": lambda: StompWriter(url, name),
+        "amqp": lambda: AmqpWriter(url, name, WINDOW),
+    }
+    run_out_of_kafka(writers.get(kind, lambda: RabbitWriter(url, name))(), name, bootstrap)
 
 
 def main() -> None:
