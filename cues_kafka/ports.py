@@ -232,6 +232,8 @@ class NewTopic:
     replication: int | None = None
     """Replication factor; None: 3, or the number of brokers if that is smaller."""
     config: Mapping[str, str] = field(default_factory=dict)
+    may_lack: tuple[str, ...] = field(default=(), compare=False)
+    """Settings of `config` that a managed cluster may refuse to set, those to leave out first before the others."""
 
 
 class Session(Protocol):

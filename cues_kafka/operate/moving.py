@@ -42,6 +42,7 @@ from cues_kafka.operate.places import wanted
 from cues_kafka.operate.refused_batches import RefusedBatches
 from cues_kafka.operate.settling import DATABASE, HERE, Settling, settling, stands_at
 from cues_kafka.plan.plan import Plan, plan
+from cues_kafka.plan.refusals import refuse_unsafe
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import (
     Broker,
@@ -951,11 +952,13 @@ def apply_plan(planned: Plan, broker: Broker) -> None:
     Create the topics of a plan, and give the framework's own topics the partitions and settings that they need.
 
     Raises:
-        ConfigError: the plan is refused.
+        ConfigError: the plan is refused, or the cluster gave new topics settings of its own that lose data.
         BrokerError: the cluster refused.
     """
     planned.refuse()
     broker.create(planned.create)
+    if created := [topic.name for topic in planned.create]:
+        refuse_unsafe(broker.facts(created), created)
     for growth in planned.grow:
         broker.add_partitions(growth.topic, growth.wanted)
     for setting in planned.alter:

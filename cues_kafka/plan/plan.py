@@ -55,6 +55,7 @@ from cues_kafka.plan.topics import (
     backing_config,
     in_sync,
     kept_for_cuts,
+    may_lack,
     partitions_of,
     replication,
     status_config,
@@ -202,7 +203,7 @@ class Plan:
             "feeds": [feed_data(one) for one in self.feeds],
             "status": self.status,
             "control": self.control,
-            "create": [asdict(topic) for topic in self.create],
+            "create": [{k: v for k, v in asdict(topic).items() if k != "may_lack"} for topic in self.create],
             "grow": [growth._asdict() for growth in self.grow],
             "alter": [setting._asdict() for setting in self.alter],
             "expected": list(self.expected),
@@ -246,12 +247,16 @@ def plan(
     of_feeds = {feed.backing: (feed.parts, backing_config(brokers)) for feed in feeds}
     wanted = _user_topics(graph, brokers) | own | of_feeds
     unread = tuple(unread_settings(graph, facts))
+
+    def declared(topic: str) -> Mapping[str, str]:
+        return {} if topic in own or topic in of_feeds else graph.topic(topic).config
+
     return Plan(
         graph=graph.name,
         brokers=brokers,
         processors=processors,
         create=tuple(
-            NewTopic(topic, width, replication(graph, topic, brokers), config)
+            NewTopic(topic, width, replication(graph, topic, brokers), config, may_lack(config, declared(topic)))
             for topic, (width, config) in wanted.items()
             if topic not in known
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from cues_kafka.errors import ConfigError
 from cues_kafka.graph.declare import CodecSpec, Json, Raw
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.durations import milliseconds
@@ -68,7 +69,7 @@ def refusals_of(
         frames or graph.feeds or any(one.strategy != "at-least-once" for one in processors)
     ):
         for topic in sorted(facts.topics.keys() & {*topics_to_ask(graph)}):
-            yield from _unsafe_settings(facts.topics[topic])
+            yield from unsafe_settings(facts.topics[topic])
 
 
 def _unequal_places(graph: Graph, processor: Processor, sizes: Mapping[str, int | None]) -> Iterator[str]:
@@ -333,7 +334,7 @@ def _output_topics(graph: Graph) -> set[str]:
     return {topic for part in graph.all_processors.values() for topic in part.output_topics}
 
 
-def _unsafe_settings(topic: TopicFacts) -> Iterator[str]:
+def unsafe_settings(topic: TopicFacts) -> Iterator[str]:
     """The conditions of the guarantee (docs/guarantee.md), as far as the facts show the settings."""
     if topic.replication < REPLICATION:
         yield (
@@ -351,6 +352,21 @@ def _unsafe_settings(topic: TopicFacts) -> Iterator[str]:
             f"Topic {topic.name!r} allows unclean leader election, which drops acknowledged records. "
             f"{_alter(topic.name, 'unclean.leader.election.enable=false')}."
         )
+
+
+def refuse_unsafe(facts: ClusterFacts, created: Collection[str]) -> None:
+    """
+    Check topics that were created a moment ago: the cluster may have refused to set what was asked for.
+
+    Raises:
+        ConfigError: what it has set instead loses data.
+    """
+    if facts.brokers < REPLICATION:
+        return  # for development, as the plan warns
+    found = [why for name in created if name in facts.topics for why in unsafe_settings(facts.topics[name])]
+    if found:
+        reasons = "".join(f"\n  - {why}" for why in found)
+        raise ConfigError(f"Topics were created, and nothing was started, because they can lose data:{reasons}")
 
 
 def warnings_of(graph: Graph, processors: Iterable[ProcessorPlan], facts: ClusterFacts | None) -> Iterator[str]:

@@ -110,6 +110,17 @@ def backing_config(brokers: int | None) -> dict[str, str]:
     }
 
 
+MAY_LACK = ("segment.bytes", "unclean.leader.election.enable", "min.insync.replicas")
+"""Settings that we choose for new topics, and that a managed cluster may keep to itself, in the order in which they are
+left out. The first one bounds what a start reads. What the cluster has in place of the others is checked as soon as the
+topic is there (`unsafe_settings`)."""
+
+
+def may_lack(config: Mapping[str, str], declared: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Those of a new topic that its user did not declare."""
+    return tuple(name for name in MAY_LACK if name in config and name not in (declared or {}))
+
+
 def status_config(brokers: int | None) -> dict[str, str]:
     """Settings of the status topic; see `backing_config`."""
     return backing_config(brokers) | {"segment.bytes": str(STATUS_SEGMENT_BYTES)}

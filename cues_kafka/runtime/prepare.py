@@ -23,6 +23,7 @@ from cues_kafka.graph.targets import TransactionalTarget
 from cues_kafka.observe.log import get_logger
 from cues_kafka.plan.inspectors import Findings, Inspector, Terms, inspect_cluster
 from cues_kafka.plan.plan import Plan, plan
+from cues_kafka.plan.refusals import refuse_unsafe
 from cues_kafka.plan.starts import inspect_starts
 from cues_kafka.plan.topics import Sides, topics_to_ask
 from cues_kafka.ports import Broker, ClusterFacts, NewTopic
@@ -312,7 +313,8 @@ def prepare(
         apart: takes databases and stores that do not answer; None: nothing starts without them.
 
     Raises:
-        ConfigError: the plan is refused, this release cannot run a processor, or one may have been renamed.
+        ConfigError: the plan is refused, this release cannot run a processor, one may have been renamed, or the
+            cluster gave new topics settings of its own that lose data.
         TopicsMissing: topics are missing and must not be created.
         BrokerError: the cluster, or a database, does not answer.
     """
@@ -342,6 +344,7 @@ def prepare(
     make_tables(graph, here, create=terms.create_topics, patience_s=patience_s, apart=apart)
     known = before.topics.keys() & set(names)  # it was planned on topics without which a graph works, too
     facts = _facts_with(broker, names, known | {topic.name for topic in needed})
+    refuse_unsafe(facts, created)
     if facts.unchecked and not terms.accept_unchecked:
         plan(graph, facts).refuse()  # topics that were created just now
     return planned, facts

@@ -563,3 +563,18 @@ def test_an_application_sends_and_learns_the_places(kafka: KafkaFixture, broker:
     sender.close()
 
     assert sorted(places) == list(range(200))
+
+
+def test_a_setting_that_the_cluster_refuses_is_left_out_if_the_topic_may_lack_it(broker: KafkaBroker) -> None:
+    """Brokers refuse the smallest segments, as managed clusters refuse more settings than that."""
+    topic = "settings-of-the-cluster"
+    config = {"cleanup.policy": "compact", "segment.bytes": "1"}
+    with pytest.raises(FatalError, match=r"segment\.bytes"):
+        broker.create([NewTopic(topic, 1, config=config)])
+
+    broker.create([NewTopic(topic, 1, config=config, may_lack=("segment.bytes",))])
+
+    found = broker.facts([topic]).topics[topic].config
+    assert found["cleanup.policy"] == "compact"
+    assert int(found["segment.bytes"]) > 1 << 20
+    broker.delete([topic])

@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
+from dataclasses import replace
 from typing import Any, Final
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
@@ -52,6 +53,9 @@ LATE_S: Final = 5.0
 
 PROBED: Final = 2
 """How many addresses are looked at; the brokers of a cluster have the same listeners."""
+
+UNSETTABLE: Final = {"POLICY_VIOLATION", "INVALID_CONFIG", "INVALID_REQUEST"}
+"""How clusters answer where a setting of a new topic is not for their users to set."""
 
 MISSING: Final = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}
 NO_GROUP: Final = {"GROUP_ID_NOT_FOUND"}
@@ -158,6 +162,14 @@ class Admin:
         if not topics:
             return
         brokers = self.reach()
+        left = list(topics)
+        while left:
+            left = self._create(left, brokers)
+        names = [topic.name for topic in topics]
+        self._until(lambda: self._all_led(dict.fromkeys(names, 1)), f"topics {', '.join(names)} are not led by brokers")
+
+    def _create(self, topics: Sequence[NewTopic], brokers: int) -> list[NewTopic]:
+        """Create topics. Those whose settings the cluster refuses are returned with one less that they may lack."""
         wanted = [
             ClientNewTopic(
                 topic.name,
@@ -168,10 +180,23 @@ class Admin:
             for topic in topics
         ]
         asked = self._ask(self._client.create_topics, wanted)
+        self._await(asked.values(), f"creating {len(asked)} topics")
+        again = []
+        for topic in topics:
+            problem = asked[topic.name].exception()
+            code = name(error_of(problem)) if isinstance(problem, KafkaException) else ""
+            if code in UNSETTABLE and topic.may_lack:
+                setting, *rest = topic.may_lack
+                log.warning(
+                    "setting left to the cluster", topic=topic.name, setting=setting, why=error_of(problem).str()
+                )
+                config = {key: value for key, value in topic.config.items() if key != setting}
+                again.append(replace(topic, config=config, may_lack=tuple(rest)))
+                _alone(problem)
+                del asked[topic.name]
         instead = ", or let a user who may create them run `cues-kafka plan MODULE:GRAPH --apply`"
         self._results(asked, "creating", "Create", ignore={"TOPIC_ALREADY_EXISTS"}, remedy=instead)
-        names = [topic.name for topic in topics]
-        self._until(lambda: self._all_led(dict.fromkeys(names, 1)), f"topics {', '.join(names)} are not led by brokers")
+        return again
 
     def add_partitions(self, topic: str, total: int) -> None:
         asked = self._ask(self._client.create_partitions, [NewPartitions(topic, total)])

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from cues_kafka.brokers.murmur2 import partition_for
 from cues_kafka.errors import CodecError, ConfigError, FatalError
 from cues_kafka.graph.names import tailers_topic
-from cues_kafka.plan.topics import backing_config
+from cues_kafka.plan.topics import backing_config, may_lack
 from cues_kafka.ports import NewTopic, Outgoing, Sent, TopicPartition, WireMessage
 from cues_kafka.records.strangers import NAME, read_plain, readable
 from cues_kafka.runtime.primitives.access import Access
@@ -153,7 +153,7 @@ class HeldPlaces:
         count = broker.partitions([self._topic]).get(self._topic)
         if count is None:
             config = {**backing_config(broker.facts([]).brokers), "segment.bytes": str(1 << 20)}
-            broker.create([NewTopic(self._topic, PARTITIONS, config=config)])
+            broker.create([NewTopic(self._topic, PARTITIONS, config=config, may_lack=may_lack(config))])
             count = broker.partitions([self._topic]).get(self._topic)
         if count != PARTITIONS:
             raise ConfigError(

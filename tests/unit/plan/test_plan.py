@@ -113,6 +113,23 @@ def test_backing_topics_are_compacted_and_stamped_by_the_broker() -> None:
     assert (backing_config(1)["min.insync.replicas"], backing_config(None)["min.insync.replicas"]) == ("1", "2")
 
 
+def test_settings_that_we_choose_may_be_left_out_and_those_of_the_user_never() -> None:
+    """A managed cluster may keep them to itself. Without compaction a task would not find its record."""
+    declared = {"checked": Topic(config={"min.insync.replicas": "3", "segment.bytes": "50000000"})}
+    graph = Graph("g", Source("a"), Processor(anything, name="check", inputs="a", outputs="checked"), topics=declared)
+
+    may_lack = {topic.name: topic.may_lack for topic in plan(graph, facts(a=4)).create}
+
+    assert may_lack == {
+        "checked": (),
+        "g.check.backing": ("segment.bytes", "unclean.leader.election.enable", "min.insync.replicas"),
+    }
+    assert {topic.name: topic.may_lack for topic in plan(PIPE, facts()).create}["shop.errors"] == (
+        "min.insync.replicas",
+    )
+    assert "may_lack" not in plan(PIPE, facts()).to_dict()["create"][0]
+
+
 def test_what_exists_is_not_created_and_decides_the_number_of_tasks() -> None:
     """The declared number of partitions is for topics that are missing."""
     planned = plan(PIPE, facts(orders=6, checked=4, shop__errors=1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import pytest
@@ -11,7 +11,10 @@ import pytest
 from cues_kafka import ConfigError, Graph, Memory, Processor, Source, TaskStopped, start
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
+from cues_kafka.operate.moving import apply_plan
 from cues_kafka.plan.inspectors import Terms
+from cues_kafka.plan.plan import plan
+from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import ClusterFacts, NewTopic
 from cues_kafka.runtime.prepare import prepare
 
@@ -117,3 +120,40 @@ def test_a_method_of_a_built_in_class_is_a_function_like_others() -> None:
         assert [message.value for message in running.messages("out")] == ["A"]
         [failed] = running.messages("failed")
         assert failed.value.declaration["fn"] == "builtins:str.upper"
+
+
+class OfTheCluster(MemoryBroker):
+    """A cluster that gives each new topic settings of its own, whatever is asked for."""
+
+    def create(self, topics: Sequence[NewTopic]) -> None:
+        own = {"unclean.leader.election.enable": "true"}
+        super().create([replace(topic, config={**topic.config, **own}) for topic in topics])
+
+
+def test_nothing_starts_on_new_topics_that_can_lose_data() -> None:
+    """The cluster kept a setting to itself, so nothing has checked it before."""
+    graph = Graph("g", Source("in"), Processor(abs, name="check", inputs="in", outputs="out"))
+    broker = OfTheCluster(brokers=3)
+
+    with pytest.raises(ConfigError, match=r"(?s)nothing was started.*Topic 'in' allows unclean leader election"):
+        prepare(graph, broker)
+    with pytest.raises(ConfigError, match="allows unclean leader election"):  # and the plan finds them from now on
+        prepare(graph, broker)
+
+
+def test_plan_apply_says_that_a_new_topic_can_lose_data() -> None:
+    """It is the deployer who can change that."""
+    graph = Graph("g", Source("in"), Processor(abs, name="check", inputs="in", outputs="out"))
+    broker = OfTheCluster(brokers=3)
+
+    with pytest.raises(ConfigError, match=r"unclean leader election.*\n.*g\.check\.backing"):
+        apply_plan(plan(graph, broker.facts(topics_to_ask(graph))), broker)
+
+
+def test_a_cluster_for_development_may_have_its_settings() -> None:
+    """One or two brokers cannot meet the conditions, and the plan warns of them."""
+    graph = Graph("g", Source("in"), Processor(abs, name="check", inputs="in", outputs="out"))
+
+    planned, _ = prepare(graph, OfTheCluster(brokers=1))
+
+    assert "Use it for development" in planned.warnings[0]

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from cues_kafka.errors import ConfigError, TaskStopped
 from cues_kafka.graph.names import backing_topic, group_id
-from cues_kafka.plan.topics import backing_config
+from cues_kafka.plan.topics import backing_config, may_lack
 from cues_kafka.ports import Broker, NewTopic
 from cues_kafka.runtime.spark.query.jobs import AT_ONCE
 from cues_kafka.runtime.spark.query.outcome import Outcome
@@ -36,7 +36,8 @@ def claim(broker: Broker, graph: str, processor: str, width: int) -> int:
     facts = broker.facts([backing])
     known = facts.topics.get(backing)
     if known is None:
-        broker.create([NewTopic(backing, width, min(3, facts.brokers), backing_config(facts.brokers))])
+        config = backing_config(facts.brokers)
+        broker.create([NewTopic(backing, width, min(3, facts.brokers), config, may_lack(config))])
     if members := broker.members(group):
         raise ConfigError(f"group {group!r} has members {members}: stop them first")
     return width if known is None else known.partitions

@@ -17,7 +17,7 @@ from cues_kafka.brokers.kafka import FIRST_ASK_S, KafkaBroker
 from cues_kafka.brokers.kafka import admin as kafka_admin
 from cues_kafka.brokers.kafka.admin import Admin
 from cues_kafka.brokers.options import Kafka
-from cues_kafka.errors import RetriableError
+from cues_kafka.errors import FatalError, RetriableError
 from cues_kafka.ports import NewTopic, TopicPartition
 
 PLACE = TopicPartition("in", 0)
@@ -287,3 +287,83 @@ def test_a_topic_that_only_one_broker_knows_yet_is_not_there(monkeypatch: pytest
         "hidden": {},
     }
     assert facts.unchecked == ("hidden",)
+
+
+class Choosy:
+    """
+    A client of a cluster whose topics may have a few settings only.
+
+    Attributes:
+        refused: settings that nothing may set.
+        code: how it refuses.
+        created: the settings of each topic that is there.
+    """
+
+    def __init__(self, refused: set[str], code: int) -> None:
+        self.refused, self.code = refused, code
+        self.created: dict[str, dict[str, str]] = {}
+        self.asked = 0
+
+    def create_topics(self, topics: Sequence[Any], **_: Any) -> dict[str, Future[None]]:
+        self.asked += 1
+        answers = {}
+        for topic in topics:
+            answers[topic.topic] = answer = Future[None]()
+            if wrong := sorted(self.refused & topic.config.keys()):
+                answer.set_exception(KafkaException(KafkaError(self.code, f"{wrong[0]} is not allowed")))
+            else:
+                self.created[topic.topic] = dict(topic.config)
+                answer.set_result(None)
+        return answers
+
+    def poll(self, _: float) -> int:
+        return 0
+
+
+def choosy(monkeypatch: pytest.MonkeyPatch, refused: set[str], code: int) -> tuple[Admin, Choosy]:
+    """An admin with such a client."""
+    admin, client = Admin(Kafka("localhost:1")), Choosy(refused, code)
+    monkeypatch.setattr(admin, "_client", client)
+    monkeypatch.setattr(admin, "reach", lambda: 3)
+    monkeypatch.setattr(admin, "_all_led", lambda _: True)
+    return admin, client
+
+
+@pytest.mark.parametrize("code", [KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG])
+def test_a_setting_that_the_cluster_keeps_to_itself_is_left_out_and_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, code: int
+) -> None:
+    """As managed clusters do with the size of segments; the topic that needs nothing is created once."""
+    admin, client = choosy(monkeypatch, {"segment.bytes"}, code)
+    config = {"cleanup.policy": "compact", "segment.bytes": "1", "min.insync.replicas": "2"}
+
+    admin.create(
+        [NewTopic("kept", 1, config=config, may_lack=("segment.bytes", "min.insync.replicas")), NewTopic("in", 1)]
+    )
+
+    assert client.created == {"in": {}, "kept": {"cleanup.policy": "compact", "min.insync.replicas": "2"}}
+    assert client.asked == 2
+    [line] = [record.getMessage() for record in caplog.records if "setting left to the cluster" in record.getMessage()]
+    assert "topic='kept'" in line
+    assert "setting='segment.bytes'" in line
+    assert "segment.bytes is not allowed" in line
+
+
+def test_settings_are_left_out_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the cluster takes the rest."""
+    admin, client = choosy(monkeypatch, {"b", "c"}, KafkaError.POLICY_VIOLATION)
+
+    admin.create([NewTopic("kept", 1, config={"a": "1", "b": "2", "c": "3"}, may_lack=("b", "c"))])
+
+    assert client.created == {"kept": {"a": "1"}}
+
+
+def test_a_setting_that_a_topic_needs_is_never_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without compaction a task would not find its record; and what a user declares is not ours to drop."""
+    admin, client = choosy(monkeypatch, {"cleanup.policy"}, KafkaError.POLICY_VIOLATION)
+    config = {"cleanup.policy": "compact", "segment.bytes": "1"}
+
+    with pytest.raises(FatalError, match=r"creating topic kept: .*cleanup\.policy is not allowed"):
+        admin.create([NewTopic("kept", 1, config=config, may_lack=("segment.bytes",))])
+
+    assert client.created == {}
