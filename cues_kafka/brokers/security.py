@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from pathlib import Path
@@ -292,27 +293,57 @@ class OAuthBearer(Security):
         token: a function, or its place ``module:function``. It takes None, and returns the token and the second of its
             end since 1970.
         file: the file of a token (JWT) that another program renews, such as Kubernetes.
+        extensions: what a login by a token of `file` tells besides, as a mapping or as ``name=value,name=value``. A
+            function returns them itself: the token, its end, an empty text, and the mapping.
         tls: how connections are encrypted; None: they are not.
 
     Raises:
-        ConfigError: neither or both of `token` and `file` are given.
+        ConfigError: neither or both of `token` and `file` are given, or an extension cannot be sent.
     """
 
     _: KW_ONLY
     token: str | Callable[[Any], Any] = ""
     file: str = ""
+    extensions: str | Mapping[str, str] = ""
     tls: Tls | None = field(default=Tls())
 
     def __post_init__(self) -> None:
         if bool(self.token) == bool(self.file):
             raise ConfigError("OAuthBearer(...) takes either token=function or file='PATH' of a token")
+        object.__setattr__(self, "extensions", _extensions(self, self.extensions))
+        if self.token and self.extensions:
+            raise ConfigError(
+                "OAuthBearer(extensions=...) is for the token of a file. Return extensions from the function: "
+                "the token, the second of its end, '' and {name: value}"
+            )
         if isinstance(self.token, str) and self.token and ":" not in self.token:
             raise ConfigError("OAuthBearer(token=...) takes a function, or its place as 'module:function', no token")
         _check_tls_of(self, self.tls)
 
     def settings(self, read: Read = _text) -> dict[str, Any]:
         """See `Security.settings`."""
-        return {**_sasl("OAUTHBEARER", self.tls, read), "oauth_cb": self.token or TokenFile(self.file)}
+        return {**_sasl("OAUTHBEARER", self.tls, read), "oauth_cb": self.token or self._file()}
+
+    def _file(self) -> TokenFile:
+        return TokenFile(self.file, str(self.extensions))
+
+
+_EXTENSION: Final = re.compile(r"([A-Za-z]+)=([\x21-\x2b\x2d-\x7e]+)")
+"""A name of letters, and a value without blanks and commas (RFC 7628, 3.1, and librdkafka)."""
+
+
+def _extensions(value: Security, given: str | Mapping[str, str]) -> str:
+    """Extensions of a login as librdkafka writes them."""
+    pairs = given.split(",") if isinstance(given, str) else [f"{name}={one}" for name, one in given.items()]
+    pairs = [pair.strip() for pair in pairs if pair.strip()]
+    for pair in pairs:
+        found = _EXTENSION.fullmatch(pair)
+        if found is None or found[1] == "auth":
+            raise ConfigError(
+                f"{type(value).__name__}(extensions=...) cannot send {pair!r}: write name=value, with a name of "
+                "letters other than auth, and a value without blanks and commas"
+            )
+    return ",".join(pairs)
 
 
 @known_arguments(ConfigError)
@@ -328,11 +359,12 @@ class Oidc(Security):
         client_id: the name of this program there.
         client_secret: its secret, or where it is.
         scope: what the token shall be good for, if the server wants to know.
+        extensions: what a login tells the brokers besides its token, as a mapping or as ``name=value,name=value``.
         ca: PEM file, or its text, of the authorities that sign the server's certificate. Empty: those of the system.
         tls: how connections to the brokers are encrypted; None: they are not.
 
     Raises:
-        ConfigError: `url` is not an address, or the secret would travel unencrypted.
+        ConfigError: `url` is not an address, the secret would travel unencrypted, or an extension cannot be sent.
     """
 
     _HIDDEN: ClassVar = frozenset({"client_secret"})
@@ -342,6 +374,7 @@ class Oidc(Security):
     client_secret: Text
     _: KW_ONLY
     scope: str = ""
+    extensions: str | Mapping[str, str] = ""
     ca: Pem = ""
     tls: Tls | None = field(default=Tls())
 
@@ -362,11 +395,13 @@ class Oidc(Security):
                 )
         if isinstance(self.ca, Path):
             object.__setattr__(self, "ca", str(self.ca))
+        object.__setattr__(self, "extensions", _extensions(self, self.extensions))
         _check_tls_of(self, self.tls)
 
     def settings(self, read: Read = _text) -> dict[str, Any]:
         """See `Security.settings`."""
-        source = ClientCredentials(self.url, self.client_id, read(self.client_secret), self.scope, read(self.ca))
+        secret, extensions = read(self.client_secret), str(self.extensions)
+        source = ClientCredentials(self.url, self.client_id, secret, self.scope, read(self.ca), extensions)
         return {**_sasl("OAUTHBEARER", self.tls, read), "oauth_cb": source}
 
 
@@ -420,7 +455,7 @@ def security_of(table: Mapping[str, Any]) -> Security | None:
 
 
 _SHOWN_KEYS: Final = frozenset(
-    "type user mechanism url client_id scope tls ca certificate key file token".split()  # noqa: SIM905
+    "type user mechanism url client_id scope extensions tls ca certificate key file token".split()  # noqa: SIM905
 )
 
 

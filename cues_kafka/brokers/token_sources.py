@@ -24,13 +24,21 @@ LIFE_S: Final = 300.0
 """The life of a token whose server names none and which has no claim `exp`."""
 
 
+def with_extensions(token: str, end: float, extensions: str) -> tuple[Any, ...]:
+    """A token, the second of its end, and what a login by it tells besides (RFC 7628, 3.1), for the client."""
+    if not extensions:
+        return token, end
+    return token, end, "", dict(one.split("=", 1) for one in extensions.split(","))
+
+
 @dataclass(frozen=True, slots=True)
 class TokenFile:
     """A token in a file, such as Kubernetes mounts it. The file is read again before the token ends."""
 
     path: str
+    extensions: str = ""
 
-    def __call__(self, _: str | None) -> tuple[str, float]:
+    def __call__(self, _: str | None) -> tuple[Any, ...]:
         """
         The token, and the second of its end since 1970.
 
@@ -49,7 +57,7 @@ class TokenFile:
                 f"the token file {self.path!r} holds no signed token (JWT) with a claim 'exp', so its end is not "
                 "known. Write such a token there, or give a function: OAuthBearer(token=function)"
             )
-        return token, end
+        return with_extensions(token, end, self.extensions)
 
     def __str__(self) -> str:
         return f"the token file {self.path!r}"
@@ -64,8 +72,9 @@ class ClientCredentials:
     client_secret: str
     scope: str
     ca: str
+    extensions: str = ""
 
-    def __call__(self, _: str | None) -> tuple[str, float]:
+    def __call__(self, _: str | None) -> tuple[Any, ...]:
         """
         A new token, and the second of its end since 1970.
 
@@ -94,7 +103,7 @@ class ClientCredentials:
             raise LoginError(f"{self} answers without an access_token. Give the address of its token endpoint as url=")
         life = found.get("expires_in")
         end = time.time() + float(life) if isinstance(life, int | float) else end_of(token)
-        return token, end or time.time() + LIFE_S
+        return with_extensions(token, end or time.time() + LIFE_S, self.extensions)
 
     def _context(self) -> ssl.SSLContext | None:
         if not self.url.startswith("https:"):

@@ -142,7 +142,8 @@ def read_again(options: Kafka) -> Kafka:
     security = options.security
     if not isinstance(security, OAuthBearer) or not security.file:
         return options
-    return replace(options, security=replace(security, file="", token=Tokens(TokenFile(security.file))))
+    file = TokenFile(security.file, str(security.extensions))
+    return replace(options, security=replace(security, file="", extensions="", token=Tokens(file)))
 
 
 _making = threading.RLock()  # a module that is imported here may open clients, too

@@ -123,6 +123,10 @@ WAYS: dict[str, Callable[[LocalBroker, Path], tuple[str, Security]]] = {
     ),
     "token of a function": lambda b, _: ("LOGIN", OAuthBearer(token=give(b), tls=ca(b))),
     "token in a file": lambda b, _: ("LOGIN", OAuthBearer(file=b.identities.path("worker.token"), tls=ca(b))),
+    "token in a file, with extensions": lambda b, _: (
+        "LOGIN",
+        OAuthBearer(file=b.identities.path("worker.token"), extensions={"logicalCluster": "lkc-1"}, tls=ca(b)),
+    ),
     "tls, no login": lambda b, _: ("TLS", ca(b)),
     "mutual tls, files": lambda b, _: ("MUTUAL", own(b)),
     "mutual tls, pasted": lambda b, _: (

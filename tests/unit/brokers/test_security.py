@@ -82,6 +82,24 @@ MADE: list[tuple[Security, dict[str, Any]]] = [
             "oauth_cb": ClientCredentials("https://id.example/token", "shop", CANARY, "kafka", ""),
         },
     ),
+    (
+        Oidc("https://id.example/token", "shop", CANARY, extensions={"logicalCluster": "lkc-1", "identityPoolId": "p"}),
+        {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanisms": "OAUTHBEARER",
+            "oauth_cb": ClientCredentials(
+                "https://id.example/token", "shop", CANARY, "", "", "logicalCluster=lkc-1,identityPoolId=p"
+            ),
+        },
+    ),
+    (
+        OAuthBearer(file="/run/token", extensions="logicalCluster=lkc-1"),
+        {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanisms": "OAUTHBEARER",
+            "oauth_cb": TokenFile("/run/token", "logicalCluster=lkc-1"),
+        },
+    ),
 ]
 
 
@@ -121,6 +139,11 @@ WRONG: list[tuple[Any, str]] = [
     (lambda: Oidc("http://id.example/token", "a", "b"), "readable over the network: use https"),
     (lambda: Oidc("https://a:b@id.example/token", "a", "b"), "write it as client_id="),
     (lambda: Oidc("https://id.example/token", "", "b"), "empty client_id"),
+    (lambda: Oidc("https://id.example/token", "a", "b", extensions="pool"), "cannot send 'pool': write name=value"),
+    (lambda: Oidc("https://id.example/token", "a", "b", extensions={"auth": "x"}), "letters other than auth"),
+    (lambda: Oidc("https://id.example/token", "a", "b", extensions={"a": "x,y"}), "without blanks and commas"),
+    (lambda: OAuthBearer(file="/run/token", extensions="a-b=c"), "cannot send 'a-b=c'"),
+    (lambda: OAuthBearer(token=give, extensions="a=b"), "Return extensions from the function"),
     (Secret, "either env='VARIABLE' or file='PATH'"),
     (lambda: Kafka(HERE, security="scram"), r"security= takes Tls\(...\), Plain"),  # type: ignore[arg-type]
     (lambda: Kafka(HERE, security=Tls(), oauth="a:b"), r"Write security=OAuthBearer"),
@@ -194,6 +217,8 @@ def test_a_token_in_a_file_ends_when_it_says_so(tmp_path: Path) -> None:
 
     source = TokenFile(str(file))
     assert source(None) == (jwt(sub="me", exp=2_000_000_000), 2_000_000_000.0)
+    extended = TokenFile(str(file), "logicalCluster=lkc-1,identityPoolId=p=1")
+    assert extended(None) == (*source(None), "", {"logicalCluster": "lkc-1", "identityPoolId": "p=1"})
     for text in ("", "no-token", "a.b.c", jwt(sub="me")):
         file.write_text(text)
         with pytest.raises(LoginError, match="no signed token"):
@@ -217,6 +242,10 @@ TABLES: list[tuple[str, Security]] = [
     ),
     ('type = "oauthbearer"\ntoken = "app.tokens:give"', OAuthBearer(token="app.tokens:give")),
     ('type = "oauthbearer"\nfile = "/run/token"', OAuthBearer(file="/run/token")),
+    (
+        'type = "oauthbearer"\nfile = "/run/token"\nextensions = "a=b, c=d"',
+        OAuthBearer(file="/run/token", extensions={"a": "b", "c": "d"}),
+    ),
     (
         'type = "oidc"\nurl = "https://id/token"\nclient_id = "a"\nclient_secret = "b"\nca = "/a/ca.pem"',
         Oidc("https://id/token", "a", "b", ca="/a/ca.pem", tls=Tls(ca="/a/ca.pem")),

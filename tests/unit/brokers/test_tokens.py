@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import pickle
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from cues_kafka import ConfigError, Kafka
+from cues_kafka import ConfigError, Kafka, OAuthBearer
 from cues_kafka.brokers import tokens
 from cues_kafka.brokers.token_sources import TokenFile
-from cues_kafka.brokers.tokens import Tokens, portable, tokens_of
+from cues_kafka.brokers.tokens import Tokens, portable, read_again, tokens_of
 from cues_kafka.errors import RetriableError
 
 CALLS: list[str | None] = []
@@ -88,6 +90,18 @@ def test_options_that_travel_hold_the_function_itself() -> None:
         portable(Kafka("127.0.0.1:1", config=login, oauth="json:no_such"))
     plain = Kafka("127.0.0.1:1")
     assert portable(plain) is plain
+
+
+def test_a_login_that_is_tried_again_reads_its_file_again(tmp_path: Path) -> None:
+    """Also where the process has a token of it, and with what the login tells besides."""
+    payload = base64.urlsafe_b64encode(b'{"exp": 2000000000}').decode().rstrip("=")
+    (tmp_path / "token").write_text(f"a.{payload}.b")
+    kafka = Kafka("127.0.0.1:1", security=OAuthBearer(file=str(tmp_path / "token"), extensions="pool=p", tls=None))
+
+    function = read_again(kafka).common()["oauth_cb"]
+
+    assert function(None) == (f"a.{payload}.b", 2_000_000_000.0, "", {"pool": "p"})
+    assert function is not tokens_of(kafka.common()["oauth_cb"])
 
 
 def test_threads_that_ask_first_at_the_same_time_share_a_token(calls: list[str | None]) -> None:

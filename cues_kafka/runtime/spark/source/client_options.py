@@ -192,6 +192,7 @@ def _oidc(source: ClientCredentials) -> dict[str, str]:
         f"{names}token.endpoint.url": source.url,
     }
     found |= {f"{names}scope": source.scope} if source.scope else {}
+    found |= {f"{names}extensions": source.extensions} if source.extensions else {}
     return found | ({f"https.ca.{'pem' if '-----BEGIN' in source.ca else 'location'}": source.ca} if source.ca else {})
 
 

@@ -364,5 +364,9 @@ def test_tokens_become_options_if_a_server_gives_them() -> None:
     assert parse(asked | {"subscribe": "orders"}, streaming=False)
     assert asked["kafka.sasl.oauthbearer.method"] == "oidc"
     assert asked["kafka.https.ca.location"] == "/a/ca.pem"
+    extended = Oidc("https://id/token", "shop", "x", extensions={"logicalCluster": "lkc-1", "identityPoolId": "p"})
+    options = options_of(Kafka("kafka:9092", security=extended))
+    assert options["kafka.sasl.oauthbearer.extensions"] == "logicalCluster=lkc-1,identityPoolId=p"
+    assert parse(options | {"subscribe": "orders"}, streaming=False)
     with pytest.raises(ConfigError, match="security=Oidc"):
         options_of(Kafka("kafka:9092", security=OAuthBearer(file="/run/token")))
