@@ -47,13 +47,13 @@ def arrows() -> dict[str, set[str]]:
 
 
 def picture() -> str:
-    """The packages in Mermaid, the outermost first."""
+    """The packages in Mermaid, the outermost first. A node has an id beside its text: `graph` is a word of Mermaid."""
     lines = ["flowchart TD"]
     for number, names in enumerate(reversed(packages())):
-        lines += [f'    subgraph rank{number} [" "]', *(f"        {name}" for name in names), "    end"]
+        lines += [f'    subgraph rank{number} [" "]', *(f'        _{name}["{name}"]' for name in names), "    end"]
     found = arrows()
     drawn = [name for names in reversed(packages()) for name in names]
-    lines += [f"    {own} --> {target}" for own in drawn for target in drawn if target in found.get(own, ())]
+    lines += [f"    _{own} --> _{target}" for own in drawn for target in drawn if target in found.get(own, ())]
     return "\n".join(lines)
 
 
