@@ -87,11 +87,17 @@ def run(*command: str | Path, **env: str) -> str:
 # Programs
 
 
-def test_the_quick_start_is_the_example() -> None:
-    """One text in two places; that it runs on Kafka, from checkout and wheel, is the wheel's test."""
-    [quick_start] = [b for b in blocks("python", ROOT / "README.md") if b.text.startswith("# shop.py")]
+README = ROOT / "README.md"
+CHANGELOG = ROOT / "CHANGELOG.md"
+QUICK_START = ROOT / "docs" / "quick-start.md"
 
-    assert quick_start.text == (ROOT / "examples" / "shop.py").read_text(encoding="utf-8")
+
+@pytest.mark.parametrize(("page", "example"), [(README, "first.py"), (QUICK_START, "shop.py")])
+def test_the_first_programs_are_the_examples(page: Path, example: str) -> None:
+    """One text in two places; that they run on Kafka, from checkout and wheel, is the wheel's test."""
+    [shown] = [b for b in blocks("python", page) if b.text.startswith(f"# {example}")]
+
+    assert shown.text == (ROOT / "examples" / example).read_text(encoding="utf-8")
 
 
 TUTORIAL = ROOT / "docs" / "tutorial.md"
@@ -135,44 +141,46 @@ def test_every_python_block_runs(block: Block, tmp_path: Path) -> None:
     run_program(program)
 
 
-def test_the_quick_start_of_the_shell_runs_and_prints_what_is_shown(tmp_path: Path) -> None:
+SETUP = ["python3 -m venv /tmp/first", ". /tmp/first/bin/activate", "pip install '.[local]'"]
+"""README's environment. tests/test_wheel.py makes it, and runs README's commands there."""
+
+
+def test_the_first_commands_run_and_print_what_is_shown(tmp_path: Path) -> None:
     """
-    Every line but the set-up, and the program of the first screen on the same broker.
+    Those of README but the set-up, and those of the quick start, on one broker.
 
     The broker has a name and port of its own, so that it disturbs no other one.
     """
-    [block] = blocks("sh", ROOT / "README.md")
-    lines = block.text.splitlines()
-    assert lines[:2] == [".ci/setup", ". .venv/bin/activate"]
+    up, down = "cues-kafka broker up", "cues-kafka broker down"
+    [first], [second] = blocks("sh", README), blocks("sh", QUICK_START)
+    assert first.text.splitlines() == [*SETUP, up, "python examples/first.py", down]
+    assert second.text.splitlines() == [up, "python examples/shop.py", down]
+    assert "`.ci/setup` creates" in QUICK_START.read_text(encoding="utf-8")
     assert os.access(ROOT / ".ci" / "setup", os.X_OK)
     name = f"docs-{uuid.uuid4().hex[:8]}"
-    printed, is_up = "", True
+
+    def printed(program: str) -> str:
+        copy = tmp_path / program
+        copy.write_text((ROOT / "examples" / program).read_text().replace(ADDRESS, bootstrap))
+        return run(sys.executable, copy)
+
+    run(*PROGRAM, "broker", "up", "--name", name, "--port", "0")
     try:
-        for line in lines[2:]:
-            match line.split():
-                case ["cues-kafka", "broker", "up"]:
-                    run(*PROGRAM, "broker", "up", "--name", name, "--port", "0")
-                case ["cues-kafka", "broker", "down"]:
-                    run(*PROGRAM, "broker", "down", "--name", name)
-                    is_up = False
-                case ["python", program]:
-                    bootstrap = json.loads(run(*PROGRAM, "broker", "status", "--name", name, "--json"))["bootstrap"]
-                    copy = tmp_path / "shop.py"
-                    copy.write_text((ROOT / program).read_text().replace(ADDRESS, bootstrap))
-                    printed += run(sys.executable, copy)
-                    first_screen, *_ = blocks("python", ROOT / "README.md")
-                    received = run(sys.executable, "-c", first_screen.text.replace(ADDRESS, bootstrap))
-                    assert "Received({'id': 'a1', 'total': 250}" in received
-                case _:
-                    pytest.fail(f"README shows {line!r}, which this test does not know")
+        bootstrap = json.loads(run(*PROGRAM, "broker", "status", "--name", name, "--json"))["bootstrap"]
+        once, again, other = printed("first.py"), printed("first.py"), printed("shop.py")
     finally:
-        if is_up:
-            run(*PROGRAM, "broker", "down", "--name", name)
+        run(*PROGRAM, "broker", "down", "--name", name)
 
-    assert printed in {block.text for block in blocks("", ROOT / "README.md")}
+    assert once in {block.text for block in blocks("", README)}
+    assert again == once
+    assert other in {block.text for block in blocks("", QUICK_START)}
 
 
-@pytest.mark.parametrize("block", blocks("sh", *PAGES[1:]), ids=lambda b: f"{b.page}-{b.number}")
+@pytest.mark.parametrize(
+    "block",
+    blocks("sh", *(page for page in PAGES if page not in (README, QUICK_START))),
+    ids=lambda b: f"{b.page}-{b.number}",
+)
 def test_every_other_shell_block_runs(block: Block) -> None:
     """Line by line, as it stands."""
     for line in block.text.splitlines():
@@ -350,7 +358,7 @@ def test_every_make_target_that_a_page_names_exists(page: Path) -> None:
 def test_pictures_of_the_quick_start_are_drawn_from_its_graph() -> None:
     """`cues-kafka topology examples/shop.py:graph` prints them; put them into the pages when this fails."""
     command = [*PROGRAM, "topology", "examples/shop.py:graph"]
-    [flowchart] = blocks("mermaid", ROOT / "README.md")
+    [flowchart] = blocks("mermaid", QUICK_START)
     [tree] = blocks("", ROOT / "docs" / "topology.md")
 
     assert run(*command, "--mermaid") == flowchart.text
@@ -372,6 +380,23 @@ def test_the_table_of_exceptions_is_that_of_their_docstrings() -> None:
     expected = dict(line.strip().split(": ", 1) for line in error_lines())
 
     assert rows == {name: said.replace("``", "`") for name, said in expected.items()}
+
+
+def test_readme_and_changelog_are_short() -> None:
+    """A reader judges by the first of them in ten minutes; what does not fit has a page of its own."""
+    readme, changelog = (len(page.read_text(encoding="utf-8").splitlines()) for page in (README, CHANGELOG))
+
+    assert readme <= 130
+    assert changelog <= 60
+
+
+def test_readme_names_its_two_commands_and_five_pages() -> None:
+    """All other pages are behind the index."""
+    text = README.read_text(encoding="utf-8")
+
+    assert re.findall(r"^\*\*`make ([\w-]+)`\*\*", text, re.MULTILINE) == ["demo", "test"]
+    assert len(re.findall(r"\]\(", text)) == 5
+    assert text.count("](docs/") == 5
 
 
 def test_the_promise_is_the_same_everywhere() -> None:

@@ -1,4 +1,4 @@
-"""README's quick start, as it stands there: from the checkout, and from the built wheel in an empty environment."""
+"""The first programs as pages show them: from the checkout, and from the built wheel in an empty environment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cues_kafka.brokers.local.jars import versions
 
 ROOT = Path(__file__).parents[1]
 ADDRESS = "localhost:9092"
-"""What README's programs connect to; the tests put the address of their broker there."""
+"""What these programs connect to; the tests put the address of their broker there."""
 
 EXPECTED = "Order(id='a1', total=250)"
 """What the quick start prints: the one order that is big."""
@@ -24,9 +24,9 @@ EXPECTED = "Order(id='a1', total=250)"
 
 def quick_start(bootstrap: str) -> str:
     """The first python block below the heading Quick start, with another address."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "quick-start.md").read_text(encoding="utf-8")
     found = re.search(r"^#+ Quick start\n.*?^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE | re.IGNORECASE)
-    assert found, "README.md has no python block below a heading `Quick start`"
+    assert found, "docs/quick-start.md has no python block below a heading `Quick start`"
     program = found[1]
     assert ADDRESS in program, f"the quick start does not connect to {ADDRESS}"
     return program.replace(ADDRESS, bootstrap)
@@ -112,3 +112,34 @@ def test_the_quick_start_runs_from_the_wheel_in_an_empty_environment(tmp_path: P
 
     assert EXPECTED in run(python, program, cwd=tmp_path)
     assert "broker" in run(python.with_name("cues-kafka"), "--help", cwd=tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_readmes_commands_run_in_an_empty_environment(tmp_path: Path) -> None:
+    """As they stand, in one shell, in the locked versions; the broker alone has a name and port of its own."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    [shown] = re.findall(r"^```sh\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE)
+    name = f"readme-{tmp_path.parent.name}"
+    program = tmp_path / "first.py"
+    typed = (
+        shown.replace("/tmp/first", str(tmp_path / "first"))
+        .replace("broker up", f"broker up --name {name} --port 0")
+        .replace("broker down", f"broker down --name {name}")
+        .replace(
+            "python examples/first.py",
+            f"address=$(cues-kafka broker env --name {name} | sed -n 's/.*CUES_KAFKA_BOOTSTRAP=//p')\n"
+            f'sed "s/{ADDRESS}/$address/" examples/first.py >{program}\n'
+            f"python {program} >{tmp_path / 'printed'}",
+        )
+    )
+    stop = f"trap 'cues-kafka broker down --name {name}' EXIT\n"
+    typed = typed.replace("cues-kafka broker up", f"{stop}cues-kafka broker up")
+    script = f"set -eu\nexport PIP_CONSTRAINT={core_requirements(tmp_path)}\n{typed}trap - EXIT\n"
+
+    run("bash", "-c", script, cwd=ROOT)
+
+    assert (tmp_path / "printed").read_text() in re.findall(r"^```\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE)
+    assert str(tmp_path) in run(
+        tmp_path / "first" / "bin" / "python", "-c", "import cues_kafka; print(cues_kafka)", cwd=tmp_path
+    )

@@ -1,7 +1,7 @@
 """What each kind of edge guarantees, on which condition, the command that shows it, and what makes it stronger.
 
-The table of README and what `plan` says of a graph are made of these rows. The commands are run in a clone of the
-project. Its tests compare the rows with README.
+The table of docs/edges.md and what `plan` says of a graph are made of these rows. The commands are run in a clone of
+the project. Its tests compare the rows with the page.
 """
 
 from __future__ import annotations
@@ -244,4 +244,4 @@ KINDS: Final = (
     ANYTHING,
     NEVER_TWICE,
 )
-"""All of them, in the order of README's table."""
+"""All of them, in the order of the table in docs/edges.md."""

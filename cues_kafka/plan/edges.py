@@ -110,7 +110,7 @@ def refuse_weaker(graph: Graph, required: Level, names: Collection[str] | None =
         raise ConfigError(f"Graph {graph.name!r} must not run:{''.join(reasons)}")
 
 
-NO_REMEDY: Final = "Take the messages another way, whose edge is stronger; the table of README has all of them."
+NO_REMEDY: Final = "Take the messages another way, whose edge is stronger; docs/edges.md lists all edges."
 
 
 def required_level(text: str, *, where: str = "--require") -> Level:

@@ -1,4 +1,4 @@
-"""Run what README and docs show of Spark, on a real broker and with a session; find the tests that pages cite."""
+"""Run what the pages show of Spark, on a real broker and with a session; find the tests that pages cite."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from cues_kafka.spark import explain
 from cues_kafka.testing.fixtures import FaultClusters
 from examples.shop import graph
-from tests.test_docs import ADDRESS, PAGES, PROGRAM, ROOT, WITH_SPARK, blocks
+from tests.test_docs import ADDRESS, PAGES, PROGRAM, QUICK_START, ROOT, WITH_SPARK, blocks
 
 SPARK_PAGE = ROOT / "docs" / "spark.md"
 CHECKPOINT = "/tmp/shop-checkpoints"
@@ -34,14 +34,15 @@ def test_every_block_with_a_session_runs_and_prints_what_is_shown(
 ) -> None:
     """One after the other in one program, as a reader would; on a broker of its own: the names are the example's."""
     bootstrap = kafka_fault_cluster().bootstrap
-    shown = [block.text for block in blocks("python") if WITH_SPARK in block.text]
+    pages = [SPARK_PAGE, *(page for page in PAGES if page != SPARK_PAGE)]  # its program sends what the others read
+    shown = [block.text for block in blocks("python", *pages) if WITH_SPARK in block.text]
     assert len(shown) == 5
     program = tmp_path / "shown.py"
     program.write_text("\n".join(shown).replace(ADDRESS, bootstrap).replace(CHECKPOINT, str(tmp_path / "checkpoints")))
 
     printed = _run(sys.executable, str(program)).splitlines()
 
-    assert printed[0] + "\n" in {block.text for block in blocks("", ROOT / "README.md")}
+    assert printed[0] + "\n" in {block.text for block in blocks("", QUICK_START)}
     assert printed[1:] == [
         'orders {"id":"a1","total":250}',
         "a1 250",
@@ -50,7 +51,6 @@ def test_every_block_with_a_session_runs_and_prints_what_is_shown(
         "2 rows were there already",
     ]
 
-    assert shown_command(SPARK_PAGE) == shown_command(ROOT / "README.md")
     _, *arguments = shlex.split(shown_command(SPARK_PAGE).replace(CHECKPOINT, str(tmp_path / "checkpoints")))
     output = _run(*PROGRAM, *arguments, "--bootstrap", bootstrap, "--trigger", "available-now")
     assert output.splitlines()[0] == "shop: running check, route on Spark"

@@ -60,10 +60,10 @@ def test_help_shows_nothing_of_how_it_is_made(path: str) -> None:
     assert not [mark for mark in ("<", "{", "x>=", "\b", "\n\n\n", "  process\n") if mark in shown]
 
 
-def test_readme_names_every_command() -> None:
-    """In its table; groups by their first commands."""
-    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
-    assert not [path for path in COMMANDS if " " not in path and not re.search(rf"`cues-kafka {path}\b", readme)]
+def test_the_page_of_commands_names_every_command() -> None:
+    """In its tables; groups by their first commands."""
+    page = (Path(__file__).parents[3] / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert not [path for path in COMMANDS if " " not in path and not re.search(rf"`cues-kafka {path}\b", page)]
 
 
 def test_help_has_a_short_option() -> None:
