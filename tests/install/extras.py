@@ -30,7 +30,8 @@ FOR: Mapping[str, str] = {
     "demo": "the demos, `make demo` in a clone",
     "disk": "[stores in a file](state.md#on-disk), `Store(on_disk=True)`",
     "http": "[calls of servers](calls.md), `Http(...)`",
-    "ibmmq": "[IBM MQ](ibmmq.md), in and out; needs IBM's C client besides",
+    "ibmmq": "[IBM MQ](ibmmq.md), in and out; needs IBM's C client besides; not run against a real "
+    "IBM MQ; tested on a fake of its client",
     "jsonschema": "[JSON Schema](schemas.md#use-json-schema), `JsonSchema(...)`",
     "local": "a Java runtime for `cues-kafka broker up`, where no Java is installed",
     "metrics": "[Prometheus metrics](watch.md#serve-health-and-metrics), `cues-kafka run --http`",
