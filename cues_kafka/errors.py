@@ -6,6 +6,7 @@
     ├── GraphError          fix the declaration
     ├── ConfigError         fix the setting that is named
     │   ├── LoginError          fix the login or the certificates; a BrokerError, too
+    │   ├── MissingExtra        install the extra; an ImportError, too
     │   └── TopicsMissing       create the topics, or allow the start to
     ├── OutputError         fix what the function returned
     ├── CodecError          fix the message or its codec
@@ -76,6 +77,10 @@ class GraphError(CuesError):
 
 class ConfigError(CuesError):
     """A setting is missing, unknown, or contradicts the guarantee. Change the setting that is named."""
+
+
+class MissingExtra(ConfigError, ImportError):
+    """A package of an extra is not installed. Install the extra that is named."""
 
 
 class TopicsMissing(ConfigError):

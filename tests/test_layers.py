@@ -26,7 +26,7 @@ PACKAGE = ROOT / "cues_kafka"
 
 RANKS = [
     {"errors", "words"},
-    {"ports", "arguments"},
+    {"ports", "arguments", "extras"},
     {"core", "graph", "observe"},
     {"plan"},
     {"records", "codecs", "state", "sinks", "bridges", "brokers"},
@@ -70,7 +70,7 @@ DRIVERS = {
 }
 """Where a library may be imported: there and below, nowhere else."""
 
-PURE = {"errors", "words", "arguments", "ports", "core", "graph"}
+PURE = {"errors", "words", "arguments", "extras", "ports", "core", "graph"}
 """Standard library only."""
 
 IMPURE = {"asyncio", "io", "logging", "os", "pathlib", "random", "secrets", "socket", "subprocess", "threading", "time"}

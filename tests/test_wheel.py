@@ -1,7 +1,12 @@
-"""The first programs as pages show them: from the checkout, and from the built wheel in an empty environment."""
+"""
+What is built, installed alone: the first programs of the pages run, and each extra that is not there is named.
+
+The first programs run from the checkout too, as the pages show them.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -9,10 +14,12 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from cues_kafka.brokers.local.jars import versions
+from tests.install.extras import project
 
 ROOT = Path(__file__).parents[1]
 ADDRESS = "localhost:9092"
@@ -68,9 +75,38 @@ def installer() -> str:
     return found
 
 
-def test_the_wheel_carries_all_that_the_package_reads(tmp_path: Path) -> None:
+class Installed(NamedTuple):
+    """
+    The wheel, and an environment that has only the wheel and the core's packages, in the locked versions.
+
+    Attributes:
+        wheel: the file.
+        python: the environment's interpreter.
+    """
+
+    wheel: Path
+    python: Path
+
+
+@pytest.fixture(scope="module")
+def core(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """It is built and installed once for all tests."""
+    place = tmp_path_factory.mktemp("core")
+    return Installed(wheel := build_wheel(place), install(wheel, place))
+
+
+def install(package: Path, place: Path) -> Path:
+    """Install a wheel or a source distribution alone into a new environment; its interpreter."""
+    uv, python = installer(), place / "venv" / "bin" / "python"
+    run(uv, "venv", "--quiet", "--python", sys.executable, place / "venv", cwd=place)
+    constraints = core_requirements(place)
+    run(uv, "pip", "install", "--quiet", "--python", python, "--constraint", constraints, package, cwd=place)
+    return python
+
+
+def test_the_wheel_carries_all_that_the_package_reads(core: Installed) -> None:
     """Schemas, type marker, broker's lock and poms, none of the tests and none of the proofs."""
-    with zipfile.ZipFile(build_wheel(tmp_path)) as wheel:
+    with zipfile.ZipFile(core.wheel) as wheel:
         names = set(wheel.namelist())
 
     assert {
@@ -100,18 +136,17 @@ def test_the_quick_start_runs_from_the_checkout(tmp_path: Path, kafka_cluster: s
 
 
 @pytest.mark.timeout(300)
-def test_the_quick_start_runs_from_the_wheel_in_an_empty_environment(tmp_path: Path, kafka_cluster: str) -> None:
-    """Only the wheel and what it asks for, in the locked versions; the console script answers too."""
-    uv, python = installer(), tmp_path / "venv" / "bin" / "python"
-    wheel = build_wheel(tmp_path)
-    run(uv, "venv", "--quiet", "--python", sys.executable, tmp_path / "venv", cwd=tmp_path)
-    constraints = core_requirements(tmp_path)
-    run(uv, "pip", "install", "--quiet", "--python", python, "--constraint", constraints, wheel, cwd=tmp_path)
+def test_the_quick_start_runs_from_the_wheel_in_an_empty_environment(
+    core: Installed, tmp_path: Path, kafka_cluster: str
+) -> None:
+    """Only the wheel and what it asks for; the console script and the module answer too."""
     program = tmp_path / "shop.py"
     program.write_text(quick_start(kafka_cluster), encoding="utf-8")
 
-    assert EXPECTED in run(python, program, cwd=tmp_path)
-    assert "broker" in run(python.with_name("cues-kafka"), "--help", cwd=tmp_path)
+    assert EXPECTED in run(core.python, program, cwd=tmp_path)
+    assert "broker" in run(core.python.with_name("cues-kafka"), "--help", cwd=tmp_path)
+    planned = run(core.python, "-m", "cues_kafka", "plan", "shop.py:graph", "--bootstrap", kafka_cluster, cwd=tmp_path)
+    assert planned.startswith("Graph shop")
 
 
 @pytest.mark.full
@@ -143,3 +178,150 @@ def test_readmes_commands_run_in_an_empty_environment(tmp_path: Path) -> None:
     assert str(tmp_path) in run(
         tmp_path / "first" / "bin" / "python", "-c", "import cues_kafka; print(cues_kafka)", cwd=tmp_path
     )
+
+
+# Extras that are not installed.
+
+NEEDS = (ROOT / "tests" / "install" / "needs.py").read_text(encoding="utf-8")
+"""A graph for each extra that a declaration needs."""
+
+GRAPHS = {
+    "disk": ["disk"],
+    "jsonschema": ["jsonschema"],
+    "registry": ["registry"],
+    "postgres": ["postgres", "upserts"],
+    "mysql": ["mysql", "outbox"],
+    "http": ["http"],
+    "blobs": ["blobs"],
+    "mqtt": ["mqtt", "to_mqtt"],
+    "rabbitmq": ["rabbitmq", "to_rabbitmq"],
+    "amqp": ["amqp", "to_amqp"],
+    "ibmmq": ["ibmmq", "to_ibmmq"],
+    "disk,postgres": ["several"],
+}
+"""By extra, the graphs of tests/install/needs.py that need it."""
+
+MODULES = {
+    "spark": ["import cues_kafka.spark", "from pyspark.sql import functions"],
+    "protobuf": ["from google.protobuf import descriptor_pb2"],
+    "testing": ["import cues_kafka.testing.fixtures", "import cues_kafka.testing.targets"],
+    "postgres": ["import psycopg"],
+}
+"""By extra, what the module of a graph imports."""
+
+NOWHERE = ["--bootstrap", "127.0.0.1:1"]
+"""A cluster that does not answer: what is not installed is told before it is asked."""
+
+COMMANDS = {
+    "postgres": ["plan needs.py:postgres --offline", "run needs.py:postgres --workers 2"],
+    "spark": ["run needs.py:core --engine spark --checkpoint checkpoints"],
+    "metrics": ["run needs.py:core --http 0", "run needs.py:core --http 0 --workers 2"],
+    "spans": ["run needs.py:core --spans 1"],
+    "openlineage": ["run needs.py:core --openlineage http://127.0.0.1:1"],
+    "registry": ["schemas check needs.py:registry", "schemas register needs.py:core"],
+    "jsonschema,registry": ["schemas check needs.py:jsonschema", "schemas register needs.py:jsonschema --yes"],
+    "local": ["broker up --name never-made --port 0"],
+}
+"""By extra, commands that need it, most of them with a graph that needs none."""
+
+TRIED = """
+import contextlib, gc, io, json, os, sys, typer.main
+import cues_kafka.runtime.start
+from cues_kafka.cli.main import app
+
+program = typer.main.get_command(app)
+with contextlib.redirect_stdout(io.StringIO()):  # what it imports, it has imported for the processes below
+    program(["plan", "needs.py:core", "--offline"], standalone_mode=False)
+gc.freeze()
+os.environ["PATH"] = os.getcwd()  # no Java there
+os.environ.pop("JAVA_HOME", None)
+
+def tried(words):
+    "Exit code and output of the program with these words, in a process of its own; it is imported once."
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.dup2(writer, 1), os.dup2(writer, 2)
+        code = 70
+        try:
+            program(words, prog_name="cues-kafka")
+        except SystemExit as ended:
+            code = ended.code
+        finally:
+            sys.stdout.flush(), sys.stderr.flush()
+            os._exit(code)
+    os.close(writer)
+    with open(reader) as said:
+        text = said.read()
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), text
+
+print(json.dumps([tried(words) for words in json.loads(sys.argv[1])]))
+"""
+
+
+def tried(core: Installed, place: Path, commands: list[list[str]]) -> list[tuple[int, str]]:
+    """Exit code and output of each command in the core installation, where no Java is found."""
+    (place / "needs.py").write_text(NEEDS, encoding="utf-8")
+    found: list[tuple[int, str]] = json.loads(run(core.python, "-c", TRIED, json.dumps(commands), cwd=place))
+    return found
+
+
+def assert_named(extra: str, command: list[str], code: int, text: str) -> None:
+    """The exit code is that of a wrong setting, and one sentence says what installs the extra, and is all."""
+    assert code == 2, f"{command}: {code}\n{text}"
+    assert f"pip install 'cues-kafka[{extra}]'" in text, f"{command}\n{text}"
+    assert "Traceback" not in text
+    if extra != "local":  # where Java was looked for takes lines
+        assert len(re.findall(r"^cues-kafka: ", text, re.MULTILINE)) == 1, text
+        assert len(text.splitlines()) <= 2, text  # the second one is that of the user's import
+
+
+@pytest.mark.parametrize("verb", ["plan", "run"])
+def test_a_graph_whose_extra_is_not_installed_is_refused_with_the_extra(
+    core: Installed, tmp_path: Path, verb: str
+) -> None:
+    """By each command before it connects; several extras come in one sentence."""
+    cases = [(extra, graph) for extra, graphs in GRAPHS.items() for graph in graphs]
+    commands = [[verb, f"needs.py:{graph}", *NOWHERE] for _, graph in cases]
+
+    for (extra, _), command, (code, text) in zip(cases, commands, tried(core, tmp_path, commands), strict=True):
+        assert_named(extra, command, code, text)
+        assert len(text.splitlines()) == 1, text
+
+
+def test_a_command_whose_extra_is_not_installed_names_the_extra(core: Installed, tmp_path: Path) -> None:
+    """With options, and also where the graph needs none."""
+    cases = [(extra, line.split()) for extra, lines in COMMANDS.items() for line in lines]
+    commands = [[*words, *NOWHERE] if words[0] != "broker" else words for _, words in cases]
+
+    for (extra, _), command, (code, text) in zip(cases, commands, tried(core, tmp_path, commands), strict=True):
+        assert_named(extra, command, code, text)
+
+
+def test_a_module_that_imports_what_an_extra_brings_is_refused_with_the_extra(core: Installed, tmp_path: Path) -> None:
+    """By commands with exit code 2, and in a program by an error that is an ImportError, too."""
+    cases = [(extra, line) for extra, lines in MODULES.items() for line in lines]
+    for number, (_, line) in enumerate(cases):
+        (tmp_path / f"module{number}.py").write_text(f"{line}\n", encoding="utf-8")
+    verbs = [["plan"], ["run"], ["schemas", "check"]]
+    commands = [[*verb, f"module{number}.py:graph", *NOWHERE] for verb in verbs for number in range(len(cases))]
+    found = tried(core, tmp_path, commands)
+
+    for (extra, _), command, (code, text) in zip(cases * len(verbs), commands, found, strict=True):
+        assert_named(extra, command, code, text)
+    program = "try:\n    import cues_kafka.spark\nexcept ImportError as error:\n    print(type(error).__name__, error)"
+    assert re.match(r"MissingExtra .*pip install 'cues-kafka\[spark\]'$", run(core.python, "-c", program, cwd=tmp_path))
+
+
+def test_each_extra_is_tried_without_its_packages() -> None:
+    """A new extra needs a case here; the demos are in no wheel, so theirs has none."""
+    tried_here = {name for group in (GRAPHS, MODULES, COMMANDS) for extras in group for name in extras.split(",")}
+
+    assert {*project()["optional-dependencies"]} - tried_here == {"demo"}
+
+
+def test_a_graph_without_extras_is_planned_by_the_core(core: Installed, tmp_path: Path) -> None:
+    """A processor of DataFrames too: other machines run it, and Spark is needed there."""
+    commands = [["plan", f"needs.py:{graph}", "--offline"] for graph in ("core", "frames")]
+
+    assert [code for code, _ in tried(core, tmp_path, commands)] == [0, 0]

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from cues_kafka.errors import ConfigError, CuesError, GraphError
+from cues_kafka.extras import install, package_of
 from cues_kafka.graph.definition import Graph
 from cues_kafka.words import article
 
@@ -192,8 +193,10 @@ def _failed(what: str, error: BaseException) -> BaseException:
     if place is None:
         return ConfigError(f"{what} cannot be imported: {type(error).__name__}: {text}")
     file, number, line = place
+    package = package_of(error.name) if isinstance(error, ModuleNotFoundError) else None
+    remedy = f". An extra brings it: {install(package.extra)}" if package else ""
     shown = f"\n    {line.strip()}" if line and line.strip() else ""
-    return ConfigError(f"{what} cannot be imported: {type(error).__name__}: {text} at {file}:{number}{shown}")
+    return ConfigError(f"{what} cannot be imported: {type(error).__name__}: {text} at {file}:{number}{remedy}{shown}")
 
 
 def _is_the_users(file: str) -> bool:

@@ -12,16 +12,13 @@ from cues_kafka.cli.options import BROKEN, UNDONE
 from cues_kafka.cli.printing import say
 from cues_kafka.cli.watch import Signals, TaskWatch, announce
 from cues_kafka.errors import ConfigError
+from cues_kafka.extras import SPARK, require
 
 if TYPE_CHECKING:
     from cues_kafka.brokers.options import Kafka
     from cues_kafka.cli.config import Config
     from cues_kafka.graph.definition import Graph
     from cues_kafka.ports import Observer
-
-EXTRA: Final = frozenset({"pyspark", "py4j", "pyarrow", "pandas"})
-"""What the extra `spark` brings."""
-
 
 STOP_S: Final = 60.0
 """From SIGTERM to SIGKILL: a micro-batch ends, and the session waits up to 15 s for Spark's processes."""
@@ -145,18 +142,12 @@ def require_spark() -> None:
     Say what is missing, before anything is started.
 
     Raises:
-        ConfigError: pyspark is not installed, or there is no Java.
+        MissingExtra: a package of Spark is not installed.
+        ConfigError: there is no Java.
     """
-    try:
-        from cues_kafka.runtime.spark import engine, java
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in EXTRA:
-            raise
-        raise ConfigError(
-            f"--engine spark needs {error.name}, which is not installed here. Install the extra: "
-            "pip install 'cues-kafka[spark]'"
-        ) from None
-    del engine
+    require("--engine spark", SPARK)
+    from cues_kafka.runtime.spark import java
+
     java.find_java()
 
 

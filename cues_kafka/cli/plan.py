@@ -14,6 +14,7 @@ from cues_kafka.cli.options import BROKEN, DIFFERS, WRONG, New, Require, Target
 from cues_kafka.cli.printing import say, say_lines
 from cues_kafka.errors import BrokerError, ConfigError
 from cues_kafka.graph.names import no_such_processor
+from cues_kafka.graph.packages import require_packages
 from cues_kafka.plan.wellness import is_well
 from cues_kafka.words import count
 
@@ -207,6 +208,7 @@ def _plan(
     if offline and records:
         raise ConfigError("--records reads the cluster. Drop --offline.")
     graph = load_graph(target)
+    require_packages(graph, {*graph.all_processors} - set(without))
     bootstrap, profile, file = settings
     found = load({"bootstrap": bootstrap}, profile=profile, file=file)
     if offline:

@@ -23,6 +23,7 @@ from cues_kafka.cli.supervise import Said, absolute, served, supervise, worker_c
 from cues_kafka.cli.watch import RELOAD, Signals, TaskWatch, announce
 from cues_kafka.errors import ConfigError, CuesError, GraphError, TopicsMissing
 from cues_kafka.graph.names import no_such_processor
+from cues_kafka.graph.packages import require_packages
 from cues_kafka.observe.log import JsonLog
 from cues_kafka.words import count
 
@@ -202,7 +203,7 @@ def run(  # noqa: PLR0917 - each is an option of the command line
         openlineage, spans, fail_fast = options["openlineage"], options["spans"], bool(options["fail_fast"])
         refuse = partial(_none_given, settings)
         spark = _spark_options(options, refuse)
-        graph, names = _with_topics(graph, settings, names, spark)
+        graph, names = _runnable(graph, settings, names, spark)
         care = _care(options, refuse, spark=spark is not None)
         if spark is not None:
             own = {"workers": workers, "instance": instance, "call-timeout": call_timeout, "spans": spans}
@@ -418,11 +419,19 @@ def _selected(graph: Graph, only: list[str] | None, without: list[str] | None) -
     return names
 
 
-def _with_topics(
+def _runnable(
     graph: Graph, settings: Config, names: list[str] | None, spark: SparkOptions | None
 ) -> tuple[Graph, list[str] | None]:
-    """On Spark, the graph with the topics of its patterns as they are now; native workers look for them themselves."""
-    if spark is None or not graph.patterns:
+    """
+    On Spark, the graph with the topics of its patterns as they are now; native workers look for them themselves.
+
+    Raises:
+        MissingExtra: native workers need packages that are not installed.
+    """
+    if spark is None:
+        require_packages(graph, names)
+        return graph, names
+    if not graph.patterns:
         return graph, names
     from cues_kafka.runtime.patterns import resolved_at
 

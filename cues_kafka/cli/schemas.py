@@ -12,6 +12,7 @@ from cues_kafka.cli.config import Bootstrap, File, Profile
 from cues_kafka.cli.options import Command, Target
 from cues_kafka.cli.printing import say, say_lines
 from cues_kafka.errors import ConfigError
+from cues_kafka.extras import REGISTRY, require
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,8 +117,10 @@ def _checked(
     from cues_kafka.codecs.registry import schemas_of
     from cues_kafka.codecs.subjects import check as compare
     from cues_kafka.codecs.subjects import subjects
+    from cues_kafka.graph.packages import codecs_of
 
     graph = load_graph(target)
+    require(f"graph {graph.name!r}", [REGISTRY, *codecs_of(graph, graph.topics_used())])
     options = load(profile=profile, file=file).kafka().registry
     if url is not None:
         options = Registry(url) if options is None else dataclasses.replace(options, url=url)

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any, Final, Protocol
 
 from cues_kafka.codecs.registered import Own, Part, Registered, Schemas
-from cues_kafka.errors import ConfigError
+from cues_kafka.extras import missing
 from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf, SchemaSpec
 from cues_kafka.ports import WireCodec
 
@@ -56,17 +56,15 @@ def format_of(declared: SchemaSpec) -> Format:
     The format of a declaration.
 
     Raises:
-        ConfigError: its packages are not installed.
+        MissingExtra: its packages are not installed.
     """
     name = _MODULES[type(declared)]
     try:
         found: Any = import_module(name)
     except ModuleNotFoundError as error:
-        extra = type(declared).__name__.lower()
-        raise ConfigError(
-            f"{type(declared).__name__}(...) needs packages that are not installed ({error}). Run pip install "
-            f"'cues-kafka[{extra}]'"
-        ) from error
+        if not declared.library:
+            raise
+        raise missing(f"{type(declared).__name__}(...)", *declared.library) from error
     return found  # type: ignore[no-any-return]
 
 

@@ -18,7 +18,8 @@ from cues_kafka.codecs.json import JsonCodec
 from cues_kafka.codecs.json_derived import derived
 from cues_kafka.codecs.registered import Own, Part, Registered, Schemas, Writers, unfit
 from cues_kafka.codecs.sizes import check_read, check_written
-from cues_kafka.errors import CodecError, ConfigError, GraphError
+from cues_kafka.errors import CodecError, GraphError
+from cues_kafka.extras import JSONSCHEMA, missing
 from cues_kafka.graph.formats import JsonSchema
 
 if TYPE_CHECKING:
@@ -147,9 +148,7 @@ def _validation(text: str, references: Any, declared: JsonSchema) -> Validation:
     try:
         from cues_kafka.codecs.json_validation import Validation  # noqa: PLC0415  an extra
     except ImportError as error:
-        raise ConfigError(
-            f"JsonSchema(...) needs packages that are not installed ({error}). Run pip install 'cues-kafka[jsonschema]'"
-        ) from error
+        raise missing("JsonSchema(...)", JSONSCHEMA) from error
     return Validation(text, references, declared.limits)
 
 

@@ -19,6 +19,7 @@ from uuid import UUID
 from cues_kafka.codecs.registered import Own, Registered
 from cues_kafka.codecs.same_schema import difference
 from cues_kafka.errors import CodecError, ConfigError, RetriableError
+from cues_kafka.extras import REGISTRY, missing
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import RegisteredSchema, Schema, SchemaRegistryClient
@@ -297,9 +298,7 @@ def _client(options: Any) -> SchemaRegistryClient:
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415  an extra
     except ImportError as error:
-        raise ConfigError(
-            f"Registry(...) needs packages that are not installed ({error}). Run pip install 'cues-kafka[registry]'"
-        ) from error
+        raise missing("Registry(...)", REGISTRY) from error
     files = {"ca": "ssl.ca.location", "certificate": "ssl.certificate.location", "key": "ssl.key.location"}
     settings: dict[str, Any] = {
         "url": options.url,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from urllib.parse import urlsplit
 
 from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import GraphError
+from cues_kafka.extras import FSSPEC, PYARROW, S3FS, Package
 from cues_kafka.graph.effects import Effect
 from cues_kafka.graph.levels import FILES, EdgeKind
 from cues_kafka.graph.topic import set_fields
@@ -67,6 +69,11 @@ class Blobs(Effect):
     def home(self) -> Blobs:
         """See `Effect`."""
         return self
+
+    def packages(self) -> tuple[Package, ...]:
+        """See `Effect`; other file systems than S3 have packages of their own, which fsspec names."""
+        scheme = urlsplit(self.url or os.environ.get(self.env, "")).scheme
+        return {"": (), "file": (), "s3": (FSSPEC, S3FS)}.get(scheme, (FSSPEC,))
 
     def json_lines(self, table: str, *, max_file_bytes: int = 256 * 1024 * 1024) -> FileTable:
         """
@@ -147,6 +154,10 @@ class FileTable(Effect):
     def home(self) -> Blobs:
         """See `Effect`."""
         return self.blobs
+
+    def packages(self) -> tuple[Package, ...]:
+        """See `Effect`."""
+        return (*self.blobs.packages(), *((PYARROW,) if self.format == PARQUET else ()))
 
     def title(self, name: str) -> str:
         """See `Effect`."""

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import GraphError
+from cues_kafka.extras import HTTPX2, Package
 from cues_kafka.graph.effects import Effect
 from cues_kafka.graph.levels import EXACTLY_ONCE, JOURNALED_SERVER, KEY_HEADER, ONCE, SERVER, EdgeKind
 from cues_kafka.graph.names import quoted
@@ -110,6 +111,10 @@ class Http(Effect):
         """The same over another transport, for tests. It needs no address."""
         settings = {name: getattr(self, name) for name in (*_WRITTEN, "keep", "headers", "base")}
         return Http(**{**settings, "base": self.base or "https://server.invalid", "env": "", "transport": transport})
+
+    def packages(self) -> tuple[Package, ...]:
+        """See `Effect`."""
+        return (HTTPX2,)
 
     @property
     def edge(self) -> EdgeKind:  # type: ignore[override]

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, Literal, get_origin
 
 from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import GraphError
+from cues_kafka.extras import LMDB, Package
 from cues_kafka.graph.durations import milliseconds, written
 
 
@@ -31,6 +32,10 @@ class CodecSpec:
     def record(self) -> type[Any] | None:
         """The class of the values; None: the declaration does not name one."""
         return None
+
+    def packages(self) -> tuple[Package, ...]:
+        """What must be installed for it, besides the core."""
+        return ()
 
 
 @known_arguments()
@@ -167,6 +172,12 @@ class Store:
     ttl_messages: int | None = None
     per_task: bool = False
     on_disk: bool = False
+
+    def packages(self) -> tuple[Package, ...]:
+        """What must be installed for it, besides the core."""
+        codecs = [codec for codec in (self.key, self.value) if codec is not None]
+        own = (LMDB,) if self.on_disk else ()
+        return (*own, *(package for codec in codecs for package in codec.packages()))
 
     @property
     def lifetime(self) -> int | None:

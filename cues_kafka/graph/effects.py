@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from urllib.parse import urlsplit
 
 from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import GraphError
+from cues_kafka.extras import DATABASES, Package
 from cues_kafka.graph.levels import ANYTHING, DATABASE, UPSERT, EdgeKind
 from cues_kafka.graph.names import quoted
 from cues_kafka.graph.topic import set_fields
@@ -61,6 +63,11 @@ class Effect:
         """The database or store whose transaction it takes part in; None: none."""
         return self.database
 
+    def packages(self) -> tuple[Package, ...]:
+        """What must be installed for it, besides the core."""
+        home = self.home
+        return () if home is None or home is self else home.packages()
+
     def title(self, name: str) -> str:
         """How plans call it that is declared under this name."""
         return f"{self.what} {name}"
@@ -108,6 +115,10 @@ class Sql(Effect):
     def database(self) -> Sql:
         """See `Effect`."""
         return self
+
+    def packages(self) -> tuple[Package, ...]:
+        """See `Effect`."""
+        return drivers_of(self.url or os.environ.get(self.env, ""))
 
     def table(self, table: str, *, columns: Columns) -> SqlTable:
         """
@@ -258,6 +269,14 @@ def _identifier(name: Any, what: str, *, dots: bool = False) -> str:
             f"{', with a schema as schema.table' if dots else ''}."
         )
     return str(name)
+
+
+def drivers_of(url: str) -> tuple[Package, ...]:
+    """The driver of the database at an address; none for an address that names no database."""
+    try:
+        return DATABASES[dialect_of(url)]
+    except GraphError:  # it is refused where it is used, with the reason
+        return ()
 
 
 def dialect_of(url: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import GraphError
+from cues_kafka.extras import Package
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.graph.error_message import Errors, check_errors
 from cues_kafka.graph.levels import FEED, EdgeKind
@@ -154,6 +155,12 @@ class Feed:
         if isinstance(poll_seconds, bool) or not isinstance(poll_seconds, int | float) or not poll_seconds > 0:
             raise GraphError(f"{label}: poll_seconds={poll_seconds!r}: takes a number of seconds above 0.")
         set_fields(self, parts=has, errors=errors, commit=commit, poll_seconds=float(poll_seconds))
+
+    def packages(self) -> tuple[Package, ...]:
+        """What must be installed for its source, besides the core; a source of a user's may say so, too."""
+        asked = getattr(self.source, "packages", None)
+        found = asked() if callable(asked) else ()
+        return tuple(one for one in found if isinstance(one, Package)) if isinstance(found, tuple) else ()
 
     @property
     def label(self) -> str:

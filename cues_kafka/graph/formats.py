@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import GraphError
+from cues_kafka.extras import JSONSCHEMA, PROTOBUF, REGISTRY, Package
 from cues_kafka.graph.declare import CodecSpec, Limits
 
 
@@ -26,12 +27,19 @@ class SchemaSpec(CodecSpec):
         strategy: names the subject: topic: ``<topic>-value`` or ``<topic>-key``; record: the record's full name;
             topic-record: ``<topic>-<full name>``.
         limits: what a message may ask of the decoder.
+        library: what reads and writes the format, besides the core.
     """
+
+    library: ClassVar[tuple[Package, ...]] = ()
 
     registry: bool = False
     subject: str | None = None
     strategy: Literal["topic", "record", "topic-record"] = "topic"
     limits: Limits = field(default=Limits())
+
+    def packages(self) -> tuple[Package, ...]:
+        """See `CodecSpec`."""
+        return (*self.library, *((REGISTRY,) if self.registry else ()))
 
     def _check(self, *, has_schema: bool) -> None:
         """
@@ -119,6 +127,7 @@ class JsonSchema(SchemaSpec):
     """
 
     kind: ClassVar[str] = "json-schema"
+    library: ClassVar[tuple[Package, ...]] = (JSONSCHEMA,)
     schema: Any = None
     cls: type[Any] | None = None
     references: Any = field(default=(), kw_only=True)
@@ -223,6 +232,7 @@ class Protobuf(SchemaSpec):
     """
 
     kind: ClassVar[str] = "protobuf"
+    library: ClassVar[tuple[Package, ...]] = (PROTOBUF,)
     cls: type[Any] | None = field(compare=False)
     described: Described = field(init=False, repr=False)
 

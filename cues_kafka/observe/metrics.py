@@ -6,15 +6,12 @@ words of a list. Counters of a task count since its process has it, and begin at
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
-from cues_kafka.errors import ConfigError
+from cues_kafka.extras import PROMETHEUS, require
 from cues_kafka.observe.histogram import BOUNDS_S, Histogram
 from cues_kafka.observe.tally import UNNAMED
-
-INSTALL: Final = "pip install 'cues-kafka[metrics]'"
 
 
 class Metric(NamedTuple):
@@ -101,8 +98,7 @@ def check_installed() -> None:
     Raises:
         ConfigError: the library is missing.
     """
-    if importlib.util.find_spec("prometheus_client") is None:
-        raise ConfigError(f"metrics need the package prometheus-client, which is not installed: {INSTALL}")
+    require("--http or start(http=...)", [PROMETHEUS])
 
 
 def exposition(rows: Iterable[Sample]) -> bytes:

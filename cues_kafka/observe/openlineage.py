@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import ConfigError
+from cues_kafka.extras import OPENLINEAGE, missing
 from cues_kafka.observe.lineage_events import EventType, JobRun, event
 from cues_kafka.observe.log import Sparing, get_logger
 from cues_kafka.ports import BatchReport, RunFacts
@@ -225,10 +226,8 @@ def _client(url: str | None) -> Callable[[dict[str, Any]], object]:
         from openlineage.client import OpenLineageClient  # noqa: PLC0415  an extra
         from openlineage.client import event_v2 as made  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"OpenLineage({url!r}) sends with the official client, which is not installed ({error}). Run pip install "
-            "'cues-kafka[openlineage]', or give a file or a function."
-        ) from error
+        otherwise = ", or give a file or a function"
+        raise missing(f"OpenLineage({url!r})", OPENLINEAGE, otherwise=otherwise) from error
     key = os.environ.get("OPENLINEAGE_API_KEY")
     auth = {"auth": {"type": "api_key", "apiKey": key}} if key else {}
     config = None if url is None else {"transport": {"type": "http", "url": url, **auth}}

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import ConfigError
+from cues_kafka.extras import SPANS, Package, missing
 from cues_kafka.ports import BatchReport, Headers, RunFacts
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer, TracerProvider
 
-INSTALL: Final = "pip install 'cues-kafka[spans]'"
 
 SAYS_WHERE: Final = ("OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 """Variables that say where spans go."""
@@ -125,7 +125,7 @@ def _check() -> None:
     try:
         from cues_kafka.observe.tracing import is_set_up  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
-        raise ConfigError(f"Spans(...) needs the package opentelemetry-api ({error}). Run {INSTALL}") from error
+        raise missing("Spans(...)", SPANS) from error
     if is_set_up():
         return
     if not any(os.environ.get(name) for name in SAYS_WHERE):
@@ -134,7 +134,7 @@ def _check() -> None:
             "such as http://localhost:4318, or set up a TracerProvider before."
         )
     if importlib.util.find_spec("opentelemetry.sdk") is None:
-        raise ConfigError(f"Spans(...) exports by the package opentelemetry-sdk, which is not installed. Run {INSTALL}")
+        raise missing("Spans(...)", Package(SPANS.extra, "opentelemetry-sdk", "opentelemetry.sdk"))
 
 
 class Draw:

@@ -13,6 +13,7 @@ from cues_kafka.errors import ConfigError
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import control_topic, group_id, quoted, status_topic
+from cues_kafka.graph.packages import require_packages
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.observe.http import Endpoint, listen
 from cues_kafka.observe.log import get_logger
@@ -113,7 +114,7 @@ def start(
         engine.check(graph, only)
     elif frames := sorted(name for name in graph.dataframes if only is None or name in only):
         raise ConfigError(f"processors {frames} work on DataFrames, not in native workers: leave them out with only=")
-    _check_level(graph, require, only)
+    _check_runs(graph, require, only, engine)
     endpoint = listen(http) if http is not None else None
     try:
         broker = open_broker(options)
@@ -187,8 +188,10 @@ def start(
     return running
 
 
-def _check_level(graph: Graph, require: str | None, only: Sequence[str] | None) -> None:
-    """Refuse a graph with an edge that is weaker than what is required."""
+def _check_runs(graph: Graph, require: str | None, only: Sequence[str] | None, engine: Engine | None) -> None:
+    """Refuse a graph with an edge that is weaker than what is required, or whose packages are not installed here."""
+    if engine is None:
+        require_packages(graph, only)
     if require is not None:
         refuse_weaker(graph, required_level(require, where="start(require=...):"), only)
 

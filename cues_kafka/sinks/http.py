@@ -11,6 +11,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from cues_kafka.errors import AnswerTooLarge, CallError, CallUnanswered, ConfigError, GraphError
+from cues_kafka.extras import HTTPX2, missing
 from cues_kafka.graph.calls import Http, check_base
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Clock
@@ -19,9 +20,7 @@ from cues_kafka.sinks.http_texts import leaves_base, retry_after_s, unsendable, 
 try:
     import httpx2
 except ImportError as error:  # pragma: no cover - the environment of the tests has it
-    raise ConfigError(
-        "Http needs httpx2, which is not installed. Install it: pip install 'cues-kafka[http]'"
-    ) from error
+    raise missing("Http(...)", HTTPX2) from error
 
 log = get_logger("cues_kafka.sinks")
 

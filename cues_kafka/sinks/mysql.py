@@ -13,6 +13,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
 from cues_kafka.errors import ConfigError, RetriableError
+from cues_kafka.extras import PYMYSQL, missing
 from cues_kafka.graph.addresses import DatabaseAddress
 from cues_kafka.sinks.dialect import (
     DEADLOCK,
@@ -35,9 +36,7 @@ try:
     from pymysql import converters
     from pymysql.constants import SERVER_STATUS
 except ImportError as error:  # pragma: no cover - the environment of the tests has it
-    raise ConfigError(
-        "MySQL and MariaDB need PyMySQL, which is not installed. Install it: pip install 'cues-kafka[mysql]'"
-    ) from error
+    raise missing("MySQL or MariaDB", PYMYSQL) from error
 
 CONNECT_S: Final = 10
 

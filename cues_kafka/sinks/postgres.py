@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from typing import Any, Final
 
 from cues_kafka.errors import ConfigError, RetriableError
+from cues_kafka.extras import PSYCOPG, missing
 from cues_kafka.graph.addresses import DatabaseAddress, mask_log
 from cues_kafka.sinks.dialect import (
     DEADLOCK,
@@ -28,9 +29,7 @@ try:
     from psycopg import sql
     from psycopg.pq import TransactionStatus
 except ImportError as error:  # pragma: no cover - the environment of the tests has it
-    raise ConfigError(
-        "PostgreSQL needs psycopg, which is not installed. Install it: pip install 'cues-kafka[postgres]'"
-    ) from error
+    raise missing("PostgreSQL", PSYCOPG) from error
 
 CONNECT_S: Final = 10
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 from zlib import crc32
 
-from cues_kafka.errors import ConfigError, Fenced, RetriableError, StoreBroken
+from cues_kafka.errors import Fenced, RetriableError, StoreBroken
+from cues_kafka.extras import LMDB, missing
 from cues_kafka.observe.log import get_logger
 from cues_kafka.state.directory import StoreDirectory, failed
 from cues_kafka.state.entries import TIME_BYTES, EntriesPlace
@@ -459,9 +460,7 @@ def library() -> Any:
     try:
         return import_module("lmdb")
     except ImportError as error:
-        raise ConfigError(
-            f"Store(on_disk=True) needs a package that is not installed ({error}). Run pip install 'cues-kafka[disk]'"
-        ) from error
+        raise missing("Store(on_disk=True)", LMDB) from error
 
 
 _UNKNOWN: Final[Any] = object()

@@ -21,7 +21,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-import pytest
+from cues_kafka.extras import PYTEST, missing
+
+try:
+    import pytest
+except ImportError as error:
+    raise missing("cues_kafka.testing.fixtures", PYTEST) from error
 
 from cues_kafka.errors import CuesError
 from cues_kafka.testing.sharing import BrokerOwner, SharedBroker

@@ -26,7 +26,12 @@ from types import FrameType
 from typing import Any, ClassVar, Final
 from unittest.mock import patch
 
-import pytest
+from cues_kafka.extras import PYTEST, missing
+
+try:
+    import pytest
+except ImportError as error:
+    raise missing("cues_kafka.testing.targets", PYTEST) from error
 
 from cues_kafka.errors import RetriableError, TaskStopped
 from cues_kafka.graph.declare import CommitPolicy

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from tests.install.extras import FOR, Measured, measure, project, row, written
+from cues_kafka.extras import LMDB, PSYCOPG, missing
+from tests.install.extras import FOR, PAGE, Measured, measure, project, row, written
 
 DIGITS = 0.15
 """By how much a size may differ: wheels of other versions of Python are a little larger or smaller."""
@@ -42,3 +43,10 @@ def test_the_sizes_in_the_table_are_those_of_what_is_installed(measured: dict[st
     for name, one in complete.items():
         said = float(re.fullmatch(r"([\d.]+) MB", written()[name][3])[1]) * 1e6  # type: ignore[index]
         assert abs(one.size - said) <= max(DIGITS * said, 100_000), row(name, one)
+
+
+def test_the_page_shows_the_sentence_about_missing_packages_as_it_is() -> None:
+    """With two of them."""
+    said = missing("graph 'shop'", PSYCOPG, LMDB)
+
+    assert f"\ncues-kafka: {said}\n" in PAGE.read_text(encoding="utf-8")

@@ -12,7 +12,8 @@ from cues_kafka.bridges.amqp.address import AmqpAddress
 from cues_kafka.bridges.amqp.addresses import ADDRESSES
 from cues_kafka.bridges.amqp.target import AmqpDestination, AmqpTarget
 from cues_kafka.bridges.destinations import QUEUE, TOPIC
-from cues_kafka.errors import ConfigError, GraphError
+from cues_kafka.errors import GraphError
+from cues_kafka.extras import PROTON, Package, missing
 from cues_kafka.graph.levels import AT_LEAST_ONCE, EdgeKind
 from cues_kafka.graph.publish import Published
 
@@ -189,10 +190,8 @@ class Amqp:
         try:
             from cues_kafka.bridges.amqp.engine import AmqpLogin  # noqa: PLC0415 - needs an extra
         except ImportError as error:
-            raise ConfigError(
-                f"Amqp needs python-qpid-proton, which is not installed ({error.name}): pip install "
-                "'cues-kafka[amqp]'. It is built with a C compiler: docs/amqp.md"
-            ) from error
+            otherwise = ", which builds it with a C compiler (docs/amqp.md)"
+            raise missing("Amqp(...)", PROTON, otherwise=otherwise) from error
         tls = address.tls(self.ca, self.cert, self.cert_key)
         return AmqpLogin(
             address,
@@ -241,6 +240,10 @@ class AmqpQueue:
                 f"Amqp(...).queue(key={self.key!r:.80}): takes {', '.join(map(repr, KEYS))}, 'properties.NAME', "
                 "'annotations.NAME', or None."
             )
+
+    def packages(self) -> tuple[Package, ...]:
+        """What must be installed for it, besides the core."""
+        return (PROTON,)
 
     def parts(self) -> int:
         """One for each queue or selector."""
@@ -316,6 +319,10 @@ class AmqpSink(Published):
         most = self.max_bytes
         if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
             raise GraphError(f"{where}(max_bytes={most!r}): takes a number of bytes, from 1 on.")
+
+    def packages(self) -> tuple[Package, ...]:
+        """See `Effect`."""
+        return (PROTON,)
 
     def title(self, name: str) -> str:
         """See `Effect`."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from cues_kafka.bridges.amqp.messages import header_of, message_of
 from cues_kafka.bridges.destinations import BrokerDestination, BrokerTarget, MakesMessages
+from cues_kafka.extras import PROTON, Package
 from cues_kafka.graph.levels import AMQP, EdgeKind
 
 if TYPE_CHECKING:
@@ -42,6 +43,10 @@ class AmqpTarget(BrokerTarget):
     def edge(self) -> EdgeKind:  # type: ignore[override]  # as that of its base
         """See `Effect`."""
         return AMQP
+
+    def packages(self) -> tuple[Package, ...]:
+        """See `Effect`."""
+        return (PROTON,)
 
     def connector(self) -> Connect:
         """See `BrokerTarget`."""

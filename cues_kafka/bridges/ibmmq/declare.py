@@ -16,6 +16,8 @@ from cues_kafka.bridges.ibmmq.address import IbmMqAddress
 from cues_kafka.bridges.ibmmq.messages import KEYS, PROPERTY
 from cues_kafka.bridges.ibmmq.target import NOT_RUN, QUEUE_NAME, IbmMqDestination, IbmMqTarget
 from cues_kafka.errors import ConfigError, GraphError
+from cues_kafka.extras import IBMMQ, Package
+from cues_kafka.extras import missing as missing_package
 from cues_kafka.graph.levels import EdgeKind
 
 if TYPE_CHECKING:
@@ -154,7 +156,7 @@ class IbmMq:
         try:
             from cues_kafka.bridges.ibmmq.client import MqLogin  # noqa: PLC0415 - needs an extra
         except ImportError as error:
-            raise ConfigError(missing(error)) from error
+            raise missing(error) from error
         return MqLogin(address, self.heartbeat_s, self.cipher, self.key_repository, self.key_label)
 
 
@@ -186,6 +188,10 @@ class IbmMqQueue:
                 f"IbmMq(...).queue(key={self.key!r:.80}): takes {', '.join(map(repr, KEYS))}, 'properties.NAME', or "
                 "None."
             )
+
+    def packages(self) -> tuple[Package, ...]:
+        """What must be installed for it, besides the core."""
+        return (IBMMQ,)
 
     def parts(self) -> int:
         """One for each queue."""
@@ -222,14 +228,15 @@ class IbmMqQueue:
         return f"{message} of the IBM MQ queue {', '.join(self.name)}"
 
 
-def missing(error: ImportError) -> str:
+def missing(error: ImportError) -> ConfigError:
     """What is not there, and what to do."""
     if error.name == "ibmmq":
-        return (
-            "IbmMq needs the package ibmmq, which is not installed: pip install 'cues-kafka[ibmmq]'. It needs IBM's C "
-            "client, too: the redistributable client for IBM MQ, in /opt/mqm or where MQ_FILE_PATH says"
+        otherwise = (
+            ". It needs IBM's C client, too: the redistributable client for IBM MQ, in /opt/mqm or where MQ_FILE_PATH "
+            "says"
         )
-    return (
+        return missing_package("IbmMq(...)", IBMMQ, otherwise=otherwise)
+    return ConfigError(
         "IbmMq: the package ibmmq of the extra cues-kafka[ibmmq] does not find IBM's C client "
         f"({error.__context__ or error}). Install the redistributable client for IBM MQ, in /opt/mqm or where "
         "MQ_FILE_PATH says, and let the system find its libraries: . /opt/mqm/bin/setmqenv -s -k, or "

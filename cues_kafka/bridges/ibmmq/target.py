@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 from cues_kafka.bridges.ibmmq.messages import correlation_of, property_of, written
 from cues_kafka.bridges.marker import MarkerSession, MarkerTransactions
 from cues_kafka.errors import GraphError, OutputError
+from cues_kafka.extras import IBMMQ, Package
 from cues_kafka.graph.levels import EXACTLY_ONCE, EdgeKind
 from cues_kafka.graph.targets import TargetPart, TaskName, TransactionalTarget, Write
 
@@ -172,6 +173,10 @@ class IbmMqTarget(TransactionalTarget):
     def edge(self) -> EdgeKind:  # type: ignore[override]  # as that of its base
         """See `Effect`."""
         return TO_IBMMQ
+
+    def packages(self) -> tuple[Package, ...]:
+        """See `Effect`."""
+        return (IBMMQ,)
 
     def title(self, name: str) -> str:
         """See `Effect`."""

@@ -10,7 +10,8 @@ from cues_kafka.arguments import known_arguments
 from cues_kafka.bridges.acked import Acked, Ledger
 from cues_kafka.bridges.mqtt.address import MqttAddress
 from cues_kafka.bridges.mqtt.filters import TOPICS, overlap, wrong_filter
-from cues_kafka.errors import ConfigError, GraphError
+from cues_kafka.errors import GraphError
+from cues_kafka.extras import PAHO, Package, missing
 from cues_kafka.graph.levels import AT_LEAST_ONCE, EdgeKind
 from cues_kafka.graph.publish import Published
 
@@ -137,6 +138,10 @@ class Mqtt:
         """
         return MqttTopic(self, topic, retain, expiry_s, content_type, tuple(headers), max_bytes)
 
+    def packages(self) -> tuple[Package, ...]:
+        """What must be installed for it, besides the core."""
+        return (PAHO,)
+
     def parts(self) -> int:
         """One for each list of filters."""
         if not self.topics or not self.session:
@@ -195,9 +200,7 @@ class Mqtt:
         try:
             from cues_kafka.bridges.mqtt.client import Login  # noqa: PLC0415 - needs an extra
         except ImportError as error:
-            raise ConfigError(
-                f"Mqtt needs paho-mqtt, which is not installed ({error.name}): pip install 'cues-kafka[mqtt]'"
-            ) from error
+            raise missing("Mqtt(...)", PAHO) from error
         tls = address.tls(self.ca, self.cert, self.cert_key)
         return Login(address, self.version, self.keep_alive_s, self.timeout_s, tls)
 
@@ -239,6 +242,10 @@ class MqttTopic(Published):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise GraphError(f"Mqtt(...).topic({name}={value!r}): takes a whole number from 1 on, or None.")
+
+    def packages(self) -> tuple[Package, ...]:
+        """See `Effect`."""
+        return (PAHO,)
 
     def title(self, name: str) -> str:
         """See `Effect`."""

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import ConfigError, GraphError
+from cues_kafka.extras import DATABASES, Package, missing
 from cues_kafka.graph.addresses import DatabaseAddress
-from cues_kafka.graph.effects import dialect_of
+from cues_kafka.graph.effects import dialect_of, drivers_of
 from cues_kafka.graph.levels import CLAIMED_FEED, OUTBOX_FEED, EdgeKind
 
 if TYPE_CHECKING:
@@ -77,6 +78,10 @@ class SqlOutbox:
         if not isinstance(self.table, str) or not _TABLE.fullmatch(self.table):
             raise GraphError(f"SqlOutbox(table={self.table!r}): takes a table's name, or schema.table.")
 
+    def packages(self) -> tuple[Package, ...]:
+        """What must be installed for it, besides the core."""
+        return drivers_of(self.url or os.environ.get(self.env, ""))
+
     def parts(self) -> int:
         """One: a table has one order."""
         return 1
@@ -118,10 +123,7 @@ class SqlOutbox:
         try:
             return _READERS[dialect](self, url)
         except ImportError as error:
-            extra = {"postgresql": "postgres", "mysql": "mysql"}[dialect]
-            raise ConfigError(
-                f"the driver of this database is missing ({error.name}): pip install 'cues-kafka[{extra}]'"
-            ) from error
+            raise missing("SqlOutbox(...)", *DATABASES[dialect]) from error
 
     def read(self, part: int, place: str | None, limit: int) -> Iterable[tuple[Message[Any], str]]:
         """See `ReplayableSource`; each call connects again."""

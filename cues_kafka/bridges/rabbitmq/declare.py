@@ -12,7 +12,8 @@ from cues_kafka.bridges.rabbitmq.address import RabbitMqAddress
 from cues_kafka.bridges.rabbitmq.messages import HEADERS, KEYS
 from cues_kafka.bridges.rabbitmq.routing import LONGEST, ROUTING_KEYS
 from cues_kafka.bridges.rabbitmq.stream_target import RabbitMqStreamOut, RabbitMqStreams
-from cues_kafka.errors import ConfigError, GraphError
+from cues_kafka.errors import GraphError
+from cues_kafka.extras import PIKA, Package, missing
 from cues_kafka.graph.levels import AT_LEAST_ONCE, EXACTLY_ONCE, EdgeKind
 from cues_kafka.graph.publish import Published
 
@@ -209,9 +210,7 @@ class RabbitMq:
         try:
             from cues_kafka.bridges.rabbitmq.client import RabbitMqLogin  # noqa: PLC0415 - needs an extra
         except ImportError as error:
-            raise ConfigError(
-                f"RabbitMq needs pika, which is not installed ({error.name}): pip install 'cues-kafka[rabbitmq]'"
-            ) from error
+            raise missing("RabbitMq(...)", PIKA) from error
         tls = address.tls(self.ca, self.cert, self.cert_key)
         return RabbitMqLogin(address, self.heartbeat_s, self.timeout_s, tls)
 
@@ -235,6 +234,10 @@ class RabbitMqQueue:
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", _names(self.name, "queue", self.key))
         _check_number("RabbitMq(...).queue", "prefetch", self.prefetch, 1, MOST_PREFETCH)
+
+    def packages(self) -> tuple[Package, ...]:
+        """What must be installed for it, besides the core."""
+        return (PIKA,)
 
     def parts(self) -> int:
         """One for each queue."""
@@ -292,6 +295,10 @@ class RabbitMqStream:
         object.__setattr__(self, "name", _names(self.name, "stream", self.key))
         _check_number("RabbitMq(...).stream", "prefetch", self.prefetch, 1, 65_535)
         _check_number("RabbitMq(...).stream", "start", self.start, 0, 2**63 - 1)
+
+    def packages(self) -> tuple[Package, ...]:
+        """What must be installed for it, besides the core."""
+        return (PIKA,)
 
     def parts(self) -> int:
         """One for each stream."""
@@ -363,6 +370,10 @@ class RabbitMqExchange(Published):
         for name in ("expiry_s", "max_bytes"):
             if (value := getattr(self, name)) is not None:
                 _check_number(where, name, value, 1, 2**31 - 1)
+
+    def packages(self) -> tuple[Package, ...]:
+        """See `Effect`."""
+        return (PIKA,)
 
     def title(self, name: str) -> str:
         """See `Effect`."""

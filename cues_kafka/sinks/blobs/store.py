@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, Final, Protocol
 from urllib.parse import urlsplit
 
 from cues_kafka.errors import ConfigError, RetriableError
+from cues_kafka.extras import FSSPEC, S3FS, missing
 
 ASIDE: Final = ".writing-"
 """How a file of this machine begins whose content is not complete. No list of names has it."""
@@ -411,7 +412,9 @@ def _filesystem(scheme: str, options: dict[str, Any]) -> Any:
             given |= {"use_listings_cache": False, "skip_instance_cache": True}
         return fsspec.filesystem(scheme, **given)
     except ImportError as error:
-        raise ConfigError(f"Blobs({scheme}://...): {error}. Install it: pip install 'cues-kafka[blobs]'") from error
+        if error.name == FSSPEC.module or scheme == "s3":
+            raise missing(f"Blobs({scheme}://...)", FSSPEC if error.name == FSSPEC.module else S3FS) from error
+        raise ConfigError(f"Blobs({scheme}://...): {error}") from error  # the text names another file system's package
     except (TypeError, ValueError) as error:
         why = _without(_texts(options), str(error))
         raise ConfigError(f"Blobs({scheme}://...): {why}. Correct the address or options=") from None

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from cues_kafka.errors import ConfigError, OutputError
+from cues_kafka.extras import PYARROW, missing
 from cues_kafka.graph.blobs import PARQUET, FileTable
 from cues_kafka.sinks.blobs.entries import FileEntry
 
@@ -178,12 +179,12 @@ def library() -> Any:
     Load pyarrow.
 
     Raises:
-        ConfigError: it is not installed.
+        MissingExtra: it is not installed.
     """
     try:
         import pyarrow as pa  # noqa: PLC0415
     except ImportError as error:
-        raise ConfigError("Parquet files need pyarrow. Install it: pip install 'cues-kafka[blobs]'") from error
+        raise missing("A table of Parquet files", PYARROW) from error
     return pa
 
 

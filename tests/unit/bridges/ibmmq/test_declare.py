@@ -146,7 +146,7 @@ def test_variable_that_is_not_set_is_named() -> None:
 
 def test_missing_package_is_named_with_its_extra() -> None:
     """And with the client that it needs."""
-    said = missing(ModuleNotFoundError("No module named 'ibmmq'", name="ibmmq"))
+    said = str(missing(ModuleNotFoundError("No module named 'ibmmq'", name="ibmmq")))
     assert "pip install 'cues-kafka[ibmmq]'" in said
     assert "redistributable client" in said
 

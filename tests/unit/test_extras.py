@@ -1,0 +1,98 @@
+"""The packages of the extras, and the error about one that is not installed."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Iterable
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from cues_kafka import ConfigError, Feed, Graph, Iterate, Memory, Message, MissingExtra, Processor, Source, Sql, start
+from cues_kafka.extras import LMDB, PACKAGES, PSYCOPG, SPARK, Package, install, missing, package_of, require
+from cues_kafka.graph.feed import ReplayableSource
+from cues_kafka.graph.packages import packages_of
+from tests.install.extras import project
+
+
+def test_each_package_is_brought_by_its_extra() -> None:
+    """Under the name that pyproject.toml has."""
+    extras = project()["optional-dependencies"]
+    for package in PACKAGES:
+        brought = {canonicalize_name(Requirement(text).name) for text in extras[package.extra]}
+        assert canonicalize_name(package.name) in brought | {"opentelemetry-api"}, package
+
+
+def test_an_error_names_all_packages_and_one_command() -> None:
+    """A package that two declarations need comes once."""
+    with pytest.MonkeyPatch.context() as patch:
+        for package in (PSYCOPG, LMDB):
+            patch.setitem(sys.modules, package.module, None)
+        with pytest.raises(MissingExtra) as raised:
+            require("graph 'g'", [PSYCOPG, LMDB, PSYCOPG])
+
+    assert str(raised.value) == (
+        "graph 'g' needs psycopg and lmdb, which are not installed here: pip install 'cues-kafka[disk,postgres]'"
+    )
+
+
+def test_the_error_is_one_of_settings_and_one_of_imports() -> None:
+    """It has the module's name, and reaches another process as it is."""
+    error = pickle.loads(pickle.dumps(missing("X", PSYCOPG)))
+
+    assert isinstance(error, ConfigError)
+    assert isinstance(error, ImportError)
+    assert str(error) == "X needs psycopg, which is not installed here: pip install 'cues-kafka[postgres]'"
+    assert missing("X", *SPARK).name == "pyspark"
+
+
+def test_a_module_tells_its_extra() -> None:
+    """Those that only an extra brings; pandas is what many programs import for themselves."""
+    assert [found.extra for name in ("psycopg.sql", "google.protobuf", "pyspark") if (found := package_of(name))] == [
+        "postgres",
+        "protobuf",
+        "spark",
+    ]
+    assert [package_of(name) for name in ("pandas", "os", None)] == [None, None, None]
+    assert install("b", "a", "b") == "pip install 'cues-kafka[a,b]'"
+
+
+def test_a_start_refuses_what_is_not_installed_before_it_connects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what runs here counts, and an address in the environment counts too."""
+
+    def row(message: object, db: object) -> None: ...
+    def passed(message: object) -> object: ...
+
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    monkeypatch.setenv("SHOP_DB", "postgresql://u@h/d")
+    parts = (Processor(row, inputs="a", effects={"db": Sql(env="SHOP_DB")}), Processor(passed, inputs="a", outputs="b"))
+    graph = Graph("g", Source("a"), *parts)
+
+    with pytest.raises(MissingExtra, match=r"graph 'g' needs psycopg, .*\[postgres\]"):
+        start(graph, Memory())
+    assert not [*packages_of(graph, ["passed"])]
+    monkeypatch.delenv("SHOP_DB")
+    assert not [*packages_of(graph)]
+
+
+def test_a_source_of_a_users_own_may_name_its_packages() -> None:
+    """As those of the bridges do; another attribute of that name is left alone."""
+
+    class Own:
+        def parts(self) -> int:
+            return 1
+
+        def read(self, part: int, place: str | None, limit: int) -> Iterable[tuple[Message[int], str]]:
+            return ()
+
+        def packages(self) -> tuple[Package, ...]:
+            return (PSYCOPG,)
+
+    class Other(Own):
+        packages = ["crate", "box"]  # type: ignore[assignment]  # noqa: RUF012
+
+    sources: list[ReplayableSource] = [Own(), Other(), Iterate(lambda: iter(()))]
+
+    assert [Feed(source, "a").packages() for source in sources] == [(PSYCOPG,), (), ()]
