@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import struct
+import subprocess
+import sys
 import threading
+from collections import deque
 from pathlib import Path
 
 import pytest
@@ -69,6 +73,40 @@ def test_free_ports_differ_and_lie_below_those_of_outgoing_connections() -> None
 
     assert len(set(found)) == 6
     assert all(ports.FIRST <= port < ports.LAST for port in found)
+
+
+def test_no_two_processes_get_the_same_free_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each wants the same ones, as servers that start side by side may. A process that has ended keeps none."""
+    wished = random.sample(range(ports.FIRST, ports.LAST), 40)
+    program = (
+        "import random, sys; from cues_kafka.brokers.local.ports import free_ports\n"
+        f"random.sample = lambda *_: {wished}\n"
+        "print(*free_ports(3), flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdin=-1, stdout=-1, text=True) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        theirs = [int(port) for port in other.stdout.readline().split()]
+        monkeypatch.setattr(random, "sample", lambda *_: wished)
+        ours = ports.free_ports(3) + ports.free_ports(3)
+        other.stdin.close()
+        other.wait()
+
+    assert len({*theirs, *ours}) == 9
+    assert set(theirs) <= set(ports.free_ports(34 - 6))
+
+
+def test_a_process_keeps_the_newest_ports_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each one costs it a file descriptor."""
+    monkeypatch.setattr(ports, "MOST_RESERVED", 2)
+    monkeypatch.setattr(ports, "_reserved", held := deque())  # type: ignore[var-annotated]
+    first, *_ = ports.free_ports(3)
+
+    assert len(held) == 2
+    monkeypatch.setattr(random, "sample", lambda *_: [first])
+    assert ports.free_ports(1) == [first]
+    for mark in held:
+        mark.close()
 
 
 def test_a_port_in_use_is_not_free() -> None:
