@@ -20,7 +20,7 @@ export PYTHON
 # A worker whose imports are compiled at each start starts two seconds later.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-native demo-sensors demo-orders test test-ci test-full test-bridges test-spark test-versions check bench bench-spark bench-peers proof-model proof-mutants proof-simulation proof-spark proof-faults lock clean
+.PHONY: help demo demo-native demo-sensors demo-orders test test-ci test-full test-bridges test-spark test-versions test-matrix check bench bench-spark bench-peers proof-model proof-mutants proof-simulation proof-spark proof-faults lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -69,6 +69,9 @@ test-spark: .venv/.cache/spark.jsa  ## every fault of processors on Spark, half 
 
 test-versions: .venv/.ready  ## the whole contract with a broker on Kafka 3.7, 3.9, 4.0 and 4.4; ARGS="-k name"
 	@$(PY) -m pytest -m "full or slow" -n $(TESTERS) --dist load tests/contract $(ARGS)
+
+test-matrix: .venv/.cache/spark.jsa  ## unit tests and contract on Python 3.11 to 3.13, Spark's on Java 17 and 21; ARGS="--python 3.13"
+	@$(PY) -m tests.matrix $(ARGS)
 
 proof-model: .venv/.ready  ## explore the core in all worlds, then its mutants; goes on where it was stopped; STATES=n
 	@$(PY) -m tests.proof.model --states $(STATES) --write docs/proof $(ARGS)

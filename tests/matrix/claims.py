@@ -1,0 +1,21 @@
+"""What the project says it runs on, and what was recorded of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+ROOT = Path(__file__).parents[2]
+
+RAN = ROOT / "tests" / "matrix" / "ran.json"
+"""The newest result of each Python and Java, as `python -m tests.matrix --write` has seen it."""
+
+PYTHONS: Final = ("3.11", "3.12", "3.13")
+JAVAS: Final = ("17", "21")
+
+
+def recorded() -> dict[str, dict[str, Any]]:
+    """What is in the file; empty before the first run."""
+    found: dict[str, dict[str, Any]] = json.loads(RAN.read_text(encoding="utf-8")) if RAN.exists() else {}
+    return found
