@@ -9,6 +9,7 @@ STATES ?= 500000
 JOBS ?= $(shell nproc)
 TESTERS ?= 3
 PYTHON ?=
+OUT ?=
 ARGS ?=
 PY := .venv/bin/python
 LEDGER = $(if $(DATABASE),--database $(DATABASE)) --server-kills $(SERVER_KILLS)
@@ -20,12 +21,12 @@ export PYTHON
 # A worker whose imports are compiled at each start starts two seconds later.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-native demo-sensors demo-orders test test-ci test-full test-bridges test-spark test-versions test-matrix check bench bench-spark bench-peers proof-model proof-mutants proof-simulation proof-spark proof-faults lock clean
+.PHONY: help demo demo-native demo-sensors demo-orders test test-ci test-full test-bridges test-spark test-versions test-matrix check bench bench-spark bench-peers proof-model proof-mutants proof-simulation proof-spark proof-faults docs lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
 
-.venv/.ready: .ci/setup $(wildcard .ci/requirements/*.lock) pyproject.toml
+.venv/.ready: .ci/setup $(filter-out %/docs.lock,$(wildcard .ci/requirements/*.lock)) pyproject.toml
 	@.ci/setup
 
 # Spark's JVMs in tests load their classes from it, in half the processor time. While it is made, all tests are compiled
@@ -113,6 +114,12 @@ proof-simulation: .venv/.ready  ## 100,000 seeds of the simulation, and 10,000 w
 	    --write docs/proof/simulation-$$(printf %02d $$part).json || exit 1; \
 	done
 	@$(PY) -m tests.proof.results docs/proof
+
+docs: .venv/docs/.ready  ## the pages as a site, with search and an API reference; links are checked; OUT=folder (.venv/docs/site)
+	@.venv/docs/env/bin/python -m docs.site $(if $(OUT),--out "$(OUT)") $(ARGS)
+
+.venv/docs/.ready: .venv/.ready .ci/requirements/docs.lock
+	@.ci/setup docs
 
 lock: .venv/.ready  ## make the locked dependencies anew, with the newest versions that are allowed
 	@.ci/lock

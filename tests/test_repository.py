@@ -74,7 +74,7 @@ def test_every_locked_package_has_hashes_and_no_host() -> None:
     """`uv.lock` would name both; ours are requirement files."""
     locks = sorted((ROOT / ".ci" / "requirements").glob("*.lock"))
     assert [lock.name for lock in locks] == [
-        *("amqp.lock", "build.lock", "dev.lock", "java-21.lock", "kubernetes.lock", "uv.lock"),
+        *("amqp.lock", "build.lock", "dev.lock", "docs.lock", "java-21.lock", "kubernetes.lock", "uv.lock"),
     ]
     peers = [ROOT / "benchmarks" / "peers" / "locks" / f"{name}.lock" for name in ("faust", "quix")]
     for lock in [*locks, *peers]:
