@@ -496,6 +496,42 @@ def test_a_right_on_the_group_that_is_revoked_pauses_the_tasks_until_it_is_given
 
 
 @pytest.mark.full
+def test_a_replay_without_the_right_to_read_error_messages_is_refused_and_can_be_asked_for_again(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The task goes on, and the log names the right and its command."""
+    name = "unread"
+    graph = shop(name)
+    cluster.grant(*plan(graph).acls)
+    [right] = [one for one in permissions(graph, "worker") if (one.name, one.operation) == (f"{name}.errors", "Read")]
+    cluster.revoke(right)
+    admin = KafkaBroker(cluster.super_user)
+    admin.create(plan(graph, admin.facts(())).create)
+    with (
+        closing(admin),
+        start(graph, cluster.login("worker")) as running,
+        connect(cluster.super_user, graph) as sender,
+    ):
+        sender.send_many(f"{name}.orders", ORDERS)
+        running.wait_idle()
+
+        def asked_for() -> None:
+            with Repairs(graph, admin) as repairs:
+                assert repairs.ask("replay").asked == 2
+
+        asked_for()
+        missing = f"user `worker` may not read topic `{name}.errors`"
+        refused = until(lambda: [one for one in caplog.messages if missing in one][1:], "both requests are refused")
+        [command] = set(re.findall(r"`(kafka-acls [^`]*)`", refused[0]))
+        assert cluster.grant_by(command) == ("worker", "Read", f"{name}.errors")
+        asked_for()
+        until(lambda: len(list(sender.messages(f"{name}.errors"))) == 4, "each has failed once more")
+        running.wait_idle(timeout_s=60)
+        assert not running.status().stopped
+        assert verify(graph, admin).ok
+
+
+@pytest.mark.full
 def test_each_right_of_the_other_roles_is_named_where_it_is_missing_and_its_command_repairs_it(
     cluster: Cluster,
 ) -> None:
@@ -556,8 +592,10 @@ def _is_repaired(cluster: Cluster, case: Case, works: Callable[[Case], None]) ->
         assert f"`{granted[-1][2]}" in text
     # Read, Write and Alter imply Describe, which is asked for first.
     wanted, seen = (case.user, left.operation, left.name), (case.user, "Describe", left.name)
-    # Without Read on the replay topic messages are delivered as ever, and a warning says so (Y1).
-    without = [[seen]] if (role, left.operation, left.name[-7:]) == ("worker", "Read", ".replay") else []
+    # Without Read on the replay topic messages are delivered as ever, and a warning says so (Y1). The errors topic is
+    # read for a replay alone.
+    reads = left.name.rpartition(".")[2] if (role, left.operation) == ("worker", "Read") else ""
+    without = {"replay": [[seen]], "errors": [[]]}.get(reads, [])
     assert granted in ([wanted], [seen, wanted], *without), left
 
 
