@@ -46,10 +46,10 @@ GROUPS: Final = (
         _of(
             "cues_kafka",
             "Errors ErrorMessage ErrorCause ErrorMessages error_context payload_of repairs Repairs Selection Interrupt"
-            " CuesError GraphError ConfigError OutputError CodecError FactoryError RecoveryError TaskStopped"
-            " HandlerFailed LateMessage EarlyMessage Unknown TaskElsewhere AnswerTooLarge CallError CallUnanswered"
-            " CallRefused CallChanged UnreadableError BrokerError RetriableError AbortableError UnstableOffsets Fenced"
-            " FatalError",
+            " CuesError GraphError ConfigError MissingExtra OutputError CodecError FactoryError RecoveryError"
+            " TaskStopped HandlerFailed LateMessage EarlyMessage Unknown TaskElsewhere AnswerTooLarge CallError"
+            " CallUnanswered CallRefused CallChanged UnreadableError BrokerError RetriableError AbortableError"
+            " UnstableOffsets Fenced FatalError",
         ),
         "Error messages, their replay, and each exception with its remedy. :doc:`/errors` explains them.",
     ),
