@@ -6,12 +6,14 @@ The first programs run from the checkout too, as the pages show them.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +29,13 @@ ADDRESS = "localhost:9092"
 
 EXPECTED = "Order(id='a1', total=250)"
 """What the quick start prints: the one order that is big."""
+
+
+class Built(NamedTuple):
+    """The files that are published."""
+
+    wheel: Path
+    sdist: Path
 
 
 def quick_start(bootstrap: str) -> str:
@@ -51,11 +60,11 @@ def run(*command: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
-def build_wheel(out: Path) -> Path:
-    """The wheel of this checkout, built by the back end that is installed here."""
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, ROOT, cwd=out)
-    (wheel,) = out.glob("*.whl")
-    return wheel
+def build(out: Path, tree: Path = ROOT) -> Built:
+    """The wheel and the source distribution of a tree, built by the back end that is installed here."""
+    run(sys.executable, "-m", "build", "--wheel", "--sdist", "--no-isolation", "--outdir", out, tree, cwd=out)
+    (wheel,), (sdist,) = out.glob("*.whl"), out.glob("*.tar.gz")
+    return Built(wheel, sdist)
 
 
 def core_requirements(out: Path) -> Path:
@@ -75,24 +84,16 @@ def installer() -> str:
     return found
 
 
-class Installed(NamedTuple):
-    """
-    The wheel, and an environment that has only the wheel and the core's packages, in the locked versions.
-
-    Attributes:
-        wheel: the file.
-        python: the environment's interpreter.
-    """
-
-    wheel: Path
-    python: Path
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """What this checkout makes, built once for all tests."""
+    return build(tmp_path_factory.mktemp("built"))
 
 
 @pytest.fixture(scope="module")
-def core(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """It is built and installed once for all tests."""
-    place = tmp_path_factory.mktemp("core")
-    return Installed(wheel := build_wheel(place), install(wheel, place))
+def core(tmp_path_factory: pytest.TempPathFactory, built: Built) -> Path:
+    """The interpreter of an environment that has only the wheel and the core's packages, in the locked versions."""
+    return install(built.wheel, tmp_path_factory.mktemp("core"))
 
 
 def install(package: Path, place: Path) -> Path:
@@ -104,9 +105,9 @@ def install(package: Path, place: Path) -> Path:
     return python
 
 
-def test_the_wheel_carries_all_that_the_package_reads(core: Installed) -> None:
+def test_the_wheel_carries_all_that_the_package_reads(built: Built) -> None:
     """Schemas, type marker, broker's lock and poms, none of the tests and none of the proofs."""
-    with zipfile.ZipFile(core.wheel) as wheel:
+    with zipfile.ZipFile(built.wheel) as wheel:
         names = set(wheel.namelist())
 
     assert {
@@ -124,6 +125,50 @@ def test_the_wheel_carries_all_that_the_package_reads(core: Installed) -> None:
     assert not [name for name in names if "__pycache__" in name or name.endswith(".gitignore")]
 
 
+def test_two_builds_are_the_same_bytes(built: Built, tmp_path: Path) -> None:
+    """The second one is made of what the source distribution holds, with other times, rights, path and time zone."""
+    out, tree = tmp_path / "again", tmp_path / "tree"
+    out.mkdir()
+    with tarfile.open(built.sdist) as archive:
+        archive.extractall(tree, filter="data")
+    (root,) = tree.iterdir()
+    for path in root.rglob("*"):
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+        path.chmod(path.stat().st_mode & 0o700)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "Asia/Tokyo")
+        patch.setenv("PYTHONHASHSEED", "7")
+        again = build(out, root)
+
+    for one, other in zip(built, again, strict=True):
+        assert one.name == other.name
+        assert hashlib.sha256(one.read_bytes()).hexdigest() == hashlib.sha256(other.read_bytes()).hexdigest(), one.name
+
+
+def test_the_source_distribution_holds_what_its_targets_need(built: Built) -> None:
+    """`make test` runs in it: the scripts of set-up can be run, and the locks are there."""
+    with tarfile.open(built.sdist) as archive:
+        modes = {member.name.split("/", 1)[1]: member.mode for member in archive if "/" in member.name}
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+
+    assert {"Makefile", ".ci/setup", ".ci/requirements/dev.lock", "tests/conftest.py", "docs/install.md"} <= {*modes}
+    assert modes[".ci/setup"] & 0o111
+    if listed:
+        assert {*modes} - {"PKG-INFO"} <= {*listed.split("\0")}
+        assert {name for name in listed.split("\0") if name} <= {*modes}
+
+
+@pytest.mark.full
+@pytest.mark.timeout(300)
+def test_the_quick_start_runs_from_the_source_distribution(built: Built, tmp_path: Path, kafka_cluster: str) -> None:
+    """In an empty environment, built in isolation as an installer does it."""
+    program = tmp_path / "shop.py"
+    program.write_text(quick_start(kafka_cluster), encoding="utf-8")
+
+    assert EXPECTED in run(install(built.sdist, tmp_path), program, cwd=tmp_path)
+
+
 def test_the_quick_start_runs_from_the_checkout(tmp_path: Path, kafka_cluster: str) -> None:
     """Against a real broker."""
     program = tmp_path / "shop.py"
@@ -137,15 +182,15 @@ def test_the_quick_start_runs_from_the_checkout(tmp_path: Path, kafka_cluster: s
 
 @pytest.mark.timeout(300)
 def test_the_quick_start_runs_from_the_wheel_in_an_empty_environment(
-    core: Installed, tmp_path: Path, kafka_cluster: str
+    core: Path, tmp_path: Path, kafka_cluster: str
 ) -> None:
     """Only the wheel and what it asks for; the console script and the module answer too."""
     program = tmp_path / "shop.py"
     program.write_text(quick_start(kafka_cluster), encoding="utf-8")
 
-    assert EXPECTED in run(core.python, program, cwd=tmp_path)
-    assert "broker" in run(core.python.with_name("cues-kafka"), "--help", cwd=tmp_path)
-    planned = run(core.python, "-m", "cues_kafka", "plan", "shop.py:graph", "--bootstrap", kafka_cluster, cwd=tmp_path)
+    assert EXPECTED in run(core, program, cwd=tmp_path)
+    assert "broker" in run(core.with_name("cues-kafka"), "--help", cwd=tmp_path)
+    planned = run(core, "-m", "cues_kafka", "plan", "shop.py:graph", "--bootstrap", kafka_cluster, cwd=tmp_path)
     assert planned.startswith("Graph shop")
 
 
@@ -259,10 +304,10 @@ print(json.dumps([tried(words) for words in json.loads(sys.argv[1])]))
 """
 
 
-def tried(core: Installed, place: Path, commands: list[list[str]]) -> list[tuple[int, str]]:
+def tried(core: Path, place: Path, commands: list[list[str]]) -> list[tuple[int, str]]:
     """Exit code and output of each command in the core installation, where no Java is found."""
     (place / "needs.py").write_text(NEEDS, encoding="utf-8")
-    found: list[tuple[int, str]] = json.loads(run(core.python, "-c", TRIED, json.dumps(commands), cwd=place))
+    found: list[tuple[int, str]] = json.loads(run(core, "-c", TRIED, json.dumps(commands), cwd=place))
     return found
 
 
@@ -277,9 +322,7 @@ def assert_named(extra: str, command: list[str], code: int, text: str) -> None:
 
 
 @pytest.mark.parametrize("verb", ["plan", "run"])
-def test_a_graph_whose_extra_is_not_installed_is_refused_with_the_extra(
-    core: Installed, tmp_path: Path, verb: str
-) -> None:
+def test_a_graph_whose_extra_is_not_installed_is_refused_with_the_extra(core: Path, tmp_path: Path, verb: str) -> None:
     """By each command before it connects; several extras come in one sentence."""
     cases = [(extra, graph) for extra, graphs in GRAPHS.items() for graph in graphs]
     commands = [[verb, f"needs.py:{graph}", *NOWHERE] for _, graph in cases]
@@ -289,7 +332,7 @@ def test_a_graph_whose_extra_is_not_installed_is_refused_with_the_extra(
         assert len(text.splitlines()) == 1, text
 
 
-def test_a_command_whose_extra_is_not_installed_names_the_extra(core: Installed, tmp_path: Path) -> None:
+def test_a_command_whose_extra_is_not_installed_names_the_extra(core: Path, tmp_path: Path) -> None:
     """With options, and also where the graph needs none."""
     cases = [(extra, line.split()) for extra, lines in COMMANDS.items() for line in lines]
     commands = [[*words, *NOWHERE] if words[0] != "broker" else words for _, words in cases]
@@ -298,7 +341,7 @@ def test_a_command_whose_extra_is_not_installed_names_the_extra(core: Installed,
         assert_named(extra, command, code, text)
 
 
-def test_a_module_that_imports_what_an_extra_brings_is_refused_with_the_extra(core: Installed, tmp_path: Path) -> None:
+def test_a_module_that_imports_what_an_extra_brings_is_refused_with_the_extra(core: Path, tmp_path: Path) -> None:
     """By commands with exit code 2, and in a program by an error that is an ImportError, too."""
     cases = [(extra, line) for extra, lines in MODULES.items() for line in lines]
     for number, (_, line) in enumerate(cases):
@@ -310,7 +353,7 @@ def test_a_module_that_imports_what_an_extra_brings_is_refused_with_the_extra(co
     for (extra, _), command, (code, text) in zip(cases * len(verbs), commands, found, strict=True):
         assert_named(extra, command, code, text)
     program = "try:\n    import cues_kafka.spark\nexcept ImportError as error:\n    print(type(error).__name__, error)"
-    assert re.match(r"MissingExtra .*pip install 'cues-kafka\[spark\]'$", run(core.python, "-c", program, cwd=tmp_path))
+    assert re.match(r"MissingExtra .*pip install 'cues-kafka\[spark\]'$", run(core, "-c", program, cwd=tmp_path))
 
 
 def test_each_extra_is_tried_without_its_packages() -> None:
@@ -320,7 +363,7 @@ def test_each_extra_is_tried_without_its_packages() -> None:
     assert {*project()["optional-dependencies"]} - tried_here == {"demo"}
 
 
-def test_a_graph_without_extras_is_planned_by_the_core(core: Installed, tmp_path: Path) -> None:
+def test_a_graph_without_extras_is_planned_by_the_core(core: Path, tmp_path: Path) -> None:
     """A processor of DataFrames too: other machines run it, and Spark is needed there."""
     commands = [["plan", f"needs.py:{graph}", "--offline"] for graph in ("core", "frames")]
 
