@@ -21,7 +21,7 @@ export PYTHON
 # A worker whose imports are compiled at each start starts two seconds later.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-native demo-sensors demo-orders test test-ci test-full test-bridges test-spark test-versions test-matrix check bench bench-spark bench-peers proof-model proof-mutants proof-simulation proof-spark proof-faults docs lock clean
+.PHONY: help demo demo-native demo-sensors demo-orders test test-ci test-full test-bridges test-spark test-versions test-matrix check bench bench-spark bench-peers proof-model proof-mutants proof-simulation proof-spark proof-faults docs sbom lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -120,6 +120,9 @@ docs: .venv/docs/.ready  ## the pages as a site, with search and an API referenc
 
 .venv/docs/.ready: .venv/.ready .ci/requirements/docs.lock
 	@.ci/setup docs
+
+sbom: .venv/.ready  ## the bill of materials (CycloneDX) and the licences of all locked packages, in dist/; ARGS="--out PLACE"
+	@$(PY) -m tests.install.sbom --check $(ARGS)
 
 lock: .venv/.ready  ## make the locked dependencies anew, with the newest versions that are allowed
 	@.ci/lock
