@@ -13,15 +13,56 @@ from hashlib import sha256
 from pathlib import Path
 
 
-def digest(files: Iterable[Path]) -> str:
-    """Of Python files, in 16 hexadecimal digits."""
+def digest(files: Iterable[Path], *, shared: tuple[str, Path] | None = None) -> str:
+    """
+    Of Python files, in 16 hexadecimal digits.
+
+    Args:
+        files: the whole of each.
+        shared: a module that they import, and its file. Only what they take from it counts.
+    """
+    files = list(files)
     programs = sorted(_program(file.read_text(encoding="utf-8")) for file in files)
+    if shared is not None:
+        module, file = shared
+        names = {name for one in files for name in _taken_from(module, ast.parse(one.read_text(encoding="utf-8")))}
+        programs.append(_hashed(_reached(names, ast.parse(file.read_text(encoding="utf-8")))))
     return sha256(b"".join(programs)).hexdigest()[:16]
+
+
+def _taken_from(module: str, program: ast.Module) -> Iterator[str]:
+    """The names that a program imports from a module."""
+    for node in ast.walk(program):
+        if isinstance(node, ast.ImportFrom) and node.module == module:
+            yield from (alias.name for alias in node.names)
+
+
+def _reached(names: set[str], program: ast.Module) -> list[ast.stmt]:
+    """The statements that define these names, and those that they use, in the order of the file."""
+    found: set[ast.stmt] = set()
+    while new := {one for one in program.body if one not in found and names & _defined(one)}:
+        found |= new
+        names |= {node.id for one in new for node in ast.walk(one) if isinstance(node, ast.Name)}
+    return [one for one in program.body if one in found]
+
+
+def _defined(node: ast.stmt) -> set[str]:
+    """The names that a statement of a module defines or imports."""
+    if isinstance(node, ast.ClassDef | ast.FunctionDef):
+        return {node.name}
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+    stored = (one for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store))
+    return {one.id for one in stored}
 
 
 def _program(text: str) -> bytes:
     """The digest of one file."""
-    return sha256("".join(_written(ast.parse(text))).encode()).digest()
+    return _hashed(ast.parse(text))
+
+
+def _hashed(tree: object) -> bytes:
+    return sha256("".join(_written(tree)).encode()).digest()
 
 
 def _written(value: object) -> Iterator[str]:

@@ -58,3 +58,35 @@ def test_another_program_has_another_digest(tmp_path: Path, old: str, new: str) 
     assert old in PROGRAM
     first, second = written(tmp_path / "a.py", PROGRAM), written(tmp_path / "b.py", PROGRAM.replace(old, new))
     assert digest([first]) != digest([second])
+
+
+SHARED = '''"""Ports."""
+from typing import NamedTuple
+
+Number = int
+
+
+class Place(NamedTuple):
+    at: Number
+
+
+class Topic(NamedTuple):
+    name: str
+'''
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ("name: str", "title: str", True),
+        ("at: Number", "on: Number", False),
+        ("Number = int", "Number = float", False),
+        ("from typing import NamedTuple", "from collections import namedtuple as NamedTuple", False),
+    ],
+)
+def test_of_a_shared_module_only_what_is_taken_counts(tmp_path: Path, old: str, new: str, same: bool) -> None:
+    """With all that it needs in turn. What another layer asks of its ports voids no result."""
+    assert old in SHARED
+    program = written(tmp_path / "a.py", "from shared import Place\n")
+    first, second = written(tmp_path / "b.py", SHARED), written(tmp_path / "c.py", SHARED.replace(old, new))
+    assert (digest([program], shared=("shared", first)) == digest([program], shared=("shared", second))) is same

@@ -23,8 +23,9 @@ PACKAGE = Path(__file__).parents[3] / "cues_kafka"
 
 
 def code() -> str:
-    """The digest of what a result speaks of: the core, the ports, and the explorer."""
-    return digest([PACKAGE / "ports.py", *(PACKAGE / "core").glob("*.py"), *Path(__file__).parent.glob("*.py")])
+    """The digest of what a result speaks of: the core, the explorer, and what they take from the ports."""
+    files = [*(PACKAGE / "core").glob("*.py"), *Path(__file__).parent.glob("*.py")]
+    return digest(files, shared=("cues_kafka.ports", PACKAGE / "ports.py"))
 
 
 SHELL = (
