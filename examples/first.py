@@ -1,7 +1,7 @@
 # first.py
 from cues_kafka import Graph, Kafka, Processor, Source, start
 
-def check(order: dict) -> dict | None:
+def check(order: dict[str, int]) -> dict[str, int] | None:
     if order["total"] < 0:
         raise ValueError("a negative total")    # one error message, and no output
     return order if order["total"] else None    # None: nothing is sent
