@@ -32,7 +32,7 @@ RANKS = [
     {"records", "codecs", "state", "sinks", "bridges", "brokers"},
     {"runtime"},
     {"verify", "operate"},
-    {"aio", "spark", "targets", "testing", "cli", "dashboard"},
+    {"aio", "effects", "spark", "targets", "testing", "cli", "dashboard"},
 ]
 RANK = {name: rank for rank, names in enumerate(RANKS) for name in names}
 

@@ -96,8 +96,8 @@ def core(tmp_path_factory: pytest.TempPathFactory, built: Built) -> Path:
     return install(built.wheel, tmp_path_factory.mktemp("core"))
 
 
-def install(package: Path, place: Path) -> Path:
-    """Install a wheel or a source distribution alone into a new environment; its interpreter."""
+def install(package: str | Path, place: Path) -> Path:
+    """Install a wheel or a source distribution into a new environment, alone or with extras; its interpreter."""
     uv, python = installer(), place / "venv" / "bin" / "python"
     run(uv, "venv", "--quiet", "--python", sys.executable, place / "venv", cwd=place)
     constraints = core_requirements(place)

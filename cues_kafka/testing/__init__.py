@@ -1,1 +1,38 @@
-"""What users need to test their graphs: fixtures for pytest."""
+"""
+What users need to test their graphs: a tester without a broker, fixtures for pytest, and checks of what is their own.
+
+A name is imported when it is first used: `Tester` needs the core alone, and the fixtures need the extra `testing`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cues_kafka.testing.codecs import check_codec
+    from cues_kafka.testing.fixtures import FaultClusters, KafkaFixture
+    from cues_kafka.testing.registry import TestRegistry
+    from cues_kafka.testing.targets import TargetContract
+    from cues_kafka.testing.tester import Crash, Tester
+
+_MODULES = {
+    "Crash": "cues_kafka.testing.tester",
+    "FaultClusters": "cues_kafka.testing.fixtures",
+    "KafkaFixture": "cues_kafka.testing.fixtures",
+    "TargetContract": "cues_kafka.testing.targets",
+    "TestRegistry": "cues_kafka.testing.registry",
+    "Tester": "cues_kafka.testing.tester",
+    "check_codec": "cues_kafka.testing.codecs",
+}
+
+__all__ = ["Crash", "FaultClusters", "KafkaFixture", "TargetContract", "TestRegistry", "Tester", "check_codec"]
+
+
+if not TYPE_CHECKING:  # a type checker would take any misspelt name for one that is found here
+
+    def __getattr__(name: str) -> Any:
+        module = _MODULES.get(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(module), name)

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from cues_kafka import effects
+from cues_kafka.bridges.destinations import BrokerSender, DestinationSender
+from cues_kafka.bridges.ibmmq.target import MqSender
+from cues_kafka.sinks.blobs.target import PutFiles
+from cues_kafka.sinks.calls import HttpCalls
+from cues_kafka.sinks.connection import Database
+from cues_kafka.sinks.publish import Publishing
+from cues_kafka.sinks.rows import RowsTable, UpsertTable
+from tests.test_wheel import build, install, run
 
 ROOT = Path(__file__).parents[2]
 
@@ -66,6 +77,19 @@ REFUSED = [
 ]
 
 
+USERS = [ROOT / "examples" / "shop.py", *sorted(Path(__file__).parent.glob("accepted*.py"))]
+"""What a user writes."""
+
+WRONG = """
+from cues_kafka.effects import HttpServer
+from cues_kafka.testing import Tester
+def paid(order: int, http: HttpServer) -> int:
+    return http.get("/a").text
+def tested(tester: Tester) -> int:
+    return tester.runs()
+"""
+
+
 def mypy(*paths: Path) -> str:
     """What a strict check of these files says; empty if nothing."""
     command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--hide-error-context", *map(str, paths)]
@@ -75,7 +99,54 @@ def mypy(*paths: Path) -> str:
 @pytest.mark.timeout(300)
 def test_right_user_code_passes_a_strict_type_check() -> None:
     """The example of the design, word for word, and one use of every form of a declaration."""
-    assert mypy(ROOT / "examples" / "shop.py", Path(__file__).with_name("accepted.py")) == ""
+    assert mypy(*USERS) == ""
+
+
+@pytest.mark.full
+@pytest.mark.timeout(400)
+def test_the_installed_wheel_has_types_for_mypy_and_pyright(tmp_path: Path) -> None:
+    """Both strict, on the same files, in an environment with the wheel and pytest; each marks what is wrong."""
+    wheel = build(tmp_path).wheel
+    python = install(f"{wheel}[testing]", tmp_path)
+    files = tmp_path / "files"
+    files.mkdir()
+    for path in USERS:
+        (files / path.name).write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
+    (files / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}')
+    pyright: list[str | Path] = [second_checker() / "bin" / "pyright", "--pythonpath", python, "."]
+    mypy: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--cache-dir",
+        tmp_path,
+        "--python-executable",
+        python,
+        ".",
+    ]
+
+    for command in (mypy, pyright):
+        run(*command, cwd=files)
+    (files / "wrong.py").write_text(WRONG, encoding="utf-8")
+    for command in (mypy, pyright):
+        done = subprocess.run(command, cwd=files, capture_output=True, text=True, check=False)
+        assert {int(line) for line in re.findall(r"wrong\.py:(\d+):.*error", done.stdout)} == {5, 7}, done.stdout
+
+
+def second_checker() -> Path:
+    """The environment of pyright, made once. It has a Node of its own."""
+    uv, place = ROOT / ".venv" / "bin" / "uv", ROOT / ".venv" / "pyright"
+    if not (place / "bin" / "python").exists():
+        run(uv, "venv", "--quiet", "--python", sys.executable, place, cwd=ROOT)
+    locked: list[str | Path] = [
+        "--no-deps",
+        "--require-hashes",
+        "--requirement",
+        ROOT / ".ci" / "requirements" / "pyright.lock",
+    ]
+    run(uv, "pip", "install", "--quiet", "--python", place / "bin" / "python", *locked, cwd=ROOT)
+    return place
 
 
 @pytest.mark.timeout(300)
@@ -107,3 +178,28 @@ def test_the_example_is_declared_as_the_design_shows_it() -> None:
 
     assert [(p.name, p.kind) for p in graph.processors.values()] == [("check", "pipe"), ("route", "fork")]
     assert graph.topics_used() == ("checked", "orders", "shop.all", "shop.big", "shop.errors")
+
+
+def test_the_types_of_effects_are_those_of_what_functions_get() -> None:
+    """Each method of a protocol is one of the object, with the same parameters."""
+    pairs = [
+        (effects.SqlSession, Database),
+        (effects.RowWriter, RowsTable),
+        (effects.KeyedRows, UpsertTable),
+        (effects.Objects, PutFiles),
+        (effects.HttpServer, HttpCalls),
+        (effects.AsyncHttpServer, HttpCalls),
+        (effects.MessagePublisher, Publishing),
+        (effects.Destinations, BrokerSender),
+        (effects.Destinations, MqSender),
+        (effects.Destination, DestinationSender),
+    ]
+    for declared, given in pairs:
+        for name, method in vars(declared).items():
+            if not name.startswith("_"):
+                own = inspect.signature(getattr(given, name)).parameters
+                assert {*inspect.signature(method).parameters} == {*own}, f"{declared.__name__}.{name}"
+    assert {name for name, one in vars(effects).items() if getattr(one, "_is_protocol", False)} - {"Protocol"} == {
+        *(one.__name__ for one, _ in pairs),
+        *("KeptOnce", "AsyncKeptOnce"),
+    }
