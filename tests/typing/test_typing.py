@@ -12,7 +12,6 @@ import pytest
 
 from cues_kafka import effects
 from cues_kafka.bridges.destinations import BrokerSender, DestinationSender
-from cues_kafka.bridges.ibmmq.target import MqSender
 from cues_kafka.sinks.blobs.target import PutFiles
 from cues_kafka.sinks.calls import HttpCalls
 from cues_kafka.sinks.connection import Database
@@ -191,7 +190,6 @@ def test_the_types_of_effects_are_those_of_what_functions_get() -> None:
         (effects.AsyncHttpServer, HttpCalls),
         (effects.MessagePublisher, Publishing),
         (effects.Destinations, BrokerSender),
-        (effects.Destinations, MqSender),
         (effects.Destination, DestinationSender),
     ]
     for declared, given in pairs:
