@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+from docs.site.index import ROOT
 
 
 class Group(NamedTuple):
@@ -80,6 +83,17 @@ GROUPS: Final = (
         "What messages go to, and come from, outside of Kafka. :doc:`/edges` says what each guarantees.",
     ),
     Group(
+        "effects",
+        "What effects give a function",
+        _of(
+            "cues_kafka.effects",
+            "SqlSession RowWriter KeyedRows Result Objects HttpServer AsyncHttpServer Response KeptOnce AsyncKeptOnce"
+            " MessagePublisher Destinations Destination",
+        ),
+        "From the module ``cues_kafka.effects``, for annotations. :doc:`/effects`, :doc:`/calls` and :doc:`/files` have"
+        " examples.",
+    ),
+    Group(
         "clusters",
         "Clusters and logins",
         _of("cues_kafka", "Kafka Memory Secret Scram Plain OAuthBearer Oidc Tls"),
@@ -124,19 +138,18 @@ GROUPS: Final = (
     Group(
         "testing",
         "Tests of your graphs",
-        (
-            *_of("cues_kafka.testing.tester", "Tester Crash"),
-            *_of("cues_kafka.testing.fixtures", "KafkaFixture FaultClusters"),
-            *_of("cues_kafka.testing.codecs", "check_codec"),
-            *_of("cues_kafka.testing.targets", "TargetContract"),
-            *_of("cues_kafka.testing.registry", "TestRegistry"),
-        ),
+        _of("cues_kafka.testing", "Tester Crash KafkaFixture FaultClusters check_codec TargetContract TestRegistry"),
         "A graph without a broker, fixtures for pytest, and contracts for codecs and targets of your own.",
     ),
 )
 
-MODULES: Final = ("cues_kafka", "cues_kafka.aio", "cues_kafka.spark", "cues_kafka.targets")
-"""Public modules whose `__all__` the pages have completely."""
+
+def modules() -> list[str]:
+    """The public modules: each file directly below `cues_kafka` that has an `__all__`, and the package for tests."""
+    package = ROOT / "cues_kafka"
+    files = [package / "__init__.py", *sorted(package.glob("[!_]*.py")), package / "testing" / "__init__.py"]
+    public = (file for file in files if re.search(r"^__all__ ", file.read_text(encoding="utf-8"), re.MULTILINE))
+    return [".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for file in public]
 
 
 def missing(module: str) -> list[str]:
@@ -161,7 +174,7 @@ def stage(into: Path) -> None:
     Raises:
         LookupError: a public name is on no page.
     """
-    for module in MODULES:
+    for module in modules():
         if names := missing(module):
             raise LookupError(
                 f"{module}: {', '.join(names)} on no page of the reference; add them to docs/site/reference.py"

@@ -90,7 +90,14 @@ def test_every_page_is_staged(tmp_path: Path) -> None:
     ).read_text()
 
 
-@pytest.mark.parametrize("module", reference.MODULES)
+def test_the_public_modules_are_found() -> None:
+    """By their `__all__`: a new one is in the reference, or the next test fails."""
+    assert {"cues_kafka", "cues_kafka.aio", "cues_kafka.effects", "cues_kafka.spark", "cues_kafka.testing"} <= {
+        *reference.modules()
+    }
+
+
+@pytest.mark.parametrize("module", reference.modules())
 def test_every_public_name_is_in_the_reference(module: str) -> None:
     """Add what is missing to GROUPS in docs/site/reference.py."""
     assert reference.missing(module) == []
