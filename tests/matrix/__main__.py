@@ -67,6 +67,7 @@ def environment(version: str, python: Path) -> Path:
     stored = ["--config-settings-package", "pyspark:--build-option=--compression=stored"]
     locked = [*install, "--require-hashes", "--requirement"]
     run([UV, "venv", "--quiet", "--clear", "--python", python, place])
+    run([*locked, LOCKS / "uv.lock"])
     run([*locked, LOCKS / "build.lock"])
     run([*locked, LOCKS / "dev.lock", *stored])
     run([*install, "--editable", ROOT])

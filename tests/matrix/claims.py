@@ -19,3 +19,18 @@ def recorded() -> dict[str, dict[str, Any]]:
     """What is in the file; empty before the first run."""
     found: dict[str, dict[str, Any]] = json.loads(RAN.read_text(encoding="utf-8")) if RAN.exists() else {}
     return found
+
+
+WHAT: Final = {"python": "unit tests and contract", "java": "tests of Spark"}
+"""What each of them runs."""
+
+
+def table() -> str:
+    """The results as rows of docs/install.md."""
+    rows = [
+        f"| {kind.title()} {found['version']} | {WHAT[kind]} | {found['passed']:,} passed, {found['failed']} failed, "
+        f"{found['skipped']} skipped |"
+        for kind in ("python", "java")
+        for _, found in sorted(recorded().get(kind, {}).items())
+    ]
+    return "| with | ran | result |\n| --- | --- | --- |\n" + "\n".join(rows) + "\n"

@@ -49,7 +49,7 @@ def cluster() -> Memory:
             sender.send([("in", 0, HOSTILE.encode(), json.dumps(value).encode(), [(HOSTILE, HOSTILE.encode())], 0)])
         running.wait_idle(timeout_s=20.0)
     state = StatusRecord(
-        task="p/0", state="stopped", owner=TaskOwner(instance=HOSTILE), every_s=5.0, stopped=HOSTILE, remedy=HOSTILE
+        task="p/0", state="stopped", owner=TaskOwner(instance=HOSTILE), every_s=600.0, stopped=HOSTILE, remedy=HOSTILE
     )
     sender.send([("g.status", 0, b"p/0", encode_status(state), None, 0)])
     sender.send([("g.control", 0, key_of_hold("p"), encode(Hold(by=HOSTILE, token="t", processor="p")), None, 0)])

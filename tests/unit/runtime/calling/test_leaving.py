@@ -77,11 +77,14 @@ def awaited(make: Callable[[], BaseException]) -> dict[str, Any]:
     return {"fn": coroutine, "outputs": "out", "concurrency": 4}
 
 
-def run(graph: Graph, *values: Any, memory: Memory | None = None) -> None:
-    """Run a graph in memory until it is idle."""
+def run(graph: Graph, *values: Any, memory: Memory | None = None, ends: bool = False) -> None:
+    """Run a graph in memory until it is idle, or until it ends: a timer may ring when all messages are delivered."""
     with start(graph, memory or Memory()) as running:
         running.send_many("in", values)
-        running.wait_idle(timeout_s=30)
+        if ends:
+            running.wait()
+        else:
+            running.wait_idle(timeout_s=30)
 
 
 @pytest.mark.parametrize("errors", [None, "failed"])
@@ -187,7 +190,7 @@ def ended(graph: Graph, *messages: Message[Any]) -> str:
     """Why the worker has ended, without an error message."""
     memory = Memory()
     with pytest.raises(TaskStopped) as stopped:
-        run(graph, *messages, memory=memory)
+        run(graph, *messages, memory=memory, ends=True)
     broker = open_broker(memory)
     assert {place: (one.low, one.high) for place, one in broker.watermarks([FAILED]).items()} == {FAILED: (0, 0)}
     return str(stopped.value)
