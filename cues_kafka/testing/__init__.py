@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cues_kafka.testing.codecs import check_codec
+    from cues_kafka.testing.containers import KafkaContainer, RegistryContainer
     from cues_kafka.testing.fixtures import FaultClusters, KafkaFixture
     from cues_kafka.testing.registry import TestRegistry
     from cues_kafka.testing.targets import TargetContract
@@ -19,14 +20,26 @@ if TYPE_CHECKING:
 _MODULES = {
     "Crash": "cues_kafka.testing.tester",
     "FaultClusters": "cues_kafka.testing.fixtures",
+    "KafkaContainer": "cues_kafka.testing.containers",
     "KafkaFixture": "cues_kafka.testing.fixtures",
+    "RegistryContainer": "cues_kafka.testing.containers",
     "TargetContract": "cues_kafka.testing.targets",
     "TestRegistry": "cues_kafka.testing.registry",
     "Tester": "cues_kafka.testing.tester",
     "check_codec": "cues_kafka.testing.codecs",
 }
 
-__all__ = ["Crash", "FaultClusters", "KafkaFixture", "TargetContract", "TestRegistry", "Tester", "check_codec"]
+__all__ = [
+    "Crash",
+    "FaultClusters",
+    "KafkaContainer",
+    "KafkaFixture",
+    "RegistryContainer",
+    "TargetContract",
+    "TestRegistry",
+    "Tester",
+    "check_codec",
+]
 
 
 if not TYPE_CHECKING:  # a type checker would take any misspelt name for one that is found here

@@ -12,15 +12,34 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Listener
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol, Self
 
 from cues_kafka.errors import BrokerError, CuesError
 
-if TYPE_CHECKING:
-    from cues_kafka.brokers.local import LocalBroker
-
 JOIN_S: Final = 10.0
 """How long the owner waits at the end for a question under way; a program that connects and says nothing is left."""
+
+
+class OwnBroker(Protocol):
+    """A broker that tests start and stop: a local one, or one in a container."""
+
+    @property
+    def bootstrap(self) -> str:
+        """``bootstrap.servers``."""
+        ...
+
+    def start(self) -> Self:
+        """
+        Start, and wait until it serves.
+
+        Raises:
+            CuesError: it does not start; the text has the remedy.
+        """
+        ...
+
+    def stop(self) -> None:
+        """End it."""
+        ...
 
 
 class BrokerOwner(NamedTuple):
@@ -55,16 +74,16 @@ class SharedBroker:
         owner: where they ask.
     """
 
-    def __init__(self, broker: Callable[[], LocalBroker]) -> None:
+    def __init__(self, broker: Callable[[], OwnBroker]) -> None:
         """
         Args:
-            broker: makes the broker, at the first question.
+            broker: starts the broker, at the first question.
         """
         key = secrets.token_hex()
         self._listener = Listener(("127.0.0.1", 0), backlog=64, authkey=key.encode())
         self.owner = BrokerOwner(self._listener.address[1], key)
-        self._make = broker
-        self._broker: LocalBroker | None = None
+        self._start = broker
+        self._broker: OwnBroker | None = None
         self._closed = False
         self._thread = threading.Thread(target=self._serve, name="shared broker", daemon=True)
         self._thread.start()
@@ -91,7 +110,7 @@ class SharedBroker:
             return "", "The run ends, and its broker with it."
         try:
             if self._broker is None:
-                self._broker = self._make().start()
+                self._broker = self._start()
             return self._broker.bootstrap, ""
         except CuesError as error:
             return "", str(error)

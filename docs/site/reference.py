@@ -138,7 +138,10 @@ GROUPS: Final = (
     Group(
         "testing",
         "Tests of your graphs",
-        _of("cues_kafka.testing", "Tester Crash KafkaFixture FaultClusters check_codec TargetContract TestRegistry"),
+        (
+            *_of("cues_kafka.testing", "Tester Crash KafkaFixture FaultClusters KafkaContainer RegistryContainer"),
+            *_of("cues_kafka.testing", "check_codec TargetContract TestRegistry"),
+        ),
         "A graph without a broker, fixtures for pytest, and contracts for codecs and targets of your own.",
     ),
 )

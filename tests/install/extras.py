@@ -44,7 +44,8 @@ FOR: Mapping[str, str] = {
     "registry": "a [schema registry](schemas.md#use-a-registry), `Registry(...)`",
     "spans": "[spans of OpenTelemetry](watch.md#trace-messages-from-hop-to-hop), `cues-kafka run --spans`",
     "spark": "[Spark](spark.md); needs Java 17 or later besides",
-    "testing": "[tests of your graphs](api.md) with pytest, on a real broker",
+    "testing": "[tests of your graphs](testing.md) with pytest, on a real broker",
+    "testing-containers": "a broker and a schema registry [in containers](testing.md#servers-in-containers) for tests",
 }
 """What an extra is for; the empty name is the core."""
 

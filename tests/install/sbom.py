@@ -53,6 +53,7 @@ READ: Final = {
     "colorama": "BSD-3-Clause",  # for Windows
     "httpx2-jsfetch": "BSD-3-Clause",  # for browsers
     "promql-parser": "MIT",  # no word of it in its metadata
+    "pywin32": "PSF-2.0",  # for Windows
 }
 """Licences as their texts say, of packages that are not installed here, or whose metadata names none."""
 

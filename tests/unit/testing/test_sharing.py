@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from types import SimpleNamespace
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import pytest
 
-from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.errors import BrokerError, ConfigError
 from cues_kafka.testing import fixtures
 from cues_kafka.testing.sharing import SharedBroker
@@ -34,9 +33,6 @@ class Recorded:
     def stop(self) -> None:
         self.calls.append("stop")
 
-    def make(self) -> LocalBroker:
-        return cast(LocalBroker, self)
-
 
 @pytest.fixture
 def started() -> Iterator[Any]:
@@ -44,7 +40,7 @@ def started() -> Iterator[Any]:
     running: list[SharedBroker] = []
 
     def share(broker: Recorded) -> SharedBroker:
-        running.append(SharedBroker(broker.make))
+        running.append(SharedBroker(broker.start))
         return running[-1]
 
     yield share
@@ -67,7 +63,7 @@ def test_broker_starts_once_however_many_ask_at_the_same_time(started: Any) -> N
 def test_close_stops_the_broker_and_leaves_no_thread() -> None:
     """Who asks behind it is refused, and nothing is started for the question."""
     broker = Recorded()
-    shared = SharedBroker(broker.make)
+    shared = SharedBroker(broker.start)
     shared.owner.ask()
     shared.close()
 
@@ -108,7 +104,8 @@ def test_stranger_without_the_key_is_refused_and_the_next_question_is_answered(s
 
 def process(**attributes: Any) -> Any:
     """What the hooks need of pytest's configuration in one process of a run."""
-    return SimpleNamespace(stash=pytest.Stash(), **attributes)
+    defaults = {f"cues_kafka_{name.replace('-', '_')}": default for name, (default, *_) in fixtures.CHOICES.items()}
+    return SimpleNamespace(stash=pytest.Stash(), getoption=lambda name: None, getini=defaults.__getitem__, **attributes)
 
 
 def begin(controller: Any, *, here: bool = True) -> Any:
@@ -122,7 +119,7 @@ def begin(controller: Any, *, here: bool = True) -> Any:
 def test_all_testers_of_a_run_have_the_same_broker_which_ends_with_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that replaces a tester that has died; a tester that ends stops nothing."""
     broker = Recorded()
-    monkeypatch.setattr(fixtures, "_local_broker", broker.make)
+    monkeypatch.setattr(fixtures, "_local_broker", lambda: broker)
     controller = process()
     try:
         for tester in (begin(controller), begin(controller), begin(controller)):
@@ -140,7 +137,7 @@ def test_all_testers_of_a_run_have_the_same_broker_which_ends_with_the_run(monke
 def test_process_that_shares_none_has_a_broker_of_its_own(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as its tests run."""
     broker = Recorded()
-    monkeypatch.setattr(fixtures, "_local_broker", broker.make)
+    monkeypatch.setattr(fixtures, "_local_broker", lambda: broker)
     with ExitStack() as running:
         assert fixtures._broker_of_run(config, running) == broker.bootstrap
         assert broker.calls == ["start"]
