@@ -90,7 +90,7 @@ class HealthLook:
         """The health and the metrics of now."""
         workers, tasks = self._workers(), self._collect()
         unready = tuple(self._unready(workers, tasks))
-        silent_s = max((one.status.unreachable_s for one in tasks), default=0.0)
+        silent_s = max([0.0, *(one.status.unreachable_s for one in tasks), *(one.unreachable_s for one in workers)])
         labels = {"graph": self._graph, "worker": ALONE}
         rows = [
             Sample("cues_kafka_ready", labels, float(not unready)),
@@ -108,6 +108,9 @@ class HealthLook:
         for worker in workers:
             if worker.generation < 0 and not worker.over:
                 yield f"{worker.name} waits for its place in the group"
+            # Its tasks say it, too, until the group's session is over: then it has none.
+            if worker.unreachable_s >= UNREACHABLE_S and all(one.processor != worker.name for one in tasks):
+                yield f"{worker.name}: the cluster has not answered for {worker.unreachable_s:.0f} s"
         for one in tasks:
             state = state_of(one)
             if state == "stopped":

@@ -61,6 +61,11 @@ class Worker(Protocol):
         ...
 
     @property
+    def unreachable_s(self) -> float:
+        """How long the cluster has not answered the worker; 0: it answers, or the worker does not ask."""
+        return 0.0
+
+    @property
     def positions_in_group(self) -> bool:
         """Whether the group's offsets say how far the inputs are delivered; else only the worker knows."""
         return True

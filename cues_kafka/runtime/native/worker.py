@@ -277,8 +277,7 @@ class ProcessorWorker(Worker):
 
     def status(self) -> list[TaskStatus]:
         """The tasks that the group gave to this process."""
-        silent = self._silent_since_s
-        silent_s = 0.0 if silent is None else self.clock.monotonic() - silent
+        silent_s = self.unreachable_s
         held, resting = self._options.held(self.name), self._holding
         found = [
             task_status(lane, **self._long_call(lane), unreachable_s=silent_s, held=held, resting=resting)
@@ -311,6 +310,12 @@ class ProcessorWorker(Worker):
         if (barred := self._barred) is not None:
             found.append(Stopped(self.name, on.Halt("refused", str(barred), _WAITS), barred))
         return found
+
+    @property
+    def unreachable_s(self) -> float:
+        """How long the cluster has not answered."""
+        silent = self._silent_since_s
+        return 0.0 if silent is None else self.clock.monotonic() - silent
 
     @property
     def generation(self) -> int:

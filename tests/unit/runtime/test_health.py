@@ -161,6 +161,7 @@ class Placed:
     """A worker with a place in its group."""
 
     name, failed, over, generation, positions_in_group = "check", None, False, 1, False
+    unreachable_s = 0.0
 
 
 def look(*tasks: TaskFacts, workers: Sequence[Any] = (Placed(),), told: bool = True, broker: Any = None) -> HealthLook:
@@ -245,12 +246,27 @@ def test_a_graph_without_workers_or_place_is_not_ready() -> None:
     assert look(workers=(waits,))().unready == ("check waits for its place in the group",)
 
 
+def test_a_worker_whose_session_ended_while_the_cluster_was_silent_is_not_ready() -> None:
+    """It has lost its tasks, which said so before; while it has one, the task says it, and only once."""
+    cut_off = Placed()
+    cut_off.unreachable_s = 31.0
+    found = look(workers=(cut_off,))()
+
+    assert found.unready == ("check: the cluster has not answered for 31 s",)
+    assert values(found, "cues_kafka_cluster_unreachable_seconds") == [31.0]
+    assert values(found, "cues_kafka_ready") == [0.0]
+    [said] = look(facts(unreachable_s=31.0), workers=(cut_off,))().unready
+    assert said.startswith("check/0: ")
+    cut_off.unreachable_s = 3.0
+    assert look(workers=(cut_off,))().unready == ()
+
+
 def test_a_worker_that_failed_or_stands_still_is_ill() -> None:
     """Only a restart helps."""
     failed, stands = Placed(), object.__new__(ProcessorWorker)
     failed.failed = cast(Any, RuntimeError("no thread"))
     stands.name, stands.failed, stands.clock, stands._moved_s = "check", None, SystemClock(), -STANDS_S
-    stands._placed = False
+    stands._placed, stands._silent_since_s = False, None
 
     assert look(workers=(failed,))().ill == ("check failed: RuntimeError: no thread",)
     [said] = look(workers=(stands,))().ill

@@ -253,6 +253,11 @@ class SparkWorker:
         return not self._done and (query is None or query.status["message"] != _WAITS)
 
     @property
+    def unreachable_s(self) -> float:
+        """0: the query asks the cluster, not the worker."""
+        return 0.0
+
+    @property
     def over(self) -> bool:
         """Whether the query has delivered all messages (`available-now`), or was stopped."""
         return self._done
