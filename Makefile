@@ -21,7 +21,7 @@ export PYTHON
 # A worker whose imports are compiled at each start starts two seconds later.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-native demo-sensors demo-orders test test-ci test-full test-bridges test-spark test-versions test-matrix check bench bench-spark bench-peers proof-model proof-mutants proof-simulation proof-spark proof-faults docs sbom lock clean
+.PHONY: help demo demo-native demo-sensors demo-orders test test-ci test-full test-bridges test-docker test-spark test-versions test-matrix check bench bench-spark bench-peers proof-model proof-mutants proof-simulation proof-spark proof-faults docs sbom lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -62,6 +62,9 @@ test-full: .venv/.cache/spark.jsa  ## the longer tests that `make test` leaves o
 test-bridges: .venv/.ready  ## every bridge to another broker, with kills of both sides, under a quarter of an hour; ARGS="-k name"
 	@$(PY) -m tests.servers.prefetch --bridges
 	@$(PY) -m pytest -m bridge -n $(TESTERS) --dist load $(ARGS)
+
+test-docker: .venv/.ready  ## images, compose.yaml and containers for tests, on a Docker engine of its own, as root; ARGS="-k name"
+	@$(PY) -m tests.docker.alone $(PY) -m pytest -m docker tests/docker $(ARGS)
 
 # Each of its tests starts drivers and JVMs of its own, so it stays with two testers.
 test-spark: TESTERS = 2

@@ -1,4 +1,7 @@
-"""`docker/`: what can be known of it without Docker. Its commands run on this machine as they stand there."""
+"""`docker/`: what can be known of it without Docker. Its commands run on this machine as they stand there.
+
+`make test-docker` builds the images and runs the containers.
+"""
 
 from __future__ import annotations
 
@@ -115,7 +118,7 @@ def test_every_file_that_is_named_exists_and_reaches_the_image(services: dict[st
         if target == "/app/":
             in_app |= {Path(source).name for source in sources}
     assert sorted(kept) == sorted(
-        s for *sources, _ in of("COPY") if not sources[0].startswith("--from") for s in sources
+        {s for *sources, _ in of("COPY") if not sources[0].startswith("--from") for s in sources}
     )
     for service in services.values():
         for word in service.get("command", ()):
@@ -138,17 +141,19 @@ def test_every_command_exists_with_its_options(services: dict[str, dict[str, Any
 
 def test_everything_that_is_installed_has_one_version() -> None:
     """Images by release, Debian's packages by version, Python's by lock and hash."""
-    images = [words[0] for words in of("FROM")]
-    assert len(set(images)) == 1
-    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+", images[0])
-    [apt] = [words for words in of("RUN") if words[0] == "apt-get"]
+    stages = {words[2] for words in of("FROM") if len(words) > 1}
+    [image] = {words[0] for words in of("FROM")} - stages
+    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+", image)
+    [apt] = [words for words in of("RUN") if "apt-get" in words]
     named = apt[apt.index("--no-install-recommends") + 1 :]
     assert all("=" in word for word in named[: named.index("&&")])
     [uv] = [words for words in of("RUN") if "uv.lock" in words[-1]]
     assert {"--require-hashes", "--no-deps"} <= set(uv)
-    [packages] = [words for words in of("RUN") if "uv" in words]
-    for option, lock in (("--constraint", "dev.lock"), ("--build-constraint", "build.lock")):
-        assert packages[packages.index(option) + 1] == f".ci/requirements/{lock}"
+    installed = [words for words in of("RUN") if "uv" in words]
+    assert len(installed) == 3
+    for packages in installed:
+        for option, lock in (("--constraint", "dev.lock"), ("--build-constraint", "build.lock")):
+            assert packages[packages.index(option) + 1] == f".ci/requirements/{lock}"
 
 
 def test_versions_are_those_of_the_package_and_of_its_broker(services: dict[str, dict[str, Any]]) -> None:
@@ -159,16 +164,18 @@ def test_versions_are_those_of_the_package_and_of_its_broker(services: dict[str,
         assert tag == (VERSION if name.startswith("kafka-") else released)
 
 
-def test_the_image_runs_as_a_user_who_owns_the_checkpoints() -> None:
+def test_each_image_runs_as_a_user_who_owns_its_data() -> None:
     """A new volume takes its owner from the directory of the image."""
-    [[user]] = of("USER")
-    [made] = [words for words in of("RUN") if words[0] == "useradd"]
+    users = [user for [user] in of("USER")]
+    made = [words for words in of("RUN") if words[0] == "useradd"]
 
-    name = made[made.index("--uid") + 3]
-    assert made[made.index("--uid") + 1] == user
-    assert int(user)
-    assert made[made.index("--owner") + 1] == name
-    assert "/data" in made
+    assert len(users) == len(made) == 2
+    for user, words in zip(users, made, strict=True):
+        name = words[words.index("--uid") + 3]
+        assert words[words.index("--uid") + 1] == user
+        assert int(user)
+        assert words[words.index("--owner") + 1] == name
+        assert "/data" in words
 
 
 def test_driver_and_executors_share_checkpoints_and_staged_files(services: dict[str, dict[str, Any]]) -> None:
@@ -207,7 +214,7 @@ def test_the_graph_has_a_direct_and_a_staged_processor() -> None:
 
 
 def test_the_page_shows_the_commands_of_the_file(services: dict[str, dict[str, Any]]) -> None:
-    """Those that need Docker are said not to be checked; the one that does not is the driver's."""
+    """The three that need Docker, with the target that runs them, and the driver's."""
     page = " ".join((ROOT / "docs" / "deploy.md").read_text("utf-8").split())
     head = (DOCKER / "compose.yaml").read_text("utf-8").partition("\nname:")[0]
     shown = re.findall(r"docker compose .*?(?= +#|$)", head, re.MULTILINE)
@@ -218,7 +225,7 @@ def test_the_page_shows_the_commands_of_the_file(services: dict[str, dict[str, A
     assert shown[1].endswith(" run --rm demo")
     assert "demo" in services
     assert driver in page
-    assert "**These three commands and the build of the image are not checked by the tests**" in page
+    assert "`make test-docker` runs these three commands" in page
 
 
 # The cluster, on this machine
