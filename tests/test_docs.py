@@ -189,6 +189,16 @@ def test_every_other_shell_block_runs(block: Block) -> None:
         run(*PROGRAM, *arguments)
 
 
+def test_the_test_that_is_shown_passes_on_a_real_broker(kafka_cluster: str, tmp_path: Path) -> None:
+    """With the plug-in as users have it; `make test-docker` runs it on a broker in a container."""
+    block = blocks("python", ROOT / "docs" / "testing.md")[0]
+    (tmp_path / block.text.splitlines()[0].removeprefix("# ")).write_text(block.text, encoding="utf-8")
+
+    said = run(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", tmp_path, CUES_KAFKA_BOOTSTRAP=kafka_cluster)
+
+    assert "1 passed" in said
+
+
 def test_the_graph_in_a_file_is_taken(tmp_path: Path) -> None:
     """Beside a module that has what it names."""
     [block] = [b for b in blocks("toml") if is_graph(b)]
