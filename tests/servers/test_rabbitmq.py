@@ -138,7 +138,7 @@ def test_messages_come_once_whatever_dies(
             rabbitmq.server.kill()
             rabbitmq.server.start()
         with Shop(rabbitmq.server) as shop:
-            until(lambda: published(shop, queue), "the queue takes messages")
+            until(lambda: published(shop, queue), "the queue takes messages", 120)
             shop.publish_many(queue, payloads(29, 31))
 
     run_until(tester, 60, Crash(*crash), between)
@@ -233,7 +233,7 @@ def test_messages_come_once_while_the_broker_dies_and_comes_back(rabbitmq: Rabbi
         rabbitmq.server.kill()
         rabbitmq.server.start()
         with Shop(rabbitmq.server) as shop:
-            until(lambda: published(shop, queue), "the queue takes messages")
+            until(lambda: published(shop, queue), "the queue takes messages", 120)
             shop.publish_many(queue, payloads(69, 31))
         until(lambda: len(running.messages("ingress")) >= 100, "all messages")
         assert sorted(int(one.value) for one in running.messages("ingress")) == list(range(100))
@@ -563,10 +563,11 @@ def test_offsets_that_rabbitmq_takes_for_itself_are_no_gap(rabbitmq: RabbitMqQue
     with Shop(rabbitmq.server) as shop:
         shop.declare(queue, "stream")
         reader = StreamConnection(RabbitMq(rabbitmq.url).stream_login(rabbitmq.server.stream_port), "reader")
+        assert reader.offset("reader", queue) is None
         for n in range(30):
             shop.publish_many(queue, payloads(1, n))
             reader.store_offset("reader", queue, n)
-            assert reader.offset("reader", queue) is not None
+            until(lambda: reader.offset("reader", queue) == n, "the offset is stored")  # noqa: B023  it is done at once
         reader.close()
     tester = a_tester(source_of(rabbitmq, "stream"))
     run_until(tester, 30)

@@ -141,8 +141,8 @@ class StreamConnection:
     def offset(self, reference: str, stream: str) -> int | None:
         """The offset that was stored under a name; None: none is. See `create` for what is raised."""
         fields = wire.text(reference) + wire.text(stream)
-        answer = self._ask(wire.QUERY_OFFSET, fields, stream, fine=(wire.OK, wire.NO_OFFSET))
-        return int(struct.unpack_from(">Q", answer)[0]) if len(answer) >= 8 and any(answer) else None
+        code, answer = self._answer(wire.QUERY_OFFSET, fields, stream, fine=(wire.OK, wire.NO_OFFSET))
+        return int(struct.unpack_from(">Q", answer)[0]) if code == wire.OK else None
 
     def store_offset(self, reference: str, stream: str, offset: int) -> None:
         """Store an offset under a name. The broker does not answer."""
@@ -227,6 +227,10 @@ class StreamConnection:
 
     def _ask(self, key: int, fields: bytes, stream: str = "", *, fine: tuple[int, ...] = (wire.OK,)) -> bytes:
         """Ask, and wait for the answer: the fields behind its code."""
+        return self._answer(key, fields, stream, fine=fine)[1]
+
+    def _answer(self, key: int, fields: bytes, stream: str, *, fine: tuple[int, ...]) -> tuple[int, bytes]:
+        """See `_ask`; the code, too, where several are fine."""
         number = next(self._numbers)
         self._send(wire.frame(key, struct.pack(">I", number) + fields))
         self._wait(lambda: number in self._answers, "has not answered")
@@ -234,7 +238,7 @@ class StreamConnection:
         [code] = struct.unpack_from(">H", answer)
         if code not in fine:
             raise self._refusal(code, stream)
-        return answer[2:]
+        return code, answer[2:]
 
     def _send(self, data: bytes) -> None:
         left, end = memoryview(data), time.monotonic() + self._login.timeout_s
