@@ -26,7 +26,7 @@ from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.effects import Effect as Declared
 from cues_kafka.graph.error_message import ErrorMessage
-from cues_kafka.graph.names import hint, quoted
+from cues_kafka.graph.names import backing_topic, hint, quoted
 from cues_kafka.graph.processor import Processor
 from cues_kafka.observe.spans import Spans
 from cues_kafka.ports import Clock, Sent
@@ -462,13 +462,13 @@ class Tester:
 
     def records(self, processor: str, partition: int = 0) -> list[Record]:
         """
-        The committed task records of one task, in order.
+        The committed task records of one task, in order; also of a feed.
 
         Raises:
             ConfigError: the graph has no such processor.
         """
         self._check(processor)
-        backing = self._planned[processor].backing
+        backing = backing_topic(self.graph.name, processor)
         found = [m for m in self.client.committed(backing) if m.partition() == partition]
         return records_of(found)
 

@@ -136,12 +136,9 @@ def test_records_have_the_place_and_their_offsets_end_the_log() -> None:
     tester = Tester(graph_of(Iterate(numbers)), policy=CommitPolicy(max_messages=6))
     tester.run()
     from cues_kafka.ports import TopicPartition
-    from cues_kafka.records.reading import records_of
 
     place = TopicPartition("g.feed.backing", 0)
-    reader = tester.broker.reader("check")
-    reader.assign({place: 0})
-    records = list(records_of([m for part in reader.poll(0) for m in part.messages]))
+    records = tester.records("feed")
     newest = records[-1]
     high = tester.broker.watermarks([place])[place].high
     assert isinstance(newest, Attempt)
