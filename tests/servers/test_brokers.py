@@ -140,7 +140,7 @@ def frame(got: IO[bytes]) -> bytes:
 @pytest.mark.bridge
 def test_rabbitmq_listens_on_loopback_and_leaves_no_process(rabbitmq_servers: Callable[..., RabbitMq]) -> None:
     """Erlang's register of ports is one of its processes, and outlives it where RabbitMQ starts it."""
-    server = rabbitmq_servers(plugins=["rabbitmq_stream", "rabbitmq_stomp", "rabbitmq_amqp1_0"])
+    server = rabbitmq_servers(plugins=["rabbitmq_stream", "rabbitmq_stomp", "rabbitmq_mqtt", "rabbitmq_amqp1_0"])
     processes = psutil.Process(server.keeper_pid).children(recursive=True)
 
     assert {host for host, _ in listening(server)} <= {"127.0.0.1", "::1"}
