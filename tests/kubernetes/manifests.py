@@ -24,11 +24,10 @@ HERE = {"/app/shop.py": ROOT / "examples" / "shop.py", "/app/totals.py": ROOT / 
 """Files of the images, by their place there."""
 
 FIELDS = {
-    "metadata.name": "shop-0",
     "metadata.namespace": "shop",
     "status.podIP": "10.0.0.7",
 }
-"""What Kubernetes would put into variables of a container."""
+"""What Kubernetes would put into variables of a container, besides the name of its pod."""
 
 
 @cache  # no test changes what it reads
@@ -100,7 +99,7 @@ class PodSpec:
         for variable in self.container.get("env", ()):
             source = variable.get("valueFrom", {})
             if "fieldRef" in source:
-                value = FIELDS[source["fieldRef"]["fieldPath"]]
+                value = (FIELDS | {"metadata.name": f"{self.name}-0"})[source["fieldRef"]["fieldPath"]]
             elif "configMapKeyRef" in source:
                 value = _literals(source["configMapKeyRef"]["name"])[source["configMapKeyRef"]["key"]]
             else:

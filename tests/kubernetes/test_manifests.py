@@ -23,7 +23,6 @@ from cues_kafka.runtime.native.memory import size
 from cues_kafka.runtime.spark.executor import ARGUMENT
 from tests.kubernetes.manifests import (
     EXAMPLE,
-    FIELDS,
     HERE,
     KUBERNETES,
     KUSTOMIZATION,
@@ -82,8 +81,13 @@ def test_the_example_has_all_parts_and_the_image_of_this_release() -> None:
 
     parts = {(EXAMPLE / name).resolve() for kind in ("resources", "components") for name in example[kind]}
     assert set(kustomizations()) - {EXAMPLE} <= parts
-    assert {pod.container["image"] for pod in commands()} == {f"cues-kafka:{release}"}
-    assert [one["name"] for one in example["images"]] == ["cues-kafka"]
+    names = {pod.directory.name: pod.container["image"] for pod in commands()}
+    assert names == {"native": f"cues-kafka-native:{release}", "spark": f"cues-kafka:{release}"}
+    assert [one["name"] for one in example["images"]] == ["cues-kafka-native", "cues-kafka"]
+    stages = re.findall(
+        r"^#   docker build .*--tag (\S+) \.$", (ROOT / "docker" / "Dockerfile").read_text(), re.MULTILINE
+    )
+    assert set(names.values()) == set(stages)
     driver = next(pod for pod in pods() if pod.name == "totals")
     assert driver.environment["EXECUTOR_IMAGE"] == driver.container["image"]
     [copied] = example["replacements"]
@@ -203,6 +207,19 @@ def test_each_graph_is_in_an_image(pod: PodSpec) -> None:
     assert HERE[place].is_file()
 
 
+def test_the_images_have_what_the_options_of_the_pods_need() -> None:
+    """`--http` needs the library of metrics, and Spark its own extra."""
+    text = (ROOT / "docker" / "Dockerfile").read_text("utf-8")
+    [native] = re.findall(r"^ARG EXTRAS=([\w,]+)$", text, re.MULTILINE)
+    [spark] = re.findall(r'"\.\[([\w,]+)\]"', text)
+    extras = {"native": set(native.split(",")), "spark": set(spark.split(","))}
+
+    for pod in (pod for pod in commands() if pod.command[1] == "run"):
+        options = parsed(pod.command)[1]
+        wanted = {"metrics"} if options["http"] else set()
+        assert wanted | ({"spark"} if options["engine"] == "spark" else set()) <= extras[pod.directory.name]
+
+
 @OF_RUNS
 def test_a_pod_has_the_time_that_the_command_needs_to_stop(pod: PodSpec) -> None:
     """The supervisor kills its workers at --stop-timeout, and ends a moment later."""
@@ -257,7 +274,7 @@ def test_workers_are_members_by_the_names_of_their_pods() -> None:
     assert [one["valueFrom"]["fieldRef"]["fieldPath"] for one in pod.container["env"] if one["name"] == word[2:-1]] == [
         "metadata.name"
     ]
-    assert parsed(pod.command)[1]["instance"] == FIELDS["metadata.name"]
+    assert parsed(pod.command)[1]["instance"] == f"{pod.name}-0"
 
 
 def test_scaling_looks_at_the_group_and_the_input_of_each_processor() -> None:
