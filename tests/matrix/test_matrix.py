@@ -8,7 +8,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from tests.install.extras import PAGE, project
 from tests.matrix.__main__ import counted, python_of
+from tests.matrix.claims import PYTHONS, recorded, table
 
 REPORT = """
 <testsuites><testsuite tests="5" failures="1" errors="1" skipped="1">
@@ -43,3 +45,16 @@ def test_a_python_is_found_by_its_version(tmp_path: Path, monkeypatch: pytest.Mo
 
     assert python_of(version) == there / "python"
     assert python_of("3.99") is None
+
+
+def test_the_page_has_the_newest_results() -> None:
+    """`python -m tests.matrix --write` records them; put the table into the page when this fails."""
+    assert f"\n{table()}\n" in PAGE.read_text(encoding="utf-8")
+
+
+def test_the_versions_of_the_classifiers_are_those_of_the_matrix() -> None:
+    """A result of another version is no longer one of ours."""
+    classified = [one.rpartition(" ")[2] for one in project()["classifiers"] if "Python :: 3." in one]
+
+    assert classified == [*PYTHONS]
+    assert {*recorded()["python"]} <= {*PYTHONS}
