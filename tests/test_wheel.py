@@ -251,6 +251,7 @@ MODULES = {
     "protobuf": ["from google.protobuf import descriptor_pb2"],
     "testing": ["import cues_kafka.testing.fixtures", "import cues_kafka.testing.targets"],
     "postgres": ["import psycopg"],
+    "testing-containers": ["from cues_kafka.testing import KafkaContainer; KafkaContainer().start()"],
 }
 """By extra, what the module of a graph imports."""
 
