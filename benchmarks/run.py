@@ -52,7 +52,7 @@ PROGRAMS: dict[str, Callable[[Size, Cluster], report.Section]] = {
     "strategies": lambda size, cluster: strategies.measure(size.repetitions, size.moved, size.hops, cluster),
     "state": lambda size, cluster: state.measure(size.repetitions, size.moved, size.records, cluster),
     "sql": lambda size, cluster: sql.measure(size.repetitions, size.moved, cluster),
-    "bridges": lambda size, cluster: bridges.measure(min(3, size.repetitions), size.moved // 20, cluster),
+    "bridges": lambda size, cluster: bridges.measure(min(3, size.repetitions), size.moved // 40, cluster),
     "recovery": lambda size, cluster: recovery.measure(size.kills, cluster),
     "memory": lambda size, cluster: memory.measure(size.backlog, size.records, cluster),
     "metrics": lambda size, cluster: metrics.measure(max(7, size.repetitions), 10 * size.moved, cluster),
