@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ Row = tuple[bytes, list[tuple[str, str | bytes]], Any]
 """As `bridges_side` has it."""
 
 
-class Loop(MessagingHandler):  # type: ignore[misc]  # Proton has no types
+class Loop(MessagingHandler, ABC):  # type: ignore[misc]  # Proton has no types
     """A connection whose thread does what others ask it to."""
 
     def __init__(self, url: str, window: int) -> None:
@@ -38,9 +39,9 @@ class Loop(MessagingHandler):  # type: ignore[misc]  # Proton has no types
         self.connection = event.container.connect(self._url, allowed_mechs="PLAIN ANONYMOUS")
         self.link()
 
+    @abstractmethod
     def link(self) -> None:
         """Open the link; on the reactor's thread."""
-        raise NotImplementedError
 
     def on_link_opened(self, _: Any) -> None:
         """The broker has answered."""

@@ -237,7 +237,7 @@ def _open(image: str) -> DockerContainer:
     A container that is not started, and a client of the engine.
 
     Raises:
-        ConfigError: there is none to be had; the text holds the remedy.
+        ConfigError: testcontainers is not installed, or no Docker engine of this machine answers.
     """
     try:
         import docker.errors  # noqa: PLC0415 - an extra

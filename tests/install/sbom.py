@@ -93,7 +93,7 @@ def pins(lock: str) -> list[Pin]:
 
 def licence_of(name: str) -> str:
     """
-    The licence of a package: an expression of SPDX, or the words of the package where they are none.
+    The licence of a package: an expression of SPDX, or the words of a package that gives no such expression.
 
     Raises:
         LookupError: nothing says it. Read the package's text, and write it into `READ`.

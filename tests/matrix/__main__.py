@@ -41,7 +41,7 @@ def pythons(version: str) -> Iterator[Path]:
 
 
 def python_of(version: str) -> Path | None:
-    """An interpreter that has what a virtual environment needs; None: there is none here."""
+    """An interpreter that has what a virtual environment needs; None: this machine lacks that version."""
     asked = "import sys, ssl, sqlite3, venv; print(sys.executable, '%d.%d' % sys.version_info[:2])"
     for found in pythons(version):
         done = subprocess.run([found, "-c", asked], capture_output=True, text=True, check=False)

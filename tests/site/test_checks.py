@@ -31,7 +31,7 @@ def site(tmp_path: Path) -> Path:
 
 
 def test_a_good_site_has_no_finding(site: Path) -> None:
-    """Links to elsewhere, data in the page, comments and names of languages are none."""
+    """Links to elsewhere, data in the page, comments and names of languages are allowed."""
     assert checks.broken(site) == []
     assert checks.outside_loads(site) == []
     assert checks.outside_links(site) == {"https://example.org/page": ["index.html"]}

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from cues_kafka.errors import ConfigError, CuesError
+from cues_kafka.extras import SPARK, require
 from cues_kafka.runtime.spark.java import find_java
 
 BACKEND: Final = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
@@ -72,15 +73,14 @@ def main(arguments: Sequence[str]) -> None:
     Become the executor, with the pid of this process.
 
     Raises:
-        ConfigError: this is not the container of an executor, or Spark or Java is missing.
+        MissingExtra: a package of Spark is not installed in this image.
+        ConfigError: this is not the container of an executor, or there is no Java.
         CuesError: a program that may be Java did not answer.
     """
     if list(arguments) != [ARGUMENT]:
         raise ConfigError(f"Spark gives this program one argument, {ARGUMENT!r}, not {list(arguments)}. See `command`")
-    found = find_spec("pyspark")
-    if found is None or found.origin is None:
-        raise ConfigError("pyspark is not installed in this image. Install the extra: pip install 'cues-kafka[spark]'")
-    spark = Path(found.origin).parent
+    require("an executor", SPARK)
+    spark = Path(str(find_spec("pyspark").origin)).parent  # type: ignore[union-attr]  # it is there
     program = command(str(find_java().program), spark, os.environ)
     os.execve(program[0], program, {**os.environ, "SPARK_HOME": str(spark)})  # noqa: S606 - no shell is wanted
 
