@@ -65,6 +65,10 @@ OUTAGES: Final = {
 }
 """Error numbers that are not one step's fault: the whole transaction is tried again. From 2000 on the client speaks."""
 
+OF_FILES: Final = "the server failed to use a file of its own"
+LAST_OF_FILES: Final = 999
+"""Lower numbers are of the server's operations on files, such as a full disk or too many open files."""
+
 OPTIONS: Final = frozenset({"ssl_ca", "ssl_cert", "ssl_key", "unix_socket"})
 """What may follow `?` in the address; the meaning is PyMySQL's."""
 
@@ -312,7 +316,8 @@ class MySql:
         code = _code(error)
         if code is None or code == 0 or 2000 <= code < 3000:
             return self.address.quiet(error) if connection is None or not connection.open else ""
-        return f"{OUTAGES[code]} ({self.address.quiet(error)})" if code in OUTAGES else ""
+        why = OUTAGES.get(code, OF_FILES if code <= LAST_OF_FILES else "")
+        return f"{why} ({self.address.quiet(error)})" if why else ""
 
     def doubtful(self, error: BaseException) -> bool:
         """See `Dialect`."""

@@ -43,7 +43,12 @@ class MariaDb(Server):
     kind = "mariadb"
 
     def command(self) -> list[str]:
-        settings = {**SETTINGS, **({} if self.durable else QUICK), **self.settings, "port": str(self.port)}
+        # At its start a server deletes all temporary tables in its directory for them, also those of another server.
+        temporary = self.directory / "tmp"
+        temporary.mkdir(exist_ok=True)
+        temporary.chmod(0o777)  # it runs as another user
+        own = {"port": str(self.port), "tmpdir": str(temporary)}
+        settings = {**SETTINGS, **({} if self.durable else QUICK), **self.settings, **own}
         return [*_program(self.data), *(f"--{name}={value}" for name, value in settings.items())]
 
     def environment(self) -> Mapping[str, str]:

@@ -250,6 +250,7 @@ def _sqlite(code: int) -> sqlite3.Error:
         (Postgres("postgresql://nowhere/"), psycopg.errors.DiskFull("said")),
         (Postgres("postgresql://nowhere/"), psycopg.errors.AdminShutdown("said")),
         (MySql("mysql://nowhere/"), pymysql.err.OperationalError(1213, "said")),
+        (MySql("mysql://nowhere/"), pymysql.err.InternalError(6, "said: a file could not be deleted")),
         (MySql("mysql://nowhere/"), pymysql.err.OperationalError(1205, "said")),
         (MySql("mysql://nowhere/"), pymysql.err.OperationalError(1114, "said")),
     ],
