@@ -203,7 +203,7 @@ def run(  # noqa: PLR0917 - each is an option of the command line
         openlineage, spans, fail_fast = options["openlineage"], options["spans"], bool(options["fail_fast"])
         refuse = partial(_none_given, settings)
         spark = _spark_options(options, refuse)
-        graph, names = _runnable(graph, settings, names, spark)
+        graph, names = _resolved(graph, settings, names, spark)
         care = _care(options, refuse, spark=spark is not None)
         if spark is not None:
             own = {"workers": workers, "instance": instance, "call-timeout": call_timeout, "spans": spans}
@@ -228,8 +228,8 @@ def run(  # noqa: PLR0917 - each is an option of the command line
                 sys.stdout.flush()
                 os.execv(sys.executable, [sys.executable, "-m", "cues_kafka.cli.main", *sys.argv[1:]])  # noqa: S606
         else:
-            settings.kafka()  # refused here once, and not by each worker
-            _observers(openlineage, spans)  # the same
+            _check_workers(graph, settings, names, spark)
+            _observers(openlineage, spans)
             given = {
                 "bootstrap": bootstrap, "profile": profile, "file": file and file.resolve(), "openlineage": openlineage,
                 "spans": spans, "log-level": log_level, "log-format": log_format, "state-dir": state_dir,
@@ -419,19 +419,18 @@ def _selected(graph: Graph, only: list[str] | None, without: list[str] | None) -
     return names
 
 
-def _runnable(
-    graph: Graph, settings: Config, names: list[str] | None, spark: SparkOptions | None
-) -> tuple[Graph, list[str] | None]:
-    """
-    On Spark, the graph with the topics of its patterns as they are now; native workers look for them themselves.
-
-    Raises:
-        MissingExtra: native workers need packages that are not installed.
-    """
+def _check_workers(graph: Graph, settings: Config, names: Sequence[str] | None, spark: SparkOptions | None) -> None:
+    """Refuse once, before there are workers, what each of them would refuse."""
+    settings.kafka()
     if spark is None:
         require_packages(graph, names)
-        return graph, names
-    if not graph.patterns:
+
+
+def _resolved(
+    graph: Graph, settings: Config, names: list[str] | None, spark: SparkOptions | None
+) -> tuple[Graph, list[str] | None]:
+    """On Spark, the graph with the topics of its patterns as they are now; native workers look for them themselves."""
+    if spark is None or not graph.patterns:
         return graph, names
     from cues_kafka.runtime.patterns import resolved_at
 

@@ -87,6 +87,7 @@ def start(
         hook: called before and after each effect of a task; for tests that kill.
 
     Raises:
+        MissingExtra: a native worker needs packages that are not installed.
         ConfigError: an argument is not what it takes, the plan is refused, an edge is weaker than `require`, a
             processor cannot run here, or nothing can listen at `http`.
         BrokerError: the cluster does not answer.
@@ -103,6 +104,7 @@ def start(
         "new": new, "require": require, "observers": observers, "http": http, "hook": hook,
     })  # fmt: skip
     template, chosen = graph, only
+    _check_packages(graph, only, engine)  # before the topics of patterns are looked for, which connects
     graph, only, new = resolved_at(graph, options, only, new)
     if engine is not None:
         if graph.cuts is not None:
@@ -114,7 +116,7 @@ def start(
         engine.check(graph, only)
     elif frames := sorted(name for name in graph.dataframes if only is None or name in only):
         raise ConfigError(f"processors {frames} work on DataFrames, not in native workers: leave them out with only=")
-    _check_runs(graph, require, only, engine)
+    _check_level(graph, require, only)
     endpoint = listen(http) if http is not None else None
     try:
         broker = open_broker(options)
@@ -188,10 +190,14 @@ def start(
     return running
 
 
-def _check_runs(graph: Graph, require: str | None, only: Sequence[str] | None, engine: Engine | None) -> None:
-    """Refuse a graph with an edge that is weaker than what is required, or whose packages are not installed here."""
+def _check_packages(graph: Graph, only: Sequence[str] | None, engine: Engine | None) -> None:
+    """Refuse a graph whose packages are not installed here; an engine's processes are elsewhere."""
     if engine is None:
         require_packages(graph, only)
+
+
+def _check_level(graph: Graph, require: str | None, only: Sequence[str] | None) -> None:
+    """Refuse a graph with an edge that is weaker than what is required."""
     if require is not None:
         refuse_weaker(graph, required_level(require, where="start(require=...):"), only)
 

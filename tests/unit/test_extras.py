@@ -10,7 +10,20 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from cues_kafka import ConfigError, Feed, Graph, Iterate, Memory, Message, MissingExtra, Processor, Source, Sql, start
+from cues_kafka import (
+    ConfigError,
+    Feed,
+    Graph,
+    Iterate,
+    Kafka,
+    Memory,
+    Message,
+    MissingExtra,
+    Processor,
+    Source,
+    Sql,
+    start,
+)
 from cues_kafka.extras import LMDB, PACKAGES, PSYCOPG, SPARK, Package, install, missing, package_of, require
 from cues_kafka.graph.feed import ReplayableSource
 from cues_kafka.graph.packages import packages_of
@@ -75,6 +88,19 @@ def test_a_start_refuses_what_is_not_installed_before_it_connects(monkeypatch: p
     assert not [*packages_of(graph, ["passed"])]
     monkeypatch.delenv("SHOP_DB")
     assert not [*packages_of(graph)]
+
+
+def test_packages_are_looked_for_before_topics_that_match_a_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The look for topics connects, and nothing is at this address."""
+
+    def row(message: object, db: object) -> None: ...
+
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    effects = {"db": Sql("postgresql://u@h/d")}
+    graph = Graph("g", Source("a", pattern="a[.].+"), Processor(row, inputs="a", effects=effects))
+
+    with pytest.raises(MissingExtra, match=r"graph 'g' needs psycopg, .*\[postgres\]"):
+        start(graph, Kafka("127.0.0.1:1"))
 
 
 def test_a_source_of_a_users_own_may_name_its_packages() -> None:

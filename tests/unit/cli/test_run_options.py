@@ -173,3 +173,20 @@ def test_each_switch_among_the_options_of_run_has_its_opposite(tmp_path: Path) -
         found = load({f"run.{name}": False}, env={}, cwd=tmp_path).settings[f"run.{name}"]
         assert (found.value, found.origin) == (False, f"--no-{option}")
     assert switches
+
+
+@pytest.mark.parametrize("options", [[], ["--workers", "2"]])
+def test_process_looks_for_the_packages_of_a_graph_once(monkeypatch: pytest.MonkeyPatch, options: list[str]) -> None:
+    """A worker as it starts, and a supervisor before its workers: before either connects."""
+    looked: list[str] = []
+
+    def opened(*_: Any, **__: Any) -> Any:
+        raise AskedError
+
+    monkeypatch.setattr("cues_kafka.graph.packages.require", lambda what, _: looked.append(what))
+    monkeypatch.setattr("cues_kafka.runtime.start.open_broker", opened)
+    monkeypatch.setattr("cues_kafka.runtime.native.supervisor.Supervisor", opened)
+    found = CliRunner().invoke(app, ["run", "examples.shop:graph", *options])
+
+    assert isinstance(found.exception, AskedError), found.output
+    assert looked == ["graph 'shop'"]
