@@ -120,6 +120,8 @@ class Dialect(Protocol):
         """
         Begin a transaction, in which locks are waited for up to `lock_s`, run a query, and set our savepoint.
 
+        The query waits for a lock, so a limit of the user or the database for statements does not hold for it.
+
         Returns:
             The first row of the query; None: the query finds no row.
         """
@@ -201,6 +203,10 @@ class Dialect(Protocol):
 
     def cancelled(self, error: BaseException) -> bool:
         """Whether a statement took longer than it may, or was cancelled."""
+        ...
+
+    def time_limit(self, error: BaseException) -> str:
+        """The setting of the user or the database by which a statement took too long; empty: that is not the cause."""
         ...
 
     def locked_out(self, error: BaseException) -> bool:

@@ -23,6 +23,7 @@ class Lone:
         self._until = 0
         self._length = FIRST
         self._refused: tuple[int, str] = 0, ""
+        self._late = -1
 
     def holds(self, step: int) -> bool:
         """Whether the step with this number is the only one of its transaction."""
@@ -38,6 +39,20 @@ class Lone:
     def refused(self, step: int) -> str:
         """Why the database did not commit this step when it was alone; empty: it has not refused it."""
         return self._refused[1] if self._refused[0] == step else ""
+
+    def late(self, step: int, why: str) -> bool:
+        """
+        A statement in the transaction that began at this step took longer than a setting of the database allows.
+
+        Returns:
+            Whether the step was alone both now and before: then it always takes too long, and that is its own error.
+            A database that is busy for a moment makes no error: the step is tried alone, and once more.
+        """
+        if not self.holds(step):
+            self.suspect(step, why)
+            return False
+        before, self._late = self._late, step
+        return before == step
 
     def committed(self, step: int) -> None:
         """A transaction that began at this step was committed."""

@@ -60,10 +60,12 @@ OUTAGES: Final = {
     1317: "the statement was cancelled",
     1836: "the server takes no writes",
     1927: "the connection was ended",
-    3024: "the statement took too long",
     4031: "the connection was idle for too long",
 }
 """Error numbers that are not one step's fault: the whole transaction is tried again. From 2000 on the client speaks."""
+
+TIME_LIMITS: Final = {1969: "max_statement_time", 3024: "max_execution_time"}
+"""The settings by which a statement takes too long, by error number: MariaDB's and MySQL's."""
 
 OF_FILES: Final = "the server failed to use a file of its own"
 LAST_OF_FILES: Final = 999
@@ -88,9 +90,11 @@ class _MySqlConnection(pymysql.Connection):  # type: ignore[misc]
     Attributes:
         changed: whether a function may have changed it in a way that a commit keeps.
         packet: the most bytes of a statement. At a longer one the server ends the connection, as in an outage.
+        limited: whether MariaDB limits how long a statement may take.
     """
 
     changed = False
+    limited = False
     packet = 1 << 30
 
 
@@ -196,6 +200,7 @@ class MySql:
             # At REPEATABLE READ a transaction would see rows as they were before it had the lock.
             self.execute(connection, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
             connection.packet = int(self.execute(connection, "SELECT @@max_allowed_packet").fetchone()[0])
+            connection.limited = self._limited(connection)
         except OSError as error:
             raise RetriableError(f"MySQL does not answer: {self.address.attempt(error)}", code="TARGET") from None
         except pymysql.MySQLError as error:
@@ -206,6 +211,11 @@ class MySql:
         except ValueError as error:
             raise self.address.unusable(error) from None
         return connection
+
+    def _limited(self, connection: Any) -> bool:
+        """Whether MariaDB limits how long a statement may take. MySQL does not have the variable."""
+        row = self.execute(connection, "SHOW VARIABLES LIKE 'max_statement_time'").fetchone()
+        return row is not None and float(row[1]) > 0
 
     def _reached(self) -> socket.socket:
         """A socket that notices within half a minute that the server's host is gone without a word."""
@@ -236,8 +246,9 @@ class MySql:
         return Places(*(one if plain else f"`{database}`.{one}" for one in (TASKS, OUTBOX)))
 
     def begin(self, connection: Any, statement: str, parameters: Sequence[Any]) -> Any:
-        """See `Dialect`. The first statement begins the transaction."""
-        found = self.execute(connection, statement, parameters).fetchone()
+        """See `Dialect`. The first statement begins the transaction. MySQL limits only statements that lock nothing."""
+        unlimited = "SET STATEMENT max_statement_time = 0 FOR " if connection.limited else ""
+        found = self.execute(connection, f"{unlimited}{statement}", parameters).fetchone()
         self.execute(connection, SAVEPOINT)
         return found
 
@@ -325,7 +336,11 @@ class MySql:
 
     def cancelled(self, error: BaseException) -> bool:
         """See `Dialect`."""
-        return _code(error) in {1969, 3024}
+        return _code(error) in TIME_LIMITS
+
+    def time_limit(self, error: BaseException) -> str:
+        """See `Dialect`."""
+        return TIME_LIMITS.get(_code(error) or 0, "")
 
     def locked_out(self, error: BaseException) -> bool:
         """See `Dialect`."""

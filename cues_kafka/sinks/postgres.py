@@ -38,7 +38,8 @@ OUTAGES: Final = {
     "40P01": DEADLOCK,
     "55P03": "another transaction has the lock",
     "57014": "the statement was cancelled",
-    "25P03": "the transaction was idle for too long",
+    "25P03": "the transaction was idle for longer than idle_in_transaction_session_timeout allows",
+    "25P04": "the transaction took longer than transaction_timeout allows",
     "25006": "the server takes no writes",
     "53": "the server lacks resources",
     "57P": "the server ends or starts",
@@ -59,10 +60,17 @@ CHANGED: Final = "cached plan must not change result type"
 """What the server says, as 0A000, of a prepared statement after `ALTER TABLE`. A new connection prepares it again."""
 
 
+BY_OTHERS: Final = "user request"
+"""What the server says, as 57014, of a statement that another connection has cancelled."""
+
 _OWN_USER: Final = (
     "SELECT pg_catalog.set_config('session_authorization', NULL, false), pg_catalog.set_config('role', NULL, false)"
 )
 """Gives the session the user and the role back that it was opened with, which `RESET ALL` does not."""
+
+_OF_CONNECTION: Final = (
+    "SELECT EXISTS (SELECT FROM pg_trigger WHERE tgdeferrable), current_setting('statement_timeout') <> '0'"
+)
 
 _ONE_ROW: Final = "SELECT 1 / count(*) FROM ({}) AS found"
 """Fails unless the query finds a row."""
@@ -80,10 +88,12 @@ class _PostgresConnection(psycopg.Connection[Any]):
     Attributes:
         deferrable: whether the database has constraints that may wait for the commit.
         brief: whether the server ends it if it is idle in a transaction.
+        limited: whether the user or the database has a `statement_timeout`.
     """
 
     deferrable = True
     brief = False
+    limited = False
 
 
 SHAPE: Final[Mapping[str, Mapping[str, str]]] = {
@@ -134,8 +144,8 @@ class Postgres:
                 keepalives_count=3,
                 tcp_user_timeout=30_000,
             )
-            row = connection.execute("SELECT EXISTS (SELECT FROM pg_trigger WHERE tgdeferrable)").fetchone()
-            connection.deferrable = row is None or row[0]
+            row = connection.execute(_OF_CONNECTION).fetchone()
+            connection.deferrable, connection.limited = row or (True, False)
         except psycopg.OperationalError as error:
             self.address.refuse_port(error)
             if any(word in str(error) for word in REFUSED):
@@ -170,7 +180,11 @@ class Postgres:
         with nullcontext() if connection.brief else connection.pipeline():
             connection.execute("BEGIN")
             connection.execute(f"SET LOCAL lock_timeout = '{self.lock_s * 1000:.0f}ms'")
+            if connection.limited:  # it would end the statement before it has waited for the lock
+                connection.execute("SET LOCAL statement_timeout = 0")
             found = self.execute(connection, statement, parameters)
+            if connection.limited:
+                connection.execute("SET LOCAL statement_timeout TO DEFAULT")
             connection.execute(SAVEPOINT)
             return found.fetchone()
 
@@ -299,6 +313,10 @@ class Postgres:
     def cancelled(self, error: BaseException) -> bool:
         """See `Dialect`."""
         return getattr(error, "sqlstate", None) == "57014"
+
+    def time_limit(self, error: BaseException) -> str:
+        """See `Dialect`. Only the server's text says why, in its language; an operator's cancel is not repeated."""
+        return "statement_timeout" if self.cancelled(error) and BY_OTHERS not in str(error) else ""
 
     def locked_out(self, error: BaseException) -> bool:
         """See `Dialect`."""

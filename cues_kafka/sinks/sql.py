@@ -36,6 +36,8 @@ _ENDED = (
     "ROLLBACK in SQLite, so all that was written in it is taken back"
 )
 _ALONE = "The next steps are committed one by one, to find the one that does it"
+_FASTER = "Raise {} of the user or the database, or make the statement faster"
+
 _NOT_HERE = (
     "leave cues_task and cues_outbox to cues-kafka, and remove triggers, rules and policies from them; ROLLBACK in a "
     "constraint, a trigger or an INSERT becomes ABORT. The task then resumes by itself"
@@ -340,7 +342,11 @@ class SqlTarget(TaskTarget):
         self._dialect.address.hide(error)
         if self._limited and self._dialect.cancelled(error):
             return
-        if not self.noted and (why := self._dialect.outage(error, self._connection)):
+        if not self.noted and (setting := self._dialect.time_limit(error)):
+            why = f"a statement took longer than {setting} allows ({self._text(error)}). {_FASTER.format(setting)}"
+            if not self._lone.late(self._begun[1], why):
+                self.noted = f"the database of {self._task}: {why}"
+        elif not self.noted and (why := self._dialect.outage(error, self._connection)):
             if self._dialect.doubtful(error):
                 if self.alone:  # nothing else is in the transaction, which the database has let begin
                     return
@@ -389,6 +395,7 @@ class SqlTarget(TaskTarget):
                 raise self._not_committed(_MOVED) from None
             except dialect.errors as error:
                 outage = dialect.outage(error, self._connection) and not dialect.doubtful(error)
+                outage = outage and not dialect.time_limit(error)
                 self._drop()
                 failed = self._failed(error)
                 raise (failed if outage else self._not_committed(self._text(error))) from error

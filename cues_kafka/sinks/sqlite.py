@@ -268,6 +268,10 @@ class Sqlite:
         """See `Dialect`."""
         return False
 
+    def time_limit(self, error: BaseException) -> str:
+        """See `Dialect`. SQLite has no such setting; what interrupts a statement is the program's own."""
+        return ""
+
     def locked_out(self, error: BaseException) -> bool:
         """See `Dialect`. The lock is one of the file's, which no connection can end."""
         return False
