@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby, islice
@@ -466,14 +466,21 @@ class Rebuild(Maintenance):
         context.stores.open()
         return Rebuilt(spec, record, context, *self._present(spec, record, caller))
 
-    def _present(self, spec: Spec, record: Record | None, caller: Caller) -> tuple[Stores | None, bool]:
-        """The entries that the changelogs have, and whether some are lost; None: the task has no changelogs yet."""
+    def _present(
+        self, spec: Spec, record: Record | None, caller: Caller
+    ) -> tuple[Stores | None, bool, Mapping[str, Collection[bytes]]]:
+        """
+        The entries that the changelogs have, whether some are lost, and keys that no task writes, by store.
+
+        The entries are None if the task has no changelogs yet.
+        """
         if any(spec.partition >= self._facts.topics[topic].partitions for topic in self._changelogs.values()):
-            return None, False
+            return None, False, {}
         stores = caller.context_of(spec).stores
         assert stores is not None
         kept = finished(record) if record else ()
-        restoring = Restoring(self._broker, self._clock, spec.name, spec.partition, spec.group, lambda: False)
+        foreign: dict[str, set[bytes]] = {}
+        restoring = Restoring(self._broker, self._clock, spec.name, spec.partition, spec.group, lambda: False, foreign)
         try:
             ask_again(lambda: restoring.bring_up(stores, kept), LOST_S, while_=lambda error: error.code == STALE)
         except (ConfigError, RetriableError) as error:
@@ -481,8 +488,8 @@ class Rebuild(Maintenance):
                 raise
             self.notes.append(f"{spec.name}: {error}")
             restoring.bring_up(stores, kept, whole=False)
-            return stores, True
-        return stores, False
+            return stores, True, foreign
+        return stores, False, foreign
 
     def _call_all(
         self,
@@ -567,7 +574,7 @@ class Rebuild(Maintenance):
         for number, change in enumerate(one.changes()):
             if number % CHUNK == 0 and self._clock.monotonic() - began_s > timeout_s:
                 raise RecoveryError(
-                    f"{one.spec.name}: writing {count(one.added + one.changed + one.removed, 'change')} takes longer "
+                    f"{one.spec.name}: writing {count(one.size, 'change')} takes longer "
                     f"than a transaction may last. Raise transaction_timeout_s={timeout_s:g}, which brokers allow up "
                     "to 900, and run the command again. The entries of the task are as they were."
                 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -26,6 +26,8 @@ class Rebuilt:
         context: of the calls, with the new entries.
         present: the present entries; None: there are no changelogs for the task yet.
         lost: whether a changelog was recreated, or has lost entries.
+        foreign: keys in the changelogs that no task writes, by store: other programs wrote them, or the store had
+            another kind of lifetime. No message of the inputs gives them, so they go.
         calls: messages that the function was called for.
         failed: messages that are error messages and were not replayed: they have changed nothing, and are not called.
         raised: those for which it raised: they change nothing, as where they become error messages.
@@ -38,6 +40,7 @@ class Rebuilt:
     context: CallContext
     present: Stores | None
     lost: bool
+    foreign: Mapping[str, Collection[bytes]]
     calls: int = 0
     failed: int = 0
     raised: int = 0
@@ -65,7 +68,17 @@ class Rebuilt:
     @property
     def due(self) -> bool:
         """Whether the task must be written."""
-        return self.differs or self.unfinished or self.lost or self.present is None
+        return bool(self.differs or self.strangers or self.unfinished or self.lost or self.present is None)
+
+    @property
+    def strangers(self) -> int:
+        """How many keys there are that no task writes."""
+        return sum(map(len, self.foreign.values()))
+
+    @property
+    def size(self) -> int:
+        """How many changes are written."""
+        return self.added + self.changed + self.removed + self.strangers
 
     @property
     def line(self) -> str:
@@ -74,6 +87,9 @@ class Rebuilt:
         what = "nothing changes"
         if self.differs:
             what = f"{self.added} added, {self.changed} changed, {self.removed} removed"
+        if self.strangers:
+            keys = count(self.strangers, "key")
+            what = f"{what if self.differs else 'else nothing changes'}; {keys} that no task writes removed"
         return (
             f"{self.spec.name}: {count(self.calls, 'call')}{raised}; {count(self.entries, 'entry', 'entries')}: {what}"
         )
@@ -97,6 +113,8 @@ class Rebuilt:
             for key, old, new in self._differences(cache, living=False):
                 if old != new:
                     yield cache.spec.name, kind + key, new
+            for key in sorted(self.foreign.get(cache.spec.name, ())):
+                yield cache.spec.name, key, None
             if isinstance(cache.layers, Expiring):
                 yield cache.spec.name, cache.layers.unit, b"%d" % self._now(cache)
 

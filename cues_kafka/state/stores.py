@@ -29,6 +29,7 @@ class Cache:
         inherited: whether entries of another process are among them.
         written_to: what its writers took for the changelog's id; empty: they did not say.
         read: how many changes were read from the changelog.
+        others_gone_below: an offset below which all entries with another kind of lifetime are deleted again.
     """
 
     spec: StoreSpec
@@ -37,6 +38,7 @@ class Cache:
     inherited: bool = False
     written_to: bytes = b""
     read: int = 0
+    others_gone_below: int = 0
 
     def open(self) -> None:
         """

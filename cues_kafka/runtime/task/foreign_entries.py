@@ -24,17 +24,35 @@ _REMEDY: Final = (
 )
 
 
-def own_entries(messages: Sequence[WireMessage], layers: Layers) -> Iterator[tuple[bytes, bytes | None]]:
-    """Keys and values of a changelog's messages, without those that no task writes."""
+def own_entries(
+    messages: Sequence[WireMessage], layers: Layers, foreign: set[bytes] | None = None
+) -> Iterator[tuple[bytes, bytes | None]]:
+    """
+    Keys and values of a changelog's messages, without those that no task with this store writes.
+
+    Args:
+        messages: in their order.
+        layers: of the store.
+        foreign: gets the keys of what is left out, as far as the messages do not delete them again.
+    """
     timers = isinstance(layers, Scheduled)
     for message in messages:
         key, value = message.key() or b"", message.value()
-        if key[:1] not in _KINDS and key not in _NAMES:
-            REFUSED.note(message, "an entry of a store", f"its key is {shown(key)}", _REMEDY)
+        if (unknown := key[:1] not in _KINDS and key not in _NAMES) or is_other_kind(key, layers):
+            if foreign is not None:
+                (foreign.discard if value is None else foreign.add)(key)
+            if unknown and value is not None:  # else `rebuild` has deleted it
+                REFUSED.note(message, "an entry of a store", f"its key is {shown(key)}", _REMEDY)
         elif timers and value is not None and key[:1] == layers.entry and (why := fault_of(key[1:], value)):
             REFUSED.note(message, "a timer", why, _REMEDY)
         else:
             yield key, value
+
+
+def is_other_kind(key: bytes, layers: Layers) -> bool:
+    """Whether a store of that name with another kind of lifetime has the key: an entry, or a time."""
+    own = (MARK, TOPIC, layers.unit) if isinstance(layers, Expiring) else (MARK, TOPIC)
+    return (key[:1] in _KINDS and key[:1] != layers.entry) or (key in _NAMES and key not in own)
 
 
 def fault_of(entry: bytes, value: bytes) -> str:

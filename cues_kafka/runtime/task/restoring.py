@@ -9,9 +9,10 @@ from typing import Final, NamedTuple
 from cues_kafka.core.records import Kept
 from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.observe.log import get_logger
-from cues_kafka.ports import Broker, Clock, ClusterFacts, Fetched, TopicPartition, Watermarks
+from cues_kafka.ports import Broker, Clock, ClusterFacts, Fetched, TopicPartition, Watermarks, WireMessage
 from cues_kafka.records.reading import PATIENCE_S
-from cues_kafka.runtime.task.foreign_entries import own_entries
+from cues_kafka.records.scanning import read_merged
+from cues_kafka.runtime.task.foreign_entries import is_other_kind, own_entries
 from cues_kafka.state.entries import EntriesPlace
 from cues_kafka.state.expiring import Expiring
 from cues_kafka.state.layers import MARK, TOPIC
@@ -67,6 +68,8 @@ class Restoring:
         partition: of the changelogs.
         group: a group that the caller may describe; the reader does not join it or commit there.
         given_up: whether the task is taken away meanwhile.
+        foreign: gets the keys of each store's changelog that no task with this store writes; None: entries with
+            another kind of lifetime are refused.
     """
 
     broker: Broker
@@ -75,6 +78,7 @@ class Restoring:
     partition: int
     group: str
     given_up: Callable[[], bool]
+    foreign: dict[str, set[bytes]] | None = None
 
     def bring_up(self, stores: Stores, kept: Kept, *, whole: bool = True) -> None:
         """
@@ -208,23 +212,44 @@ class Restoring:
         for fetched in polled:
             fit = [message for message in fetched.messages if message.offset() < high]
             behind = fit[-1].offset() + 1 if fit else None
-            self._take(one, [*own_entries(fit, one.layers)], behind)
+            if self.foreign is None:
+                self._refuse_other_kind(one, fit, high)
+                self._take(one, [*own_entries(fit, one.layers)], behind)
+            else:
+                self._take(one, [*own_entries(fit, one.layers, self.foreign.setdefault(one.spec.name, set()))], behind)
             read = read or bool(fit)
             past = fetched.eof is not None and fetched.eof >= high
             ended = ended or past or bool(fetched.messages and fetched.messages[-1].offset() >= high - 1)
         return read, ended
 
+    def _refuse_other_kind(self, one: Cache, fit: Sequence[WireMessage], high: int) -> None:
+        """
+        Refuse entries with another kind of lifetime, unless they are deleted again below `high`, as `rebuild` does.
+
+        Raises:
+            ConfigError: there are some.
+        """
+        others = (each for each in fit if each.value() is not None and is_other_kind(each.key() or b"", one.layers))
+        first = next(others, None)
+        if first is None or first.offset() < one.others_gone_below:
+            return
+        place, left = TopicPartition(one.spec.changelog, self.partition), set[bytes]()
+        for _, each in read_merged(self.broker, {place: (first.offset(), high)}, group=self.group):
+            if is_other_kind(key := each.key() or b"", one.layers):
+                (left.discard if each.value() is None else left.add)(key)
+        if left:
+            raise ConfigError(
+                f"{one.spec.changelog}/{self.partition} has entries with another kind of lifetime (ttl=, "
+                "ttl_messages= or none)",
+                remedy="declare it as it was, run `cues-kafka rebuild MODULE:GRAPH PROCESSOR`, which makes the "
+                "entries again, or give the store another name",
+            )
+        one.others_gone_below = high
+
     def _take(self, one: Cache, found: Sequence[tuple[bytes, bytes | None]], behind: int | None) -> None:
         if behind is None:
             return
         layers, times = one.layers, [one.layers.unit] if isinstance(one.layers, Expiring) else []
-        for key, _ in found:
-            if key[:1] != layers.entry and key not in (MARK, TOPIC, *times):
-                raise ConfigError(
-                    f"{one.spec.changelog}/{self.partition} has entries with another kind of lifetime (ttl=, "
-                    "ttl_messages= or none)",
-                    remedy="declare it as it was, or give the store another name",
-                )
         for key, value in found:
             one.written_to = value or b"" if key == TOPIC else one.written_to
         marks = [value for key, value in found if key == MARK]

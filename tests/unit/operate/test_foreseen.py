@@ -267,7 +267,7 @@ def test_a_store_with_another_lifetime_stops_its_task() -> None:
 
     assert [stop.tasks for stop in stops] == [("work/0",), ("work/1",)]
     assert all("entries with another kind of lifetime" in stop.why for stop in stops)
-    assert all(stop.remedy == "declare it as it was, or give the store another name" for stop in stops)
+    assert all("declare it as it was, run `cues-kafka rebuild" in stop.remedy for stop in stops)
 
 
 def test_a_store_with_another_codec_is_warned_of() -> None:
