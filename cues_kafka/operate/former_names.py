@@ -10,7 +10,7 @@ from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, quoted, tools_group
 from cues_kafka.operate.newest import NewestRecords
 from cues_kafka.ports import Broker, Clock, TopicPartition
-from cues_kafka.records.history import read_history
+from cues_kafka.records.history import History, read_history
 from cues_kafka.records.requests import settled_in
 from cues_kafka.records.scanning import read_all
 
@@ -55,21 +55,31 @@ def arrivals(graph: Graph, broker: Broker, clock: Clock) -> Mapping[str, str]:
     The former names of the graph's processors, each with the name of now, as their histories say (X6).
 
     What is settled under a former name stands under the name of now, too, whatever became of the former one's topics.
+    One without an errors topic settles nothing, so an operator needs no right to read its records.
 
     Raises:
-        BrokerError: the cluster does not answer.
+        BrokerError: the cluster does not answer, or this user may not read the records of a processor with an errors
+            topic.
     """
     sizes = broker.partitions()
     found: dict[str, str] = {}
-    for name in graph.processors:
+    for name, processor in graph.processors.items():
         topic = backing_topic(graph.name, name)
         if not sizes.get(topic):
             continue
-        place = TopicPartition(topic, 0)
-        low, stable, _ = broker.watermarks([place])[place]
-        history = read_history(broker, place, low, stable, clock, group=tools_group(graph.name))
+        try:
+            history = _history(broker, TopicPartition(topic, 0), clock, group=tools_group(graph.name))
+        except BrokerError as error:
+            if not error.forbidden or graph.errors_of(processor) is not None:
+                raise
+            continue
         found |= dict.fromkeys(history.names, name)
     return found
+
+
+def _history(broker: Broker, place: TopicPartition, clock: Clock, *, group: str) -> History:
+    low, stable, _ = broker.watermarks([place])[place]
+    return read_history(broker, place, low, stable, clock, group=group)
 
 
 def _followed(graph: Graph, broker: Broker, name: str, clock: Clock) -> FormerName:

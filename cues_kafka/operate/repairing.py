@@ -21,7 +21,7 @@ from cues_kafka.codecs.error_messages import error_messages
 from cues_kafka.core.delivery import ErrorPlace, show_topic_id
 from cues_kafka.core.hashing import delivery_hash
 from cues_kafka.core.strategies import EXACTLY_ONCE
-from cues_kafka.errors import BrokerError, CodecError, ConfigError, RecoveryError
+from cues_kafka.errors import CodecError, ConfigError, RecoveryError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.error_message import ErrorMessage
 from cues_kafka.graph.names import (
@@ -606,12 +606,7 @@ class Repairs:
     def _arrived(self) -> Mapping[str, str]:
         """Former names of processors: one that is declared again has error messages that another has settled."""
         if self._arrivals is None:
-            try:
-                self._arrivals = arrivals(self._graph, self._broker, self._clock)
-            except BrokerError as error:
-                if not error.forbidden:
-                    raise
-                self._arrivals = {}
+            self._arrivals = arrivals(self._graph, self._broker, self._clock)
         return self._arrivals
 
     def _now(self, name: str) -> str:

@@ -196,6 +196,8 @@ def _needed(graph: Graph) -> Iterator[Acl]:
             records.append(journal_topic(graph.name, name))
         yield from _topics("worker", records, Read="recovery", Write="records of tasks")
         yield from _topics("verifier", records, Read="read the records of tasks")
+        if name in graph.processors and (former := graph.processors[name].renamed_from):
+            yield from _topics("verifier", [backing_topic(graph.name, former)], Read="see whether tasks have moved")
         if name in graph.processors and graph.errors_of(graph.processors[name]) is not None:
             yield from _topics("worker", [replay_topic(graph.name, name)], Read="requests to replay errors")
     replayed = any(graph.errors_of(processor) is not None for processor in graph.processors.values())

@@ -643,6 +643,39 @@ def test_a_table_needs_the_rights_of_a_verifier_and_names_the_missing_one(cluste
     _is_repaired(cluster, Case(f"{name}-reader", graph, left), works)
 
 
+@pytest.mark.parametrize("seen", [False, True], ids=["hidden", "seen"])
+def test_verify_names_the_right_to_the_records_of_a_former_name(cluster: Cluster, seen: bool) -> None:
+    """A topic that this user may not read, or not even see, was taken for that of a renamed processor."""
+    name = f"former-{'seen' if seen else 'hidden'}"
+
+    def graph(name_of: str, **options: Any) -> Graph:
+        own = processor(inputs=f"{name}.orders", name=name_of, outputs=f"{name}.out", **options)(passed)
+        return Graph(name, Source(f"{name}.orders"), own)
+
+    with start(graph("old"), cluster.super_user) as running:
+        running.send(f"{name}.orders", {"n": 1})
+        running.wait_idle()
+    new = graph("new", renamed_from="old")
+    with closing(KafkaBroker(cluster.super_user)) as broker:
+        apply_plan(plan(new, broker.facts(topics_to_ask(new))), broker)
+    [left] = [acl for acl in permissions(new, "verifier") if acl.name == f"{name}.old.backing"]
+    user = f"{name}-verifier"
+    cluster.make_users([user])
+    if seen:
+        cluster.grant(left._replace(operation="Describe"), user=user)
+
+    def works(case: Case) -> None:
+        with closing(KafkaBroker(cluster.login(case.user))) as broker:
+            assert verify(new, broker).anomalies == 0
+
+    _is_repaired(cluster, Case(user, new, left), works)
+
+
+def passed(order: dict[str, Any]) -> dict[str, Any]:
+    """Pass orders on."""
+    return order
+
+
 def test_a_tool_that_may_not_join_the_group_leaves_no_client(cluster: Cluster) -> None:
     """One that was left tried to join again without end, at a whole core, and the program took minutes to end."""
     graph = shop("unjoined")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +26,18 @@ from cues_kafka import (
     TaskStopped,
     Topic,
 )
+from cues_kafka.brokers.memory.clients import MemoryReader
 from cues_kafka.cli.errors import lines
-from cues_kafka.errors import BrokerError
+from cues_kafka.errors import BrokerError, FatalError
 from cues_kafka.operate import renamed_rows
 from cues_kafka.operate.deleting import Deleting
+from cues_kafka.operate.former_names import arrivals
 from cues_kafka.operate.renaming import Renaming
 from cues_kafka.operate.repairing import Repairs
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.names import inspect_names
+from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.runtime.task.interpreter import Hook
 from cues_kafka.sinks import lookup
 from cues_kafka.testing.tester import Crash, Tester
@@ -256,6 +260,61 @@ def test_start_of_a_renamed_processor_names_the_command() -> None:
     found = inspect_names(wider, names.broker, Terms(["new", "added"]))
     assert found.refusals == ()
     assert "which goes on as 'new'" in " ".join(found.warnings)
+
+
+RIGHT = "user `ann` may not read topic `g.old.backing`. Grant it with `kafka-acls --add ... --operation Read`"
+
+
+def forbid(monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
+    """Nobody may read this topic."""
+    assign = MemoryReader.assign
+
+    def assigned(self: MemoryReader, places: Mapping[TopicPartition, int]) -> None:
+        if any(place.topic == topic for place in places):
+            raise FatalError(RIGHT, code="TOPIC_AUTHORIZATION_FAILED")
+        assign(self, places)
+
+    monkeypatch.setattr(MemoryReader, "assign", assigned)
+
+
+def test_topic_that_may_not_be_read_is_not_taken_for_that_of_a_renamed_processor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`verify` took all outputs of the old name for those of the new one, before any rename. The right is named."""
+    names = Names()
+    forbid(monkeypatch, "g.old.backing")
+
+    with pytest.raises(FatalError, match="whether processor 'old' was renamed is not known: user `ann` may not read"):
+        verify(graph_of("new", renamed_from="old"), names.broker)
+
+
+def test_start_beside_a_place_that_may_not_be_read_names_the_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It told to run `rename`, for a processor that was added long after the other one was renamed."""
+    names = Names()
+    names.rename()
+    names.run(names.version("new"))
+    forbid(monkeypatch, "g.old.backing")
+    added = Processor(route, name="added", inputs="numbers", outputs="more")
+    wider = Graph("g", *graph_of("new").parts, added, errors="g.errors", defaults=Topic(value=Json(), partitions=WIDTH))
+    found = inspect_names(wider, names.broker, Terms(["new", "added"]))
+
+    [refusal], [warning] = found.refusals, found.warnings
+    assert RIGHT in refusal
+    assert "--new added" in refusal
+    assert "run `cues-kafka rename" not in refusal + warning
+    assert warning == f"'g.old.backing': whether processor 'old' was renamed is not known: {RIGHT}"
+    assert inspect_names(wider, names.broker, Terms(["new", "added"], ["added"])).refusals == ()
+
+
+def test_errors_of_a_former_name_are_not_open_because_records_may_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another name has settled was taken for open, and could be replayed twice."""
+    names = Names()
+    forbid(monkeypatch, "g.old.backing")
+
+    with pytest.raises(FatalError, match="user `ann` may not read topic"):
+        arrivals(graph_of("old"), names.broker, SystemClock())
+    without = Graph("g", *graph_of("old").parts, defaults=Topic(value=Json(), partitions=WIDTH))
+    assert arrivals(without, names.broker, SystemClock()) == {}
 
 
 def test_notes_say_where_each_task_goes_on() -> None:
