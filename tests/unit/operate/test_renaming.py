@@ -266,7 +266,7 @@ RIGHT = "user `ann` may not read topic `g.old.backing`. Grant it with `kafka-acl
 
 
 def forbid(monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
-    """Nobody may read this topic."""
+    """No user may read this topic."""
     assign = MemoryReader.assign
 
     def assigned(self: MemoryReader, places: Mapping[TopicPartition, int]) -> None:
