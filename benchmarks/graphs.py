@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.work import COLUMNS, TAKE, Payment, count, forward, row_of, settle, settle_plain
 from cues_kafka import CommitPolicy, Graph, Json, Processor, Raw, Sql, Store, Topic
 from cues_kafka.graph.declare import CodecSpec
-from cues_kafka.graph.processor import Strategy
+from cues_kafka.graph.processor_fields import Strategy
 
 ENV = "BENCH_"
 

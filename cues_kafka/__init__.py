@@ -42,6 +42,7 @@ from cues_kafka.errors import (
 from cues_kafka.graph.blobs import Blobs
 from cues_kafka.graph.calls import Http, Once
 from cues_kafka.graph.codec import Codec
+from cues_kafka.graph.dataframe import DataFrameProcessor
 from cues_kafka.graph.declare import Alias, CommitPolicy, Digits, GlobalTable, Json, Limits, Raw, Retry, Store, Table
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.dependencies import Topology
@@ -53,7 +54,7 @@ from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf
 from cues_kafka.graph.handler import Handler, StateHandler
 from cues_kafka.graph.message import Message, Out
 from cues_kafka.graph.meta import Meta, Place
-from cues_kafka.graph.processor import DataFrameProcessor, Processor, Source, processor
+from cues_kafka.graph.processor import Processor, Source, processor
 from cues_kafka.graph.ready import Dedupe, Header, rekey
 from cues_kafka.graph.sink import Sink
 from cues_kafka.graph.timers import Timer, Timers

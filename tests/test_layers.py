@@ -79,17 +79,6 @@ IMPURE = {"asyncio", "io", "logging", "os", "pathlib", "random", "secrets", "soc
 """What `core` must not have even of the standard library: no clock, random, thread, logging or I/O."""
 
 
-CYCLES = {
-    frozenset(
-        {"graph.data", "graph.definition", "graph.merging", "graph.patterns", "graph.topology", "graph.wiring"}
-    ): "a graph checks, compares, merges and writes itself; the functions that do it take graphs",
-    frozenset(
-        {"graph.binding", "graph.processor"}
-    ): "a processor checks its own function; the check takes the processor",
-    frozenset({"plan.plan", "plan.text"}): "a plan prints itself; what prints it takes plans",
-}
-"""Modules that import each other all the same, and why."""
-
 TYPES_ONLY = {"typing_extensions"}
 """Type checkers bring it with them: allowed everywhere under `if TYPE_CHECKING`."""
 
@@ -326,8 +315,8 @@ def _reached(needs: Mapping[str, set[str]], name: str) -> set[str]:
 
 
 def test_no_modules_import_each_other() -> None:
-    """What is known has its reason in `CYCLES`; one that is gone has none there any more."""
-    assert cycles(dependencies()) == CYCLES.keys()
+    """Imports inside functions and for types count, too."""
+    assert cycles(dependencies()) == set()
 
 
 def test_a_planted_cycle_is_found() -> None:

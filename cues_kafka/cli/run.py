@@ -284,8 +284,7 @@ def _work(
     stop_timeout_s: float | None,
 ) -> int:
     """Run one native worker in this process; its exit code."""
-    from cues_kafka.graph.declare import CommitPolicy
-    from cues_kafka.runtime.native.worker import CallPolicy
+    from cues_kafka.graph.declare import CallPolicy, CommitPolicy
     from cues_kafka.runtime.start import start
 
     kafka = settings.kafka()

@@ -19,15 +19,13 @@ import typing
 from collections import abc
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.message import Message, Out
 from cues_kafka.graph.names import hint, quoted
+from cues_kafka.graph.processor_fields import ProcessorFields
 from cues_kafka.graph.timers import Timers
-
-if TYPE_CHECKING:
-    from cues_kafka.graph.processor import Processor
 
 ContextSource: TypeAlias = Literal["state", "effects", "tables", "opts", "tailers", "appenders", "system"]
 
@@ -63,7 +61,7 @@ class CallShape:
     is_generator: bool
 
 
-def bind(processor: Processor, system: Iterable[str] | None = None) -> CallShape:
+def bind(processor: ProcessorFields, system: Iterable[str] | None = None) -> CallShape:
     """
     Decide how a processor's function is called, and check that it can be.
 
@@ -107,7 +105,7 @@ def bind(processor: Processor, system: Iterable[str] | None = None) -> CallShape
 # --- Calling
 
 
-def _parameters(processor: Processor, where: Mapping[str, str]) -> list[inspect.Parameter]:
+def _parameters(processor: ProcessorFields, where: Mapping[str, str]) -> list[inspect.Parameter]:
     """The function's parameters that are passed by name: all but the first where that gets the message."""
     parameters = _signature(processor.fn, processor.label)
     if not processor.by_name:
@@ -139,7 +137,7 @@ def _signature(fn: Callable[..., Any], label: str) -> list[inspect.Parameter]:
         ) from error
 
 
-def _places(processor: Processor, system: Iterable[str] | None) -> dict[ContextSource, tuple[str, ...]]:
+def _places(processor: ProcessorFields, system: Iterable[str] | None) -> dict[ContextSource, tuple[str, ...]]:
     return {
         "state": tuple(name for name, store in processor.state.items() if not isinstance(store, Timers)),
         "effects": tuple(processor.targets),
@@ -200,7 +198,7 @@ def _check_taken(by_name: Collection[str], where: Mapping[str, str], label: str)
             )
 
 
-def _check_defaults(processor: Processor, strict: list[str]) -> None:
+def _check_defaults(processor: ProcessorFields, strict: list[str]) -> None:
     if strict:
         alts = processor.input_shape == "alts"
         why = "alts passes one of its bindings" if alts else "a filter may leave bindings out"
@@ -318,7 +316,7 @@ def as_text(annotation: Any) -> str:
     return annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
 
 
-def _check_returns(traits: Traits, processor: Processor) -> None:
+def _check_returns(traits: Traits, processor: ProcessorFields) -> None:
     """Check what the annotations say of the result against the declared outputs."""
     results = traits.returns
     if processor.batch:
@@ -396,7 +394,7 @@ def _check_one(members: list[Any], label: str) -> None:
             )
 
 
-def _check_many(traits: Traits, members: list[Any], processor: Processor) -> None:
+def _check_many(traits: Traits, members: list[Any], processor: ProcessorFields) -> None:
     declared = [binding for binding, _ in processor.outputs]
     gives, fix = "returns", "Return {binding: message}, or yield Out(binding, message)."
     if traits.is_generator:

@@ -17,8 +17,8 @@ from cues_kafka.errors import GraphError
 from cues_kafka.graph.blobs import Blobs, FileTable
 from cues_kafka.graph.calls import Http, Once, call_from_json, call_to_json
 from cues_kafka.graph.codec import Codec
+from cues_kafka.graph.dataframe import DataFrameProcessor
 from cues_kafka.graph.declare import CodecSpec, CommitPolicy, GlobalTable, Json, Limits, Raw, Retry, Store, Table
-from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.effects import Effect, Sql, SqlTable, Upsert
 from cues_kafka.graph.error_message import ErrorMessages, Errors
 from cues_kafka.graph.feed import Feed
@@ -36,9 +36,10 @@ from cues_kafka.graph.filters import (
     has_type,
 )
 from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf
+from cues_kafka.graph.graph_parts import GraphParts
 from cues_kafka.graph.handler import Handler
 from cues_kafka.graph.names import hint, quoted
-from cues_kafka.graph.processor import DataFrameProcessor, Declaration, Processor, Source
+from cues_kafka.graph.processor import Declaration, Processor, Source
 from cues_kafka.graph.publish import Published
 from cues_kafka.graph.targets import TargetPart, TransactionalTarget
 from cues_kafka.graph.timers import Timers
@@ -552,7 +553,7 @@ def _check_known(given: Mapping[str, Any], known: Iterable[str], what: str) -> N
 _OF_GRAPH: Final = ("version", "name", "parts", "errors", "defaults", "topics", "system", "strategy", "cuts", "prefix")
 
 
-def to_dict(graph: Graph) -> dict[str, Any]:
+def to_dict(graph: GraphParts) -> dict[str, Any]:
     """See `Graph.to_dict`."""
     return {
         "version": VERSION,
@@ -568,8 +569,8 @@ def to_dict(graph: Graph) -> dict[str, Any]:
     }
 
 
-def from_dict(data: Mapping[str, Any]) -> Graph:
-    """See `Graph.from_dict`."""
+def from_dict(make: Callable[..., Made], data: Mapping[str, Any]) -> Made:
+    """See `Graph.from_dict`; `make` is the class."""
     if data.get("version") != VERSION:
         raise GraphError(
             f"This release reads version {VERSION} of a written graph, not {data.get('version')!r}. Write version = "
@@ -581,7 +582,7 @@ def from_dict(data: Mapping[str, Any]) -> Graph:
             "The data does not describe a graph. Give it a 'name', and 'parts', a list of mappings: in TOML, [[parts]]."
         )
     try:
-        return Graph(
+        return make(
             data["name"],
             *(_part_from_json(part) for part in data["parts"]),
             errors=_errors_from_json(data.get("errors")),

@@ -1,4 +1,4 @@
-"""Declarations of codecs, stores and retries: plain data without an implementation.
+"""Declarations of codecs, stores, policies and retries: plain data without an implementation.
 
 The runtime finds the implementation by the type of the declaration when a graph starts. So `plan`, `to_dict` and the
 command line need neither a codec library nor a client.
@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any, ClassVar, Final, Literal, get_origin
 
 from cues_kafka.arguments import known_arguments
-from cues_kafka.errors import GraphError
+from cues_kafka.errors import ConfigError, GraphError
 from cues_kafka.extras import LMDB, Package
 from cues_kafka.graph.durations import milliseconds, written
 
@@ -287,6 +287,26 @@ class CommitPolicy:
             for one in (*whole, self.max_seconds, self.idle_seconds)
         ):
             raise GraphError(f"{self!r}: takes numbers above 0, such as CommitPolicy(max_messages=1_000).")
+
+
+@dataclass(frozen=True, slots=True)
+class CallPolicy:
+    """
+    What a worker does when one call of a function takes long. With `batch=True` a call has many messages.
+
+    Attributes:
+        warn_seconds: the worker logs a call that takes longer, once, with its message.
+        end_seconds: the worker ends when a call takes longer; None: never. The call counts as a death of its process,
+            so a message that hangs each time is quarantined in the end.
+    """
+
+    warn_seconds: float = 60.0
+    end_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("warn_seconds", "end_seconds"):
+            if (value := getattr(self, name)) is not None and not value > 0:
+                raise ConfigError(f"calls.{name} must be more than 0 seconds, not {value!r}")
 
 
 @known_arguments()

@@ -6,40 +6,28 @@ Cycles are allowed, since a crawler feeds itself; `Graph.topology.cycles` has th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeAlias, get_args
 
 from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.binding import bind
+from cues_kafka.graph.bound import check_mapping
+from cues_kafka.graph.dataframe import DataFrameProcessor
 from cues_kafka.graph.dependencies import Topology
-from cues_kafka.graph.durations import milliseconds, written
-from cues_kafka.graph.effects import Effect
-from cues_kafka.graph.error_message import ErrorMessages, Errors, check_errors, errors_topic
+from cues_kafka.graph.durations import written
+from cues_kafka.graph.error_message import Errors, check_errors
 from cues_kafka.graph.feed import Feed
-from cues_kafka.graph.names import (
-    backing_topic,
-    changelog_topic,
-    check_name,
-    control_topic,
-    journal_topic,
-    prefixed,
-    quoted,
-    replay_topic,
-)
-from cues_kafka.graph.processor import (
-    DECORATED,
-    DataFrameProcessor,
-    Declaration,
-    Processor,
-    Source,
-    Strategy,
-    bind_timers,
-    check_mapping,
-)
+from cues_kafka.graph.graph_parts import GraphParts
+from cues_kafka.graph.merging import merged, rebound
+from cues_kafka.graph.names import check_name, prefixed, quoted
+from cues_kafka.graph.patterns import check_patterns, resolved
+from cues_kafka.graph.processor import DECORATED, Declaration, Processor, Source, bind_timers
+from cues_kafka.graph.processor_fields import Strategy
 from cues_kafka.graph.topic import Topic, check_choice, read_only, set_fields
+from cues_kafka.graph.topology import check_cuts, isomorphic, topology_of
 from cues_kafka.graph.wiring import check_topics, check_wiring
 from cues_kafka.words import article
 
@@ -48,7 +36,7 @@ Part: TypeAlias = Declaration | Callable[..., Any]
 
 @known_arguments()
 @dataclass(frozen=True, slots=True, init=False)
-class Graph:
+class Graph(GraphParts):
     """
     Processors between topics, as data.
 
@@ -69,21 +57,6 @@ class Graph:
         dataframes: processors of DataFrames by name.
         feeds: feeds by name.
     """
-
-    name: str
-    prefix: str
-    parts: tuple[Declaration, ...]
-    errors: str | Errors | None
-    defaults: Topic
-    topics: Mapping[str, Topic]
-    system: Mapping[str, Callable[[], Any]]
-    strategy: Strategy
-    cuts: str | None
-    sources: Mapping[str, Source] = field(compare=False, repr=False)
-    processors: Mapping[str, Processor] = field(compare=False, repr=False)
-    dataframes: Mapping[str, DataFrameProcessor] = field(compare=False, repr=False)
-    feeds: Mapping[str, Feed] = field(compare=False, repr=False)
-    _error_topics: tuple[str, ...] = field(compare=False, repr=False)
 
     def __init__(
         self,
@@ -115,9 +88,7 @@ class Graph:
         set_fields(
             self,
             sources=read_only({part.topic: part for part in self.parts if isinstance(part, Source)}),
-            processors=read_only(
-                {part.name: _resolved(part, self) for part in self.parts if isinstance(part, Processor)}
-            ),
+            processors=read_only({part.name: _bound(part, self) for part in self.parts if isinstance(part, Processor)}),
             dataframes=read_only({part.name: part for part in self.parts if isinstance(part, DataFrameProcessor)}),
             feeds=read_only({part.name: part for part in self.parts if isinstance(part, Feed)}),
         )
@@ -126,45 +97,9 @@ class Graph:
         check_wiring(self)
         check_topics(self)
         if self.cuts is not None:
-            from cues_kafka.graph.topology import check_cuts  # noqa: PLC0415  # it is built on this module
-
             check_cuts(self)
         if self.patterns:
-            from cues_kafka.graph.patterns import check_patterns  # noqa: PLC0415  # it is built on this module
-
             check_patterns(self)
-
-    def topic(self, name: str) -> Topic:
-        """A topic's settings: its own over the defaults. An errors topic has the codec of error messages."""
-        own = self.topics.get(name)
-        settings = self.defaults if own is None else own.over(self.defaults)
-        if name not in self._error_topics:
-            return settings
-        return Topic(**{**settings.given, "value": ErrorMessages(), "key": None, "key_codec": None})
-
-    def errors_of(self, processor: Processor | DataFrameProcessor | Feed | str) -> str | None:
-        """The errors topic of a processor or feed, its own or else the graph's; None if neither has one."""
-        return errors_topic(self.declared_errors(processor))
-
-    def declared_errors(self, processor: Processor | DataFrameProcessor | Feed | str) -> str | Errors | None:
-        """The errors topic of a part as it was declared; processors of DataFrames have the graph's."""
-        part = self.processors[processor] if isinstance(processor, str) else processor
-        own = None if isinstance(part, DataFrameProcessor) else part.errors
-        return self.errors if own is None else own or None
-
-    def strategy_of(self, processor: Processor | str) -> Strategy:
-        """The strategy of a processor: its own, else the graph's."""
-        return (self.processors[processor] if isinstance(processor, str) else processor).strategy or self.strategy
-
-    @property
-    def cuts_ms(self) -> int | None:
-        """`cuts` in milliseconds; None: no cuts are taken."""
-        return None if self.cuts is None else milliseconds(self.cuts, "cuts")
-
-    @property
-    def patterns(self) -> Mapping[str, Source]:
-        """The sources that stand for the topics of a pattern, by name; with one, the graph is a template."""
-        return {name: source for name, source in self.sources.items() if source.pattern}
 
     def resolve(self, topics: Collection[str]) -> Graph:
         """
@@ -178,74 +113,10 @@ class Graph:
         Raises:
             GraphError: nothing matches and the graph has nothing else, or a pattern matches a topic that it writes.
         """
-        from cues_kafka.graph.patterns import resolve  # noqa: PLC0415  # as in `merge`
-
-        return resolve(self, topics)
-
-    @property
-    def default_source(self) -> Source | None:
-        """The source that `send(message)` writes to: the marked one, else the only one, else None."""
-        marked = [source for source in self.sources.values() if source.default]
-        candidates = marked or [source for source in self.sources.values() if not source.pattern]
-        return candidates[0] if len(candidates) == 1 else None
-
-    def error_topics(self) -> tuple[str, ...]:
-        """All errors topics, sorted. Processors of DataFrames use the graph's."""
-        return self._error_topics
-
-    @property
-    def all_processors(self) -> Mapping[str, Processor | DataFrameProcessor | Feed]:
-        """All processors by name, those of DataFrames behind the others; feeds, which read no topic, come last."""
-        return {**self.processors, **self.dataframes, **self.feeds}
-
-    @property
-    def targets(self) -> Mapping[str, Mapping[str, Effect]]:
-        """By processor, what its function or its rows act on besides Kafka, by name; those that have something."""
-        parts: tuple[Processor | DataFrameProcessor, ...] = (*self.processors.values(), *self.dataframes.values())
-        return {part.name: part.targets for part in parts if part.targets}
-
-    def declared_targets(self, names: Iterable[str] | None = None) -> Iterator[tuple[str, Effect]]:
-        """
-        Single targets, each behind where it is declared, as texts name it.
-
-        Args:
-            names: of processors; None: all.
-        """
-        chosen = None if names is None else set(names)
-        for name, targets in self.targets.items():
-            if chosen is None or name in chosen:
-                for key, one in targets.items():
-                    yield f"{name}, {key}=" if name in self.dataframes else f"{name}, effects[{key!r}]", one
-
-    def topics_used(self) -> tuple[str, ...]:
-        """All topics that the user named, sorted; the framework's own are not among them."""
-        read = (topic for part in self.all_processors.values() for topic in part.read_topics)
-        return tuple(sorted({*self.topics_written(), *read}))
-
-    def topics_written(self) -> tuple[str, ...]:
-        """The topics that the graph or its callers write: sources, outputs, appenders, errors; sorted."""
-        outputs = (topic for part in self.all_processors.values() for topic in part.output_topics)
-        return tuple(sorted({*self.sources, *self.error_topics(), *outputs}))
-
-    def internal_topics(self) -> tuple[str, ...]:
-        """
-        The framework's own topics, processor by processor: backing, replay (with an errors topic), changelogs,
-        journal (where answers to calls are kept); and the control topic, of a graph with cuts.
-        """
-        names = [] if self.cuts is None else [control_topic(self.name)]
-        for p in self.processors.values():
-            names.append(backing_topic(self.name, p.name))
-            if self.errors_of(p) is not None:
-                names.append(replay_topic(self.name, p.name))
-            names += [changelog_topic(self.name, p.name, store) for store in p.state]
-            if p.journaled:
-                names.append(journal_topic(self.name, p.name))
-        return (*names, *(backing_topic(self.name, name) for name in (*self.dataframes, *self.feeds)))
-
-    def settings(self) -> dict[str, Any]:
-        """The keyword arguments that, with name and parts, construct an equal graph."""
-        names = ("errors", "defaults", "topics", "system", "strategy", "cuts", "prefix")
-        return {name: getattr(self, name) for name in names}
+        if not self.patterns:
+            return self
+        parts, settings = resolved(self, topics)
+        return Graph(self.name, *parts, **settings)
 
     def merge(self, *others: Graph, name: str | None = None, override: bool = False) -> Graph:
         """
@@ -260,9 +131,9 @@ class Graph:
         Raises:
             GraphError: without `override`, two different parts of one name, or one topic with two settings.
         """
-        from cues_kafka.graph.merging import merge  # noqa: PLC0415  # it is built on this module
-
-        return merge((self, *others), self.name if name is None else name, override=override)
+        name = self.name if name is None else name
+        parts, settings = merged((self, *others), f"Merging into {name!r}", override=override)
+        return Graph(name, *parts, **settings)
 
     def bind(
         self,
@@ -284,9 +155,8 @@ class Graph:
         Raises:
             GraphError: a topic or processor that the graph does not have, or what comes out contradicts itself.
         """
-        from cues_kafka.graph.merging import rebind  # noqa: PLC0415  # as in `merge`
-
-        return rebind(self, topics or {}, opts or {}, names or {})
+        parts, settings = rebound(self, topics or {}, opts or {}, names or {})
+        return Graph(self.name, *parts, **settings)
 
     def to_dict(self) -> dict[str, Any]:
         """
@@ -295,7 +165,7 @@ class Graph:
         Raises:
             GraphError: a function without such a name (a lambda, a local function, a partial).
         """
-        from cues_kafka.graph.data import to_dict  # noqa: PLC0415  # as in `merge`
+        from cues_kafka.graph.data import to_dict  # noqa: PLC0415  # few programs write graphs down
 
         return to_dict(self)
 
@@ -307,21 +177,17 @@ class Graph:
         Raises:
             GraphError: the data does not describe a graph, or names something that does not exist.
         """
-        from cues_kafka.graph.data import from_dict  # noqa: PLC0415  # as in `merge`
+        from cues_kafka.graph.data import from_dict  # noqa: PLC0415  # few programs read graphs
 
-        return from_dict(data)
+        return from_dict(Graph, data)
 
     @property
     def topology(self) -> Topology:
         """Which sources, feeds and processors come before which others."""
-        from cues_kafka.graph.topology import topology_of  # noqa: PLC0415  # as in `merge`
-
         return topology_of(self)
 
     def isomorphic(self, other: Graph) -> bool:
         """Whether both are the same up to the names of processors and topics."""
-        from cues_kafka.graph.topology import isomorphic  # noqa: PLC0415  # as in `merge`
-
         return isomorphic(self, other)
 
 
@@ -393,8 +259,8 @@ def _check_parts_once(graph: Graph) -> None:
         raise GraphError(f"Graph {graph.name!r}: {quoted(marked)} all have default=True. Keep it on one of them.")
 
 
-def _resolved(processor: Processor, graph: Graph) -> Processor:
+def _bound(processor: Processor, graph: Graph) -> Processor:
     """The same processor, its call decided with what the graph's system offers."""
-    resolved = processor.replace()
-    set_fields(resolved, call=bind(processor, graph.system), timer_call=bind_timers(processor, graph.system))
-    return resolved
+    bound = processor.replace()
+    set_fields(bound, call=bind(processor, graph.system), timer_call=bind_timers(processor, graph.system))
+    return bound

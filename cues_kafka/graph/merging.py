@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from cues_kafka.errors import GraphError
-from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.error_message import Errors, errors_topic
 from cues_kafka.graph.feed import Feed
+from cues_kafka.graph.graph_parts import GraphParts
 from cues_kafka.graph.names import check_name, check_topic, hint, no_such_processor, quoted
 from cues_kafka.graph.processor import Declaration, Processor, Source
 from cues_kafka.graph.topic import Topic
 
+Arguments: TypeAlias = tuple[Iterable[Declaration], dict[str, Any]]
+"""What a graph is constructed of besides its name: its parts and its settings."""
 
-def merge(graphs: Sequence[Graph], name: str, *, override: bool) -> Graph:
-    """See `Graph.merge`: the first graph's settings stay, and the parts of the others get theirs explicitly."""
+
+def merged(graphs: Sequence[GraphParts], label: str, *, override: bool) -> Arguments:
+    """
+    What `Graph.merge` makes a graph of: the settings of the first graph, and all parts, which keep those of theirs.
+
+    Raises:
+        GraphError: see `Graph.merge`; `label` says which merge.
+    """
     first = graphs[0]
-    label = f"Merging into {name!r}"
     parts: dict[str, Declaration] = {}
     system: dict[str, Callable[[], Any]] = {}
     for graph in graphs:
@@ -43,11 +50,10 @@ def merge(graphs: Sequence[Graph], name: str, *, override: bool) -> Graph:
     for topic, of in _declaring(graphs, override=override):
         if topic in used:
             _merge_topic(topics, topic, of, graphs, label, override=override)
-    settings = {**first.settings(), "topics": topics, "system": system}
-    return Graph(name, *parts.values(), **settings)
+    return parts.values(), {**first.settings(), "topics": topics, "system": system}
 
 
-def _fixed(part: Declaration, graph: Graph, first: Graph) -> Declaration:
+def _fixed(part: Declaration, graph: GraphParts, first: GraphParts) -> Declaration:
     """A part that behaves with the first graph's settings as it does in its own graph."""
     if isinstance(part, Feed) and graph.errors != first.errors:
         return Feed(**{**part.arguments(), "errors": graph.declared_errors(part) or False})
@@ -72,7 +78,7 @@ def _topics_of(parts: Iterable[Declaration], errors: str | Errors | None) -> Ite
         yield from filter(None, [errors_topic(errors if own is None else own)])
 
 
-def _declaring(graphs: Sequence[Graph], *, override: bool) -> Iterator[tuple[str, Graph]]:
+def _declaring(graphs: Sequence[GraphParts], *, override: bool) -> Iterator[tuple[str, GraphParts]]:
     """
     Topics with the graphs whose settings of them count.
 
@@ -87,7 +93,7 @@ def _declaring(graphs: Sequence[Graph], *, override: bool) -> Iterator[tuple[str
 
 
 def _merge_topic(
-    topics: dict[str, Topic], topic: str, graph: Graph, graphs: Sequence[Graph], label: str, *, override: bool
+    topics: dict[str, Topic], topic: str, graph: GraphParts, graphs: Sequence[GraphParts], label: str, *, override: bool
 ) -> None:
     wanted = graph.topic(topic)
     for other in graphs if not override else ():
@@ -104,13 +110,18 @@ def _merge_topic(
         topics[topic] = Topic(**wanted.settings())
 
 
-def rebind(
-    graph: Graph,
+def rebound(
+    graph: GraphParts,
     topics: Mapping[str, str],
     opts: Mapping[str, Mapping[str, Any]],
     names: Mapping[str, str],
-) -> Graph:
-    """See `Graph.bind`."""
+) -> Arguments:
+    """
+    What `Graph.bind` makes a graph of.
+
+    Raises:
+        GraphError: see `Graph.bind`.
+    """
     label = f"Graph {graph.name!r}"
     used = graph.topics_used()
     for old, new in topics.items():
@@ -126,10 +137,10 @@ def rebind(
     settings = graph.settings()
     settings["errors"] = rebound_place(graph.errors, topics)
     settings["topics"] = {topics.get(name, name): topic for name, topic in graph.topics.items()}
-    return Graph(graph.name, *(_rebound(part, topics, opts, names) for part in graph.parts), **settings)
+    return [_rebound(part, topics, opts, names) for part in graph.parts], settings
 
 
-def _check_apart(graph: Graph, topics: Mapping[str, str], label: str) -> None:
+def _check_apart(graph: GraphParts, topics: Mapping[str, str], label: str) -> None:
     """Refuse to make one topic of two that have different settings: one of them would be forgotten."""
     bound: dict[str, str] = {}
     for old in graph.topics_used():

@@ -13,9 +13,9 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from cues_kafka.errors import GraphError
-from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.feed import Feed
-from cues_kafka.graph.merging import rebound_place
+from cues_kafka.graph.graph_parts import GraphParts
+from cues_kafka.graph.merging import Arguments, rebound_place
 from cues_kafka.graph.names import MAX_NAME_CHARS, check_written_topic, control_topic, quoted, status_topic
 from cues_kafka.graph.processor import Declaration, Processor, Source
 from cues_kafka.words import count
@@ -50,7 +50,7 @@ def copy_name(processor: str, topic: str) -> str:
     return f"{name[: MAX_NAME_CHARS - len(mark) - 1]}_{mark}"
 
 
-def copies(graph: Graph, topics: Collection[str]) -> dict[str, Copy]:
+def copies(graph: GraphParts, topics: Collection[str]) -> dict[str, Copy]:
     """The copies that `resolve` makes for these topics, by name."""
     matched = _matched(graph, topics)
     return {
@@ -60,7 +60,7 @@ def copies(graph: Graph, topics: Collection[str]) -> dict[str, Copy]:
     }
 
 
-def expanded(graph: Graph, topics: Collection[str], names: Collection[str]) -> list[str]:
+def expanded(graph: GraphParts, topics: Collection[str], names: Collection[str]) -> list[str]:
     """Names of processors, with all its copies in the place of a template."""
     of_templates: dict[str, list[str]] = {}
     for name, one in copies(graph, topics).items():
@@ -69,15 +69,13 @@ def expanded(graph: Graph, topics: Collection[str], names: Collection[str]) -> l
     return [made for name in names for made in (of_templates.get(name, []) if name in templates else [name])]
 
 
-def resolve(graph: Graph, topics: Collection[str]) -> Graph:
+def resolved(graph: GraphParts, topics: Collection[str]) -> Arguments:
     """
-    See `Graph.resolve`.
+    What `Graph.resolve` makes a graph of.
 
     Raises:
         GraphError: nothing matches and nothing else is in the graph, or a pattern matches a topic that it writes.
     """
-    if not graph.patterns:
-        return graph
     matched = _matched(graph, topics)
     written = {*graph.topics_written()} - {*graph.sources}
     for name, found in matched.items():
@@ -98,10 +96,10 @@ def resolve(graph: Graph, topics: Collection[str]) -> Graph:
             f"Graph {graph.name!r}: no topic matches {patterns}, and the graph has nothing else to do. Create the "
             "first topic, or correct the pattern: it must match a whole name."
         )
-    return Graph(graph.name, *parts, **{**graph.settings(), "topics": _settings(graph, matched)})
+    return parts, {**graph.settings(), "topics": _settings(graph, matched)}
 
 
-def check_patterns(graph: Graph) -> None:
+def check_patterns(graph: GraphParts) -> None:
     """
     Check who reads and writes the sources with a pattern.
 
@@ -150,7 +148,7 @@ def _cannot_copy(part: Processor | Any, patterns: Mapping[str, Source]) -> str:
     return ""
 
 
-def _matched(graph: Graph, topics: Collection[str]) -> dict[str, list[str]]:
+def _matched(graph: GraphParts, topics: Collection[str]) -> dict[str, list[str]]:
     """For each source with a pattern its topics, sorted; those of the brokers and of the framework are left out."""
     own = {status_topic(graph.name), control_topic(graph.name)}
     there = sorted(topic for topic in topics if topic not in own and _may_be_read(topic))
@@ -186,7 +184,7 @@ def _made_of(
         yield part
 
 
-def _settings(graph: Graph, matched: Mapping[str, Collection[str]]) -> dict[str, Any]:
+def _settings(graph: GraphParts, matched: Mapping[str, Collection[str]]) -> dict[str, Any]:
     """The settings of single topics: those of a pattern are those of each of its topics without some of its own."""
     found = {name: one for name, one in graph.topics.items() if name not in graph.patterns}
     for name, topics in matched.items():
@@ -195,7 +193,7 @@ def _settings(graph: Graph, matched: Mapping[str, Collection[str]]) -> dict[str,
     return found
 
 
-def unresolved(graph: Graph) -> str:
+def unresolved(graph: GraphParts) -> str:
     """Why a graph cannot be planned as it is; empty: it can."""
     if not graph.patterns:
         return ""
@@ -206,7 +204,7 @@ def unresolved(graph: Graph) -> str:
     )
 
 
-def new_copies(graph: Graph, topics: Collection[str], left: Collection[str]) -> list[str]:
+def new_copies(graph: GraphParts, topics: Collection[str], left: Collection[str]) -> list[str]:
     """
     The copies that are new because their topic is, or may be. The others may be those of a renamed template.
 

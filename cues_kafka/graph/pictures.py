@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from cues_kafka.errors import GraphError
+from cues_kafka.graph.dataframe import DataFrameProcessor
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.processor import DataFrameProcessor, Processor
+from cues_kafka.graph.processor import Processor
 from cues_kafka.graph.topology import Edge, edges
 
 Look: TypeAlias = Literal["source", "topic", "processor", "feed", "outside"]

@@ -10,11 +10,12 @@ from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from cues_kafka.errors import GraphError
+from cues_kafka.graph.dataframe import DataFrameProcessor
 from cues_kafka.graph.declare import Raw, Store
 from cues_kafka.graph.durations import written
 from cues_kafka.graph.message import Message
 from cues_kafka.graph.names import hint, quoted
-from cues_kafka.graph.processor import DataFrameProcessor, Processor
+from cues_kafka.graph.processor import Processor
 from cues_kafka.graph.topic import Topic, fields_of
 
 LONGEST_ID: Final = 16

@@ -6,10 +6,11 @@ from typing import Any, TypeAlias
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.blobs import FileTable
+from cues_kafka.graph.dataframe import INTO
 from cues_kafka.graph.declare import Raw
 from cues_kafka.graph.effects import SqlTable, Upsert
 from cues_kafka.graph.names import hint, quoted
-from cues_kafka.graph.processor import INTO, Processor
+from cues_kafka.graph.processor import Processor
 from cues_kafka.graph.publish import Published
 from cues_kafka.graph.targets import TargetPart, TransactionalTarget, refused_as_sink
 from cues_kafka.graph.topic import Topic, fields_of

@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.alike import Colouring, same_shape
-from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.dataframe import DataFrameProcessor
 from cues_kafka.graph.dependencies import Topology
 from cues_kafka.graph.feed import Feed
+from cues_kafka.graph.graph_parts import GraphParts
 from cues_kafka.graph.names import quoted
-from cues_kafka.graph.processor import DataFrameProcessor, Processor
+from cues_kafka.graph.processor import Processor
 
 
 class Edge(NamedTuple):
@@ -40,12 +41,12 @@ class Edge(NamedTuple):
         return self.role in {"input", "table", "tailer"}
 
 
-def edges(graph: Graph) -> tuple[Edge, ...]:
+def edges(graph: GraphParts) -> tuple[Edge, ...]:
     """All bindings of all processors, in the order of declaration."""
     return tuple(edge for part in graph.all_processors.values() for edge in _edges_of(graph, part))
 
 
-def _edges_of(graph: Graph, part: Processor | DataFrameProcessor | Feed) -> Iterator[Edge]:
+def _edges_of(graph: GraphParts, part: Processor | DataFrameProcessor | Feed) -> Iterator[Edge]:
     roles: list[tuple[str, Iterable[tuple[str, str]]]] = [("input", part.inputs), ("output", part.outputs)]
     errors = graph.errors_of(part)
     if isinstance(part, Processor):
@@ -59,7 +60,7 @@ def _edges_of(graph: Graph, part: Processor | DataFrameProcessor | Feed) -> Iter
             yield Edge(part.name, role, binding, topic)
 
 
-def topology_of(graph: Graph) -> Topology:
+def topology_of(graph: GraphParts) -> Topology:
     """
     The sources, feeds and processors of a graph, each before those that read what it writes.
 
@@ -74,14 +75,14 @@ def topology_of(graph: Graph) -> Topology:
     return Topology((*sources, *graph.all_processors), tuple(pairs))
 
 
-def _node_of(graph: Graph, source: str) -> str:
+def _node_of(graph: GraphParts, source: str) -> str:
     return f"source {source}" if source in graph.all_processors else source
 
 
 # --- Cuts
 
 
-def feeders(graph: Graph) -> dict[str, frozenset[str]]:
+def feeders(graph: GraphParts) -> dict[str, frozenset[str]]:
     """For each topic that the graph writes, the processors that write it: outputs, appended messages or errors."""
     found: dict[str, set[str]] = {}
     for edge in edges(graph):
@@ -90,7 +91,7 @@ def feeders(graph: Graph) -> dict[str, frozenset[str]]:
     return {topic: frozenset(names) for topic, names in found.items()}
 
 
-def check_cuts(graph: Graph) -> None:
+def check_cuts(graph: GraphParts) -> None:
     """
     Check that a graph with `cuts=` can come to rest while nothing is taken from its sources (X4).
 
@@ -131,7 +132,7 @@ def check_cuts(graph: Graph) -> None:
 # --- Shape
 
 
-def isomorphic(one: Graph, other: Graph) -> bool:
+def isomorphic(one: GraphParts, other: GraphParts) -> bool:
     """
     Whether two graphs are the same up to the names of processors and topics.
 
@@ -140,7 +141,7 @@ def isomorphic(one: Graph, other: Graph) -> bool:
     return same_shape(_colouring(one), _colouring(other))
 
 
-def _colouring(graph: Graph) -> Colouring:
+def _colouring(graph: GraphParts) -> Colouring:
     colours: dict[Hashable, object] = {("topic", name): name in graph.sources for name in graph.topics_used()}
     colours |= {("processor", name): part.kind for name, part in graph.all_processors.items()}
     arrows: dict[Hashable, list[tuple[str, Hashable]]] = {node: [] for node in colours}

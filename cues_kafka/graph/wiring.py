@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.annotations import check_annotations
 from cues_kafka.graph.blobs import Blobs
 from cues_kafka.graph.error_message import ErrorMessages
+from cues_kafka.graph.graph_parts import GraphParts
 from cues_kafka.graph.keys import check_keys
 from cues_kafka.graph.names import MAX_TOPIC_CHARS, check_topic, control_topic, hint, quoted, status_topic
 from cues_kafka.graph.ready import check_by
 from cues_kafka.graph.sink import check_columns
 from cues_kafka.graph.value_annotations import check_values
 
-if TYPE_CHECKING:
-    from cues_kafka.graph.definition import Graph
 
-
-def check_wiring(graph: Graph) -> None:
+def check_wiring(graph: GraphParts) -> None:
     """
     Check what processors read and write against each other.
 
@@ -64,7 +61,7 @@ def check_wiring(graph: Graph) -> None:
             )
 
 
-def _check_frames(graph: Graph, label: str) -> None:
+def _check_frames(graph: GraphParts, label: str) -> None:
     """Refuse processors of DataFrames whose inputs ask for metadata, which their rows do not pass on."""
     for frame in graph.dataframes.values():
         if marked := [topic for topic in frame.input_topics if graph.topic(topic).meta]:
@@ -75,7 +72,7 @@ def _check_frames(graph: Graph, label: str) -> None:
             )
 
 
-def _check_logs(graph: Graph, label: str) -> None:
+def _check_logs(graph: GraphParts, label: str) -> None:
     """The log of a processor is a directory of its store, named `<graph>.<processor>`; beside it is `store.json`."""
     for name, targets in graph.targets.items():
         if f"{graph.name}.{name}" == "store.json" and any(isinstance(one.home, Blobs) for one in targets.values()):
@@ -85,7 +82,7 @@ def _check_logs(graph: Graph, label: str) -> None:
             )
 
 
-def check_topics(graph: Graph) -> None:
+def check_topics(graph: GraphParts) -> None:
     """
     Check the settings and names of all topics.
 
@@ -117,7 +114,7 @@ def check_topics(graph: Graph) -> None:
     _check_collisions(label, (*used, *graph.internal_topics()))
 
 
-def _check_over_defaults(label: str, name: str, graph: Graph) -> None:
+def _check_over_defaults(label: str, name: str, graph: GraphParts) -> None:
     """Check settings merged over the graph's defaults: a default key may be missing in this topic's class."""
     try:
         graph.topic(name)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from cues_kafka.brokers.examination import GroupHealth
 from cues_kafka.errors import BrokerError, ConfigError, RecoveryError
+from cues_kafka.graph.dataframe import DataFrameProcessor
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import (
     backing_topic,
@@ -26,7 +27,7 @@ from cues_kafka.graph.names import (
     tools_group,
     transactional_prefix,
 )
-from cues_kafka.graph.processor import DataFrameProcessor, Processor
+from cues_kafka.graph.processor import Processor
 from cues_kafka.operate.drivers import refuse_drivers
 from cues_kafka.operate.members import has_members
 from cues_kafka.operate.newest import NewestRecords

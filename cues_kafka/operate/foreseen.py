@@ -28,10 +28,11 @@ from cues_kafka.errors import (
     UnreadableError,
     UnstableOffsets,
 )
+from cues_kafka.graph.dataframe import DataFrameProcessor
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.feed import Feed
 from cues_kafka.graph.names import changelog_topic, group_id
-from cues_kafka.graph.processor import DataFrameProcessor, Processor
+from cues_kafka.graph.processor import Processor
 from cues_kafka.operate.migrating import difference, refuse_busy
 from cues_kafka.operate.misplaced import misplaced
 from cues_kafka.operate.newest import ANOTHER_RELEASE

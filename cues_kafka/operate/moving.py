@@ -31,9 +31,10 @@ from cues_kafka.core.tails import behind_loss as tails_behind_loss
 from cues_kafka.core.taking import in_flight
 from cues_kafka.core.turns import take
 from cues_kafka.errors import CodecError, ConfigError, RecoveryError, UnstableOffsets
+from cues_kafka.graph.dataframe import DataFrameProcessor
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, no_such_processor
-from cues_kafka.graph.processor import DataFrameProcessor, Processor
+from cues_kafka.graph.processor import Processor
 from cues_kafka.operate.drivers import refuse_drivers
 from cues_kafka.operate.members import has_members
 from cues_kafka.operate.migrating import notes, positions_of, refuse_undeclared

@@ -15,9 +15,10 @@ from typing import Self, TypeVar
 from cues_kafka.brokers.patience import ask_again
 from cues_kafka.core.records import KEY, Record, Totals
 from cues_kafka.errors import ConfigError
+from cues_kafka.graph.dataframe import DataFrameProcessor
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, tools_group
-from cues_kafka.graph.processor import DataFrameProcessor, Processor
+from cues_kafka.graph.processor import Processor
 from cues_kafka.ports import Broker, Clock, Reader, TopicFacts, TopicPartition, Watermarks
 from cues_kafka.records.reading import has_reached, newest, published_ends, read_record
 from cues_kafka.records.scanning import due, holds_messages, unstable

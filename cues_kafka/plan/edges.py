@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple, TypeAlias, cast
 
 from cues_kafka.errors import ConfigError
+from cues_kafka.graph.dataframe import DataFrameProcessor
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.levels import (
     ANYTHING,
@@ -25,7 +26,7 @@ from cues_kafka.graph.levels import (
     satisfies,
 )
 from cues_kafka.graph.names import hint, quoted
-from cues_kafka.graph.processor import DataFrameProcessor, Processor
+from cues_kafka.graph.processor import Processor
 
 
 class Guarantee(NamedTuple):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from cues_kafka.graph.declare import CommitPolicy
-from cues_kafka.graph.processor import Strategy
+from cues_kafka.graph.processor_fields import Strategy
 
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
 """(Binding, topic) in the order of declaration."""

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cues_kafka.plan.acls import kafka_acls
+from cues_kafka.plan.planned import PlanFields
 from cues_kafka.plan.processors import FeedPlan, FramePlan, Pairs, PartPlan, PlannedStop, ProcessorPlan
 from cues_kafka.ports import NewTopic
 from cues_kafka.words import count
 
-if TYPE_CHECKING:
-    from cues_kafka.plan.plan import Plan
 
-
-def lines(planned: Plan, *, topics: bool, acls: bool, principals: Mapping[str, str]) -> Iterator[str]:
+def lines(planned: PlanFields, *, topics: bool, acls: bool, principals: Mapping[str, str]) -> Iterator[str]:
     """The lines of `Plan.text`."""
     yield _headline(planned)
     yield from _differences(planned, settings=topics)
@@ -41,7 +39,7 @@ def lines(planned: Plan, *, topics: bool, acls: bool, principals: Mapping[str, s
     yield from _section("Refused", planned.refusals)
 
 
-def _weakest(planned: Plan) -> Iterator[str]:
+def _weakest(planned: PlanFields) -> Iterator[str]:
     """The edges that guarantee least, with what makes them stronger."""
     for edge in planned.weakest:
         yield f"{edge.where}: {edge.level}. {edge.remedy}".rstrip()
@@ -49,7 +47,7 @@ def _weakest(planned: Plan) -> Iterator[str]:
         yield "none: every edge is exactly once, on its condition"
 
 
-def _differences(planned: Plan, *, settings: bool) -> Iterator[str]:
+def _differences(planned: PlanFields, *, settings: bool) -> Iterator[str]:
     """What applying the plan would change, a line each: `+` is made, `~` is changed."""
     if planned.brokers is not None and not planned.would_change:
         yield ""
@@ -66,7 +64,7 @@ def _stop(stop: PlannedStop) -> str:
     return f"{', '.join(stop.tasks)}: {stop.why.rstrip('.')}. Remedy: {stop.remedy}"
 
 
-def _headline(planned: Plan) -> str:
+def _headline(planned: PlanFields) -> str:
     where = "offline" if planned.brokers is None else f"on {count(planned.brokers, 'broker')}"
     parts = [count(len(planned.processors) + len(planned.dataframes), "processor")]
     if planned.processors:

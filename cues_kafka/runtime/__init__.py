@@ -10,14 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cues_kafka.graph.declare import CommitPolicy
+    from cues_kafka.graph.declare import CallPolicy, CommitPolicy
     from cues_kafka.runtime.calling.step import Received, Step
     from cues_kafka.runtime.client import Client
-    from cues_kafka.runtime.native.worker import CallPolicy
     from cues_kafka.runtime.running import Running
 
 _LAZY = {
-    "CallPolicy": "cues_kafka.runtime.native.worker",
+    "CallPolicy": "cues_kafka.graph.declare",
     "Client": "cues_kafka.runtime.client",
     "CommitPolicy": "cues_kafka.graph.declare",
     "Received": "cues_kafka.runtime.calling.step",

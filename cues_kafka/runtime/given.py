@@ -6,9 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from cues_kafka.errors import ConfigError
-from cues_kafka.graph.declare import CommitPolicy
+from cues_kafka.graph.declare import CallPolicy, CommitPolicy
 from cues_kafka.graph.definition import Graph
-from cues_kafka.runtime.native.worker import CallPolicy
 
 
 def check_graph(call: str, graph: Any) -> None:

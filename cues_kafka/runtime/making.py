@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cues_kafka.brokers.options import Kafka, Options
-from cues_kafka.graph.declare import CommitPolicy
+from cues_kafka.graph.declare import CallPolicy, CommitPolicy
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.feed import Feed
 from cues_kafka.graph.processor import Processor
@@ -17,7 +17,7 @@ from cues_kafka.ports import Broker, ClusterFacts, Observer
 from cues_kafka.runtime.apart import Away
 from cues_kafka.runtime.build import caller_of, state_dir_of
 from cues_kafka.runtime.feeds.worker import FeedWorker, feed_spec_of, feeding_of
-from cues_kafka.runtime.native.worker import CallPolicy, ProcessorWorker, WorkerOptions
+from cues_kafka.runtime.native.worker import ProcessorWorker, WorkerOptions
 from cues_kafka.runtime.specs import Identity, spec_of
 from cues_kafka.runtime.system import System
 from cues_kafka.runtime.task.clock import SystemClock

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from cues_kafka.core.events import Halt
 from cues_kafka.core.records import Staged
-from cues_kafka.graph.processor import DataFrameProcessor
+from cues_kafka.graph.dataframe import DataFrameProcessor
 
 
 def begin_again(processor: str) -> str:

@@ -12,9 +12,10 @@ from typing import Any
 from cues_kafka.core.records import Writer
 from cues_kafka.core.spec import Input, Spec
 from cues_kafka.core.strategies import EXACTLY_ONCE
+from cues_kafka.graph.bound import Bindings
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, changelog_topic, group_id, replay_topic, transactional_id
-from cues_kafka.graph.processor import Bindings, Processor
+from cues_kafka.graph.processor import Processor
 from cues_kafka.plan.plan import Plan
 
 

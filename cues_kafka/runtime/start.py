@@ -10,11 +10,12 @@ from cues_kafka.arguments import known_call
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Kafka, Memory, Options
 from cues_kafka.errors import ConfigError
-from cues_kafka.graph.declare import CommitPolicy
+from cues_kafka.graph.dataframe import DataFrameProcessor
+from cues_kafka.graph.declare import CallPolicy, CommitPolicy
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import control_topic, group_id, quoted, status_topic
 from cues_kafka.graph.packages import require_packages
-from cues_kafka.graph.processor import DataFrameProcessor, Processor
+from cues_kafka.graph.processor import Processor
 from cues_kafka.observe.http import Endpoint, listen
 from cues_kafka.observe.log import get_logger
 from cues_kafka.plan.edges import refuse_weaker, required_level
@@ -26,7 +27,7 @@ from cues_kafka.runtime.collector import Collector
 from cues_kafka.runtime.given import check_start
 from cues_kafka.runtime.making import NativeWorkers
 from cues_kafka.runtime.native.pauses import Pauses
-from cues_kafka.runtime.native.worker import CallPolicy, ProcessorWorker
+from cues_kafka.runtime.native.worker import ProcessorWorker
 from cues_kafka.runtime.patterns import PatternLook, resolved, resolved_at
 from cues_kafka.runtime.prepare import prepare, prepared, selected, selected_feeds
 from cues_kafka.runtime.running import Running

@@ -9,8 +9,9 @@ from typing import Protocol
 from cues_kafka.brokers.options import Options
 from cues_kafka.core.events import Halt
 from cues_kafka.core.spec import Spec
+from cues_kafka.graph.dataframe import DataFrameProcessor
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.processor import DataFrameProcessor, Processor
+from cues_kafka.graph.processor import Processor
 from cues_kafka.plan.plan import Plan
 from cues_kafka.ports import Broker, Clock, ClusterFacts, TopicPartition
 from cues_kafka.runtime.native.heart import Loop

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from cues_kafka.core.records import Totals
+from cues_kafka.graph.dataframe import DataFrameProcessor
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.feed import Feed
 from cues_kafka.graph.names import backing_topic
-from cues_kafka.graph.processor import DataFrameProcessor
 from cues_kafka.ports import ClusterFacts, TopicPartition, Watermarks
 from cues_kafka.records.reading import has_reached, published_ends
 from cues_kafka.verify.books import Books, unmarked_limit

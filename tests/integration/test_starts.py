@@ -28,7 +28,6 @@ from cues_kafka import (
 )
 from cues_kafka.brokers.murmur2 import partition_for
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.graph.data import from_dict, to_dict
 from cues_kafka.operate.moving import apply_plan
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.runtime.prepare import plan_start
@@ -230,7 +229,7 @@ def test_offsets_of_a_join_are_refused() -> None:
 def test_a_start_travels(begin: Any) -> None:
     """As data."""
     graph = graph_of("shop", begin)
-    assert from_dict(json.loads(json.dumps(to_dict(graph)))).processors["check"].start == begin
+    assert Graph.from_dict(json.loads(json.dumps(graph.to_dict()))).processors["check"].start == begin
 
 
 @pytest.mark.parametrize(

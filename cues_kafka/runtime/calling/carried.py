@@ -8,11 +8,12 @@ from typing import Any, Final, TypedDict
 
 from cues_kafka.codecs.redacting import redacted
 from cues_kafka.graph.data import described
+from cues_kafka.graph.dataframe import DataFrameProcessor
 from cues_kafka.graph.declare import CodecSpec
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.error_message import Errors
 from cues_kafka.graph.feed import Feed
-from cues_kafka.graph.processor import DataFrameProcessor, Processor
+from cues_kafka.graph.processor import Processor
 
 
 class Shown(TypedDict):

@@ -22,8 +22,8 @@ from typing import Any
 from cues_kafka.core import events as on
 from cues_kafka.core.records import Totals
 from cues_kafka.core.spec import Spec
-from cues_kafka.errors import BrokerError, ConfigError, Fenced, UnreadableError
-from cues_kafka.graph.declare import CommitPolicy
+from cues_kafka.errors import BrokerError, Fenced, UnreadableError
+from cues_kafka.graph.declare import CallPolicy, CommitPolicy
 from cues_kafka.observe.log import get_logger
 from cues_kafka.observe.together import CLUSTER
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Inlet, Member, Observer, Positions, Reader, TopicPartition
@@ -105,26 +105,6 @@ _WAITS = "grant the permission again; the worker rejoins its group by itself, an
 """What helps a worker that has lost a right."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallPolicy:
-    """
-    What a worker does when one call of a function takes long. With `batch=True` a call has many messages.
-
-    Attributes:
-        warn_seconds: the worker logs a call that takes longer, once, with its message.
-        end_seconds: the worker ends when a call takes longer; None: never. The call counts as a death of its process,
-            so a message that hangs each time is quarantined in the end.
-    """
-
-    warn_seconds: float = 60.0
-    end_seconds: float | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("warn_seconds", "end_seconds"):
-            if (value := getattr(self, name)) is not None and not value > 0:
-                raise ConfigError(f"calls.{name} must be more than 0 seconds, not {value!r}")
-
-
 @dataclass(slots=True)
 class _Call:
     """A call that is under way, since when, and whether it was logged as long."""
@@ -160,7 +140,7 @@ class WorkerOptions:
     instance: str | None = None
     policy: CommitPolicy = field(default_factory=CommitPolicy)
     revoke_timeout_s: float = 60.0
-    calls: CallPolicy = CallPolicy()
+    calls: CallPolicy = field(default_factory=CallPolicy)
     hook: Hook | None = None
     alone: Alone = PROCESS
     inlet: Inlet | None = None

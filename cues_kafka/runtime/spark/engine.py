@@ -10,9 +10,10 @@ from weakref import WeakValueDictionary
 from cues_kafka.arguments import known_arguments
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import ConfigError
+from cues_kafka.graph.dataframe import DataFrameProcessor
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.processor import DataFrameProcessor, Processor
+from cues_kafka.graph.processor import Processor
 from cues_kafka.observe.log import get_logger
 from cues_kafka.runtime.spark.direct.frames import FrameRun
 from cues_kafka.runtime.spark.direct.plain import PlainRun

@@ -13,9 +13,10 @@ from typing import Any
 
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Kafka
+from cues_kafka.graph.dataframe import DataFrameProcessor
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, group_id, transactional_prefix
-from cues_kafka.graph.processor import DataFrameProcessor, Processor
+from cues_kafka.graph.processor import Processor
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import partitions_of, topics_to_ask
 from cues_kafka.ports import ClusterFacts, TopicPartition

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from cues_kafka.core.strategies import EXACTLY_ONCE
+from cues_kafka.graph.dataframe import DataFrameProcessor
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.processor import DataFrameProcessor, Processor
+from cues_kafka.graph.processor import Processor
 from cues_kafka.graph.publish import Published
 from cues_kafka.runtime.prepare import not_in_this_release
 from cues_kafka.runtime.spark.query.plans import keeps_state, shuffle_node

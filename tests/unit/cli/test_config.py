@@ -12,8 +12,7 @@ from cues_kafka.cli.config import CALLS, COMMIT, FILE, RUN, load
 from cues_kafka.cli.main import app
 from cues_kafka.cli.run import run
 from cues_kafka.errors import ConfigError
-from cues_kafka.graph.declare import CommitPolicy
-from cues_kafka.runtime.native.worker import CallPolicy
+from cues_kafka.graph.declare import CallPolicy, CommitPolicy
 
 TOML = """
 bootstrap = "file:9092"

@@ -10,8 +10,8 @@ from cues_kafka.brokers.options import Kafka
 from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.codecs.text import text_of
 from cues_kafka.errors import ConfigError
+from cues_kafka.graph.dataframe import DataFrameProcessor
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.processor import DataFrameProcessor
 from cues_kafka.runtime.spark.columns import as_columns
 from cues_kafka.runtime.spark.file_columns import file_columns
 from cues_kafka.runtime.spark.query.files import has_jvm

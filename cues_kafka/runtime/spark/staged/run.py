@@ -12,8 +12,8 @@ from cues_kafka.core.records import Extent, Staged
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import Enter
 from cues_kafka.errors import ConfigError
+from cues_kafka.graph.dataframe import INTO
 from cues_kafka.graph.names import backing_topic
-from cues_kafka.graph.processor import INTO
 from cues_kafka.ports import Position, Positions, TopicPartition
 from cues_kafka.runtime.calling.carried import carried_by
 from cues_kafka.runtime.other_inputs import other_sources
