@@ -201,7 +201,6 @@ class AsyncClient:
     """Sends to topics and reads them; see `Client` for each method."""
 
     def __init__(self, client: Client, threads: CallThreads) -> None:
-        """See `connect`."""
         self._client = client
         self._threads = threads
         self._tailers: list[AsyncTailer] = []
@@ -265,7 +264,6 @@ class AsyncTopic:
     """A topic of a client; see `ClientTopic` for each method."""
 
     def __init__(self, topic: ClientTopic, threads: CallThreads, tailers: list[AsyncTailer]) -> None:
-        """See `AsyncClient.topic`."""
         self.name = topic.name
         self.now = topic
         self._threads = threads
@@ -328,7 +326,6 @@ class AsyncTailer:
     """
 
     def __init__(self, tailer: ClientTailer, threads: CallThreads, tailers: list[AsyncTailer]) -> None:
-        """See `AsyncTopic.tailer`."""
         self.now = tailer
         self._client_threads = threads
         self._tailers = tailers
@@ -414,7 +411,6 @@ class AsyncTransaction:
     """Collects messages and the place of a named tailer, and commits them at the end of ``async with``."""
 
     def __init__(self, transaction: ClientTransaction, threads: CallThreads) -> None:
-        """See `AsyncClient.transaction`."""
         self._transaction = transaction
         self._threads = threads
 
@@ -450,7 +446,6 @@ class AsyncMessages:
     """Messages of a topic, which are read while you iterate; each iteration reads them again."""
 
     def __init__(self, read: Callable[[], Iterable[Received]], threads: CallThreads) -> None:
-        """See `AsyncClient.messages`."""
         self._read = read
         self._threads = threads
 

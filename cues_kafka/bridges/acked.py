@@ -335,7 +335,6 @@ class AckedPart:
         self._committed = -1  # count of messages of this attempt whose commit is known
 
     def read(self, place: str | LatePlace | None, limit: int) -> Iterator[tuple[Message[Any], LatePlace]]:
-        """See `ReplayableSource`."""
         memory = self._stand_at(place)
         for _ in range(limit):
             delivery = self._next(memory, limit)
@@ -523,7 +522,6 @@ class Acked:
         self._parts = [AckedPart(broker, number, room, self._arrived, unique=unique) for number in range(parts)]
 
     def parts(self) -> int:
-        """See `ReplayableSource`."""
         return len(self._parts)
 
     def read(self, part: int, place: Any, limit: int) -> Iterator[tuple[Message[Any], Any]]:

@@ -134,11 +134,9 @@ class BrokerTarget(TransactionalTarget):
         return str(self.broker.env)
 
     def title(self, name: str) -> str:
-        """See `Effect`."""
         return f"{self.what} {name}"
 
     def value(self, write: Write) -> BrokerSender:
-        """See `TransactionalTarget`."""
         return BrokerSender(write, type(self).message)
 
     def inspect(self) -> Iterable[str]:
@@ -146,7 +144,6 @@ class BrokerTarget(TransactionalTarget):
         return shared_markers(self.connector(), self.markers)
 
     def open(self, task: TaskName) -> MarkerTransactions:
-        """See `TransactionalTarget`."""
         queue = f"{self.markers}.marker.{task.graph}.{task.processor}.{task.partition}"
         return MarkerTransactions(self.connector(), queue)
 
@@ -182,14 +179,11 @@ class BrokerDestination(TargetPart):
 
     @property
     def home(self) -> BrokerTarget:
-        """See `Effect`."""
         return self.target
 
     def value(self, write: Write) -> DestinationSender:
-        """See `TargetPart`."""
         return DestinationSender(write, self, type(self.target).message)
 
     def title(self, name: str) -> str:
-        """See `Effect`."""
         del name
         return f"{self.to} {self.name}"

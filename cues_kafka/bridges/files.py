@@ -236,11 +236,9 @@ class FileReader:
         self._listings: dict[int, Listing] = {}
 
     def parts(self) -> int:
-        """See `Files`."""
         return self._files.tasks
 
     def read(self, part: int, place: str | None, limit: int) -> Iterator[tuple[Message[Any], str]]:
-        """See `ReplayableSource`."""
         listing = self._listings.get(part)
         if listing is None:
             listing = self._listings[part] = Listing(str(self._files.pattern), part, self._files.tasks)
@@ -386,11 +384,9 @@ class DirectoryReader:
         self._listings: dict[int, Listing] = {}
 
     def parts(self) -> int:
-        """See `Directory`."""
         return self._directory.tasks
 
     def read(self, part: int, place: str | None, limit: int) -> Iterator[tuple[Message[Any], str]]:
-        """See `ReplayableSource`."""
         listing = self._listings.get(part)
         if listing is None:
             listing = self._listings[part] = Listing(

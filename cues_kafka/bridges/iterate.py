@@ -42,7 +42,6 @@ class Iterate:
         return Iterating(self)
 
     def read(self, part: int, place: str | None, limit: int) -> Iterable[tuple[Any, str]]:
-        """See `ReplayableSource`."""
         return self.fn(place) if self.tasks == 1 else self.fn(place, part)
 
 
@@ -58,11 +57,9 @@ class Iterating:
         self._open: dict[int, tuple[str | None, Iterator[tuple[Any, str]]]] = {}
 
     def parts(self) -> int:
-        """See `Iterate`."""
         return self._declared.tasks
 
     def read(self, part: int, place: str | None, limit: int) -> Iterator[tuple[Any, str]]:
-        """See `ReplayableSource`."""
         last, rows = self._open.pop(part, (None, None))
         if rows is None or last != place:
             if (close := getattr(rows, "close", None)) is not None:

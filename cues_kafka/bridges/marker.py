@@ -148,15 +148,12 @@ class MarkerTransactions(Transactions):
         return None if held is None else held.body
 
     def begin(self) -> None:
-        """See `Transactions`."""
         self._owned.begin()
 
     def write(self, item: Any) -> None:
-        """See `Transactions`."""
         self._owned.write(item)
 
     def commit(self, kept: bytes, over: bytes | None) -> None:
-        """See `Transactions`."""
         held = self._held()
         if (None if held is None else held.body) != over:
             raise TargetMoved("the marker of the task has been moved")

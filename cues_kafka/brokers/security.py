@@ -192,7 +192,6 @@ class Tls(Security):
                 raise ConfigError(f"Tls({name}=...) has no {kind} in its text; give a PEM file, or the text of one")
 
     def settings(self, read: Read = _text) -> dict[str, Any]:
-        """See `Security.settings`."""
         found: dict[str, Any] = {"security.protocol": "SSL"}
         for name in ("ca", "certificate", "key"):
             if value := read(getattr(self, name)):
@@ -237,7 +236,6 @@ class Plain(Security):
         _check_tls_of(self, self.tls)
 
     def settings(self, read: Read = _text) -> dict[str, Any]:
-        """See `Security.settings`."""
         login = {"sasl.username": self.user, "sasl.password": read(self.password)}
         return {**_sasl("PLAIN", self.tls, read), **login}
 
@@ -270,7 +268,6 @@ class Scram(Security):
         _check_tls_of(self, self.tls)
 
     def settings(self, read: Read = _text) -> dict[str, Any]:
-        """See `Security.settings`."""
         login = {"sasl.username": self.user, "sasl.password": read(self.password)}
         return {**_sasl(self.mechanism, self.tls, read), **login}
 
@@ -321,7 +318,6 @@ class OAuthBearer(Security):
         _check_tls_of(self, self.tls)
 
     def settings(self, read: Read = _text) -> dict[str, Any]:
-        """See `Security.settings`."""
         return {**_sasl("OAUTHBEARER", self.tls, read), "oauth_cb": self.token or self._file()}
 
     def _file(self) -> TokenFile:
@@ -399,7 +395,6 @@ class Oidc(Security):
         _check_tls_of(self, self.tls)
 
     def settings(self, read: Read = _text) -> dict[str, Any]:
-        """See `Security.settings`."""
         secret, extensions = read(self.client_secret), str(self.extensions)
         source = ClientCredentials(self.url, self.client_id, secret, self.scope, read(self.ca), extensions)
         return {**_sasl("OAUTHBEARER", self.tls, read), "oauth_cb": source}

@@ -70,7 +70,6 @@ class RegistrySchemas:
             return self._made
 
     def by_id(self, name: int | UUID) -> Registered:
-        """See `Schemas`."""
         if (found := self._found.get(name)) is not None:
             return found
         if isinstance(name, int) and name > LAST_ID:
@@ -140,7 +139,6 @@ class RegistrySchemas:
         return client.get_schema_by_guid(str(name), fmt=form)
 
     def id_of(self, subject: str, own: Own) -> int:
-        """See `Schemas`."""
         key = (subject, own)
         if key not in self._ids:
             if (number := self._exactly(subject, own)) is None:
@@ -181,7 +179,6 @@ class RegistrySchemas:
         return None, why
 
     def latest(self, subject: str) -> Registered:
-        """See `Schemas`."""
         with self._asking(f"the subject {subject!r}") as missing:
             newest = self.client.get_latest_version(subject)
             found = self._registered(_number(newest), newest.schema)

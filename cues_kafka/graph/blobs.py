@@ -67,7 +67,6 @@ class Blobs(Effect):
 
     @property
     def home(self) -> Blobs:
-        """See `Effect`."""
         return self
 
     def packages(self) -> tuple[Package, ...]:
@@ -152,15 +151,12 @@ class FileTable(Effect):
 
     @property
     def home(self) -> Blobs:
-        """See `Effect`."""
         return self.blobs
 
     def packages(self) -> tuple[Package, ...]:
-        """See `Effect`."""
         return (*self.blobs.packages(), *((PYARROW,) if self.format == PARQUET else ()))
 
     def title(self, name: str) -> str:
-        """See `Effect`."""
         del name
         return f"{self.what} {self.table}"
 

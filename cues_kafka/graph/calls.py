@@ -113,12 +113,10 @@ class Http(Effect):
         return Http(**{**settings, "base": self.base or "https://server.invalid", "env": "", "transport": transport})
 
     def packages(self) -> tuple[Package, ...]:
-        """See `Effect`."""
         return (HTTPX2,)
 
     @property
     def edge(self) -> EdgeKind:  # type: ignore[override]
-        """See `Effect`."""
         kind = JOURNALED_SERVER if self.journal else SERVER
         if self.journal and self.idempotent:
             kind = kind._replace(level=EXACTLY_ONCE, why=f"{kind.why}, which the server knows", remedy="")

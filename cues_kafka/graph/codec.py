@@ -56,5 +56,4 @@ class Codec(CodecSpec, ABC):
 
     @property
     def record(self) -> type[Any] | None:
-        """See `CodecSpec`."""
         return self.schema if isinstance(self.schema, type) else None

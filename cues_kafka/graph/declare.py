@@ -65,7 +65,6 @@ class Json(CodecSpec):
 
     @property
     def record(self) -> type[Any] | None:
-        """See `CodecSpec`."""
         return self.cls
 
 

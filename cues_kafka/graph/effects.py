@@ -113,11 +113,9 @@ class Sql(Effect):
 
     @property
     def database(self) -> Sql:
-        """See `Effect`."""
         return self
 
     def packages(self) -> tuple[Package, ...]:
-        """See `Effect`."""
         return drivers_of(self.url or os.environ.get(self.env, ""))
 
     def table(self, table: str, *, columns: Columns) -> SqlTable:
@@ -180,11 +178,9 @@ class SqlTable(Effect):
 
     @property
     def database(self) -> Sql:
-        """See `Effect`."""
         return self.sql
 
     def title(self, name: str) -> str:
-        """See `Effect`."""
         del name
         return f"{self.what} {self.table}"
 
@@ -231,11 +227,9 @@ class Upsert(Effect):
 
     @property
     def database(self) -> Sql:
-        """See `Effect`."""
         return self.sql
 
     def title(self, name: str) -> str:
-        """See `Effect`."""
         del name
         return f"{self.what} {self.table}"
 

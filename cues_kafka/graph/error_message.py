@@ -103,7 +103,6 @@ class ErrorMessages(CodecSpec):
 
     @property
     def record(self) -> type[Any]:
-        """See `CodecSpec`."""
         return ErrorMessage
 
 

@@ -38,7 +38,6 @@ class SchemaSpec(CodecSpec):
     limits: Limits = field(default=Limits())
 
     def packages(self) -> tuple[Package, ...]:
-        """See `CodecSpec`."""
         return (*self.library, *((REGISTRY,) if self.registry else ()))
 
     def _check(self, *, has_schema: bool) -> None:
@@ -101,7 +100,6 @@ class Avro(SchemaSpec):
 
     @property
     def record(self) -> type[Any] | None:
-        """See `CodecSpec`."""
         return self.cls
 
 
@@ -142,7 +140,6 @@ class JsonSchema(SchemaSpec):
 
     @property
     def record(self) -> type[Any] | None:
-        """See `CodecSpec`."""
         return self.cls
 
 
@@ -248,7 +245,6 @@ class Protobuf(SchemaSpec):
 
     @property
     def record(self) -> type[Any] | None:
-        """See `CodecSpec`."""
         return self.cls
 
 

@@ -197,16 +197,13 @@ class TransactionalTarget(Effect, ABC):
 
     @property
     def home(self) -> TransactionalTarget:
-        """See `Effect`."""
         return self
 
     @property
     def edge(self) -> EdgeKind:  # type: ignore[override]  # a class variable of those whose edge is always the same
-        """See `Effect`."""
         return EdgeKind(OWN_TARGET.edge, self.level, self.rests_on, OWN_TARGET.shown_by)
 
     def title(self, name: str) -> str:
-        """See `Effect`."""
         return f"{type(self).__name__} {name}"
 
 
@@ -233,7 +230,6 @@ class TargetPart(Effect, ABC):
 
     @property
     def edge(self) -> EdgeKind:  # type: ignore[override]  # as above
-        """See `Effect`."""
         return self.home.edge
 
 

@@ -73,12 +73,10 @@ class Timers(Store):
 
     @property
     def lifetime(self) -> int:
-        """See `Store`."""
         return ENDLESS
 
     @property
     def by_time(self) -> bool:
-        """See `Store`."""
         return True
 
     def __eq__(self, other: object) -> bool:

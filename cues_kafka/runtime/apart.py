@@ -91,7 +91,6 @@ class Apart:
         return lambda processor: one.what if (one := self.away(processor)) else held(processor)
 
     def began(self, run: RunFacts) -> None:
-        """See `ports.RunObserver`."""
         del run
         if self._away:
             self._thread = threading.Thread(target=self._ask, name="apart", daemon=True)
@@ -128,20 +127,15 @@ class Apart:
 
     # What tasks do is not asked for.
 
-    def committed(self, task: str, batch: BatchReport) -> None:
-        """See `ports.Observer`."""
+    def committed(self, task: str, batch: BatchReport) -> None: ...
 
-    def retried(self, task: str, about: Mapping[str, Any], attempt: int, pause_s: float) -> None:
-        """See `ports.Observer`."""
+    def retried(self, task: str, about: Mapping[str, Any], attempt: int, pause_s: float) -> None: ...
 
-    def failed(self, task: str, why: str, round_: int) -> None:
-        """See `ports.Observer`."""
+    def failed(self, task: str, why: str, round_: int) -> None: ...
 
-    def stopped(self, task: str, why: str, remedy: str, about: Mapping[str, Any]) -> None:
-        """See `ports.Observer`."""
+    def stopped(self, task: str, why: str, remedy: str, about: Mapping[str, Any]) -> None: ...
 
-    def recovered(self, task: str, after_s: float) -> None:
-        """See `ports.Observer`."""
+    def recovered(self, task: str, after_s: float) -> None: ...
 
 
 def cause_of(error: CuesError) -> str:

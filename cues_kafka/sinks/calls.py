@@ -365,23 +365,18 @@ class HttpCalls:
         return self._calls.run(partial(self._ask, self._delivery.number(), method.upper(), path, asked))
 
     def get(self, path: str, **asked: Any) -> Any:
-        """See `request`."""
         return self.request("GET", path, **asked)
 
     def post(self, path: str, **asked: Any) -> Any:
-        """See `request`."""
         return self.request("POST", path, **asked)
 
     def put(self, path: str, **asked: Any) -> Any:
-        """See `request`."""
         return self.request("PUT", path, **asked)
 
     def patch(self, path: str, **asked: Any) -> Any:
-        """See `request`."""
         return self.request("PATCH", path, **asked)
 
     def delete(self, path: str, **asked: Any) -> Any:
-        """See `request`."""
         return self.request("DELETE", path, **asked)
 
     def _ask(self, number: int, method: str, path: str, asked: Mapping[str, Any]) -> Response:

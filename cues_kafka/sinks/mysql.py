@@ -173,7 +173,6 @@ class MySql:
         self._options = dict(parse_qsl(self._parts.query, keep_blank_values=True))
 
     def connect(self) -> Any:
-        """See `Dialect`."""
         parts = self._parts
         if self._options.keys() - OPTIONS:  # they may be the end of a password
             raise ConfigError(
@@ -271,17 +270,14 @@ class MySql:
         self.execute(connection, "COMMIT AND NO CHAIN NO RELEASE")  # whatever `completion_type` is
 
     def cursor(self, connection: Any) -> Any:
-        """See `Dialect`."""
         return connection.cursor(_BoundedCursor)
 
     def execute(self, connection: Any, statement: str, parameters: Sequence[Any] = ()) -> Any:
-        """See `Dialect`."""
         cursor = connection.cursor()
         cursor.execute(statement.replace("?", "%s"), tuple(parameters) or None)
         return cursor
 
     def executemany(self, connection: Any, statement: str, rows: Sequence[Sequence[Any]]) -> Any:
-        """See `Dialect`."""
         cursor = connection.cursor()
         cursor.executemany(statement.replace("?", "%s"), rows)
         return cursor
@@ -293,11 +289,9 @@ class MySql:
         connection.cursor(_BoundedCursor).executemany(f"INSERT INTO {into} ({names}) VALUES ({marks})", rows)  # noqa: S608
 
     def commit(self, connection: Any) -> None:
-        """See `Dialect`."""
         self.execute(connection, "COMMIT")
 
     def rollback(self, connection: Any) -> None:
-        """See `Dialect`."""
         self.execute(connection, "ROLLBACK")
 
     def close(self, connection: Any) -> None:
@@ -306,7 +300,6 @@ class MySql:
             connection.close()
 
     def alive(self, connection: Any) -> bool:
-        """See `Dialect`."""
         return bool(connection.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS)
 
     def changed(self, connection: Any) -> bool:
@@ -323,7 +316,6 @@ class MySql:
         """See `Dialect`. It has no constraints that wait."""
 
     def outage(self, error: BaseException, connection: Any = None) -> str:
-        """See `Dialect`."""
         code = _code(error)
         if code is None or code == 0 or 2000 <= code < 3000:
             return self.address.quiet(error) if connection is None or not connection.open else ""
@@ -331,23 +323,18 @@ class MySql:
         return f"{why} ({self.address.quiet(error)})" if why else ""
 
     def doubtful(self, error: BaseException) -> bool:
-        """See `Dialect`."""
         return False
 
     def cancelled(self, error: BaseException) -> bool:
-        """See `Dialect`."""
         return _code(error) in TIME_LIMITS
 
     def time_limit(self, error: BaseException) -> str:
-        """See `Dialect`."""
         return TIME_LIMITS.get(_code(error) or 0, "")
 
     def locked_out(self, error: BaseException) -> bool:
-        """See `Dialect`."""
         return _code(error) == 1205
 
     def brief(self, connection: Any, *, on: bool) -> None:
-        """See `Dialect`."""
         self.execute(connection, f"SET SESSION wait_timeout = {IDLE_S if on else 'DEFAULT'}")
 
     def name_of(self, connection: Any) -> str:
@@ -357,7 +344,6 @@ class MySql:
         return name
 
     def end(self, connection: Any, name: str) -> bool:
-        """See `Dialect`."""
         row = self.execute(connection, "SELECT IS_USED_LOCK(?)", (name,)).fetchone()
         if row is None or row[0] is None or row[0] == connection.thread_id():
             return False
@@ -368,7 +354,6 @@ class MySql:
         return True
 
     def refused(self, statement: str, connection: Any) -> str:
-        """See `Dialect`."""
         connection.changed = connection.changed or lasting(statement, MYSQL)
         return refused(statement, MYSQL)
 

@@ -54,7 +54,6 @@ class OwnTarget(TaskTarget):
         }
 
     def _write(self, item: Any) -> None:
-        """See `Write`."""
         if self._begun is None:
             raise RuntimeError("what effects= gives is valid only during the call of the function")
         self._present.check()
@@ -62,7 +61,6 @@ class OwnTarget(TaskTarget):
 
     @property
     def alone(self) -> bool:
-        """See `ports.TransactionalSink`."""
         return self._begun is not None and self._lone.holds(self._begun[1])
 
     @property
@@ -72,7 +70,6 @@ class OwnTarget(TaskTarget):
 
     @property
     def parts(self) -> bool:
-        """See `ports.TransactionalSink`."""
         return True
 
     # Recovery
@@ -98,7 +95,6 @@ class OwnTarget(TaskTarget):
         raise self._retriable("other processes commit one attempt after the other; is this task run twice?")
 
     def newest(self) -> HeldAttempt | None:
-        """See `ports.TransactionalSink`."""
         with self._lock:
             found = self._newest()
             return None if found is None else found.held
@@ -109,7 +105,6 @@ class OwnTarget(TaskTarget):
         return False
 
     def settle(self, held: HeldAttempt, was: HeldAttempt | None) -> bool:
-        """See `ports.TransactionalSink`."""
         with self._lock:
             found = self._newest()
             if (None if found is None else found.held) != was:
@@ -118,7 +113,6 @@ class OwnTarget(TaskTarget):
             return self._fence(Kept.of(held._replace(owner=owner)), found)
 
     def outbox(self) -> Iterable[tuple[Any, ...]]:
-        """See `ports.TransactionalSink`."""
         with self._lock:
             found = self._kept or self._newest()
         try:
@@ -172,7 +166,6 @@ class OwnTarget(TaskTarget):
             self._begun, self._mark = (owner, step), 0
 
     def mark(self) -> None:
-        """See `ports.TransactionalSink`."""
         with self._lock:
             self._check_void()
             self._calling = True
@@ -180,22 +173,18 @@ class OwnTarget(TaskTarget):
         self._present.begin()
 
     def back(self) -> None:
-        """See `ports.TransactionalSink`."""
         del self._items[self._mark :]
 
     def check(self) -> str:
-        """See `ports.TransactionalSink`."""
         self._check_void()
         return self._lone.refused(self._begun[1]) if self._begun and self.alone else ""
 
     def outage(self, error: BaseException) -> str:
-        """See `ports.TransactionalSink`."""
         if self._begun is None:
             return f"the {self.what} of {self._task}: the batch has ended"
         return str(error) if isinstance(error, RetriableError) and error.code == "TARGET" else ""
 
     def commit(self, held: HeldAttempt, records: Iterable[tuple[Any, ...]]) -> None:
-        """See `ports.TransactionalSink`."""
         with self._lock:
             self._check_void()
             over, begun, items = self._kept, self._begun, self._items

@@ -131,7 +131,6 @@ class Postgres:
         mask_log("psycopg", self.address)
 
     def connect(self) -> Any:
-        """See `Dialect`."""
         try:
             connection = _PostgresConnection.connect(
                 self.address.url,
@@ -158,7 +157,6 @@ class Postgres:
         return connection
 
     def columns(self, connection: Any, table: str) -> Mapping[str, str]:
-        """See `Dialect`."""
         found = connection.execute(
             "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
             "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
@@ -218,17 +216,14 @@ class Postgres:
             raise NotMoved from None
 
     def cursor(self, connection: Any) -> Any:
-        """See `Dialect`."""
         return connection.cursor()
 
     def execute(self, connection: Any, statement: str, parameters: Sequence[Any] = ()) -> Any:
-        """See `Dialect`."""
         if not parameters:
             return connection.execute(statement)
         return connection.execute(statement.replace("?", "%s"), parameters)
 
     def executemany(self, connection: Any, statement: str, rows: Sequence[Sequence[Any]]) -> Any:
-        """See `Dialect`."""
         cursor = connection.cursor()
         cursor.executemany(statement.replace("?", "%s"), rows)
         return cursor
@@ -243,20 +238,16 @@ class Postgres:
                 copy.write_row(row)
 
     def commit(self, connection: Any) -> None:
-        """See `Dialect`."""
         connection.execute("COMMIT")
 
     def rollback(self, connection: Any) -> None:
-        """See `Dialect`."""
         if connection.info.transaction_status is not TransactionStatus.IDLE:
             connection.execute("ROLLBACK")
 
     def close(self, connection: Any) -> None:
-        """See `Dialect`."""
         connection.close()
 
     def alive(self, connection: Any) -> bool:
-        """See `Dialect`."""
         return connection.info.transaction_status is not TransactionStatus.IDLE
 
     def changed(self, connection: Any) -> bool:
@@ -264,7 +255,6 @@ class Postgres:
         return False
 
     def broken(self, connection: Any) -> str:
-        """See `Dialect`."""
         match connection.info.transaction_status:
             case TransactionStatus.INTRANS:
                 return ""
@@ -291,7 +281,6 @@ class Postgres:
         )
 
     def outage(self, error: BaseException, connection: Any = None) -> str:
-        """See `Dialect`."""
         code = getattr(error, "sqlstate", None)
         if code is None:
             return self._brief(error) if connection is None or connection.closed else ""
@@ -307,11 +296,9 @@ class Postgres:
         return self.address.quiet(error).splitlines()[0]
 
     def doubtful(self, error: BaseException) -> bool:
-        """See `Dialect`."""
         return getattr(error, "sqlstate", None) in DOUBTFUL
 
     def cancelled(self, error: BaseException) -> bool:
-        """See `Dialect`."""
         return getattr(error, "sqlstate", None) == "57014"
 
     def time_limit(self, error: BaseException) -> str:
@@ -319,11 +306,9 @@ class Postgres:
         return "statement_timeout" if self.cancelled(error) and BY_OTHERS not in str(error) else ""
 
     def locked_out(self, error: BaseException) -> bool:
-        """See `Dialect`."""
         return getattr(error, "sqlstate", None) == "55P03"
 
     def brief(self, connection: Any, *, on: bool) -> None:
-        """See `Dialect`."""
         connection.brief = on
         limit = f"'{IDLE_S}s'" if on else "DEFAULT"
         connection.execute(f"SET idle_in_transaction_session_timeout = {limit}")
@@ -336,7 +321,6 @@ class Postgres:
         return str(row[0])
 
     def end(self, connection: Any, name: str) -> bool:
-        """See `Dialect`."""
         row = connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND pid <> pg_backend_pid() "
             "AND extract(epoch FROM backend_start)::text = %s",

@@ -50,19 +50,15 @@ class PublishSink:
         self._waiting.append((publisher, f"{step}.{number}", message))
 
     def begin_batch(self, sequence: int) -> None:
-        """See `ports.Sink`."""
         self._waiting, self._begun = [], 0
 
     def begin_step(self) -> None:
-        """See `ports.Sink`."""
         self._begun = len(self._waiting)
 
     def undo_step(self) -> None:
-        """See `ports.Sink`."""
         del self._waiting[self._begun :]
 
     def before_commit(self, sequence: int, records: Iterable[tuple[Any, ...]]) -> None:
-        """See `ports.Sink`."""
         waiting, self._waiting = self._waiting, []
         by_publisher: dict[int, tuple[Publisher, list[tuple[str, Any]]]] = {}
         for publisher, name, message in waiting:
@@ -75,8 +71,7 @@ class PublishSink:
             except RecoveryError as error:  # the task recovers some times, and then stops with the remedy
                 raise RetriableError(f"publishing: {error}", remedy=error.remedy) from error
 
-    def after_commit(self, sequence: int) -> None:
-        """See `ports.Sink`."""
+    def after_commit(self, sequence: int) -> None: ...
 
     def discard(self) -> None:
         """See `ports.Sink`. It may come while a step runs, whose messages the next `begin_batch` takes away."""

@@ -265,12 +265,10 @@ class TablesTarget(SqlTarget):
         return [_shown_key(declared.key, row) for row in rows]
 
     def mark(self) -> None:
-        """See `ports.TransactionalSink`."""
         self._drop_rows()
         super().mark()
 
     def back(self) -> None:
-        """See `ports.TransactionalSink`."""
         self._drop_rows()
         super().back()
 

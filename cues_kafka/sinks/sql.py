@@ -77,12 +77,10 @@ class SqlTarget(TaskTarget):
 
     @property
     def dialect(self) -> Dialect:
-        """See `InTransaction`."""
         return self._dialect
 
     @property
     def in_use(self) -> Any:
-        """See `InTransaction`."""
         self._present.check()
         found = self._used
         if not self._dialect.alive(found):
@@ -97,23 +95,19 @@ class SqlTarget(TaskTarget):
 
     @property
     def alone(self) -> bool:
-        """See `ports.TransactionalSink`."""
         return self._lone.holds(self._begun[1])
 
     @property
     def ahead(self) -> bool:
-        """See `ports.TransactionalSink`."""
         return self._dialect.locks_rows
 
     @property
     def parts(self) -> bool:
-        """See `ports.TransactionalSink`."""
         return True
 
     # Recovery
 
     def ask(self, owner: int, step: int) -> HeldAttempt | None:
-        """See `ports.TransactionalSink`."""
         self.discard()
         dialect = self._dialect
         with self._connected() as connection:
@@ -127,7 +121,6 @@ class SqlTarget(TaskTarget):
         return None if row is None else HeldAttempt(*row[:4])
 
     def newest(self) -> HeldAttempt | None:
-        """See `ports.TransactionalSink`."""
         with self._connected() as connection:
             row = self._dialect.execute(connection, self._on_tables(connection).select, self._task).fetchone()
         return None if row is None else HeldAttempt(*row[:4])
@@ -138,7 +131,6 @@ class SqlTarget(TaskTarget):
         return False
 
     def settle(self, held: HeldAttempt, was: HeldAttempt | None) -> bool:
-        """See `ports.TransactionalSink`."""
         dialect = self._dialect
         with self._connected() as connection:
             on = self._on_tables(connection)
@@ -155,7 +147,6 @@ class SqlTarget(TaskTarget):
         return True
 
     def outbox(self) -> Iterable[tuple[Any, ...]]:
-        """See `ports.TransactionalSink`."""
         with self._connected() as connection:
             rows = self._dialect.execute(connection, self._on_tables(connection).read, self._task).fetchall()
         for (data,) in rows:
@@ -217,7 +208,6 @@ class SqlTarget(TaskTarget):
     # A batch
 
     def begin_batch(self, owner: int, step: int) -> None:
-        """See `ports.TransactionalSink`."""
         with self._lock:
             self._renew()
             try:
@@ -266,7 +256,6 @@ class SqlTarget(TaskTarget):
         self._claimed = owner, name
 
     def mark(self) -> None:
-        """See `ports.TransactionalSink`."""
         with self._lock:
             self._check_void()
             self._calling = True
@@ -282,7 +271,6 @@ class SqlTarget(TaskTarget):
         self._present.begin()
 
     def back(self) -> None:
-        """See `ports.TransactionalSink`."""
         self._present.end()
         self.value.forget_savepoints()
         if self._marks == 1 and not self._dialect.alive(self._used):
@@ -305,7 +293,6 @@ class SqlTarget(TaskTarget):
         self._marked, self._marks = False, 1
 
     def check(self) -> str:
-        """See `ports.TransactionalSink`."""
         self._present.end()
         dialect = self._dialect
         if self.noted:  # the function has taken the exception
@@ -338,7 +325,6 @@ class SqlTarget(TaskTarget):
         return RetriableError(f"the {self.what} of {self._task}: {_ENDED}. {_ALONE}", code="TARGET", remedy=_NOT_HERE)
 
     def note(self, error: BaseException) -> None:
-        """See `InTransaction`."""
         self._dialect.address.hide(error)
         if self._limited and self._dialect.cancelled(error):
             return
@@ -354,11 +340,9 @@ class SqlTarget(TaskTarget):
             self.noted = f"the database of {self._task}: {why}"
 
     def limited(self) -> None:
-        """See `InTransaction`."""
         self._limited = True
 
     def outage(self, error: BaseException) -> str:
-        """See `ports.TransactionalSink`."""
         if not self._open:
             return f"the database of {self._task}: the transaction has ended"
         if isinstance(error, self._dialect.errors):
@@ -371,7 +355,6 @@ class SqlTarget(TaskTarget):
         return self.noted
 
     def commit(self, held: HeldAttempt, records: Iterable[tuple[Any, ...]]) -> None:
-        """See `ports.TransactionalSink`."""
         with self._lock:
             dialect, task = self._dialect, self._task
             rows = [(*task, place, data) for place, data in enumerate(packed(records))]

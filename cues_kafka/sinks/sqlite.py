@@ -146,7 +146,6 @@ class Sqlite:
         self._path = Path(unquote(self.address.parts.path)[1:])
 
     def connect(self) -> Any:
-        """See `Dialect`."""
         try:
             connection = sqlite3.connect(
                 self._path,
@@ -168,7 +167,6 @@ class Sqlite:
         return connection
 
     def columns(self, connection: Any, table: str) -> Mapping[str, str]:
-        """See `Dialect`."""
         return {row[1]: row[2].lower() for row in connection.execute(f"PRAGMA table_info({table})")}
 
     def places(self, connection: Any) -> Places:
@@ -186,12 +184,10 @@ class Sqlite:
         return found
 
     def mark(self, connection: Any) -> None:
-        """See `Dialect`."""
         connection.execute(RELEASE)
         connection.execute(SAVEPOINT)
 
     def finish(self, connection: Any, last: Finish) -> None:
-        """See `Dialect`."""
         connection.execute(RELEASE)
         for statement, parameters in last.before:
             connection.execute(statement, parameters)
@@ -204,40 +200,32 @@ class Sqlite:
         connection.execute("COMMIT")
 
     def cursor(self, connection: Any) -> Any:
-        """See `Dialect`."""
         found = connection.cursor(_Cursor)
         connection.results.add(found)
         return found
 
     def execute(self, connection: Any, statement: str, parameters: Sequence[Any] = ()) -> Any:
-        """See `Dialect`."""
         return connection.execute(statement, parameters)
 
     def executemany(self, connection: Any, statement: str, rows: Sequence[Sequence[Any]]) -> Any:
-        """See `Dialect`."""
         return connection.executemany(statement, rows)
 
     def insert(self, connection: Any, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """See `Dialect`."""
         names, marks = ", ".join(columns), ", ".join("?" * len(columns))
         connection.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", rows)  # noqa: S608
 
     def commit(self, connection: Any) -> None:
-        """See `Dialect`."""
         connection.execute("COMMIT")
 
     def rollback(self, connection: Any) -> None:
-        """See `Dialect`."""
         if connection.in_transaction:
             connection.execute("ROLLBACK")
 
     def close(self, connection: Any) -> None:
-        """See `Dialect`."""
         connection.end_results()
         connection.close()
 
     def alive(self, connection: Any) -> bool:
-        """See `Dialect`."""
         return bool(connection.in_transaction)
 
     def changed(self, connection: Any) -> bool:
@@ -245,7 +233,6 @@ class Sqlite:
         return False
 
     def broken(self, connection: Any) -> str:
-        """See `Dialect`."""
         if not connection.in_transaction:
             raise RetriableError("SQLite has rolled the transaction back", code="TARGET")
         return ""
@@ -261,11 +248,9 @@ class Sqlite:
             raise sqlite3.IntegrityError(f"FOREIGN KEY constraint failed: row {row} of {table}, in {parent}")
 
     def doubtful(self, error: BaseException) -> bool:
-        """See `Dialect`."""
         return False
 
     def cancelled(self, error: BaseException) -> bool:
-        """See `Dialect`."""
         return False
 
     def time_limit(self, error: BaseException) -> str:
@@ -277,7 +262,6 @@ class Sqlite:
         return False
 
     def outage(self, error: BaseException, connection: Any = None) -> str:
-        """See `Dialect`."""
         code = getattr(error, "sqlite_errorcode", None)
         if code is None:
             return ""
@@ -288,13 +272,10 @@ class Sqlite:
         """See `Dialect`. There is no server; the lock of a process that dies is gone, that of a frozen one is not."""
 
     def name_of(self, connection: Any) -> str:
-        """See `Dialect`."""
         return ""
 
     def end(self, connection: Any, name: str) -> bool:
-        """See `Dialect`."""
         return False
 
     def refused(self, statement: str, connection: Any) -> str:
-        """See `Dialect`."""
         return refused(statement, SQLITE)

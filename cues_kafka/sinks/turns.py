@@ -30,7 +30,6 @@ class TaskTarget(ABC):
         self._killed = False  # as when the process is: nothing is cleaned up
 
     def rest(self) -> None:
-        """See `ports.TransactionalSink`."""
         with self._lock:
             self._calling = False
             if self._void:
@@ -39,7 +38,6 @@ class TaskTarget(ABC):
                 self._stop()
 
     def discard(self) -> None:
-        """See `ports.TransactionalSink`."""
         self._void = True
         if self._lock.acquire(blocking=False):
             try:
@@ -49,7 +47,6 @@ class TaskTarget(ABC):
                 self._lock.release()
 
     def close(self, *, orderly: bool = True) -> None:
-        """See `ports.TransactionalSink`."""
         self._closed = self._void = True
         self._killed = not orderly
         if self._lock.acquire(blocking=False):

@@ -110,18 +110,15 @@ class InMemory:
         self._entries: dict[bytes, bytes] = {}
         self.get = self._entries.get
 
-    def open(self) -> None:
-        """See `Entries`."""
+    def open(self) -> None: ...
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """See `Entries`."""
         return iter(sorted(one for one in self._entries.items() if one[0].startswith(prefix)))
 
     def apply(self, changes: Iterable[tuple[bytes, bytes | None]], _: EntriesPlace | None) -> None:
-        """See `Entries`."""
         entries, size = self._entries, self.size
         for key, value in changes:
             before = entries.get(key)
@@ -135,12 +132,10 @@ class InMemory:
         self.size = size
 
     def clear(self, why: str) -> None:
-        """See `Entries`."""
         self._entries.clear()
         self.size = 0
 
-    def close(self, *, orderly: bool = True) -> None:
-        """See `Entries`."""
+    def close(self, *, orderly: bool = True) -> None: ...
 
 
 def size_of(key: bytes, value: bytes | None, each: int = ENTRY_BYTES) -> int:

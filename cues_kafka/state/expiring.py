@@ -73,14 +73,12 @@ class Expiring(Layers):
         return time + self._ttl <= self.time
 
     def get(self, key: bytes) -> bytes | None:
-        """See `Layers`."""
         value = self.newest(key)
         if value is None or value < self._first_alive:  # `alive`: values begin with their times
             return None
         return value[TIME_BYTES:]
 
     def change(self, key: bytes, value: bytes | None) -> bytes | None:
-        """See `Layers`."""
         if value is None:
             return self._keep(key, None)
         before = self._keep(key, self._now + value)
@@ -89,7 +87,6 @@ class Expiring(Layers):
         return before
 
     def entries(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """See `Layers`."""
         found = ((key, self._alive(value, self.time)) for key, value in super().entries(prefix))
         return ((key, value) for key, value in found if value is not None)
 
@@ -98,24 +95,20 @@ class Expiring(Layers):
         return sum(1 for _ in self.entries())
 
     def committed(self, key: bytes) -> bytes | None:
-        """See `Layers`."""
         return self._alive(super().committed(key), self._committed_time)
 
     def committed_entries(self) -> dict[bytes, bytes]:
-        """See `Layers`."""
         now = self._committed_time
         found = ((key, self._alive(value, now)) for key, value in super().committed_entries().items())
         return {key: value for key, value in found if value is not None}
 
     def begin_batch(self) -> None:
-        """See `Layers`."""
         super().begin_batch()
         with self._lock:  # the batch before this one may be committed at the same time
             self._before = max([time for time, _ in self._sealing.values()], default=self._committed_time)
             self._turn_to(self._before)
 
     def begin_step(self) -> None:
-        """See `Layers`."""
         self._undo.clear()
         self._before = self.time
 
@@ -136,7 +129,6 @@ class Expiring(Layers):
         self._committed_time, _ = self._sealing.pop(sequence, (self._committed_time, {}))
 
     def discard(self) -> None:
-        """See `Layers`."""
         super().discard()
         with self._lock:
             for _, swept in self._sealing.values():
@@ -152,7 +144,6 @@ class Expiring(Layers):
         return time
 
     def load(self, entries: Iterable[tuple[bytes, bytes | None]], place: EntriesPlace | None = None) -> None:
-        """See `Layers`."""
         found = [*entries]
         for key, value in found if self._timed is None else ():
             if value is not None:
@@ -165,7 +156,6 @@ class Expiring(Layers):
         self._turn_to(time)
 
     def clear(self, why: str = "") -> None:
-        """See `Layers`."""
         super().clear(why)
         self._buckets.clear()
         self._sealing.clear()

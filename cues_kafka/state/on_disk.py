@@ -104,7 +104,6 @@ class OnDisk:
     # Open and close
 
     def open(self) -> EntriesPlace | None:
-        """See `Entries`."""
         with self._writing, self._lock:
             if self._closed:
                 raise RetriableError("the store is closed")
@@ -125,13 +124,11 @@ class OnDisk:
             return self._fresh(why)
 
     def clear(self, why: str) -> None:
-        """See `Entries`."""
         with self._writing, self._lock:
             if self._env is not None and (self.size or why):
                 self._fresh(why)
 
     def close(self, *, orderly: bool = True) -> None:
-        """See `Entries`."""
         with self._writing, self._lock:
             self._closed = True  # a recovery that is still under way must not take the lock again
             directory, self._directory = self._directory, None
@@ -220,7 +217,6 @@ class OnDisk:
     # Read
 
     def get(self, key: bytes) -> bytes | None:
-        """See `Entries`."""
         if (known := self._read.get(key, _UNKNOWN)) is not _UNKNOWN:
             return None if known is None else known[self._front :]
         with self._lock:
@@ -266,7 +262,6 @@ class OnDisk:
                 raise self._broken(error) from error
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """See `Entries`."""
         with self._lock:
             self._open_reader()
             env, reading = self._env, self._env.begin(db=self._data)
@@ -291,7 +286,6 @@ class OnDisk:
         yield from sorted(long)
 
     def ended(self, before: int) -> Iterator[bytes]:
-        """See `TimedEntries`."""
         end = max(0, before).to_bytes(TIME_BYTES, "big")
         with self._lock:
             self._open_reader()
@@ -345,7 +339,6 @@ class OnDisk:
     # Write
 
     def apply(self, changes: Iterable[tuple[bytes, bytes | None]], place: EntriesPlace | None) -> None:
-        """See `Entries`."""
         with self._writing:
             if self._env is None:
                 raise RetriableError("the store is closed")

@@ -141,7 +141,6 @@ class Scheduled(Expiring):
     # See `Layers`
 
     def undo_step(self) -> None:
-        """See `Layers`."""
         keys = [key for key, _, _ in self._undo]
         super().undo_step()
         with self._order:
@@ -149,17 +148,14 @@ class Scheduled(Expiring):
                 heappush(self._heap, key)
 
     def discard(self) -> None:
-        """See `Layers`."""
         super().discard()
         self._stale = True  # what a void batch removed is there again
 
     def load(self, entries: Iterable[tuple[bytes, bytes | None]], place: EntriesPlace | None = None) -> None:
-        """See `Layers`."""
         super().load(entries, place)
         self._stale = True
 
     def clear(self, why: str = "") -> None:
-        """See `Layers`."""
         super().clear(why)
         self._stale = True
 

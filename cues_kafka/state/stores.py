@@ -147,19 +147,16 @@ class Stores:
             layers.advance(newest if by_time else layers.time + count)
 
     def begin_batch(self, _: int) -> None:
-        """See `ports.Sink`."""
         if self.failed is not None:
             raise RetriableError(self.failed, code="STATE_DIR")
         for one in self.caches:
             one.layers.begin_batch()
 
     def begin_step(self) -> None:
-        """See `ports.Sink`."""
         for one in self.caches:
             one.layers.begin_step()
 
     def undo_step(self) -> None:
-        """See `ports.Sink`."""
         for one in self.caches:
             one.layers.undo_step()
 
@@ -191,7 +188,6 @@ class Stores:
                 self._positions = positions
 
     def discard(self) -> None:
-        """See `ports.Sink`."""
         for one in self.caches:
             one.layers.discard()
 

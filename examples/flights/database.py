@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cues_kafka import Sql
-from cues_kafka.operate.progress import Seen
 from cues_kafka.sinks.dialect import TASKS
 from examples.flights.ledger import ADDRESS, create_tables
+from examples.flights.progress import Seen
 from examples.flights.sides import SERVER, Victim
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from cues_kafka import Kafka
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.records import Attempt, Totals
 from cues_kafka.graph.names import backing_topic
-from cues_kafka.operate.progress import Progress, Seen
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.ports import Broker, TopicPartition
 from cues_kafka.records.reading import has_reached
@@ -23,6 +22,7 @@ from cues_kafka.runtime.prepare import prepare
 from examples.flights.database import LEDGER, NONE, LedgerDatabase
 from examples.flights.graph import graph, plain
 from examples.flights.load import Loader
+from examples.flights.progress import Progress, Seen
 from examples.flights.sides import DRIVER, NATIVE, PYTHON, SERVER, NativeWorkers, Side, SparkDriver, Victim
 
 STALLED_S = 180.0

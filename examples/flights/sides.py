@@ -21,9 +21,9 @@ import psutil
 
 from cues_kafka.cli.supervise import worker_command
 from cues_kafka.core.records import Writer
-from cues_kafka.operate.progress import Seen
 from cues_kafka.runtime.native.supervisor import Supervisor
 from cues_kafka.runtime.spark.java import find_java
+from examples.flights.progress import Seen
 
 ROOT = Path(__file__).parents[2]
 

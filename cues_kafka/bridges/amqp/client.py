@@ -51,7 +51,6 @@ class AmqpConnection(AmqpEngine):
     """See `AmqpEngine`."""
 
     def __init__(self, login: AmqpLogin, name: str, *, on_lost: Callable[[], None] = lambda: None) -> None:
-        """See `AmqpEngine`."""
         self._taker: Callable[[Taken], None] = lambda _: None
         self._receiver: Any = None
         self._senders: dict[tuple[str, str], Any] = {}  # by address and kind, the one that was used last at the end
@@ -191,7 +190,6 @@ class AmqpConnection(AmqpEngine):
     # The engine; `news` is held
 
     def took(self, delivery: Delivery) -> None:
-        """See `AmqpEngine`."""
         link = delivery.link
         if not (link.is_receiver and delivery.readable) or delivery.partial:
             return

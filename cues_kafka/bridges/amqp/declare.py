@@ -321,16 +321,13 @@ class AmqpSink(Published):
             raise GraphError(f"{where}(max_bytes={most!r}): takes a number of bytes, from 1 on.")
 
     def packages(self) -> tuple[Package, ...]:
-        """See `Effect`."""
         return (PROTON,)
 
     def title(self, name: str) -> str:
-        """See `Effect`."""
         del name
         return f"{self.what} {self.name!r}"
 
     def publisher(self, graph: str, processor: str) -> Publisher:
-        """See `Published`."""
         login = self.broker.login()
         from cues_kafka.bridges.amqp.publisher import AddressSettings, AmqpPublisher  # noqa: PLC0415 - needs an extra
 

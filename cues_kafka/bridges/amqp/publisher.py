@@ -71,7 +71,6 @@ class AmqpPublisher:
         return AmqpMessage("", address, body, headers, fields)
 
     def publish(self, messages: Sequence[tuple[str, Any]]) -> None:
-        """See `Publisher`."""
         with self._turn:
             try:
                 self._send(self._connected(), messages)
@@ -80,7 +79,6 @@ class AmqpPublisher:
                 raise
 
     def close(self) -> None:
-        """See `Publisher`."""
         with self._turn:
             self._disconnect()
 

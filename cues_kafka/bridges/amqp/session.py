@@ -50,7 +50,6 @@ class AmqpMarkers:
             raise
 
     def consume(self, queue: str) -> None:
-        """See `MarkerSession`."""
         try:
             self._connection.receive(queue, self._held.append, credit=CREDIT)
         except AmqpEnded as error:
@@ -59,7 +58,6 @@ class AmqpMarkers:
             raise AmqpRefused(str(error), remedy="end the other consumer of the queue; the task is retried") from error
 
     def message(self, timeout_s: float) -> MarkerMessage | None:
-        """See `MarkerSession`."""
         connection = self._connection
         with connection.news:
             connection.news.wait_for(lambda: self._held or not connection.is_open, timeout_s)
@@ -74,28 +72,23 @@ class AmqpMarkers:
         return MarkerMessage(body, None if mark is None else str(mark), again, taken.number)
 
     def drop(self, message: MarkerMessage) -> None:
-        """See `MarkerSession`."""
         self._connection.take([message.token])
 
     def probe(self, queue: str) -> str:
-        """See `MarkerSession`."""
         mark = secrets.token_hex(8)
         sent = self._connection.send(AmqpMessage("queue", queue, b"probe", {PROBE: mark}))
         self._confirm([sent], [queue])
         return mark
 
     def begin(self) -> None:
-        """See `MarkerSession`."""
         self._transaction = self._connection.declare()
         self._sent, self._names = [], []
 
     def write(self, item: AmqpMessage) -> None:
-        """See `MarkerSession`."""
         self._sent.append(self._connection.send(item, self._transaction))
         self._names.append(item.name)
 
     def move(self, queue: str, kept: bytes, held: MarkerMessage | None) -> None:
-        """See `MarkerSession`."""
         connection = self._connection
         self.write(AmqpMessage("queue", queue, kept))
         self._confirm(self._sent, self._names)
@@ -105,7 +98,6 @@ class AmqpMarkers:
         connection.forget(taken)
 
     def close(self) -> None:
-        """See `MarkerSession`."""
         self._connection.close()
 
     def _confirm(self, sent: Sequence[int], names: Sequence[str]) -> None:

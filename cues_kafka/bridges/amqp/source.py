@@ -54,11 +54,9 @@ class AmqpSource:
         self._transactions = True  # until a broker says that it has none
 
     def show(self, message: str) -> str:
-        """See `Acknowledging`."""
         return self._declared.shown(message)
 
     def connect(self, part: int, arrived: Callable[[], None]) -> AmqpDeliveries:
-        """See `Acknowledging`."""
         queue, selector = self._declared.read_by(part)
         if self._transactions:
             try:
@@ -118,7 +116,6 @@ class AmqpDeliveries:
         self._arrived()
 
     def take(self, limit: int) -> Sequence[Arrival]:
-        """See `Deliveries`."""
         with self._lock:
             taken = [self._held.popleft() for _ in range(min(limit, len(self._held)))]
         if not taken:
@@ -141,7 +138,6 @@ class AmqpDeliveries:
             connection.take(tokens)
 
     def close(self) -> None:
-        """See `Deliveries`."""
         self._connection.close()
 
     def _arrival(self, taken: Taken) -> Arrival:

@@ -41,15 +41,12 @@ class AmqpTarget(BrokerTarget):
 
     @property
     def edge(self) -> EdgeKind:  # type: ignore[override]  # as that of its base
-        """See `Effect`."""
         return AMQP
 
     def packages(self) -> tuple[Package, ...]:
-        """See `Effect`."""
         return (PROTON,)
 
     def connector(self) -> Connect:
-        """See `BrokerTarget`."""
         login = self.broker.login()
         from cues_kafka.bridges.amqp.session import AmqpMarkers  # noqa: PLC0415 - needs an extra
 

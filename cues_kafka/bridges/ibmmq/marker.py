@@ -37,7 +37,6 @@ class IbmMqMarkers:
         self.silence_s = 2.0 * login.heartbeat_s
 
     def consume(self, queue: str) -> None:
-        """See `MarkerSession`."""
         try:
             self._handle = self._connection.open(queue, client.BROWSES)
         except MqWaits as error:
@@ -65,11 +64,9 @@ class IbmMqMarkers:
         return MarkerMessage(body, probe, False, descriptor.msg_id)
 
     def drop(self, message: MarkerMessage) -> None:
-        """See `MarkerSession`."""
         self._connection.get(self._handle, client.TAKE_ALONE, msg_id=message.token)
 
     def probe(self, queue: str) -> str:
-        """See `MarkerSession`."""
         mark = secrets.token_bytes(ID_BYTES)
         probe = MqMessage(queue, b"", PROBE, correl_id=mark, priority=PRIORITY)
         self._connection.put(probe, in_unit=False, persistence=client.PASSING)
@@ -79,18 +76,15 @@ class IbmMqMarkers:
         """See `MarkerSession`. A unit of work begins with its first message."""
 
     def write(self, item: Any) -> None:
-        """See `MarkerSession`."""
         self._connection.put(item)
 
     def move(self, queue: str, kept: bytes, held: MarkerMessage | None) -> None:
-        """See `MarkerSession`."""
         self._connection.put(MqMessage(queue, kept, MARKER, priority=PRIORITY))
         if held is not None and self._connection.get(self._handle, client.TAKE_WITH, msg_id=held.token) is None:
             raise ConnectionError(f"the marker in {queue} is gone: another program has taken it")
         self._connection.commit(sends=True)
 
     def close(self) -> None:
-        """See `MarkerSession`."""
         self._connection.close()
 
 

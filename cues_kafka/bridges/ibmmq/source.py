@@ -52,7 +52,6 @@ class IbmMqSource:
         self._rooms: dict[int, int] = {}  # by part: what the largest message needed
 
     def show(self, message: str) -> str:
-        """See `Acknowledging`."""
         return self._declared.shown(message)
 
     def connect(self, part: int, arrived: Callable[[], None]) -> IbmMqDeliveries:
@@ -91,7 +90,6 @@ class IbmMqDeliveries:
         self._thread.start()
 
     def take(self, limit: int) -> Sequence[Arrival]:
-        """See `Deliveries`."""
         with self._news:
             found = [self._held.popleft() for _ in range(min(limit, len(self._held)))]
             if not found and self._failure is not None:

@@ -171,23 +171,18 @@ class IbmMqTarget(TransactionalTarget):
 
     @property
     def edge(self) -> EdgeKind:  # type: ignore[override]  # as that of its base
-        """See `Effect`."""
         return TO_IBMMQ
 
     def packages(self) -> tuple[Package, ...]:
-        """See `Effect`."""
         return (IBMMQ,)
 
     def title(self, name: str) -> str:
-        """See `Effect`."""
         return f"{self.what} {name}"
 
     def value(self, write: Write) -> MqSender:
-        """See `TransactionalTarget`."""
         return MqSender(write)
 
     def open(self, task: TaskName) -> MarkerTransactions:
-        """See `TransactionalTarget`."""
         return MarkerTransactions(self._connector(), self.marker_of(task))
 
     def marker_of(self, task: TaskName) -> str:
@@ -243,15 +238,12 @@ class IbmMqDestination(TargetPart):
 
     @property
     def home(self) -> IbmMqTarget:
-        """See `Effect`."""
         return self.target
 
     def value(self, write: Write) -> MqQueueSender:
-        """See `TargetPart`."""
         return MqQueueSender(write, self)
 
     def title(self, name: str) -> str:
-        """See `Effect`."""
         del name
         return f"queue {self.name}"
 

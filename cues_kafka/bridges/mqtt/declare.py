@@ -244,16 +244,13 @@ class MqttTopic(Published):
                 raise GraphError(f"Mqtt(...).topic({name}={value!r}): takes a whole number from 1 on, or None.")
 
     def packages(self) -> tuple[Package, ...]:
-        """See `Effect`."""
         return (PAHO,)
 
     def title(self, name: str) -> str:
-        """See `Effect`."""
         del name
         return f"{self.what} {self.name}"
 
     def publisher(self, graph: str, processor: str) -> Publisher:
-        """See `Published`."""
         login = self.broker.login()
         from cues_kafka.bridges.mqtt.publisher import MqttPublisher  # noqa: PLC0415 - needs an extra
 

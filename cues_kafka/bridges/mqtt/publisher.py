@@ -100,7 +100,6 @@ class MqttPublisher:
         return tuple(found)
 
     def publish(self, messages: Sequence[tuple[str, Any]]) -> None:
-        """See `Publisher`."""
         with self._turn:
             connection = self._connected()
             try:
@@ -112,7 +111,6 @@ class MqttPublisher:
                 raise
 
     def close(self) -> None:
-        """See `Publisher`."""
         with self._turn:
             self._disconnect()
 

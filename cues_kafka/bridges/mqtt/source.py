@@ -81,11 +81,9 @@ class MqttSource:
         self._tried = not declared.packet_ids
 
     def show(self, message: str) -> str:
-        """See `Acknowledging`."""
         return self._declared.shown(message)
 
     def connect(self, part: int, arrived: Callable[[], None]) -> MqttDeliveries:
-        """See `Acknowledging`."""
         declared, name = self._declared, self._declared.session_of(part)
         self._wait_for_turn(part, name)
         began = self._now()
@@ -219,7 +217,6 @@ class MqttDeliveries:
         self.fresh = not connection.session_present
 
     def forgotten(self) -> None:
-        """See `Deliveries`."""
         if self._said:
             return
         self._said = True
@@ -250,7 +247,6 @@ class MqttDeliveries:
     # On the feed's thread
 
     def take(self, limit: int) -> Sequence[Arrival]:
-        """See `Deliveries`."""
         assert self._connection is not None
         self._connection.check()
         with self._lock:
@@ -265,7 +261,6 @@ class MqttDeliveries:
         return [arrival for one in messages if (arrival := self._arrival(one)) is not None]
 
     def ack(self, tokens: Sequence[Any]) -> None:
-        """See `Deliveries`."""
         assert self._connection is not None
         packets = [token for token in tokens if token is not None]
         self._connection.ack(packets)
@@ -284,7 +279,6 @@ class MqttDeliveries:
         self._news()
 
     def close(self) -> None:
-        """See `Deliveries`."""
         if self._connection is not None:
             self._connection.close()
 

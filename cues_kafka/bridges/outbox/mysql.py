@@ -50,7 +50,6 @@ class MysqlOutbox(OutboxReader):
         self._seen: set[int] = set()  # claimed rows that this connection has read
 
     def read(self, part: int, place: str | None, limit: int) -> Iterator[tuple[Message[Any], str]]:
-        """See `ReplayableSource`."""
         self._gone.intersection_update(_groups(place))  # it was told of the others, or never will be
         groups = [one for one in _groups(place) if one not in self._gone]
         claimed = {number for one in groups for number in _numbers(one)}
@@ -116,7 +115,6 @@ class MysqlOutbox(OutboxReader):
             raise self.restored(f"rows up to {self.show(group)} were delivered, and other ones have their numbers")
 
     def close(self) -> None:
-        """See `OutboxReader`."""
         with self._lock:
             self._disconnect()
 

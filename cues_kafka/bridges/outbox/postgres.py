@@ -43,7 +43,6 @@ class PostgresOutbox(OutboxReader):
         self._listens: psycopg.Connection[Any] | None = None
 
     def read(self, part: int, place: str | None, limit: int) -> Iterator[tuple[Message[Any], str]]:
-        """See `ReplayableSource`."""
         if place is not None:
             with self._connected() as connection:
                 self._check(connection, place)
@@ -99,7 +98,6 @@ class PostgresOutbox(OutboxReader):
             connection.execute(query.encode(), _place(place))
 
     def close(self) -> None:
-        """See `OutboxReader`."""
         self._closed.set()
         with self._lock:
             self._disconnect()

@@ -55,19 +55,16 @@ class OutboxReader(ABC):
         self._parsed = False  # values come as what their JSON means, so a text is a value, not bytes of the codec
 
     def parts(self) -> int:
-        """See `SqlOutbox`."""
         return 1
 
     @abstractmethod
-    def read(self, part: int, place: str | None, limit: int) -> Iterator[tuple[Message[Any], str]]:
-        """See `ReplayableSource`."""
+    def read(self, part: int, place: str | None, limit: int) -> Iterator[tuple[Message[Any], str]]: ...
 
     @abstractmethod
     def close(self) -> None:
         """Disconnect. It may come on another thread, and twice."""
 
     def show(self, place: str) -> str:
-        """See `SqlOutbox`."""
         return self.outbox.show(place)
 
     # For the dialects

@@ -26,7 +26,6 @@ class SqliteOutbox(OutboxReader):
         self._connection: sqlite3.Connection | None = None
 
     def read(self, part: int, place: str | None, limit: int) -> Iterator[tuple[Message[Any], str]]:
-        """See `ReplayableSource`."""
         with self._connected() as connection:
             self._check(connection, place)
         return self.in_pages(self._page, place, limit)
@@ -52,7 +51,6 @@ class SqliteOutbox(OutboxReader):
             connection.execute(f"DELETE FROM {table} WHERE {number} < ?", (_number(place),))
 
     def close(self) -> None:
-        """See `OutboxReader`."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()

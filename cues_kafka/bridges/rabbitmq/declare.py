@@ -372,16 +372,13 @@ class RabbitMqExchange(Published):
                 _check_number(where, name, value, 1, 2**31 - 1)
 
     def packages(self) -> tuple[Package, ...]:
-        """See `Effect`."""
         return (PIKA,)
 
     def title(self, name: str) -> str:
-        """See `Effect`."""
         del name
         return f"{self.what} {self.name!r}" if self.name else f"RabbitMQ queue {self.routing_key!r}"
 
     def publisher(self, graph: str, processor: str) -> Publisher:
-        """See `Published`."""
         login = self.broker.login()
         from cues_kafka.bridges.rabbitmq.publisher import ExchangeSettings, RabbitMqPublisher  # noqa: PLC0415 - an extra
 

@@ -88,7 +88,6 @@ class RabbitMqPublisher:
         return RabbitMqMessage(key, body, headers)
 
     def publish(self, messages: Sequence[tuple[str, Any]]) -> None:
-        """See `Publisher`."""
         with self._turn:
             try:
                 connection = self._connected()
@@ -99,7 +98,6 @@ class RabbitMqPublisher:
                 raise
 
     def close(self) -> None:
-        """See `Publisher`."""
         with self._turn:
             self._disconnect()
 

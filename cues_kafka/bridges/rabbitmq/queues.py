@@ -48,7 +48,6 @@ class QueueSource:
         self._prefetch, self._ids, self._key, self._shown = prefetch, ids, key, shown
 
     def show(self, message: str) -> str:
-        """See `Acknowledging`."""
         return self._shown(message)
 
     def connect(self, part: int, arrived: Callable[[], None]) -> QueueDeliveries:
@@ -102,7 +101,6 @@ class QueueDeliveries:
             self._arrived()
 
     def take(self, limit: int) -> Sequence[Arrival]:
-        """See `Deliveries`."""
         self._connection.check()
         with self._lock:
             taken = [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
@@ -115,7 +113,6 @@ class QueueDeliveries:
         self._connection.do(lambda: self._connection.channel.basic_ack(last, multiple=True))
 
     def close(self) -> None:
-        """See `Deliveries`."""
         self._connection.close()
 
     def _arrival(self, delivered: Any, properties: Any, body: bytes) -> Arrival:

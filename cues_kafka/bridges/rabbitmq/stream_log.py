@@ -167,11 +167,9 @@ class StreamTransactions(Transactions):
         return self._newest.entry.kept if self._newest else None
 
     def begin(self) -> None:
-        """See `Transactions`."""
         self._items = []
 
     def write(self, item: StreamItem) -> None:
-        """See `Transactions`."""
         connection = self._open()
         if len(item.message) > connection.most - _ROOM:
             raise OutputError(
@@ -182,7 +180,6 @@ class StreamTransactions(Transactions):
         self._items.append(item)
 
     def commit(self, kept: bytes, over: bytes | None) -> None:
-        """See `Transactions`."""
         if self._connection is None:
             self.ask()
         connection = self._open()
@@ -201,7 +198,6 @@ class StreamTransactions(Transactions):
         self._publish()
 
     def close(self) -> None:
-        """See `Transactions`."""
         connection, self._connection, newest, self._newest = self._connection, None, self._newest, None
         if connection is None:
             return

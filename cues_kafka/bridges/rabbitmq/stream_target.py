@@ -129,15 +129,12 @@ class RabbitMqStreams(TransactionalTarget):
 
     @property
     def edge(self) -> EdgeKind:  # type: ignore[override]  # as that of its base
-        """See `Effect`."""
         return TO_STREAM
 
     def title(self, name: str) -> str:
-        """See `Effect`."""
         return f"{self.what} {name}"
 
     def open(self, task: TaskName) -> StreamTransactions:
-        """See `TransactionalTarget`."""
         from cues_kafka.bridges.rabbitmq.stream_log import StreamTransactions, log_name  # noqa: PLC0415 - when needed
 
         return StreamTransactions(self.broker.stream_login(self.port), log_name(self.logs, ("log", *task)))
@@ -174,15 +171,12 @@ class RabbitMqStreamOut(TargetPart):
 
     @property
     def home(self) -> RabbitMqStreams:
-        """See `Effect`."""
         return self.target
 
     def value(self, write: Write) -> StreamSender:
-        """See `TargetPart`."""
         return StreamSender(write, self)
 
     def title(self, name: str) -> str:
-        """See `Effect`."""
         del name
         return f"RabbitMQ stream {self.name!r}"
 

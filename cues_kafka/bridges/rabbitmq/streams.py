@@ -85,11 +85,9 @@ class StreamSource:
         self._parts = [StreamPart(login, one, self._arrived) for one in streams]
 
     def parts(self) -> int:
-        """See `ReplayableSource`."""
         return len(self._parts)
 
     def read(self, part: int, place: str | None, limit: int) -> Iterator[tuple[Message[Any], str]]:
-        """See `ReplayableSource`."""
         return self._parts[part].read(place, limit)
 
     def notify(self, wake: Callable[[], None]) -> None:
@@ -97,7 +95,6 @@ class StreamSource:
         self._wake = wake
 
     def show(self, place: str) -> str:
-        """See `RabbitMqStream.show`."""
         return self._show(place)
 
     def release(self, part: int) -> None:
@@ -122,7 +119,6 @@ class StreamPart:
         self._flow: Flow | None = None
 
     def read(self, place: str | None, limit: int) -> Iterator[tuple[Message[Any], str]]:
-        """See `ReplayableSource`."""
         flow = self._flow_behind(place)
         try:
             for _ in range(limit):

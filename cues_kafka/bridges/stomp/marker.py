@@ -25,11 +25,9 @@ class StompMarkers:
         self.silence_s = LATE * login.heart_beat_s
 
     def consume(self, queue: str) -> None:
-        """See `MarkerSession`."""
         self._session.subscribe(queue)
 
     def message(self, timeout_s: float) -> MarkerMessage | None:
-        """See `MarkerSession`."""
         found = self._session.message(timeout_s)
         if found is None:
             return None
@@ -37,20 +35,16 @@ class StompMarkers:
         return MarkerMessage(found.body, found.headers.get(PROBE), again, found, found.headers.get(OVER, ""))
 
     def drop(self, message: MarkerMessage) -> None:
-        """See `MarkerSession`."""
         self._session.acknowledge(message.token)
 
     def probe(self, queue: str) -> str:
-        """See `MarkerSession`."""
         return self._session.probe(queue)
 
     def begin(self) -> None:
-        """See `MarkerSession`."""
         self._transaction = secrets.token_hex(8)
         self._session.send("BEGIN", {"transaction": self._transaction})
 
     def write(self, item: JmsMessage) -> None:
-        """See `MarkerSession`."""
         session, own = self._session, {"persistent": "true", "transaction": self._transaction}
         headers = {**item.headers, **own, **session.destination(item.kind, item.name)}
         if isinstance(item.body, str):
@@ -60,7 +54,6 @@ class StompMarkers:
         session.send("SEND", {**headers, **empty}, item.body)
 
     def move(self, queue: str, kept: bytes, held: MarkerMessage | None) -> None:
-        """See `MarkerSession`."""
         session, own = self._session, {"persistent": "true", "transaction": self._transaction}
         over = {OVER: held.name} if held is not None and session.takes_at_once else {}
         # With the receipt all frames before it are done, so that a refusal is known before the commit.
@@ -72,5 +65,4 @@ class StompMarkers:
             session.acknowledge(held.token)
 
     def close(self) -> None:
-        """See `MarkerSession`."""
         self._session.close()

@@ -66,11 +66,9 @@ class StompSource:
         self._declared, self._login = declared, login
 
     def show(self, message: str) -> str:
-        """See `Acknowledging`."""
         return self._declared.shown(message)
 
     def connect(self, part: int, arrived: Callable[[], None]) -> StompDeliveries:
-        """See `Acknowledging`."""
         made = StompDeliveries(self._declared, arrived)
         connection = StompConnection(self._login, on_message=made.receive, on_lost=arrived)
         try:
@@ -123,7 +121,6 @@ class StompDeliveries:
             self._arrived()
 
     def take(self, limit: int) -> Sequence[Arrival]:
-        """See `Deliveries`."""
         with self._lock:
             frames = [self._held.popleft() for _ in range(min(limit, len(self._held)))]
         if not frames:
@@ -135,7 +132,6 @@ class StompDeliveries:
         self._open.acknowledge(tokens)
 
     def close(self) -> None:
-        """See `Deliveries`."""
         if self._connection is not None:
             self._connection.close(SUBSCRIPTION)
 

@@ -48,11 +48,9 @@ class StompTarget(BrokerTarget):
 
     @property
     def edge(self) -> EdgeKind:  # type: ignore[override]  # as that of its base
-        """See `Effect`."""
         return STOMP
 
     def connector(self) -> Connect:
-        """See `BrokerTarget`."""
         return partial(StompMarkers, self.broker.login())
 
 

@@ -149,7 +149,6 @@ class KafkaBroker:
         return self._admin.unowned(group, topic, partitions)
 
     def examine(self, topics: Collection[str], groups: Collection[str]) -> Examination:
-        """See `Examinable.examine`."""
         from cues_kafka.brokers.kafka.examining import Examining  # noqa: PLC0415 - only `doctor` needs it
 
         return Examining(self.options, reached=True).examine(topics, groups)

@@ -33,7 +33,6 @@ class Examining(Admin):
     """Asks what `doctor` wants to know, with a client of its own."""
 
     def examine(self, topics: Collection[str], groups: Collection[str]) -> Examination:
-        """See `Examinable.examine`."""
         self.reach()
         found = self._call("asking for the brokers", self._client.list_topics, timeout=self._options.start_timeout_s)
         nodes = tuple(

@@ -94,7 +94,6 @@ class Feeding:
 
     @property
     def batch_bytes(self) -> int | None:
-        """See `Into`."""
         return self.into.batch_bytes
 
     def context_of(self, _: Any) -> CallContext:

@@ -104,7 +104,6 @@ class ClientHandles:
             )
 
     def send(self, topic: TopicAccess, message: Any, *, key: Any, headers: HeadersLike, id: str | None) -> Sent:
-        """See `Client.send`."""
         record = topic.record(message, key=key, headers=headers, id=id, placed=id is not None)
         if id is None:
             return self.send_records(topic, [record])[0]
@@ -113,7 +112,6 @@ class ClientHandles:
     def sent(
         self, topic: TopicAccess, ids: list[str], *, since: SinceOffsets | None, timeout_s: float
     ) -> dict[str, Sent]:
-        """See `ClientTopic.sent_many`."""
         if not self.stable:
             raise ConfigError(
                 "sent(...) needs a client with a name: connect(..., name=...). Only its name ends what a former run "
@@ -130,7 +128,6 @@ class ClientHandles:
     def tailer(
         self, topic: TopicAccess, partition: int | None, name: str | None, start: Start, *, again: bool
     ) -> ClientTailer:
-        """See `ClientTopic.tailer`."""
         topic.refresh()
         count = topic.facts.partitions
         if partition is not None and not 0 <= partition < count:

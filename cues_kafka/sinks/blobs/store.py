@@ -132,11 +132,9 @@ class LocalStore:
         self._root = root
 
     def url(self, path: str) -> str:
-        """See `BlobStore`."""
         return f"file://{self._root}/{path}"
 
     def read(self, path: str) -> bytes | None:
-        """See `BlobStore`."""
         with _told("read", path):
             try:
                 return (self._root / path).read_bytes()
@@ -144,7 +142,6 @@ class LocalStore:
                 return None
 
     def make(self) -> None:
-        """See `BlobStore`."""
         with _told("make", ""):
             _make_directory(self._root, Path(self._root.anchor))
 
@@ -163,7 +160,6 @@ class LocalStore:
             return True
 
     def put(self, path: str, data: bytes | Path) -> None:
-        """See `BlobStore`."""
         with _told("write", path):
             goal = self._root / path
             with self._written(goal, data) as aside:
@@ -196,12 +192,10 @@ class LocalStore:
         return path.open("xb")
 
     def exists(self, path: str) -> bool:
-        """See `BlobStore`."""
         with _told("look for", path):
             return (self._root / path).exists()
 
     def size(self, path: str) -> int | None:
-        """See `BlobStore`."""
         with _told("look for", path):
             try:
                 return (self._root / path).stat().st_size
@@ -209,7 +203,6 @@ class LocalStore:
                 return None
 
     def stamp(self, path: str) -> object:
-        """See `BlobStore`."""
         with _told("look for", path):
             try:
                 found = (self._root / path).stat()
@@ -218,7 +211,6 @@ class LocalStore:
             return (found.st_dev, found.st_ino, found.st_mtime_ns)
 
     def names(self, directory: str) -> list[str]:
-        """See `BlobStore`."""
         with _told("list", directory):
             try:
                 return sorted(one.name for one in (self._root / directory).iterdir() if not one.name.startswith(ASIDE))
@@ -232,7 +224,6 @@ class LocalStore:
             return sorted(str(one.relative_to(self._root)) for one in found)
 
     def sizes(self, directory: str) -> dict[str, int]:
-        """See `BlobStore`."""
         found = {path: self.size(path) for path in self.below(directory)}
         return {path: size for path, size in found.items() if size is not None}
 
@@ -251,7 +242,6 @@ class LocalStore:
                     return
 
     def tidy(self, directory: str) -> None:
-        """See `BlobStore`."""
         with _told("tidy", directory):
             for one in (self._root / directory).glob(f"{ASIDE}*"):
                 with suppress(FileNotFoundError):
@@ -292,11 +282,9 @@ class FsspecStore:
         self._creating = threading.Lock()  # fsspec's memory looks first, and writes then
 
     def url(self, path: str) -> str:
-        """See `BlobStore`."""
         return f"{self._url}/{path}"
 
     def read(self, path: str) -> bytes | None:
-        """See `BlobStore`."""
         try:
             found: bytes = self._told("read", path, self._files.cat_file, self.url(path))
         except FileNotFoundError:
@@ -320,7 +308,6 @@ class FsspecStore:
         return True
 
     def put(self, path: str, data: bytes | Path) -> None:
-        """See `BlobStore`."""
         try:
             if isinstance(data, Path):
                 self._told("write", path, self._files.put_file, str(data), self.url(path))
@@ -330,23 +317,19 @@ class FsspecStore:
             raise self._retriable("write", path, error) from None
 
     def exists(self, path: str) -> bool:
-        """See `BlobStore`."""
         return self.size(path) is not None
 
     def size(self, path: str) -> int | None:
-        """See `BlobStore`."""
         try:
             return self._size(path, self._told("look for", path, self._files.info, self.url(path)))
         except FileNotFoundError:
             return None
 
     def stamp(self, path: str) -> object:
-        """See `BlobStore`."""
         del path
         return None
 
     def names(self, directory: str) -> list[str]:
-        """See `BlobStore`."""
         try:
             found = self._told("list", directory, self._files.ls, self.url(directory), detail=False, refresh=True)
         except FileNotFoundError:
@@ -354,11 +337,9 @@ class FsspecStore:
         return sorted({str(one).rstrip("/").rpartition("/")[2] for one in found})
 
     def below(self, directory: str) -> list[str]:
-        """See `BlobStore`."""
         return sorted(self.sizes(directory))
 
     def sizes(self, directory: str) -> dict[str, int]:
-        """See `BlobStore`."""
         root = self._url.partition("://")[2].strip("/")
         try:
             found = self._told("list", directory, self._files.find, self.url(directory), detail=True)
@@ -378,7 +359,6 @@ class FsspecStore:
         return size
 
     def delete(self, path: str) -> None:
-        """See `BlobStore`."""
         with suppress(FileNotFoundError):
             self._told("delete", path, self._files.rm_file, self.url(path))
 

@@ -123,7 +123,6 @@ class JsonLines:
         self._encode = msgspec.json.Encoder().encode_lines
 
     def made(self, values: Sequence[Any]) -> tuple[bytes, int]:
-        """See `FileFormat`."""
         try:
             data = self._encode(values)
         except (TypeError, ValueError, OverflowError, UnicodeError) as error:
@@ -131,7 +130,6 @@ class JsonLines:
         return data, len(data)
 
     def file(self, made: Sequence[bytes]) -> bytes:
-        """See `FileFormat`."""
         return b"".join(made)
 
 
@@ -148,7 +146,6 @@ class Parquet:
         self._exact = [fit.exact(field.type) for field in self._schema]
 
     def made(self, values: Sequence[Any]) -> tuple[Any, int]:
-        """See `FileFormat`."""
         names = self._schema.names
         rows = [_fields(self._table, names, value) for value in values]
         try:
@@ -166,7 +163,6 @@ class Parquet:
                 raise ValueError(f"a part of field {field.name!r} would be lost as {field.type}")
 
     def file(self, made: Sequence[Any]) -> bytes:
-        """See `FileFormat`."""
         from pyarrow import parquet  # noqa: PLC0415
 
         sink = io.BytesIO()

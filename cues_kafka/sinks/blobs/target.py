@@ -241,7 +241,6 @@ class BlobTarget(TaskTarget):
 
     @property
     def torn(self) -> bool:
-        """See `ports.TransactionalSink`."""
         return self._standing().gap is not None
 
     def _standing(self) -> LogEnds:
@@ -261,7 +260,6 @@ class BlobTarget(TaskTarget):
         return bool(self._asked(self.log.append, number + 1, entry))
 
     def outbox(self) -> Iterable[tuple[Any, ...]]:
-        """See `ports.TransactionalSink`."""
         found = self._asked(self.log.newest)
         if found is None or not found[1].outbox:
             return
@@ -304,7 +302,6 @@ class BlobTarget(TaskTarget):
             raise self._retriable(f"they {where}; the task at step {step}, owner {owner}: it asks again")
 
     def put(self, name: str, data: bytes | Path) -> str:
-        """See `PutFiles.put`."""
         running = self.in_use
         if why := refused(name, data):
             raise OutputError(why)
@@ -337,7 +334,6 @@ class BlobTarget(TaskTarget):
         return self._pool
 
     def mark(self) -> None:
-        """See `ports.TransactionalSink`."""
         with self._lock:
             self._check_void()
             self._calling = True
@@ -346,7 +342,6 @@ class BlobTarget(TaskTarget):
             table.mark()
 
     def back(self) -> None:
-        """See `ports.TransactionalSink`."""
         running = self.in_use
         running.dropped += running.puts[self._mark :]
         del running.puts[self._mark :]
@@ -359,7 +354,6 @@ class BlobTarget(TaskTarget):
         return ""
 
     def outage(self, error: BaseException) -> str:
-        """See `ports.TransactionalSink`."""
         if self._try is None:
             return f"the files of {self._task}: the batch has ended"
         return str(error) if isinstance(error, RetriableError) and error.code == "TARGET" else ""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from cues_kafka import Graph, Processor, Source
-from cues_kafka.operate.progress import Progress
 from cues_kafka.ports import NewTopic, Outgoing, TopicPartition
 from cues_kafka.testing.tester import Tester
+from examples.flights.progress import Progress
 
 
 def same(value: Any) -> Any:

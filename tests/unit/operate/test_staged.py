@@ -13,7 +13,6 @@ from cues_kafka.core.records import Attempt, Extent, Snapshot, Totals
 from cues_kafka.core.staged import RESET, Announce
 from cues_kafka.operate.foreseen import foresee
 from cues_kafka.operate.moving import Maintenance, PlannedMove
-from cues_kafka.operate.progress import Progress
 from cues_kafka.operate.renaming import Renaming
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.plan.plan import plan
@@ -25,6 +24,7 @@ from cues_kafka.runtime.names import inspect_names
 from cues_kafka.testing.tester import Tester
 from cues_kafka.verify.parts import Publication
 from cues_kafka.verify.scan import ANOMALIES, Report, verify
+from examples.flights.progress import Progress
 from tests.unit.runtime.spark.staged.world import GRAPH, PARTS, World, same, typical
 
 

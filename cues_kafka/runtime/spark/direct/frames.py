@@ -67,7 +67,6 @@ class FrameRun:
         self.first: Spec = self._work.spec(0, "driver")
 
     def enter(self, partition: int) -> Outcome:
-        """See `query.Run`."""
         return self._work.slot(partition, -1, -1, 0).publish((), Range(-1, -1))
 
     def leave(self, partition: int) -> Outcome:
@@ -75,7 +74,6 @@ class FrameRun:
         return self.enter(partition)
 
     def start(self, positions: Begins, tell: Tell) -> Any:
-        """See `query.Run`."""
         work, settings, graph = self._work, self._settings, self._job.graph
         batch = FrameBatch(lambda _, __, query: replace(work, query=query), settings.checkpoint, tell)
         processor = graph.dataframes[work.processor]
@@ -83,20 +81,16 @@ class FrameRun:
         return settings.write(frame, f"{work.graph}.{work.processor}", batch, processor.output_mode)
 
     def positions(self, outcome: Outcome) -> Positions:
-        """See `query.Run`."""
         return slot_positions(self.first, self._job, outcome)
 
     @property
     def positions_in_group(self) -> bool:
-        """See `query.Run`."""
         return True
 
     @property
     def checkpoint_is_hint(self) -> bool:
-        """See `query.Run`."""
         return True
 
     @property
     def reached(self) -> Mapping[TopicPartition, int]:
-        """See `query.Run`."""
         return {}

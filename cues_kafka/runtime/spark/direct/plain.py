@@ -138,7 +138,6 @@ class PlainRun:
         return Outcome(spec.name, partition, kind="refused", text=text, remedy=remedy)
 
     def start(self, positions: Begins, tell: Tell) -> Any:
-        """See `Run`."""
         settings, name = self._settings, f"{self._job.graph.name}.{self._job.processor}"
         given = SourceInput(name, self._job.options, positions, settings.limit, pairing=self.first.pairing)
         settings.session.dataSource.register(range_source(given))
@@ -148,22 +147,18 @@ class PlainRun:
         )
 
     def positions(self, outcome: Outcome) -> Positions:
-        """See `Run`."""
         return slot_positions(self.first, self._job, outcome)
 
     @property
     def positions_in_group(self) -> bool:
-        """See `Run`."""
         return True
 
     @property
     def checkpoint_is_hint(self) -> bool:
-        """See `Run`."""
         return True
 
     @property
     def reached(self) -> Mapping[TopicPartition, int]:
-        """See `Run`."""
         return {}
 
 

@@ -83,9 +83,7 @@ class Run(Protocol):
         ...
 
     @property
-    def positions_in_group(self) -> bool:
-        """See `Worker.positions_in_group`."""
-        ...
+    def positions_in_group(self) -> bool: ...
 
     @property
     def checkpoint_is_hint(self) -> bool:
@@ -93,9 +91,7 @@ class Run(Protocol):
         ...
 
     @property
-    def reached(self) -> Mapping[TopicPartition, int]:
-        """See `Worker.reached`."""
-        ...
+    def reached(self) -> Mapping[TopicPartition, int]: ...
 
 
 def slot_positions(spec: Spec, job: Job, outcome: Outcome) -> Positions:

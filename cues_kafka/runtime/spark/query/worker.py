@@ -234,12 +234,10 @@ class SparkWorker:
 
     @property
     def positions_in_group(self) -> bool:
-        """See `workers.Worker`."""
         return self._planned.positions_in_group
 
     @property
     def reached(self) -> Mapping[TopicPartition, int]:
-        """See `workers.Worker`."""
         return self._planned.reached
 
     @property

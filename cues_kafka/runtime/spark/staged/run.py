@@ -101,7 +101,6 @@ class StagedRun:
         )
 
     def enter(self, part: int) -> Outcome:
-        """See `query.Run`."""
         if part == 0:
             self._work = replace(self._work, query=known_query(self._settings.session, self._settings.checkpoint))
         outcome, newest = enter(self._work, part)
@@ -170,12 +169,10 @@ class StagedRun:
 
     @property
     def checkpoint_is_hint(self) -> bool:
-        """See `query.Run`."""
         return False
 
     @property
     def reached(self) -> Mapping[TopicPartition, int]:
-        """See `query.Run`."""
         return self._reached
 
     def _drop_losers(self, newest: Staged | None, batch: StagedBatch) -> None:
