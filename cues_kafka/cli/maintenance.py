@@ -16,7 +16,7 @@ from cues_kafka.errors import ConfigError
 from cues_kafka.words import count
 
 if TYPE_CHECKING:
-    from cues_kafka.operate.moving import Maintenance, PlannedMove
+    from cues_kafka.operate.move.base import Maintenance, PlannedMove
 
 Name = Annotated[str, typer.Argument(metavar="PROCESSOR", hidden=True, help="A processor in this graph.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it. Without this option, only say what would happen.")]
@@ -124,11 +124,12 @@ def migrate(
     The inputs that stay go on where they stand. The command first says what an added input skips or delivers, what a
     dropped one will never deliver, and for a join which messages become pairs.
     """
-    from cues_kafka.operate.migrating import added
+    from cues_kafka.operate.move.migrate import added
+    from cues_kafka.operate.move.migrate import migrate as migrate_inputs
 
     places = added(add or ())
     _act(
-        target, processor, lambda tool: tool.migrate(places, frozenset(drop or ()), tell=say),
+        target, processor, lambda tool: migrate_inputs(tool, places, frozenset(drop or ()), tell=say),
         who="migrate", yes=yes, bootstrap=bootstrap, profile=profile, file=file,
     )  # fmt: skip
 
@@ -148,8 +149,10 @@ def strategy(
     The tasks go on where they stand, with the strategy= that the graph declares now. From at-least-once, the command
     first holds the group for two session time-outs, because workers of that strategy have no lock.
     """
+    from cues_kafka.operate.move.strategy import change_strategy
+
     _act(
-        target, processor, lambda tool: tool.change_strategy(),
+        target, processor, change_strategy,
         who="strategy", yes=yes, bootstrap=bootstrap, profile=profile, file=file,
     )  # fmt: skip
 
@@ -191,6 +194,8 @@ def reset(
     With cut:NAME all processors and their stores go back to where they stood when `drain` took the cut. What the graph
     has written since then stays, and is written again.
     """
+    from cues_kafka.operate.move.reset import reset as reset_tasks
+
     if to.startswith("cut:"):
         if processor is not None or partition is not None:
             raise ConfigError("--to cut:NAME resets the whole graph. Leave out PROCESSOR and --partition.")
@@ -199,7 +204,7 @@ def reset(
     if processor is None:
         raise ConfigError("which processor? Write cues-kafka reset MODULE:GRAPH PROCESSOR, or give --to cut:NAME.")
     _act(
-        target, processor, lambda tool: tool.reset(to=to, partition=partition),
+        target, processor, lambda tool: reset_tasks(tool, to=to, partition=partition),
         who="reset", yes=yes, bootstrap=bootstrap, profile=profile, file=file,
     )  # fmt: skip
 
@@ -239,18 +244,20 @@ def adopt(
     application cannot go on there and deliver the same messages; with --keep it stays.
     """
     from cues_kafka.cli.loading import opened
-    from cues_kafka.operate.moving import Maintenance
+    from cues_kafka.operate.move.adopt import adopt as take_over
+    from cues_kafka.operate.move.adopt import forget
+    from cues_kafka.operate.move.base import Maintenance
 
     with opened(target, bootstrap, profile, file) as (graph, broker):
         tool = Maintenance(graph, broker, processor, who=f"adopt on {socket.gethostname()}")
-        moves = tool.adopt(group)
+        moves = take_over(tool, group)
         say_first(map(_begins, moves), yes=yes)
         tool.carry_out(moves, holding=group)
         say(f"{processor}: {count(len(moves), 'task')} took the place of group {group}")
         if not keep:
             say(
                 f"group {group} is deleted"
-                if tool.forget(group)
+                if forget(tool, group)
                 else f"group {group} has offsets of other topics too, so it stays: do not start its application again"
             )
 
@@ -270,8 +277,10 @@ def accept_loss(
     Tasks whose next messages were deleted, by retention or by hand, continue at the first message that is there.
     Tasks that had announced a batch, of which compaction took messages, continue with the rest of it.
     """
+    from cues_kafka.operate.move.accept_loss import accept_loss as accept_loss_of
+
     _act(
-        target, processor, lambda tool: tool.accept_loss(),
+        target, processor, accept_loss_of,
         who="accept-loss", yes=yes, bootstrap=bootstrap, profile=profile, file=file,
     )  # fmt: skip
 
@@ -288,7 +297,7 @@ def _act(
     file: Path | None,
 ) -> None:
     from cues_kafka.cli.loading import opened
-    from cues_kafka.operate.moving import Maintenance
+    from cues_kafka.operate.move.base import Maintenance
 
     with opened(target, bootstrap, profile, file) as (graph, broker):
         options = getattr(broker, "options", None)  # a cluster in memory has none

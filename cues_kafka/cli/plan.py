@@ -252,7 +252,7 @@ def _plan(
         if unnamed:
             raise found.refuse_to_create(f"{count(len(planned.create), 'topic')} missing")
         if applies:
-            from cues_kafka.operate.moving import apply_plan
+            from cues_kafka.operate.applying import apply_plan
             from cues_kafka.runtime.prepare import make_stores, make_tables
 
             make_stores(graph, running, created=None)

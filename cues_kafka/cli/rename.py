@@ -41,7 +41,7 @@ def rename(
     the old and of the new version stop if they are started, and their error names this command.
     """
     from cues_kafka.cli.loading import opened
-    from cues_kafka.operate.renaming import Renaming
+    from cues_kafka.operate.move.rename import Renaming
 
     with opened(target, bootstrap, profile, file) as (graph, broker):
         tool = Renaming(graph, broker, old, new, who=f"rename on {socket.gethostname()}")

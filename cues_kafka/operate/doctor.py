@@ -16,7 +16,7 @@ from cues_kafka.errors import BrokerError, CuesError, UnstableOffsets
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import group_id, processor_of
 from cues_kafka.operate.foreseen import foresee
-from cues_kafka.operate.members import SESSIONS
+from cues_kafka.operate.look.members import SESSIONS
 from cues_kafka.operate.seen import GraphStatus
 from cues_kafka.operate.status import StatusView
 from cues_kafka.plan.acls import IMPLIED, Role, acls_of, grant
@@ -502,6 +502,7 @@ def _tasks(patient: Patient) -> Found:
         *(patient.graph, patient.broker, patient.planned, [*patient.graph.all_processors]),
         clock=patient.clock,
         cluster=patient.cluster,
+        facts=patient.facts,
     )
     for stop in seen.stops:
         yield _wrong(f"{', '.join(stop.tasks)}: {stop.why.rstrip('.')}.", stop.remedy)

@@ -17,7 +17,7 @@ from cues_kafka.core.events import Halt, InputFacts
 from cues_kafka.core.moves import decide
 from cues_kafka.core.records import Record
 from cues_kafka.core.recover import MIGRATE, Pending, Refuse, foreign, recover
-from cues_kafka.core.spec import Input, Move, Spec
+from cues_kafka.core.spec import Move, Spec
 from cues_kafka.core.staged import Enter, verdict
 from cues_kafka.core.tails import placed
 from cues_kafka.errors import (
@@ -31,22 +31,19 @@ from cues_kafka.errors import (
 from cues_kafka.graph.dataframe import DataFrameProcessor
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.feed import Feed
-from cues_kafka.graph.names import changelog_topic, group_id
+from cues_kafka.graph.names import backing_topic, changelog_topic, group_id
 from cues_kafka.graph.processor import Processor
-from cues_kafka.operate.migrating import difference, refuse_busy
+from cues_kafka.operate.look.changed_inputs import difference, refuse_busy
+from cues_kafka.operate.look.tasks import TaskReading
 from cues_kafka.operate.misplaced import misplaced
 from cues_kafka.operate.newest import ANOTHER_RELEASE
 from cues_kafka.operate.rebuilt import finished
 from cues_kafka.plan.plan import Plan
 from cues_kafka.plan.processors import PlannedStop
-from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import Broker, Clock, ClusterFacts, TopicPartition
-from cues_kafka.records.reading import newest_record
 from cues_kafka.runtime.build import store_spec
-from cues_kafka.runtime.feeds.worker import feed_spec_of
 from cues_kafka.runtime.other_inputs import other_sources
-from cues_kafka.runtime.specs import Identity, frame_spec, spec_of
-from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.runtime.specs import Identity
 from cues_kafka.runtime.task.restoring import Restoring
 from cues_kafka.state.entries import EntriesPlace
 from cues_kafka.state.stores import Cache, Stores
@@ -107,6 +104,7 @@ def foresee(
     *,
     clock: Clock | None = None,
     cluster: Any = None,
+    facts: ClusterFacts | None = None,
 ) -> Foreseen:
     """
     Compare the newest record of each task with the declaration of its processor.
@@ -118,11 +116,13 @@ def foresee(
         names: of the processors and feeds to look at.
         clock: bounds the wait for records.
         cluster: its options, for codecs of stores that are in a registry.
+        facts: what the cluster says of the topics of the graph; None: ask.
 
     Raises:
         BrokerError: the cluster does not answer, or this user may not read a backing topic.
     """
-    looking = _Looking(graph, broker, planned, broker.facts(topics_to_ask(graph)), clock or SystemClock(), cluster)
+    reading = TaskReading(graph, broker, clock, facts=facts, planned=planned)
+    looking = _Looking(reading, cluster)
     found: dict[tuple[str, str], list[str]] = {}
     warnings: list[str] = []
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="foresee") as pool:
@@ -132,7 +132,7 @@ def foresee(
                     found.setdefault((halt.text, _whole(spec, halt.remedy)), []).append(spec.name)
             warnings += part.warnings
     stops = [PlannedStop(tuple(tasks), why, remedy) for (why, remedy), tasks in found.items()]
-    return Foreseen((*stops, *misplaced(graph, broker, looking.facts, names)), tuple(warnings))
+    return Foreseen((*stops, *misplaced(graph, broker, reading.facts, names)), tuple(warnings))
 
 
 def _whole(spec: Spec, remedy: str) -> str:
@@ -180,53 +180,40 @@ def _migrating(spec: Spec, record: Record | None, halt: Halt, made: Collection[s
 
 @dataclass(frozen=True, slots=True)
 class _Looking:
-    graph: Graph
-    broker: Broker
-    planned: Plan
-    facts: ClusterFacts
-    clock: Clock
+    reading: TaskReading
     cluster: Any
 
     def parts(self, names: Sequence[str]) -> Iterator[_Compared]:
         identity = Identity("tool", "plan", "")
-        for name, declared in self.graph.all_processors.items():
-            group = group_id(self.graph.name, name)
-            plans = {one.name: one for one in (*self.planned.processors, *self.planned.dataframes, *self.planned.feeds)}
-            backing = self.facts.topics.get(plans[name].backing)
-            if name not in names or (backing is None and not isinstance(declared, Processor)):
+        for name, declared in self.reading.graph.all_processors.items():
+            width = self.reading.width(backing_topic(self.reading.graph.name, name))
+            if name not in names or not (width or isinstance(declared, Processor)):
                 continue
-            width = 0 if backing is None else backing.partitions
-            if isinstance(declared, Processor):
-                width = width or self._lost(declared)
-                if not width:
-                    continue
-                make = spec_of(self.graph, self.planned, declared, self.planned[name].partitions or width, identity)
-            elif isinstance(declared, Feed):
-                make = feed_spec_of(self.graph, declared, identity)
-            else:
-                make = self._frame(name, width, identity, declared)
-            yield _Compared(declared, make, width, bool(self.broker.members(group)))
+            tasks = width or self._lost(name)
+            if not tasks:
+                continue
+            whole = self.reading.plan[name].partitions if isinstance(declared, Processor) else None
+            make = self.reading.specs(name, identity, whole or width)
+            yield _Compared(
+                declared, make, tasks, bool(self.reading.broker.members(group_id(self.reading.graph.name, name)))
+            )
 
-    def _lost(self, declared: Processor) -> int:
+    def _lost(self, name: str) -> int:
         """The number of tasks whose backing topic was deleted: the group has offsets. 0: it is new."""
-        topics = [topic for topic in declared.input_topics if topic in self.facts.topics]
-        places = [TopicPartition(topic, p) for topic in topics for p in range(self.facts.topics[topic].partitions)]
+        topics = self.reading.graph.processors[name].input_topics
+        places = [TopicPartition(topic, p) for topic in topics for p in range(self.reading.width(topic))]
         try:
-            held = self.broker.committed(group_id(self.graph.name, declared.name), places)
+            held = self.reading.broker.committed(group_id(self.reading.graph.name, name), places)
         except UnstableOffsets:
             return 0
         ran = any(offset is not None for offset in held.values())
-        return (self.planned[declared.name].partitions or 0) if ran else 0
-
-    def _frame(self, name: str, width: int, identity: Identity, declared: DataFrameProcessor) -> Callable[[int], Spec]:
-        return lambda slot: frame_spec(self.graph.name, name, slot, width, identity, inputs=declared.inputs)
+        return (self.reading.plan[name].partitions or 0) if ran else 0
 
     def at(self, part: _Compared, partition: int) -> tuple[Spec, Halt | None]:
         """Why one task would stop; None: it would go on, or begin."""
         spec = part.make(partition)
         try:
-            there = spec.backing in self.facts.topics
-            record = newest_record(spec, self.broker, self.clock) if there else None
+            record = self.reading.record(spec) if self.reading.width(spec.backing) else None
         except CodecError as error:
             return spec, Halt("refused", f"its newest record cannot be read: {error}", ANOTHER_RELEASE)
         except UnreadableError as error:
@@ -236,7 +223,9 @@ class _Looking:
             return spec, None
         if isinstance(part.declared, DataFrameProcessor) and (record is None or self._is_staged(spec, record)):
             return spec, None if record is None else self._staged(spec, record, part.declared)
-        inputs, tails = self._inputs(spec, spec.inputs), self._inputs(spec, spec.tailers)
+        inputs, tails = (
+            self.reading.inputs(spec, self.reading.there(spec, bindings)) for bindings in (spec.inputs, spec.tailers)
+        )
         made = self._made(spec, record, inputs)
         inputs |= dict.fromkeys(made, InputFacts(NOT_YET, 0, 0, 0))
         decision = placed(spec, recover(spec, record, self._offsets(part, spec), inputs), tails)
@@ -251,7 +240,7 @@ class _Looking:
         return spec, self._stores(part, spec, record)
 
     def _is_staged(self, spec: Spec, record: Record) -> bool:
-        frames = {one.name: one.staged for one in self.planned.dataframes}
+        frames = {one.name: one.staged for one in self.reading.plan.dataframes}
         return record.staged is not None or frames[spec.processor]
 
     def _staged(self, spec: Spec, record: Record, declared: DataFrameProcessor) -> Halt | None:
@@ -273,34 +262,20 @@ class _Looking:
             return halt
         return replace(halt, text=f"{halt.text}; {before.text}", remedy=f"{before.remedy}; then {halt.remedy}")
 
-    def _inputs(self, spec: Spec, bindings: Sequence[Input]) -> dict[str, InputFacts]:
-        """What the cluster says of the partition of each binding; those that do not exist are left out."""
-        topics = self.facts.topics
-        places = {
-            binding: TopicPartition(topic, spec.partition)
-            for binding, topic in bindings
-            if topic in topics and spec.partition < topics[topic].partitions
-        }
-        marks = self.broker.watermarks(list(dict.fromkeys(places.values()))) if places else {}
-        return {name: InputFacts(topics[place.topic].topic_id, *marks[place]) for name, place in places.items()}
-
     def _made(self, spec: Spec, record: Record | None, inputs: Collection[str]) -> dict[str, str]:
         """The topics of added inputs that the plan would create, by binding. Others that are missing are refused."""
         added = spec.inputs if record is None else difference(spec, record).gained
-        made = {one.name for one in self.planned.create if one.partitions > spec.partition}
+        made = {one.name for one in self.reading.plan.create if one.partitions > spec.partition}
         return {one.binding: one.topic for one in added if one.binding not in inputs and one.topic in made}
 
     def _offsets(self, part: _Compared, spec: Spec) -> dict[str, int | None]:
         """The group's offsets by binding, where nothing moves them: workers commit them with their records."""
         if part.running or not isinstance(part.declared, Processor):
             return {}
-        places = {i.binding: TopicPartition(i.topic, spec.partition) for i in spec.inputs}
-        try:
-            held = self.broker.committed(spec.group, list(dict.fromkeys(places.values())))
-        except UnstableOffsets:
+        held = self.reading.offsets(spec)
+        if held is None:
             part.warn(f"Not checked: the offsets of group {spec.group}: an open transaction holds them.")
-            return {}
-        return {binding: held[place] for binding, place in places.items()}
+        return held or {}
 
     # Stores
 
@@ -324,7 +299,7 @@ class _Looking:
         except (ConfigError, UnreadableError) as error:
             return Halt("refused", str(error), error.remedy)
         except RetriableError as error:
-            if error.code == STALE and (moved := newest_record(spec, self.broker, self.clock)) != record and moved:
+            if error.code == STALE and (moved := self.reading.record(spec)) != record and moved:
                 return self._stores(part, spec, moved)  # a worker has delivered meanwhile
             if error.code == STALE:
                 return Halt("refused", str(error), error.remedy)
@@ -339,13 +314,15 @@ class _Looking:
             ConfigError, RetriableError: as `Restoring.bring_up`.
         """
         assert isinstance(part.declared, Processor)
-        topics, kept = self.facts.topics, dict(record.stores)
+        topics, kept = self.reading.facts.topics, dict(record.stores)
         specs = [
-            store_spec(name, part.declared.state[name], topic, self.broker.max_bytes, self.cluster)
+            store_spec(name, part.declared.state[name], topic, self.reading.broker.max_bytes, self.cluster)
             for name, topic in spec.stores
             if (topic not in topics and name in kept) or (topic in topics and spec.partition < topics[topic].partitions)
         ]
-        restoring = Restoring(self.broker, self.clock, spec.name, spec.partition, spec.group, lambda: False)
+        restoring = Restoring(
+            self.reading.broker, self.reading.clock, spec.name, spec.partition, spec.group, lambda: False
+        )
         for last in (LAST, None):
             stores = Stores(specs, spec.partition)
             stores.open()
@@ -365,11 +342,11 @@ class _Looking:
         """Have the stores stand a little before the ends of their changelogs."""
         if last is None:
             return
-        there = [one for one in stores.caches if one.spec.changelog in self.facts.topics]
-        marks = self.broker.watermarks([TopicPartition(one.spec.changelog, partition) for one in there])
+        there = [one for one in stores.caches if one.spec.changelog in self.reading.facts.topics]
+        marks = self.reading.broker.watermarks([TopicPartition(one.spec.changelog, partition) for one in there])
         for one in there:
             low, _, high = marks[TopicPartition(one.spec.changelog, partition)]
-            topic_id = self.facts.topics[one.spec.changelog].topic_id
+            topic_id = self.reading.facts.topics[one.spec.changelog].topic_id
             one.place = EntriesPlace(topic_id, max(low, high - last), None, 0, 0)
 
 

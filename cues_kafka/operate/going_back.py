@@ -10,7 +10,7 @@ the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
@@ -22,7 +22,8 @@ from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import quoted
 from cues_kafka.graph.topology import feeders
 from cues_kafka.operate.cuts import ControlTopic, no_such_cut
-from cues_kafka.operate.moving import Maintenance, PlannedMove, goes_back, rewrite
+from cues_kafka.operate.move.base import Maintenance, PlannedMove, rewrite
+from cues_kafka.operate.move.notes import again, goes_back, in_delivery
 from cues_kafka.plan.topics import CLOCKS_MS, KEEPS
 from cues_kafka.ports import Broker, Clock, Position, Positions, TopicPartition
 from cues_kafka.records.control import RESET, GraphCut, ProcessorCut, ResetUnderWay, StoreCut, encode
@@ -96,8 +97,8 @@ class GoBack:
         old_ms = int(self._clock.time() * 1000) - cut.at_ms
         moves = []
         for one, part in cut.processors.items():
-            tool = _Tool(self._graph, self._broker, one, who=self._who, clock=self._clock)
-            moves.append((tool, tool.back(part, fed, name, old_ms, keeps_ms)))
+            tool = Maintenance(self._graph, self._broker, one, who=self._who, clock=self._clock)
+            moves.append((tool, _ToCut(tool, part, fed.keys(), name).moves(old_ms, keeps_ms)))
         return Returning(cut, moves, control.resetting)
 
     def carry_out(self, planned: Returning, *, tell: Callable[[str], None] = lambda _: None) -> None:
@@ -116,6 +117,8 @@ class GoBack:
         if not planned.all and not planned.unfinished:
             return
         try:
+            # X4: first, and taken back last. Workers that follow it call nothing while some tasks stand at the cut and
+            # others behind it; a run that dies in between leaves it, so that the next one moves the others.
             self._control.write(RESET, encode(ResetUnderWay(by=self._who, cut=planned.cut.name)))
             for tool, moves in planned.moves:
                 tool.carry_out(moves)
@@ -140,20 +143,33 @@ class GoBack:
             )
 
 
-class _Tool(Maintenance):
-    """Moves the tasks of one processor back to a cut."""
+@dataclass(frozen=True, slots=True)
+class _ToCut:
+    """
+    Plans the way of one processor back to a cut.
 
-    def back(
-        self, part: ProcessorCut, fed: Iterable[str], cut: str, old_ms: int, keeps_ms: int
-    ) -> Sequence[PlannedMove]:
-        """The moves of the tasks that do not stand there."""
-        self._refuse_others()
-        self._refuse_changed(part, cut)
-        self._refuse_compacted(part, cut, old_ms, keeps_ms)
-        return [move for spec in self.specs if (move := self._back(spec, part, set(fed), cut)) is not None]
+    Attributes:
+        tool: what moves its tasks.
+        part: what the cut says of it.
+        fed: topics that the graph writes itself.
+        cut: the name of the cut.
+    """
 
-    def _back(self, spec: Spec, part: ProcessorCut, fed: set[str], cut: str) -> PlannedMove | None:
-        record = self.settled(spec)
+    tool: Maintenance
+    part: ProcessorCut
+    fed: Collection[str]
+    cut: str
+
+    def moves(self, old_ms: int, keeps_ms: int) -> Sequence[PlannedMove]:
+        """The moves of the tasks that do not stand there; the cut is so old, and changelogs keep so much."""
+        self.tool.refuse_others()
+        self._refuse_changed()
+        self._refuse_compacted(old_ms, keeps_ms)
+        return [move for spec in self.tool.specs if (move := self._back(spec)) is not None]
+
+    def _back(self, spec: Spec) -> PlannedMove | None:
+        part, cut, reading = self.part, self.cut, self.tool.reading
+        record = self.tool.settled(spec)
         if record is None:
             raise RecoveryError(f"{spec.name} has no record, and had one at cut {cut!r}: its backing topic is gone.")
         if UNFINISHED in dict(record.stores):
@@ -161,7 +177,7 @@ class _Tool(Maintenance):
                 f"the stores of {spec.name} are being rebuilt. Run `cues-kafka rebuild MODULE:GRAPH "
                 f"{spec.processor}` to its end first."
             )
-        positions = self._positions_at(spec, part, fed, cut)
+        positions = self._positions_at(spec)
         if spec.tailers and goes_back(record, positions):
             topics = quoted(i.topic for i in spec.tailers)
             raise ConfigError(
@@ -170,22 +186,22 @@ class _Tool(Maintenance):
                 "needs in a Store; or reset the other processors one by one: "
                 "`cues-kafka reset MODULE:GRAPH PROCESSOR`."
             )
-        undone = {name: self._undone(spec, record, name, at, cut) for name, at in part.stores.items()}
+        undone = {name: self._undone(spec, record, name, at) for name, at in part.stores.items()}
         changes = [(name, key, value) for name, entries in undone.items() for key, value in entries.items()]
         if positions == record.positions and not changes and not isinstance(record, Snapshot):
             return None
-        notes = (*_notes_back(spec, record, positions, fed), *_notes_of(undone))
+        notes = (*_notes_back(spec, record, positions, self.fed), *_notes_of(undone))
         kept = tuple(p._replace(offset=part.inputs[p.binding].offsets[spec.partition]) for p in positions)
         if not changes:
             move = Move(after=record.sequence, positions=positions)
             return PlannedMove(replace(spec, move=move), notes, kept=kept if part.stores else None)
-        ids = {topic: self._ids[topic] for _, topic in spec.stores}
+        ids = {topic: reading.topic_id(topic) for _, topic in spec.stores}
         return replace(rewrite(spec, record, positions, lambda: changes, ids), notes=notes, kept=kept)
 
     # What may stand against it
 
-    def _refuse_changed(self, part: ProcessorCut, cut: str) -> None:
-        spec = self.specs[0]
+    def _refuse_changed(self) -> None:
+        part, cut, reading, spec = self.part, self.cut, self.tool.reading, self.tool.specs[0]
         name, was = spec.processor, {(binding, at.topic) for binding, at in part.inputs.items()}
         if was != set(spec.inputs):
             shown = ", ".join(f"{binding!r} from {topic!r}" for binding, topic in sorted(was))
@@ -202,7 +218,8 @@ class _Tool(Maintenance):
                 f"{which}. Run the command with the graph as it was then. A store that comes afterwards needs a name "
                 "that no store of the processor had, so that it begins empty."
             )
-        then, now = len(part.steps), max(len(self.specs), *(self._sizes[at.topic] for at in part.inputs.values()))
+        widths = (reading.width(at.topic) for at in part.inputs.values())
+        then, now = len(part.steps), max(len(self.tool.specs), *widths)
         if then != now:
             raise RecoveryError(
                 f"{name!r} had {count(then, 'task')} at cut {cut!r} and has {now} now: partitions were added, so keys "
@@ -210,22 +227,23 @@ class _Tool(Maintenance):
             )
         kept = {at.topic: at.topic_id for at in part.inputs.values()}
         kept |= {at.topic: at.topic_id for at in part.stores.values()}
-        if recreated := [topic for topic, known in kept.items() if self._ids.get(topic, b"").hex() != known]:
+        there = {topic: facts.topic_id.hex() for topic, facts in reading.facts.topics.items()}
+        if recreated := [topic for topic, known in kept.items() if there.get(topic) != known]:
             raise RecoveryError(
                 f"{quoted(recreated)} was deleted, or deleted and recreated, since cut {cut!r}, so what {name!r} needs "
                 f"of it is gone. {_ANOTHER}"
             )
 
-    def _refuse_compacted(self, part: ProcessorCut, cut: str, old_ms: int, keeps_ms: int) -> None:
+    def _refuse_compacted(self, old_ms: int, keeps_ms: int) -> None:
+        part, cut, name = self.part, self.cut, self.tool.specs[0].processor
         if not part.stores:
             return
-        name = self.specs[0].processor
         if old_ms > keeps_ms:
             raise RecoveryError(
                 f"cut {cut!r} is {_days(old_ms)} old. The stores of {name!r} can be gone back to for {_days(keeps_ms)} "
                 f"(cuts=), for compaction may have taken what they were. {_ANOTHER}"
             )
-        facts = self._broker.facts([at.topic for at in part.stores.values()]).topics
+        facts = self.tool.broker.facts([at.topic for at in part.stores.values()]).topics
         for at in part.stores.values():
             keeps = int(facts[at.topic].config.get(KEEPS, "0"))
             if keeps < keeps_ms + CLOCKS_MS and keeps - CLOCKS_MS < old_ms:
@@ -234,14 +252,14 @@ class _Tool(Maintenance):
                     f"taken what its entries were. {_ANOTHER}"
                 )
 
-    def _positions_at(self, spec: Spec, part: ProcessorCut, fed: set[str], cut: str) -> Positions:
-        found = []
-        marks = self._broker.watermarks([TopicPartition(i.topic, spec.partition) for i in spec.inputs])
+    def _positions_at(self, spec: Spec) -> Positions:
+        found, cut = [], self.cut
+        facts = self.tool.reading.inputs(spec)
         for binding, topic in spec.inputs:
-            place, offset = TopicPartition(topic, spec.partition), part.inputs[binding].offsets[spec.partition]
-            low, stable, high = marks[place]
+            offset = self.part.inputs[binding].offsets[spec.partition]
+            topic_id, low, stable, high = facts[binding]
             where = f"{topic}/{spec.partition}"
-            if topic in fed:
+            if topic in self.fed:
                 if stable < high:
                     raise RecoveryError(
                         f"a transaction is open on {where}. That of a worker which was killed ends with its time-out, "
@@ -258,16 +276,16 @@ class _Tool(Maintenance):
                     f"{where} ends at {high}, and cut {cut!r} stands at {offset}: the log was truncated. See what the "
                     "brokers lost before going on."
                 )
-            found.append(Position(binding, topic, self._ids[topic], offset))
+            found.append(Position(binding, topic, topic_id, offset))
         return tuple(found)
 
     # Stores
 
-    def _undone(self, spec: Spec, record: Record, store: str, at: StoreCut, cut: str) -> dict[bytes, bytes | None]:
+    def _undone(self, spec: Spec, record: Record, store: str, at: StoreCut) -> dict[bytes, bytes | None]:
         """What has to be written so that a changelog says what it said at the cut; None deletes a key."""
-        p = spec.partition
+        p, cut, broker = spec.partition, self.cut, self.tool.broker
         place, start, end, mark = TopicPartition(at.topic, p), at.starts[p], at.ends[p], at.marks[p]
-        low, stable, high = self._broker.watermarks([place])[place]
+        low, stable, high = broker.watermarks([place])[place]
         where = f"{at.topic}/{p}"
         if stable < high:
             raise RecoveryError(
@@ -281,7 +299,7 @@ class _Tool(Maintenance):
             )
         group = spec.group
         now: dict[bytes, bytes | None] = {}
-        for message in read_range(self._broker, place, end, high, group=group) if end < high else ():
+        for message in read_range(broker, place, end, high, group=group) if end < high else ():
             now[message.key() or b""] = message.value()
         if _mark(now.pop(MARK, None), mark) != dict(record.stores).get(store):
             raise RecoveryError(
@@ -293,7 +311,7 @@ class _Tool(Maintenance):
             return {}
         then: dict[bytes, bytes | None] = {}
         seen: bytes | None = None
-        for message in read_range(self._broker, place, start, end, group=group) if start < end else ():
+        for message in read_range(broker, place, start, end, group=group) if start < end else ():
             key = message.key() or b""
             if key in now:
                 then[key] = message.value()
@@ -310,25 +328,18 @@ def _mark(value: bytes | None, otherwise: int | None) -> int | None:
     return otherwise if value is None else mark_in(value, UNREADABLE)
 
 
-def _notes_back(spec: Spec, record: Record, positions: Positions, fed: set[str]) -> list[str]:
-    notes, before = [], {position.binding: position.offset for position in record.positions}
+def _notes_back(spec: Spec, record: Record, positions: Positions, fed: Collection[str]) -> Iterator[str]:
+    before = {position.binding: position.offset for position in record.positions}
     for position in positions:
         was, place = before.get(position.binding, position.offset), f"{position.topic}/{spec.partition}"
         if position.topic in fed:
             if was < position.offset:
-                notes.append(f"{place}: skips [{was}, {position.offset}), which the graph writes again")
+                yield f"{place}: skips [{was}, {position.offset}), which the graph writes again"
         elif was > position.offset:
-            notes.append(
-                f"{place}: what offsets [{position.offset}, {was}) hold is delivered AGAIN, with the same delivery "
-                f"hashes: at most {count(was - position.offset, 'message')}; outputs and effects repeat"
-            )
+            yield again(place, position.offset, was)
         elif was < position.offset:
-            notes.append(f"{place}: what offsets [{was}, {position.offset}) hold was delivered before the cut")
-    if isinstance(record, Snapshot):
-        notes.append(
-            f"a batch of {count(record.steps, 'step')} was being delivered; its effects outside Kafka may have happened"
-        )
-    return notes
+            yield f"{place}: what offsets [{was}, {position.offset}) hold was delivered before the cut"
+    yield from in_delivery(record)
 
 
 def _notes_of(undone: Mapping[str, Mapping[bytes, bytes | None]]) -> list[str]:

@@ -34,11 +34,11 @@ from cues_kafka.core.strategies import AT_LEAST_ONCE
 from cues_kafka.errors import ConfigError, RecoveryError, RetriableError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.times import milliseconds_of, time_of
-from cues_kafka.operate.moving import HeldGroup, Maintenance, PlannedMove, rewrite
-from cues_kafka.operate.noting import history_of
+from cues_kafka.operate.move.base import Maintenance, PlannedMove, rewrite, sequence_of
+from cues_kafka.operate.move.history import history_of
+from cues_kafka.operate.move.holding import HeldGroups
 from cues_kafka.operate.rebuilt import Rebuilt, finished
 from cues_kafka.operate.unsettled import UnsettledErrors, unsettled
-from cues_kafka.plan.plan import plan
 from cues_kafka.plan.rebuildable import FRESH, obstacle
 from cues_kafka.ports import Broker, Clock, TopicPartition, Watermarks, WireMessage
 from cues_kafka.records.history import DeliveredSpans, delivered
@@ -117,11 +117,11 @@ class Rebuild(Maintenance):
             raise ConfigError(why)
         super().__init__(graph, broker, processor, who=who, clock=clock, hook=hook)
         self._graph, self._processor = graph, graph.processors[processor]
+        self._broker, self._clock, self._facts = self.broker, self.clock, self.reading.facts
         self._since, self._allow_missing, self._allow_strays = since, allow_missing, allow_strays
         self._cluster, self._system = cluster, system or {}
         self.progress = progress
-        self._planned = plan(graph, self._facts)
-        self._changelogs = dict(self._planned[processor].changelogs)
+        self._changelogs = dict(self.reading.plan[processor].changelogs)
         if missing := sorted({*self._changelogs.values(), *self._processor.output_topics} - self._facts.topics.keys()):
             raise ConfigError(
                 f"topics {', '.join(map(repr, missing))} do not exist. `cues-kafka plan MODULE:GRAPH --apply` creates "
@@ -130,8 +130,8 @@ class Rebuild(Maintenance):
         self._width = self._facts.topics[self._processor.lead].partitions
         self._partitioner = graph.topic(self._processor.lead).partitioner
         self._place = place_of(self._partitioner) or partition_for
-        self.specs = tuple(map(self._make, range(self._width)))
-        self._member: HeldGroup | None = None
+        self.specs = tuple(map(self.make, range(self._width)))
+        self._held: HeldGroups = {}
         self._stack = contextlib.ExitStack()
         self._read = self._to_read = self._born = 0
         self._past: Mapping[int, DeliveredSpans] = {}
@@ -154,8 +154,10 @@ class Rebuild(Maintenance):
         Raises:
             RecoveryError: the group has members.
         """
-        self._refuse_others()
-        self._member = self._stack.enter_context(self._membership(self.specs[0].group))
+        self.refuse_others()
+        # P5: held from here to the last commit. A worker that joined after the calls would deliver messages that the
+        # new entries lack.
+        self._held = self._stack.enter_context(self.hold_group())
         for spec in self.specs[: self._backing_size]:
             session = self._broker.session(spec.transactional_id)
             try:
@@ -165,12 +167,12 @@ class Rebuild(Maintenance):
 
     def _tick(self) -> None:
         """Stay in the group, and notice workers that join."""
-        if self._member is not None:
-            self._member()
+        for group in self._held.values():
+            group()
 
     @property
     def _backing_size(self) -> int:
-        return self._sizes[self.specs[0].backing]
+        return self.reading.width(self.specs[0].backing)
 
     # What the stores become
 
@@ -183,8 +185,8 @@ class Rebuild(Maintenance):
             RecoveryError: the group has members, a task must deliver first, or the input does not hold what is needed.
             BrokerError: the cluster does not answer.
         """
-        if self._member is None:
-            self._refuse_others()
+        if not self._held:
+            self.refuse_others()
         records = self._records()
         self._refuse_records(records)
         born = self._born = min(record.born for record in records if record)
@@ -234,7 +236,7 @@ class Rebuild(Maintenance):
         """The newest record of each task."""
         found: list[Record | None] = [None] * self._width
         for spec in self.specs[: self._backing_size]:
-            found[spec.partition] = self._newest(spec, *self._backing(spec)[::2])
+            found[spec.partition] = self.settled(spec, whole=True)
         return found
 
     @property
@@ -253,7 +255,7 @@ class Rebuild(Maintenance):
             if {(p.binding, p.topic) for p in record.positions} != set(spec.inputs):
                 raise RecoveryError(f"{spec.name}: its inputs are not those of its record. Declare them as they were.")
             for position in record.positions:
-                if position.topic_id != self._ids[position.topic]:
+                if position.topic_id != self.reading.topic_id(position.topic):
                     raise RecoveryError(
                         f"{spec.name}: {position.topic!r} was deleted and recreated, so what the task delivered is "
                         f"gone. {FRESH}"
@@ -286,7 +288,7 @@ class Rebuild(Maintenance):
             if record is None:
                 continue
             history = history_of(self._broker, spec, self._clock)
-            start = self._planned.start_of(self._processor, spec.partition)
+            start = self.reading.plan.start_of(self._processor, spec.partition)
             unknown = history.began is None and start == "latest" and spec.partition < born
             if unknown and self._since is None:
                 raise ConfigError(
@@ -359,7 +361,7 @@ class Rebuild(Maintenance):
         past = self._past.get(place.partition)
         if past is not None and self._since is None and not past.has(binding, offset):
             return False
-        if (binding, self._ids[place.topic], place.partition, offset) in self._failed.messages:
+        if (binding, self.reading.topic_id(place.topic), place.partition, offset) in self._failed.messages:
             one.failed += 1
             return False
         return True
@@ -521,7 +523,7 @@ class Rebuild(Maintenance):
         """Call the function for these messages of a partition, and keep its changes."""
         stores = one.context.stores
         assert stores is not None
-        ids = {binding: self._ids[topic] for binding, topic in self._processor.inputs}
+        ids = {binding: self.reading.topic_id(topic) for binding, topic in self._processor.inputs}
         while steps:
             batch = Batch(self.specs[source], 0, ids, one.context)
             stores.begin_batch(0)
@@ -548,25 +550,26 @@ class Rebuild(Maintenance):
             RecoveryError: a worker has joined, or a task has moved since.
             BrokerError: the cluster refused. Another run writes the other tasks.
         """
-        assert self._member is not None
-        together = len(group) > 1 and any(one.due for one in group)
-        if together:
-            self._announce(group)
-        written = 0
-        for one in group:
-            if together or one.due:
-                record = self._newest(one.spec, *self._backing(one.spec)[::2])
-                if record is None:
-                    raise RecoveryError(
-                        f"{one.spec.name}: its record is gone from {one.spec.backing!r} since its messages were read. "
-                        "Find who deletes records there, then run the same command again"
-                    )
-                record = replace(record, stores=finished(record))
-                ids = {topic: self._ids[topic] for topic in self._changelogs.values()}
-                changes = partial(self._in_time, one)
-                self._move(rewrite(one.spec, record, record.positions, changes, ids), self._member)
-                written += 1
-        return written
+        due = [one for one in group if len(group) > 1 or one.due]
+        if not any(one.due for one in group):
+            return 0
+        self.commit(self._moves(group, due), self._held)
+        return len(due)
+
+    def _moves(self, group: Sequence[Rebuilt], due: Sequence[Rebuilt]) -> Iterator[PlannedMove]:
+        """The records of these tasks, each made when those before it are committed."""
+        if len(group) > 1:
+            yield from self._announced(group)
+        ids = {topic: self.reading.topic_id(topic) for topic in self._changelogs.values()}
+        for one in due:
+            record = self.settled(one.spec, whole=True)
+            if record is None:
+                raise RecoveryError(
+                    f"{one.spec.name}: its record is gone from {one.spec.backing!r} since its messages were read. "
+                    "Find who deletes records there, then run the same command again"
+                )
+            record = replace(record, stores=finished(record))
+            yield rewrite(one.spec, record, record.positions, partial(self._in_time, one), ids)
 
     def _in_time(self, one: Rebuilt) -> Iterator[tuple[str, bytes, bytes | None]]:
         """The changes, as long as the coordinator lets a transaction last."""
@@ -580,36 +583,29 @@ class Rebuild(Maintenance):
                 )
             yield change
 
-    def _announce(self, group: Sequence[Rebuilt]) -> None:
+    def _announced(self, group: Sequence[Rebuilt]) -> Iterator[PlannedMove]:
         """
         Say in a record of each task that its stores are not finished, then add partitions.
 
-        Those of the changelogs come last: without them no worker starts, and with them each task has its record.
+        X3: those of the changelogs come last. Without them no worker starts, and with them each task has its record.
         """
-        assert self._member is not None
         present = [one for one in group if one.spec.partition < self._backing_size]
-        for one in present:
-            self._begin(one)
-        own = (self.specs[0].backing, self._planned[self._processor.name].replay)
-        for growth in self._planned.grow:
+        yield from self._begun(present)
+        own = (self.specs[0].backing, self.reading.plan[self._processor.name].replay)
+        for growth in self.reading.plan.grow:
             if growth.topic in own:
                 self._broker.add_partitions(growth.topic, growth.wanted)
-        for one in group[len(present) :]:
-            self._begin(one)
+        yield from self._begun(group[len(present) :])
         for topic in self._changelogs.values():
             self._broker.add_partitions(topic, self._width)
 
-    def _begin(self, one: Rebuilt) -> None:
-        assert self._member is not None
-        if one.unfinished:
-            return
-        record, spec = one.record, one.spec
-        inputs = self.inputs(spec)
-        positions = record.positions if record else first_positions(spec, inputs, self._born)
-        move = Move(
-            after=record.sequence if record else -1,
-            positions=positions,
-            stores=(*(record.stores if record else ()), (UNFINISHED, 0)),
-        )
-        spec = replace(spec, move=move, width=self._born)  # a first record says with how many partitions all began
-        self._move(PlannedMove(spec, ()), self._member)
+    def _begun(self, group: Sequence[Rebuilt]) -> Iterator[PlannedMove]:
+        for one in group:
+            if one.unfinished:
+                continue
+            record, spec = one.record, one.spec
+            positions = record.positions if record else first_positions(spec, self.reading.inputs(spec), self._born)
+            stores = (*(record.stores if record else ()), (UNFINISHED, 0))
+            move = Move(after=sequence_of(record), positions=positions, stores=stores)
+            # A first record says with how many partitions all began.
+            yield PlannedMove(replace(spec, move=move, width=self._born))

@@ -16,9 +16,9 @@ from cues_kafka.plan.plan import Plan
 from cues_kafka.ports import Broker, ClusterFacts, Observer
 from cues_kafka.runtime.apart import Away
 from cues_kafka.runtime.build import caller_of, state_dir_of
-from cues_kafka.runtime.feeds.worker import FeedWorker, feed_spec_of, feeding_of
+from cues_kafka.runtime.feeds.worker import FeedWorker, feeding_of
 from cues_kafka.runtime.native.worker import ProcessorWorker, WorkerOptions
-from cues_kafka.runtime.specs import Identity, spec_of
+from cues_kafka.runtime.specs import Identity, feed_spec_of, spec_of
 from cues_kafka.runtime.system import System
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.runtime.task.interpreter import Hook

@@ -9,11 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from cues_kafka.core.feeds import BINDING
 from cues_kafka.core.records import Writer
 from cues_kafka.core.spec import Input, Spec
 from cues_kafka.core.strategies import EXACTLY_ONCE
 from cues_kafka.graph.bound import Bindings
 from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.feed import Feed
 from cues_kafka.graph.names import backing_topic, changelog_topic, group_id, replay_topic, transactional_id
 from cues_kafka.graph.processor import Processor
 from cues_kafka.plan.plan import Plan
@@ -103,3 +105,22 @@ def frame_spec(
     return task_spec(
         graph, processor, partition, width, identity, inputs=pairs, quarantine_after=None, slot=True, **rules
     )
+
+
+def feed_spec_of(graph: Graph, feed: Feed, identity: Identity) -> Callable[[int], Spec]:
+    """Gives a function that makes the spec of a part of a feed."""
+
+    def make(partition: int) -> Spec:
+        return task_spec(
+            graph.name,
+            feed.name,
+            partition,
+            feed.parts,
+            identity,
+            inputs=(Input(BINDING, backing_topic(graph.name, feed.name)),),
+            errors=graph.errors_of(feed) is not None,
+            quarantine_after=None,
+            feed=True,
+        )
+
+    return make

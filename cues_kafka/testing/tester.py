@@ -33,11 +33,11 @@ from cues_kafka.ports import Clock, Sent
 from cues_kafka.records.reading import records_of
 from cues_kafka.runtime.build import caller_of
 from cues_kafka.runtime.client import Client, Since
-from cues_kafka.runtime.feeds.worker import FeedWorker, feed_spec_of, feeding_of
+from cues_kafka.runtime.feeds.worker import FeedWorker, feeding_of
 from cues_kafka.runtime.native.worker import ProcessorWorker, WorkerOptions
 from cues_kafka.runtime.prepare import prepare, selected, selected_feeds
 from cues_kafka.runtime.primitives.messages import Messages
-from cues_kafka.runtime.specs import Identity, spec_of
+from cues_kafka.runtime.specs import Identity, feed_spec_of, spec_of
 from cues_kafka.runtime.system import System
 from cues_kafka.runtime.task.alone import Alone
 from cues_kafka.runtime.task.gate import Gate

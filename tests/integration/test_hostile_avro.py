@@ -16,7 +16,7 @@ from fastavro.utils import generate_one
 from cues_kafka import Avro, Graph, Json, Kafka, Processor, Source, Topic, start
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.codecs.avro_schema import parse
-from cues_kafka.operate.moving import apply_plan
+from cues_kafka.operate.applying import apply_plan
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.runtime.prepare import plan_start
 from cues_kafka.testing.fixtures import KafkaFixture

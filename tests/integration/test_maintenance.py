@@ -16,7 +16,8 @@ from cues_kafka.cli.loading import load_graph
 from cues_kafka.cli.main import app
 from cues_kafka.operate.deleting import Deleting
 from cues_kafka.operate.foreseen import foresee
-from cues_kafka.operate.moving import Maintenance
+from cues_kafka.operate.move.accept_loss import accept_loss
+from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import TopicPartition
@@ -202,7 +203,7 @@ def test_tasks_go_on_after_kafka_compacted_announced_messages_away(kafka: KafkaF
             until(lambda: any(task.task == "either/0" and task.stopped for task in running.status().tasks), "alts stop")
             assert next(m.value for m in running.messages(out)) == "l"
         tool = Maintenance(graph, KafkaBroker(options), "either", who="test")
-        [move] = tool.accept_loss()
+        [move] = accept_loss(tool)
         assert f"{states}/0: 1 message of a batch that was announced" in move.notes[0]
         tool.carry_out([move])
         with start(graph, options) as running:

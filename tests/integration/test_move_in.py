@@ -14,7 +14,10 @@ from confluent_kafka.admin import AdminClient
 
 from cues_kafka import ConfigError, Graph, Json, Kafka, Processor, RecoveryError, Source, Topic, connect, start
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.operate.moving import Maintenance, apply_plan
+from cues_kafka.operate.applying import apply_plan
+from cues_kafka.operate.move.adopt import adopt, forget
+from cues_kafka.operate.move.base import Maintenance
+from cues_kafka.operate.move.reset import reset
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.prepare import plan_start
@@ -96,12 +99,12 @@ def test_a_group_is_taken_over_without_loss_or_repeat(moving: tuple[Graph, Kafka
     """Refused while its application runs; then the two have processed each message once, and the group is gone."""
     graph, options, legacy = moving
     with pytest.raises(RecoveryError, match="has members"):
-        tool(graph, options).adopt(legacy.group)
+        adopt(tool(graph, options), legacy.group)
     legacy.stop()
 
     adopting = tool(graph, options)
-    adopting.carry_out(adopting.adopt(legacy.group), holding=legacy.group)
-    assert adopting.forget(legacy.group)
+    adopting.carry_out(adopt(adopting, legacy.group), holding=legacy.group)
+    assert forget(adopting, legacy.group)
 
     with start(graph, options) as running:
         running.wait_idle()
@@ -126,7 +129,7 @@ def test_old_and_new_work_side_by_side_until_the_new_one_takes_over(moving: tupl
     legacy.stop()
 
     adopting = tool(graph, options)
-    adopting.carry_out(adopting.adopt(legacy.group), holding=legacy.group)
+    adopting.carry_out(adopt(adopting, legacy.group), holding=legacy.group)
     with start(graph, options) as running:
         running.wait_idle()
         checked = [message.value["checked"] for message in running.messages(f"{graph.name}.checked")]
@@ -138,19 +141,19 @@ def test_a_takeover_that_was_cut_short_is_run_again(moving: tuple[Graph, Kafka, 
     graph, options, legacy = moving
     legacy.stop()
     first = tool(graph, options)
-    moves = first.adopt(legacy.group)
+    moves = adopt(first, legacy.group)
     first.carry_out(moves[:1], holding=legacy.group)
 
     second = tool(graph, options)
-    rest = second.adopt(legacy.group)
+    rest = adopt(second, legacy.group)
     assert [move.spec.partition for move in rest] == [move.spec.partition for move in moves[1:]]
     second.carry_out(rest, holding=legacy.group)
-    assert tool(graph, options).adopt(legacy.group) == []
+    assert adopt(tool(graph, options), legacy.group) == []
 
     with start(graph, options) as running:
         running.wait_idle()
     with pytest.raises(RecoveryError, match="a place of its own"):
-        tool(graph, options).adopt(legacy.group)
+        adopt(tool(graph, options), legacy.group)
 
 
 def test_a_group_that_has_moved_on_since_the_plan_is_not_taken_over(moving: tuple[Graph, Kafka, Legacy]) -> None:
@@ -158,7 +161,7 @@ def test_a_group_that_has_moved_on_since_the_plan_is_not_taken_over(moving: tupl
     graph, options, legacy = moving
     legacy.stop()
     first = tool(graph, options)
-    moves = first.adopt(legacy.group)
+    moves = adopt(first, legacy.group)
     again = Legacy(KafkaFixture(options.bootstrap, ""), graph.name)
     again.process(1)
     again.stop()
@@ -166,7 +169,7 @@ def test_a_group_that_has_moved_on_since_the_plan_is_not_taken_over(moving: tupl
         first.carry_out(moves, holding=legacy.group)
 
     second = tool(graph, options)
-    second.carry_out(second.adopt(legacy.group), holding=legacy.group)
+    second.carry_out(adopt(second, legacy.group), holding=legacy.group)
     with start(graph, options) as running:
         running.wait_idle()
         checked = [message.value["checked"] for message in running.messages(f"{graph.name}.checked")]
@@ -181,7 +184,7 @@ def test_a_place_that_is_gone_from_the_log_is_not_taken_over(moving: tuple[Graph
     places = [TopicPartition(f"{graph.name}.orders", partition) for partition in range(WIDTH)]
     broker.trim({place: marks.stable for place, marks in broker.watermarks(places).items()})
     with pytest.raises(RecoveryError, match="is not in the log"):
-        tool(graph, options).adopt(legacy.group)
+        adopt(tool(graph, options), legacy.group)
 
 
 def test_a_group_without_an_offset_is_refused(moving: tuple[Graph, Kafka, Legacy]) -> None:
@@ -189,7 +192,7 @@ def test_a_group_without_an_offset_is_refused(moving: tuple[Graph, Kafka, Legacy
     graph, options, legacy = moving
     legacy.stop()
     with pytest.raises(RecoveryError, match=r"no committed offset of .*orders/0.*there is no such group"):
-        tool(graph, options).adopt("never-seen")
+        adopt(tool(graph, options), "never-seen")
 
 
 def test_a_group_without_the_offset_of_one_partition_is_refused_with_those_it_has(
@@ -203,7 +206,7 @@ def test_a_group_without_the_offset_of_one_partition_is_refused_with_those_it_ha
     consumer.commit(offsets=[Offset(topic, 0, 1)], asynchronous=False)
     consumer.close()
     with pytest.raises(RecoveryError) as raised:
-        tool(graph, options).adopt(group)
+        adopt(tool(graph, options), group)
     text = str(raised.value)
     assert f"no committed offset of {topic}/1" in text
     assert json.dumps({topic: {"0": 1}}) in text
@@ -218,7 +221,7 @@ def test_the_own_group_is_not_taken_over(moving: tuple[Graph, Kafka, Legacy]) ->
         running.wait_idle()
     adopting = tool(graph, options)
     with pytest.raises(ConfigError, match="is this processor's own"):
-        adopting.adopt(adopting.specs[0].group)
+        adopt(adopting, adopting.specs[0].group)
 
 
 def test_a_group_that_another_run_took_over_is_not_said_to_have_moved_on(moving: tuple[Graph, Kafka, Legacy]) -> None:
@@ -226,9 +229,9 @@ def test_a_group_that_another_run_took_over_is_not_said_to_have_moved_on(moving:
     graph, options, legacy = moving
     legacy.stop()
     first, second = tool(graph, options), tool(graph, options)
-    moves, same = first.adopt(legacy.group), second.adopt(legacy.group)
+    moves, same = adopt(first, legacy.group), adopt(second, legacy.group)
     first.carry_out(moves, holding=legacy.group)
-    assert first.forget(legacy.group)
+    assert forget(first, legacy.group)
     with pytest.raises(RecoveryError, match="was deleted since it was looked at"):
         second.carry_out(same, holding=legacy.group)
 
@@ -243,10 +246,10 @@ def test_a_widened_topic_is_not_taken_over_in_part(moving: tuple[Graph, Kafka, L
     consumer.commit(offsets=[Offset(topic, WIDTH, 0)], asynchronous=False)
     consumer.close()
     with pytest.raises(ConfigError, match="has 4 partitions, and only 3 tasks can take a place"):
-        tool(graph, options).adopt(legacy.group)
+        adopt(tool(graph, options), legacy.group)
 
     apply_plan(plan_start(graph, broker, Terms(cluster=options)), broker)
-    assert [move.spec.partition for move in tool(graph, options).adopt(legacy.group)] == list(range(WIDTH + 1))
+    assert [move.spec.partition for move in adopt(tool(graph, options), legacy.group)] == list(range(WIDTH + 1))
 
 
 def test_a_processor_is_reset_to_a_group_a_time_or_a_file(moving: tuple[Graph, Kafka, Legacy], tmp_path: Path) -> None:
@@ -266,7 +269,7 @@ def test_a_processor_is_reset_to_a_group_a_time_or_a_file(moving: tuple[Graph, K
         with connect(options, graph) as client:
             before = len(client.messages(f"{graph.name}.checked"))
         resetting = tool(graph, options)
-        resetting.carry_out(resetting.reset(to=to))
+        resetting.carry_out(reset(resetting, to=to))
         with start(graph, options) as running:
             running.wait_idle()
             return sorted(m.value["checked"] for m in running.messages(f"{graph.name}.checked")[before:])
@@ -292,4 +295,4 @@ def test_words_that_are_no_place_are_refused(
     graph, options, legacy = moving
     legacy.stop()
     with pytest.raises(error, match=text):
-        tool(graph, options).reset(to=to)
+        reset(tool(graph, options), to=to)

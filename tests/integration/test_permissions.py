@@ -40,10 +40,13 @@ from cues_kafka.brokers.kafka.users import UserAdmin, _binding, _filter
 from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.cli.loading import load_graph
 from cues_kafka.cli.main import app
+from cues_kafka.operate.applying import apply_plan
 from cues_kafka.operate.cuts import Drain
 from cues_kafka.operate.doctor import examine
 from cues_kafka.operate.going_back import GoBack
-from cues_kafka.operate.moving import Maintenance, apply_plan
+from cues_kafka.operate.move.adopt import adopt, forget
+from cues_kafka.operate.move.base import Maintenance
+from cues_kafka.operate.move.reset import reset
 from cues_kafka.operate.pausing import Pausing
 from cues_kafka.operate.repairing import Repairs
 from cues_kafka.operate.status import status
@@ -218,7 +221,7 @@ def test_printed_permissions_suffice_for_the_work_of_each_role(cluster: Cluster)
         *(("Write", f"enough.{topic}") for topic in ("check.backing", "clean", "errors")),
     }
     maintenance = Maintenance(graph, worker, "check", who="test")
-    maintenance.carry_out(maintenance.reset(to="earliest"))
+    maintenance.carry_out(reset(maintenance, to="earliest"))
     for broker in (super_user, deployer, verifier, worker):
         broker.close()
 
@@ -689,7 +692,7 @@ def test_a_tool_that_may_not_join_the_group_leaves_no_client(cluster: Cluster) -
 
     with closing(KafkaBroker(cluster.login("onlooker"))) as broker:
         tool = Maintenance(graph, broker, "check", who="test")
-        moves = tool.reset(to="latest")
+        moves = reset(tool, to="latest")
         assert moves
         with pytest.raises(BrokerError, match=r"user `onlooker` may not read group `unjoined\.check`"):
             tool.carry_out(moves)
@@ -717,8 +720,8 @@ def test_a_worker_takes_a_group_over_with_the_rights_that_messages_name(cluster:
     def adopts(_: Case) -> None:
         with closing(KafkaBroker(cluster.login("mover"))) as broker:
             tool = Maintenance(graph, broker, "check", who="test")
-            tool.carry_out(tool.adopt(legacy), holding=legacy)
-            assert tool.forget(legacy)
+            tool.carry_out(adopt(tool, legacy), holding=legacy)
+            assert forget(tool, legacy)
 
     before = _clients()
     granted: list[tuple[str, str, str]] = []

@@ -9,7 +9,8 @@ from confluent_kafka import Producer
 
 from cues_kafka import Graph, Kafka, Processor, Raw, Source, TaskStopped, Topic, start
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.operate.moving import Maintenance
+from cues_kafka.operate.move.accept_loss import accept_loss
+from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.pausing import Pausing
 from cues_kafka.operate.status import status
 from cues_kafka.plan.topics import Sides
@@ -76,7 +77,7 @@ def test_stop_at_a_batch_that_the_client_refuses_has_two_ways_out(
 
     broker = open_broker(options)
     tool = Maintenance(graph, broker, "p", who="accept-loss")
-    [move] = tool.accept_loss()
+    [move] = accept_loss(tool)
     tool.carry_out([move])
     with start(graph, options) as running:
         running.wait_idle(timeout_s=30)

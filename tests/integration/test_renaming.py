@@ -14,9 +14,10 @@ from cues_kafka import Graph, Json, Kafka, Processor, Source, State, Store, Topi
 from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.cli.main import app
 from cues_kafka.operate.deleting import Deleting
-from cues_kafka.operate.moving import Maintenance
+from cues_kafka.operate.move.base import Maintenance
+from cues_kafka.operate.move.rename import Renaming
+from cues_kafka.operate.move.reset import reset
 from cues_kafka.operate.rebuilding import Rebuild
-from cues_kafka.operate.renaming import Renaming
 from cues_kafka.operate.repairing import Repairs
 from cues_kafka.records.scanning import read_all
 from cues_kafka.testing.fixtures import KafkaFixture
@@ -138,7 +139,7 @@ def test_verbs_behind_a_rename_know_what_was_done_before_it(kafka: KafkaFixture)
     with contextlib.closing(broker):
         broker.sender("test").send([(f"{name}.in", 0, b"x", b'"x"', None, 0)] * 2)
         mover = Maintenance(graph("old"), broker, "old", who="test")
-        mover.carry_out(mover.reset(to="latest"))
+        mover.carry_out(reset(mover, to="latest"))
         counted.__dict__["fixed"] = True
         tool = Renaming(graph("new"), broker, "old", "new", who="test")
         tool.carry_out(tool.plan())

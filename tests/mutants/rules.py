@@ -1079,8 +1079,8 @@ MUTANTS: tuple[Mutant, ...] = (
     # Tools.
     Mutant(
         "X2: `reset` moves nothing while the group has members",
-        "cues_kafka/operate/moving.py",
-        "        if members := self._broker.members(group):\n",
+        "cues_kafka/operate/move/holding.py",
+        "        if members := broker.members(group):\n",
         "        if members := []:\n",
         ("tests/unit/operate/test_moving.py",),
     ),

@@ -11,8 +11,9 @@ import pytest
 from cues_kafka import CommitPolicy, ConfigError, Graph, Memory, Processor, Running, Source, Topic, start
 from cues_kafka.bridges.rabbitmq.stream_client import StreamConnection
 from cues_kafka.errors import TaskStopped
-from cues_kafka.operate.moving import Maintenance
-from cues_kafka.operate.renaming import Renaming
+from cues_kafka.operate.move.base import Maintenance
+from cues_kafka.operate.move.rename import Renaming
+from cues_kafka.operate.move.reset import reset
 from cues_kafka.testing.tester import Crash, Tester
 from tests.fault.support import until
 from tests.servers.fixtures import RabbitMqQueues
@@ -88,7 +89,7 @@ def test_a_reset_publishes_again_under_greater_numbers(rabbitmq: RabbitMqQueues,
     tester.stop()
     for _ in range(2):
         tool = Maintenance(tester.graph, tester.broker, "tell", who="reset on here", clock=tester.clock)
-        tool.carry_out(tool.reset(to="earliest"))
+        tool.carry_out(reset(tool, to="earliest"))
         tester = batches(graph_of(rabbitmq, stream), tester.broker)
         tester.run()
         tester.stop()
@@ -192,7 +193,7 @@ def test_a_stream_that_is_declared_again_in_the_middle_of_a_batch_stops_its_task
     with Shop(rabbitmq.server) as shop:
         shop.channel.queue_delete(f"{rabbitmq.name}.log.{rabbitmq.name}.tell.0")
     tool = Maintenance(tester.graph, tester.broker, "tell", who="reset on here", clock=tester.clock)
-    tool.carry_out(tool.reset(to="here"))
+    tool.carry_out(reset(tool, to="here"))
     tester = batches(graph_of(rabbitmq, stream), tester.broker)
     tester.run()
     tester.stop()

@@ -13,7 +13,8 @@ import pytest
 from cues_kafka import CommitPolicy, ConfigError, Graph, Message, Sink, Source, Sql, Topic
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.graph.effects import Upsert
-from cues_kafka.operate.moving import Maintenance
+from cues_kafka.operate.move.base import Maintenance
+from cues_kafka.operate.move.reset import reset
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.ports import Coordinates
 from cues_kafka.runtime.prepare import plan_start
@@ -85,7 +86,7 @@ def test_rows_and_newest_rows_through_a_crash_and_a_reset(server: Server) -> Non
 
     tester.stop()
     tool = Maintenance(graph, tester.broker, "latest", who="test", clock=tester.clock)
-    tool.carry_out(tool.reset(to="earliest"))
+    tool.carry_out(reset(tool, to="earliest"))
     replay = Tester(graph, policy=CommitPolicy(max_messages=4), broker=tester.broker, only=["latest"])
     replay.run(crash=Crash("after", "CommitTarget", 1))
     assert server.latest() == [("c0", 18)]

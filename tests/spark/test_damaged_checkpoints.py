@@ -11,7 +11,8 @@ import pytest
 
 from cues_kafka import DataFrameProcessor, Graph, Json, Kafka, Processor, Source, TaskStopped, Topic, connect, start
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.operate.moving import Maintenance
+from cues_kafka.operate.move.base import Maintenance
+from cues_kafka.operate.move.reset import reset
 from cues_kafka.ports import NewTopic
 from cues_kafka.spark import Spark, register, write_exactly_once
 from cues_kafka.testing.fixtures import KafkaFixture
@@ -109,7 +110,7 @@ def test_staged_query_goes_on_or_names_the_command(spark: Any, kafka: KafkaFixtu
     damage(checkpoint, "metadata")
     broker = open_broker(Kafka(kafka.bootstrap))
     tool = Maintenance(graph, broker, "counts", who="reset in a test")
-    tool.carry_out(tool.reset())
+    tool.carry_out(reset(tool))
     broker.close()
     shutil.rmtree(checkpoint)
     assert max(run()) == 18

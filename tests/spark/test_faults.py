@@ -20,7 +20,9 @@ from confluent_kafka.admin import AdminClient
 
 from cues_kafka import Kafka
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.operate.moving import Maintenance, apply_plan
+from cues_kafka.operate.applying import apply_plan
+from cues_kafka.operate.move.accept_loss import accept_loss
+from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.runtime.prepare import prepare
@@ -428,7 +430,7 @@ def test_an_input_that_was_trimmed_is_refused_and_the_lost_range_named(setup: Se
         assert [len(partition) for partition in backing(setup.bootstrap, setup.backing)] == records
         broker = open_broker(Kafka(setup.bootstrap))
         tool = Maintenance(graph(setup.name), broker, "work", who="test")
-        tool.carry_out(tool.accept_loss())
+        tool.carry_out(accept_loss(tool))
         broker.close()
         driver = drivers.add().started()
         until(lambda: numbers.delivered() == 185, "all that is left is delivered", STARTED_S)

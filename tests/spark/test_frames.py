@@ -17,7 +17,8 @@ from cues_kafka import DataFrameProcessor, Graph, Json, Kafka, Message, Source, 
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.delivery import HEADER, parse_provenance
 from cues_kafka.errors import CuesError
-from cues_kafka.operate.moving import Maintenance
+from cues_kafka.operate.move.base import Maintenance
+from cues_kafka.operate.move.reset import reset
 from cues_kafka.ports import NewTopic, TopicPartition
 from cues_kafka.runtime.spark.source.format import CuesSource
 from cues_kafka.spark import Spark, write_exactly_once
@@ -264,7 +265,7 @@ def test_a_reset_behind_an_unfinished_batch_goes_on_without_the_checkpoint(
     newest.unlink()  # as if the driver had been killed before it was written
     newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
     tool = Maintenance(graph, open_broker(options), "lines", who="test")
-    tool.carry_out(tool.reset())
+    tool.carry_out(reset(tool))
 
     with (
         pytest.raises(CuesError, match="delete the checkpoint of its query"),

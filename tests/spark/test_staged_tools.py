@@ -14,7 +14,8 @@ from cues_kafka import Kafka, TaskStopped, connect
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.cli.main import app
 from cues_kafka.core.staged import RESET
-from cues_kafka.operate.moving import Maintenance
+from cues_kafka.operate.move.base import Maintenance
+from cues_kafka.operate.move.reset import reset
 from cues_kafka.ports import Broker
 from cues_kafka.spark import Spark, explain
 from cues_kafka.testing.fixtures import KafkaFixture
@@ -92,15 +93,15 @@ def test_a_query_that_still_runs_is_refused_after_a_reset(world: World, kafka: K
         running.send_many(f"{graph.name}.orders", together("a"))
         running.wait_idle(timeout_s=180)
         tool = Maintenance(graph, broker, "frames", who="reset in a test")
-        tool.carry_out(tool.reset())
+        tool.carry_out(reset(tool))
         running.send_many(f"{graph.name}.orders", together("b"))
         with pytest.raises(TaskStopped, match="was reset"):
             running.wait_idle(timeout_s=180)
         assert len(values(running, f"{graph.name}.out")) == 5
         running.wait_idle(timeout_s=10)
     after = Maintenance(graph, broker, "frames", who="reset in a test")
-    assert after.reset() == []
-    wanted = [move.spec.move for move in after.reset(to="latest")]
+    assert reset(after) == []
+    wanted = [move.spec.move for move in reset(after, to="latest")]
     assert {move.staged.batch for move in wanted if move and move.staged} == {RESET}
 
 
@@ -114,7 +115,7 @@ def test_a_first_batch_that_comes_again_after_a_reset_counts_what_was_published(
         running.send_many(f"{graph.name}.orders", together("a"))
         running.wait_idle(timeout_s=180)
     tool = Maintenance(graph, broker, "frames", who="reset in a test")
-    tool.carry_out(tool.reset(to="latest"))
+    tool.carry_out(reset(tool, to="latest"))
     with connect(world.options, graph) as client:
         client.send_many(f"{graph.name}.orders", together("b", 5))
     with world.start(graph, "second") as running:

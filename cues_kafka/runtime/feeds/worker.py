@@ -8,18 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 from cues_kafka.codecs.lookup import MadeFor
-from cues_kafka.core.feeds import BINDING
-from cues_kafka.core.spec import Input, Spec
+from cues_kafka.core.spec import Spec
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.feed import Feed, called_if_there
-from cues_kafka.graph.names import backing_topic
 from cues_kafka.ports import Broker, Clock, ClusterFacts, Fetched, Positions, TopicPartition
 from cues_kafka.runtime.build import decoder, target_of
 from cues_kafka.runtime.calling.carried import carried_by
 from cues_kafka.runtime.feeds.lane import Feeding, FeedLane
 from cues_kafka.runtime.feeds.rows import Into
 from cues_kafka.runtime.native.worker import ProcessorWorker, WorkerOptions
-from cues_kafka.runtime.specs import Identity, task_spec
 from cues_kafka.runtime.status import TaskStatus
 from cues_kafka.runtime.task.lane import Lane
 
@@ -60,25 +57,6 @@ def _plain(place: str) -> str:
 
 SHOWN = 200
 """Characters of a place that a log line shows, where its source does not say how to."""
-
-
-def feed_spec_of(graph: Graph, feed: Feed, identity: Identity) -> Callable[[int], Spec]:
-    """Gives a function that makes the spec of a part of a feed."""
-
-    def make(partition: int) -> Spec:
-        return task_spec(
-            graph.name,
-            feed.name,
-            partition,
-            feed.parts,
-            identity,
-            inputs=(Input(BINDING, backing_topic(graph.name, feed.name)),),
-            errors=graph.errors_of(feed) is not None,
-            quarantine_after=None,
-            feed=True,
-        )
-
-    return make
 
 
 class _NoReader:

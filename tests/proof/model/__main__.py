@@ -31,7 +31,7 @@ def code() -> str:
 SHELL = (
     *("runtime/calling/batch.py", "runtime/calling/caller.py", "runtime/task/following.py"),
     *("runtime/task/handling.py", "state/handlers.py", "state/layers.py", "state/stores.py", "state/tables.py"),
-    "operate/migrating.py",
+    *("operate/look/changed_inputs.py", "operate/move/migrate.py"),
 )
 """What decides in the shell about the worlds that run its code."""
 

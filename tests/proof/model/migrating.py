@@ -2,7 +2,7 @@
 
 The first worker has the former declaration, the second one the new one, which has one input more (`wider`) or one less
 (`narrower`). Both are in one group, and own the same tasks. Where a task goes on is decided by the code of the
-operator's command, `operate.migrating`; the tool moves the task as any other move (X2).
+operator's command, `operate.move.migrate`; the tool moves the task as any other move (X2).
 
 The operator stops workers, or believes so, and runs the tool until it is done; at the price of a fault a worker of
 either declaration is started too early, or again. A task that holds more than positions is delivered first, by the
@@ -25,7 +25,7 @@ from cues_kafka.core.events import InputFacts
 from cues_kafka.core.records import Record
 from cues_kafka.core.spec import Move, Spec
 from cues_kafka.errors import RecoveryError
-from cues_kafka.operate import migrating
+from cues_kafka.operate.move import migrate as migrating
 from tests.proof.model.machine import Facts, offsets_of
 from tests.proof.model.outbox import Batch, Contents, OutboxWorld
 from tests.proof.model.states import (

@@ -11,7 +11,7 @@ from cues_kafka.core import recover as rules
 from cues_kafka.core.events import InputFacts
 from cues_kafka.core.records import Record, Snapshot
 from cues_kafka.core.spec import Spec
-from cues_kafka.operate import migrating
+from cues_kafka.operate.move import migrate as migrating
 from cues_kafka.ports import Positions
 from tests.proof.model.dropping import DroppingWorld
 from tests.proof.model.migrating import MigratedOutboxWorld, MigratedWorld

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 from cues_kafka.errors import BrokerError, RecoveryError
-from cues_kafka.operate.moving import Maintenance
+from cues_kafka.operate.move.base import Maintenance
+from cues_kafka.operate.move.strategy import change_strategy
 from cues_kafka.runtime.prepare import prepare
 from cues_kafka.runtime.specs import Identity
 from cues_kafka.runtime.task import interpreter
@@ -117,7 +118,7 @@ class Operator:
                 session_s=0.0,  # the group was empty for that time already
             )
         try:
-            moves = tool.change_strategy()
+            moves = change_strategy(tool)
         except RecoveryError as error:
             if "has announced" in str(error):
                 return False

@@ -13,7 +13,7 @@ from cues_kafka.core.delivery import Provenance
 from cues_kafka.core.hashing import delivery_hash
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.declare import Json
-from cues_kafka.operate.moving import apply_plan
+from cues_kafka.operate.applying import apply_plan
 from cues_kafka.plan.acls import acls_of
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.plan.plan import plan

@@ -14,7 +14,7 @@ from cues_kafka.cli.errors import _wanted
 from cues_kafka.cli.tail import start_of
 from cues_kafka.graph.timers import due_ms
 from cues_kafka.graph.times import milliseconds_of, shown_time, time_of
-from cues_kafka.operate.places import wanted
+from cues_kafka.operate.move.places import wanted
 from cues_kafka.ports import NewTopic, TopicPartition
 
 NAIVE = datetime(2026, 11, 25, 10)  # noqa: DTZ001 - what is refused

@@ -10,7 +10,9 @@ import pytest
 
 from cues_kafka import Graph, Json, Processor, RecoveryError, Source, TaskStopped, Topic
 from cues_kafka.core.records import Start
-from cues_kafka.operate.moving import HeldGroup, Maintenance
+from cues_kafka.operate.move.base import Maintenance
+from cues_kafka.operate.move.holding import HeldGroup
+from cues_kafka.operate.move.strategy import change_strategy
 from cues_kafka.operate.repairing import Repairs
 from cues_kafka.records.bytes import encode_record
 from cues_kafka.runtime import CommitPolicy
@@ -52,11 +54,11 @@ def test_each_strategy_becomes_each_other_one(former: str, new: str) -> None:
     tester.broker.expire("c.same")
 
     changing = tool(tester, new)
-    [move] = changing.change_strategy()
+    [move] = change_strategy(changing)
     assert move.notes == (f"{former} becomes {new}, from the same place on",)
     assert tester.records("same", 0)[-1].strategy == former
     changing.carry_out([move])
-    assert tool(tester, new).change_strategy() == []
+    assert change_strategy(tool(tester, new)) == []
 
     after = sent(Tester(graph(new), broker=tester.broker), 4).run()
     assert after.values("copies") == [1, 2, 3, 4]
@@ -83,7 +85,7 @@ def test_what_was_settled_stays_settled_under_another_strategy(new: str) -> None
     tester.run().stop()
     changed = refusing(new)
     tool = Maintenance(changed, tester.broker, "same", who="strategy on here", session_s=0.0)
-    tool.carry_out(tool.change_strategy())
+    tool.carry_out(change_strategy(tool))
 
     with Repairs(changed, tester.broker, clock=tester.clock) as repairs:
         assert sum(cause.count for cause in repairs.causes()) == 1
@@ -100,7 +102,7 @@ def test_a_batch_that_is_announced_is_not_taken_over() -> None:
     tester.broker.expire("c.same")
 
     with pytest.raises(RecoveryError, match="has announced 3 steps, which exactly-once has to deliver"):
-        tool(tester, "at-most-once").change_strategy()
+        change_strategy(tool(tester, "at-most-once"))
 
 
 def test_steps_in_flight_are_counted_and_said() -> None:
@@ -111,7 +113,7 @@ def test_steps_in_flight_are_counted_and_said() -> None:
     tester.broker.expire("c.same")
 
     changing = tool(tester, "exactly-once")
-    moves = changing.change_strategy()
+    moves = change_strategy(changing)
     assert moves[0].notes[1] == "2 steps that a dead process has taken and not settled count as DROPPED"
     changing.carry_out(moves)
 
@@ -133,7 +135,7 @@ def test_an_older_record_that_came_last_does_not_move_a_task_back() -> None:
     tester.broker.sender("zombie").send([late])
 
     changing = tool(tester, "exactly-once")
-    [move] = changing.change_strategy()
+    [move] = change_strategy(changing)
     assert move.notes == ("at-least-once becomes exactly-once, at the group's offsets: an older record came last",)
     changing.carry_out([move])
     tester.broker.sender("zombie").send([late])
@@ -141,7 +143,7 @@ def test_an_older_record_that_came_last_does_not_move_a_task_back() -> None:
         sent(Tester(graph("exactly-once"), broker=tester.broker), 4).run()
     tester.broker.expire("c.same")
     changing = tool(tester, "exactly-once")
-    changing.carry_out(changing.change_strategy())
+    changing.carry_out(change_strategy(changing))
 
     after = Tester(graph("exactly-once"), broker=tester.broker).run()
     assert after.values("copies") == [1, 2, 3, 4]
@@ -152,7 +154,7 @@ def test_workers_that_run_are_not_changed_under() -> None:
     tester = sent(Tester(graph("at-least-once")), 1).run()
 
     with pytest.raises(RecoveryError, match="Stop its workers first"):
-        tool(tester, "exactly-once").change_strategy()
+        change_strategy(tool(tester, "exactly-once"))
 
 
 @pytest.mark.parametrize("effect", ["Init", "SendOffsets", "Produce", "Flush", "Commit"])
@@ -171,9 +173,9 @@ def test_a_tool_that_dies_leaves_one_strategy_or_the_other(moment: str, effect: 
     tester.stop()
     dying = tool(tester, "exactly-once", hook)
     with pytest.raises(Died):
-        dying.carry_out(dying.change_strategy())
+        dying.carry_out(change_strategy(dying))
     changing = tool(tester, "exactly-once")
-    changing.carry_out(changing.change_strategy())
+    changing.carry_out(change_strategy(changing))
 
     after = sent(Tester(graph("exactly-once"), broker=tester.broker), 3).run()
     assert after.values("copies") == [1, 2, 3]
@@ -187,7 +189,7 @@ def test_another_member_ends_the_hold() -> None:
     changing = Maintenance(
         graph("exactly-once", partitions=2), tester.broker, "same", who="strategy on here", session_s=30.0
     )
-    moves = changing.change_strategy()
+    moves = change_strategy(changing)
     held: list[Any] = []
 
     def poll_and_join(self: HeldGroup, seconds: float) -> None:

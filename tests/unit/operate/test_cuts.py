@@ -36,10 +36,11 @@ from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.spec import Move
 from cues_kafka.errors import FatalError
-from cues_kafka.operate import cuts, going_back
+from cues_kafka.operate import cuts
+from cues_kafka.operate.applying import apply_plan
 from cues_kafka.operate.cuts import ControlTopic, Drain, cuts_of, delete_cut
 from cues_kafka.operate.going_back import GoBack
-from cues_kafka.operate.moving import Maintenance, PlannedMove, apply_plan
+from cues_kafka.operate.move.base import Maintenance, PlannedMove
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import KEEPS, topics_to_ask
 from cues_kafka.ports import NewTopic, TopicPartition
@@ -708,14 +709,14 @@ def test_a_reset_that_was_cut_short_holds_the_workers_back_until_it_is_complete(
     cluster: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first processor has moved and the second has not: between them, messages would be delivered twice."""
-    carried = going_back._Tool.carry_out
+    carried = Maintenance.carry_out
 
     def dies(self: Any, moves: Any, **settings: Any) -> None:
         if self.specs[0].processor == "total":
             raise KeyboardInterrupt
         carried(self, moves, **settings)
 
-    monkeypatch.setattr(going_back._Tool, "carry_out", dies)
+    monkeypatch.setattr(Maintenance, "carry_out", dies)
     with pytest.raises(KeyboardInterrupt):
         back(cluster)
     monkeypatch.undo()

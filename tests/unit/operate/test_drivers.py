@@ -9,9 +9,10 @@ import pytest
 
 from cues_kafka import Graph, Json, Processor, RecoveryError, Source, Topic
 from cues_kafka.operate.deleting import Deleting
-from cues_kafka.operate.drivers import refuse_drivers
-from cues_kafka.operate.moving import Maintenance
-from cues_kafka.operate.renaming import Renaming
+from cues_kafka.operate.look.drivers import refuse_drivers
+from cues_kafka.operate.move import migrate as verb
+from cues_kafka.operate.move.base import Maintenance
+from cues_kafka.operate.move.rename import Renaming
 from cues_kafka.ports import NewTopic
 from cues_kafka.records.status import StatusRecord, TaskOwner, encode_status
 from cues_kafka.testing.tester import Tester
@@ -168,7 +169,7 @@ def delete(machine: Machine) -> None:
 def migrate(machine: Machine) -> None:
     """Give its input another name."""
     tool = Maintenance(graph_of(binding="b"), machine.broker, "work", who="test", clock=machine)
-    assert tool.migrate({"b": "a"}, ["a"], tell=machine.said.append)
+    assert verb.migrate(tool, {"b": "a"}, ["a"], tell=machine.said.append)
 
 
 def rename(machine: Machine) -> None:

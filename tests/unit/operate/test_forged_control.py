@@ -12,6 +12,7 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.graph.feed import Feed
 from cues_kafka.observe.refused import REFUSED
 from cues_kafka.operate.cuts import Drain, cuts_of, delete_cut
+from cues_kafka.operate.move.reset import reset
 from cues_kafka.operate.pausing import Pausing
 from cues_kafka.plan.topics import Sides
 from cues_kafka.runtime import Running
@@ -133,14 +134,14 @@ def test_forged_reset_holds_until_resume_takes_it_back(cluster: Memory, value: b
 
 def test_reset_that_may_have_moved_tasks_is_not_taken_back_by_accident(cluster: Memory) -> None:
     """The newest record of a task is that of a tool."""
-    from cues_kafka.operate.moving import Maintenance
+    from cues_kafka.operate.move.base import Maintenance
 
     graph = graph_of()
     with start(graph, cluster) as running:
         running.send("in", {"n": 1})
         running.wait_idle(timeout_s=20.0)
     tool = Maintenance(graph, open_broker(cluster), "p", who="reset")
-    tool.carry_out(tool.reset(to="earliest"))
+    tool.carry_out(reset(tool, to="earliest"))
     forge(cluster, b"reset", b"xx")
     with pytest.raises(ConfigError, match=r"g\.p\.backing/0' is that of a tool.*add --yes"):
         tool_of(cluster, graph).resume(reset=True)

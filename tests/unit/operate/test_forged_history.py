@@ -10,7 +10,8 @@ from cues_kafka.core.records import Totals
 from cues_kafka.graph.names import backing_topic
 from cues_kafka.observe.refused import REFUSED
 from cues_kafka.operate.former_names import arrivals
-from cues_kafka.operate.moving import Maintenance
+from cues_kafka.operate.move.base import Maintenance
+from cues_kafka.operate.move.reset import reset
 from cues_kafka.ports import Position, TopicPartition
 from cues_kafka.records.history import HISTORY, TRIED, History, Moved, encode_history, read_history
 from cues_kafka.runtime.task.clock import SystemClock
@@ -76,7 +77,7 @@ def test_tool_moves_a_task_beside_forged_histories_alone(cluster: Memory) -> Non
     """The next history says that it lacks moves, whatever stood there."""
     written(cluster, *[b"xx"] * (TRIED + 5))
     tool = Maintenance(graph_of(), open_broker(cluster), "p", who="reset")
-    tool.carry_out(tool.reset(to="earliest"))
+    tool.carry_out(reset(tool, to="earliest"))
 
     history = found(cluster)
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from cues_kafka.errors import RecoveryError
-from cues_kafka.operate.moving import Maintenance
+from cues_kafka.operate.move.base import Maintenance
+from cues_kafka.operate.move.reset import reset
 from tests.unit.operate.test_settling import Shop
 
 
@@ -22,7 +23,7 @@ def test_record_that_is_gone_behind_a_reset_leaves_the_database_as_it_is(
     with sqlite3.connect(shop.path) as made:
         made.execute("DELETE FROM cues_task")
     tool = Maintenance(shop.graph, shop.tester.broker, "book", who="test", clock=shop.tester.clock)
-    moves = tool.reset(to="here")
+    moves = reset(tool, to="here")
     monkeypatch.setattr(tool, "settled", lambda _: None)
     with pytest.raises(RecoveryError, match=r"book/0 was moved, and its record is gone from 'g.book.backing'"):
         tool.carry_out(moves)

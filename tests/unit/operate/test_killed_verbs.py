@@ -12,10 +12,15 @@ import pytest
 from cues_kafka import Graph, Json, Processor, RecoveryError, Source, State, Store, Topic
 from cues_kafka.core.records import Record
 from cues_kafka.operate import pausing as pausing_module
+from cues_kafka.operate.applying import apply_plan
 from cues_kafka.operate.cuts import ControlTopic, Drain, delete_cut
 from cues_kafka.operate.deleting import Deleting
 from cues_kafka.operate.going_back import GoBack
-from cues_kafka.operate.moving import Maintenance, apply_plan
+from cues_kafka.operate.move.accept_loss import accept_loss
+from cues_kafka.operate.move.adopt import adopt, forget
+from cues_kafka.operate.move.base import Maintenance
+from cues_kafka.operate.move.migrate import migrate
+from cues_kafka.operate.move.reset import reset
 from cues_kafka.operate.pausing import Pausing
 from cues_kafka.operate.repairing import Repairs
 from cues_kafka.plan.plan import plan
@@ -129,7 +134,7 @@ def test_reset_is_ended_by_the_next_run(to: str, partition: int | None, commits:
 
     def act(one: World, broker: Any) -> None:
         made = tool(one, broker)
-        made.carry_out(made.reset(to=to, partition=partition))
+        made.carry_out(reset(made, to=to, partition=partition))
 
     effects = Verb(world, act, routed, groups=("g.route",)).die_everywhere()
 
@@ -149,7 +154,7 @@ def test_accept_loss_is_ended_by_the_next_run() -> None:
     def act(one: World, broker: Any) -> None:
         for name in ("double", "route"):
             made = tool(one, broker, name, graph)
-            made.carry_out(made.accept_loss())
+            made.carry_out(accept_loss(made))
 
     assert Verb(world, act, routed, groups=("g.double", "g.route")).die_everywhere()["commit"] == 2
 
@@ -174,10 +179,10 @@ def test_adopt_is_ended_by_the_next_run() -> None:
         made = tool(one, broker)
         if "legacy" not in one.broker.examine((), ()).listed:
             with pytest.raises(RecoveryError, match="there is no such group"):
-                made.adopt("legacy")
+                adopt(made, "legacy")
             return
-        made.carry_out(made.adopt("legacy"), holding="legacy")
-        made.forget("legacy")
+        made.carry_out(adopt(made, "legacy"), holding="legacy")
+        forget(made, "legacy")
 
     def seen(one: World) -> Any:
         return routed(one), one.broker.committed("legacy", places)
@@ -201,7 +206,7 @@ def test_migrate_is_ended_by_the_next_run() -> None:
 
     def act(one: World, broker: Any) -> None:
         made = tool(one, broker, graph=wide)
-        made.carry_out(made.migrate({"extra": "earliest"}, ()))
+        made.carry_out(migrate(made, {"extra": "earliest"}, ()))
 
     def seen(one: World) -> Any:
         before = one.records()
@@ -416,7 +421,7 @@ def test_reset_to_a_database_is_ended_by_the_next_run(tmp_path: Path, monkeypatc
         if isinstance(broker, Mortal):
             target_of, life = made.target_of, broker._life
             monkeypatch.setattr(made, "target_of", lambda spec: Mortal(target_of(spec), life))
-        made.carry_out(made.reset(to="database"))
+        made.carry_out(reset(made, to="database"))
 
     def seen(one: Shop) -> Any:
         one.tester.run()

@@ -14,9 +14,12 @@ from cues_kafka import ConfigError, Graph, Json, Processor, RecoveryError, Sourc
 from cues_kafka.core.events import InputFacts
 from cues_kafka.core.records import Attempt
 from cues_kafka.errors import GraphError
+from cues_kafka.operate.applying import apply_plan
 from cues_kafka.operate.foreseen import foresee
-from cues_kafka.operate.migrating import added, positions_of, refuse_busy
-from cues_kafka.operate.moving import Maintenance, apply_plan
+from cues_kafka.operate.look.changed_inputs import refuse_busy
+from cues_kafka.operate.move.base import Maintenance
+from cues_kafka.operate.move.migrate import added, migrate, positions_of
+from cues_kafka.operate.move.reset import reset
 from cues_kafka.operate.repairing import Repairs
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
@@ -73,9 +76,9 @@ def tool(tester: Tester, graph: Graph) -> Maintenance:
 def migrated(tester: Tester, graph: Graph, add: Mapping[str, Any], *drop: str) -> tuple[str, ...]:
     """Move the tasks; what was said before."""
     made = tool(tester, graph)
-    moves = made.migrate(add, drop)
+    moves = migrate(made, add, drop)
     made.carry_out(moves)
-    assert made.migrate(add, drop) == []
+    assert migrate(made, add, drop) == []
     return tuple(itertools.chain.from_iterable(move.notes for move in moves))
 
 
@@ -141,7 +144,7 @@ def test_dropped_input_names_what_is_never_delivered() -> None:
 def test_dropped_input_without_messages_loses_nothing() -> None:
     """Also where its topic is gone; then nothing can be said of what it held."""
     tester = delivered(JOIN, x=[1], y=[10])
-    assert tool(tester, PIPE).migrate({}, ["b"])[0].notes[0] == (
+    assert migrate(tool(tester, PIPE), {}, ["b"])[0].notes[0] == (
         "y/0: input 'b' is dropped at 1, its end: all of its messages have outcomes"
     )
 
@@ -221,7 +224,7 @@ def test_reset_to_other_inputs_skips_what_it_says() -> None:
     pipe = graph_of(any_of, inputs={"a": "x"})
     tester = sent(delivered(alts, x=[1, 2], y=[10]), x=[3, 4, 5])
     operator = tool(tester, pipe)
-    operator.carry_out(operator.reset(to="latest"))
+    operator.carry_out(reset(operator, to="latest"))
     again = sent(Tester(pipe, broker=tester.broker), x=[6]).run()
     again.stop()
 
@@ -301,7 +304,7 @@ def test_what_is_not_the_difference_is_refused(
     tester = delivered(JOIN, x=[1], y=[10], z=[100])
 
     with pytest.raises(ConfigError) as refused:
-        tool(tester, graph).migrate(add, drop)
+        migrate(tool(tester, graph), add, drop)
 
     assert why in str(refused.value)
 
@@ -324,7 +327,7 @@ def test_batch_that_is_announced_is_not_migrated() -> None:
     tester.broker.expire("m.work")
 
     with pytest.raises(RecoveryError, match="has announced 2 steps, which the former inputs have to deliver"):
-        tool(tester, JOIN).migrate({"b": "earliest"}, ())
+        migrate(tool(tester, JOIN), {"b": "earliest"}, ())
 
     Tester(PIPE, broker=tester.broker).run().stop()
     migrated(tester, JOIN, {"b": "earliest"})
@@ -354,7 +357,7 @@ def test_processor_at_least_once_changes_its_strategy_first() -> None:
     loose = delivered(graph_of(all_of, inputs={"a": "x"}, strategy="at-least-once"), x=[1])
     for strategy in ("at-least-once", "exactly-once"):
         with pytest.raises(RecoveryError, match="run `cues-kafka strategy MODULE:GRAPH work --yes`"):
-            tool(loose, graph_of(all_of, inputs={"a": "x", "b": "y"}, strategy=strategy)).migrate({"b": "latest"}, ())
+            migrate(tool(loose, graph_of(all_of, inputs={"a": "x", "b": "y"}, strategy=strategy)), {"b": "latest"}, ())
 
     taking = delivered(graph_of(all_of, inputs={"a": "x"}, strategy="at-most-once"), x=[1], y=[10])
     after = graph_of(all_of, inputs={"a": "x", "b": "y"}, strategy="at-most-once")
@@ -369,10 +372,10 @@ def test_input_that_stays_and_lost_messages_is_refused() -> None:
     tester.broker.trim({TopicPartition("x", 0): 2})
 
     with pytest.raises(RecoveryError, match=r"offsets \[1, 2\) of x/0 are gone .* `cues-kafka accept-loss"):
-        tool(tester, JOIN).migrate({"b": "latest"}, ())
+        migrate(tool(tester, JOIN), {"b": "latest"}, ())
 
     made = tool(tester, JOIN)
-    record, inputs = tester.records("work", 0)[-1], made.inputs(made.specs[0])
+    record, inputs = tester.records("work", 0)[-1], made.reading.inputs(made.specs[0])
     for facts, why in (
         (InputFacts(b"other", 0, 5, 5), "'x' was recreated.* `cues-kafka reset MODULE:GRAPH work`"),
         (InputFacts(inputs["a"].topic_id, 0, 0, 0), "position 1 is past the end 0 of x/0"),
@@ -385,12 +388,12 @@ def test_unequal_partitions_and_live_workers_are_refused() -> None:
     """The plan says why, and the group has a member."""
     tester = sent(Tester(PIPE), x=[1]).run()
     with pytest.raises(RecoveryError, match="Stop its workers first"):
-        tool(tester, JOIN).migrate({"b": "latest"}, ())
+        migrate(tool(tester, JOIN), {"b": "latest"}, ())
     tester.stop()
 
     tester.broker.add_partitions("y", 3)
     with pytest.raises((ConfigError, GraphError), match=r"different numbers of partitions \(x: 1, y: 3\)"):
-        tool(tester, JOIN).migrate({"b": "latest"}, ())
+        migrate(tool(tester, JOIN), {"b": "latest"}, ())
 
 
 def test_processor_that_never_ran_has_nothing_to_migrate() -> None:
@@ -399,7 +402,7 @@ def test_processor_that_never_ran_has_nothing_to_migrate() -> None:
     apply_plan(plan(JOIN, tester.broker.facts(topics_to_ask(JOIN))), tester.broker)
 
     with pytest.raises(ConfigError, match="has no record, so there is nothing to migrate"):
-        tool(tester, JOIN).migrate({"b": "latest"}, ())
+        migrate(tool(tester, JOIN), {"b": "latest"}, ())
 
 
 def test_recorded_order_of_alts_with_effects_ends_before_the_inputs_change() -> None:
@@ -457,10 +460,10 @@ def test_database_that_is_ahead_is_completed_by_the_former_version(tmp_path: Pat
     with pytest.raises(
         RecoveryError, match=r"its target holds \d steps? more than its newest record. Start the former"
     ):
-        moving().migrate({"more": "earliest"}, ())
+        migrate(moving(), {"more": "earliest"}, ())
     shop.tester.run()
     shop.tester.stop()
-    moving().carry_out(moving().migrate({"more": "earliest"}, ()))
+    moving().carry_out(migrate(moving(), {"more": "earliest"}, ()))
 
     after = Tester(wider, broker=shop.broker)
     after.send("more", {"id": 99})

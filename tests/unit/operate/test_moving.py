@@ -10,7 +10,10 @@ from cues_kafka import ConfigError, Graph, Json, Processor, RecoveryError, Sourc
 from cues_kafka.brokers.memory import Faults
 from cues_kafka.core.records import Attempt, Snapshot, Start, Totals
 from cues_kafka.errors import RetriableError
-from cues_kafka.operate.moving import Maintenance, apply_plan, rewrite
+from cues_kafka.operate.applying import apply_plan
+from cues_kafka.operate.move.accept_loss import accept_loss
+from cues_kafka.operate.move.base import Maintenance, rewrite
+from cues_kafka.operate.move.reset import reset
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import TopicPartition
@@ -68,7 +71,7 @@ def _new(facts: Any) -> Any:
 def test_reset_to_earliest_delivers_everything_again() -> None:
     """It says what repeats, and the record goes on counting: no gap in sequence, totals kept (I13, X2)."""
     tester = delivered()
-    moves = tool(tester).reset()
+    moves = reset(tool(tester))
     assert [note for move in moves for note in move.notes] == [
         (
             "numbers/0: what offsets [0, 4) hold is delivered AGAIN, with the same delivery hashes: at most 4 "
@@ -95,7 +98,7 @@ def test_reset_to_latest_skips_what_is_there() -> None:
     tester = delivered()
     for n in (10, 11):
         tester.send("numbers", n)
-    moves = tool(tester).reset(to="latest")
+    moves = reset(tool(tester), to="latest")
     assert moves[0].notes[0].startswith("numbers/0: what offsets [4, 6) hold is LOST")
     assert "at most 2 messages, for markers of transactions have offsets too" in moves[0].notes[0]
     tool(tester).carry_out(moves)
@@ -108,12 +111,12 @@ def test_reset_to_latest_skips_what_is_there() -> None:
 def test_reset_to_an_offset_begins_there() -> None:
     """Of a task with one partition; digits are never a date."""
     tester = delivered()
-    tool(tester).carry_out(tool(tester).reset(to="1", partition=0))
+    tool(tester).carry_out(reset(tool(tester), to="1", partition=0))
     tester.run()
 
     assert tester.values("doubles") == [0, 2, 4, 6, 2, 4, 6]
     with pytest.raises(RecoveryError, match=r"20261123: numbers/0 at 20261123 is not in the log, which has \[0, 4\)"):
-        tool(tester).reset(to="20261123")
+        reset(tool(tester), to="20261123")
 
 
 def test_one_offset_is_refused_for_several_partitions() -> None:
@@ -132,16 +135,16 @@ def test_one_offset_is_refused_for_several_partitions() -> None:
     for processor, partition, places in (("one", None, "a/0, a/1"), ("two", 1, "a/1, b/1")):
         move = Maintenance(graph, tester.broker, processor, who="reset on here", clock=tester.clock)
         with pytest.raises(ConfigError, match=f"these are 2: {places}. Give --partition P .* in a JSON file"):
-            move.reset(to="0", partition=partition)
+            reset(move, to="0", partition=partition)
 
 
 def test_a_task_that_stands_there_already_is_left_alone() -> None:
     """Nothing is written; a second reset does nothing."""
     tester = delivered()
-    tool(tester).carry_out(tool(tester).reset())
+    tool(tester).carry_out(reset(tool(tester)))
     before = tester.records("double")
 
-    assert tool(tester).reset() == []
+    assert reset(tool(tester)) == []
     tool(tester).carry_out([])
     assert tester.records("double") == before
 
@@ -153,7 +156,7 @@ def test_reset_makes_a_snapshot_void() -> None:
     tester.run(crash=Crash("before", "Call"))
     tester.broker.expire("m.double")
     assert isinstance(tester.records("double")[-1], Snapshot)
-    moves = tool(tester).reset(to="latest")
+    moves = reset(tool(tester), to="latest")
     assert "a batch of 1 step was being delivered; its effects outside Kafka may have happened" in moves[0].notes
     tool(tester).carry_out(moves)
 
@@ -172,7 +175,7 @@ def test_reset_is_the_way_on_after_a_topic_was_recreated() -> None:
     tester.stop()
     tester.broker.expire("m.double")
     tester.broker.expire("m.pair")
-    moves = tool(tester).reset()
+    moves = reset(tool(tester))
     assert moves[0].notes == ("numbers/0: begins at 0 of the new topic; what the old one still held is LOST",)
     tool(tester).carry_out(moves)
 
@@ -184,7 +187,7 @@ def test_reset_is_the_way_on_after_a_backing_topic_was_lost() -> None:
     """An empty backing partition under committed offsets: a new `Start`."""
     tester = delivered()
     recreate(tester, "m.double.backing")
-    moves = tool(tester).reset(to="latest")
+    moves = reset(tool(tester), to="latest")
     assert moves[0].notes[0].startswith("numbers/0: begins at 4, and no record says what was delivered")
     tool(tester).carry_out(moves)
 
@@ -198,7 +201,7 @@ def test_reset_is_the_way_on_after_a_backing_topic_was_lost() -> None:
 def test_a_reset_of_a_join_says_where_it_pairs_from() -> None:
     """The k-th of each, counted from there."""
     tester = delivered()
-    [move] = tool(tester, "pair").reset()
+    [move] = reset(tool(tester, "pair"))
 
     assert move.notes[-1] == "from there, a join pairs the k-th message of each input behind these positions"
     assert [p.binding for p in move.positions] == ["left", "right"]
@@ -215,7 +218,7 @@ def test_accept_loss_goes_on_at_the_first_message_that_is_there() -> None:
     tester.stop()
     tester.broker.expire("m.double")
     tester.broker.expire("m.pair")
-    moves = tool(tester).accept_loss()
+    moves = accept_loss(tool(tester))
     [note] = moves[0].notes
     assert note.startswith("numbers/0: what offsets [4, 7) hold is LOST")
     tool(tester).carry_out(moves)
@@ -233,7 +236,7 @@ def test_a_second_writer_of_the_record_is_seen_before_the_move_commits(command: 
     tester.broker.trim({TopicPartition("numbers", 0): 6})
     before, place = tester.records("double"), TopicPartition("numbers", 0)
     tester.broker._faults = SecondWriter(tester)
-    moves = tool(tester).reset() if command == "reset" else tool(tester).accept_loss()
+    moves = reset(tool(tester)) if command == "reset" else accept_loss(tool(tester))
     assert moves
 
     with pytest.raises(RecoveryError, match=r"landed at \d+, not at \d+: another writer"):
@@ -260,7 +263,7 @@ def test_accept_loss_without_a_loss_does_nothing() -> None:
     tester = delivered()
     tester.broker.trim({TopicPartition("numbers", 0): 4})
 
-    assert tool(tester).accept_loss() == []
+    assert accept_loss(tool(tester)) == []
 
 
 def test_accept_loss_refuses_a_topic_that_was_recreated() -> None:
@@ -269,7 +272,7 @@ def test_accept_loss_refuses_a_topic_that_was_recreated() -> None:
     recreate(tester, "numbers")
 
     with pytest.raises(RecoveryError, match="recreated"):
-        tool(tester).accept_loss()
+        accept_loss(tool(tester))
 
 
 def test_nothing_is_moved_while_the_group_has_members() -> None:
@@ -279,13 +282,13 @@ def test_nothing_is_moved_while_the_group_has_members() -> None:
     tester.run()
 
     with pytest.raises(RecoveryError, match=r"group 'm\.double' has members .* Stop its workers first"):
-        tool(tester).reset()
+        reset(tool(tester))
 
 
 def test_a_worker_that_joins_between_the_look_and_the_act_is_noticed() -> None:
     """What was printed would not be what happens."""
     tester = delivered()
-    moves = tool(tester).reset()
+    moves = reset(tool(tester))
     tester.run()
 
     with pytest.raises(RecoveryError, match="has members"):
@@ -295,7 +298,7 @@ def test_a_worker_that_joins_between_the_look_and_the_act_is_noticed() -> None:
 def test_a_task_that_moved_between_the_look_and_the_act_is_not_moved() -> None:
     """The tool looks again under the task's lock."""
     tester = delivered()
-    moves = tool(tester).reset()
+    moves = reset(tool(tester))
     tester.send("numbers", 8)
     tester.run()
     tester.stop()
@@ -312,7 +315,7 @@ def test_wrong_names_are_refused_with_the_right_ones() -> None:
     with pytest.raises(ConfigError, match=r"no processor 'dubble'; its processors are 'double', 'pair'"):
         tool(tester, "dubble")
     with pytest.raises(ConfigError, match="has 0 to 0"):
-        tool(tester).reset(partition=1)
+        reset(tool(tester), partition=1)
     other = Graph("other", Source("numbers"), Processor(double, inputs="numbers", outputs="doubles"))
     with pytest.raises(ConfigError, match=r"'other\.double\.backing' does not exist"):
         Maintenance(other, tester.broker, "double", who="x", clock=tester.clock)

@@ -694,7 +694,7 @@ def test_record_that_is_gone_since_the_look_ends_the_command_by_name(monkeypatch
     with Rebuild(graph_of(fixed), tester.broker, "count", who="test", clock=tester.clock) as tool:
         tool.hold()
         [group] = tool.look()
-        monkeypatch.setattr(tool, "_newest", lambda *_: None)
+        monkeypatch.setattr(tool, "settled", lambda _, **__: None)
         with pytest.raises(RecoveryError, match=r"count/0: its record is gone from 'r.count.backing'.*again"):
             tool.write(group)
     assert tester.records("count") == before

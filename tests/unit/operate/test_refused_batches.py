@@ -10,7 +10,8 @@ from cues_kafka import Graph, Json, Memory, Processor, Source, TaskStopped, Topi
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.operate.doctor import examine
-from cues_kafka.operate.moving import Maintenance
+from cues_kafka.operate.move.accept_loss import accept_loss
+from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.status import status
 from cues_kafka.ports import TopicPartition
 from cues_kafka.records.unreadable import refused_at
@@ -80,11 +81,11 @@ def test_task_delivers_what_comes_before_a_refused_batch_and_names_a_way_past_it
     assert not [one for one in examine(GRAPH, broker, watch_s=0) if "Not checked" in one.what]
 
     tool = Maintenance(GRAPH, broker, "check", who="accept-loss")
-    [move] = tool.accept_loss()
+    [move] = accept_loss(tool)
     assert [p.offset for p in move.positions] == [7]
     assert any("offsets [4, 6) of orders/0 cannot be read" in note for note in move.notes)
     tool.carry_out([move])
-    assert tool.accept_loss() == []
+    assert accept_loss(tool) == []
 
     with start(GRAPH, options) as running:
         running.wait_idle(timeout_s=20)

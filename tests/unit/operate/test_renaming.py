@@ -29,10 +29,10 @@ from cues_kafka import (
 from cues_kafka.brokers.memory.clients import MemoryReader
 from cues_kafka.cli.errors import lines
 from cues_kafka.errors import BrokerError, FatalError
-from cues_kafka.operate import renamed_rows
 from cues_kafka.operate.deleting import Deleting
 from cues_kafka.operate.former_names import arrivals
-from cues_kafka.operate.renaming import Renaming
+from cues_kafka.operate.move import renamed_rows
+from cues_kafka.operate.move.rename import Renaming
 from cues_kafka.operate.repairing import Repairs
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.ports import TopicPartition

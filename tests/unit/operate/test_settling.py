@@ -13,7 +13,9 @@ import pytest
 from cues_kafka import Blobs, CommitPolicy, Graph, Json, Processor, Source, Sql, Store, TaskStopped, Topic
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.errors import ConfigError, RecoveryError
-from cues_kafka.operate.moving import Maintenance, PlannedMove
+from cues_kafka.operate.move.accept_loss import accept_loss
+from cues_kafka.operate.move.base import Maintenance, PlannedMove
+from cues_kafka.operate.move.reset import reset
 from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.prepare import make_stores
 from cues_kafka.testing.tester import Crash, Tester
@@ -82,11 +84,11 @@ class Shop:
 
     def reset(self, to: str) -> list[str]:
         """Stop the worker and reset; gives what the operator was told."""
-        return self.moved(lambda tool: tool.reset(to=to))
+        return self.moved(lambda tool: reset(tool, to=to))
 
     def accept_loss(self) -> list[str]:
         """The same for messages that are gone from the log."""
-        return self.moved(lambda tool: tool.accept_loss())
+        return self.moved(accept_loss)
 
     def moved(self, plan: Callable[[Maintenance], list[PlannedMove]]) -> list[str]:
         """Stop the worker, plan the moves and carry them out."""
@@ -216,7 +218,7 @@ def test_reset_to_the_database_needs_one(shop: Shop) -> None:
     tester.run()
     tester.stop()
     with pytest.raises(ConfigError, match="has no database or store in its effects="):
-        Maintenance(plain, tester.broker, "same", who="test").reset(to="database")
+        reset(Maintenance(plain, tester.broker, "same", who="test"), to="database")
 
 
 def test_notes_of_a_new_row_do_not_name_the_task(shop: Shop) -> None:
@@ -243,7 +245,7 @@ def test_store_of_files_that_was_made_again_is_called_a_store(tmp_path: Path) ->
     make_stores(graph, None, created=None)
 
     with pytest.raises(ConfigError, match="the store has no row of keep/0"):
-        Maintenance(graph, tester.broker, "keep", who="test").reset(to="database")
+        reset(Maintenance(graph, tester.broker, "keep", who="test"), to="database")
 
 
 def test_attempt_that_the_database_is_ahead_with_is_no_case_for_a_reset(shop: Shop) -> None:

@@ -12,8 +12,11 @@ from cues_kafka.core.delivery import HEADER
 from cues_kafka.core.records import Attempt, Extent, Snapshot, Totals
 from cues_kafka.core.staged import RESET, Announce
 from cues_kafka.operate.foreseen import foresee
-from cues_kafka.operate.moving import Maintenance, PlannedMove
-from cues_kafka.operate.renaming import Renaming
+from cues_kafka.operate.move.accept_loss import accept_loss
+from cues_kafka.operate.move.base import Maintenance, PlannedMove
+from cues_kafka.operate.move.migrate import migrate
+from cues_kafka.operate.move.rename import Renaming
+from cues_kafka.operate.move.reset import reset
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
@@ -51,7 +54,7 @@ def test_a_reset_takes_a_publication_number_in_every_slot() -> None:
     number = driver.deliver(1).number
     before = [world.records(part)[-1] for part in range(PARTS)]
 
-    moves = tool(world).reset()
+    moves = reset(tool(world))
     assert [move.spec.name for move in moves] == ["frames/0", "frames/1", "frames/2"]
     assert "a: begins again, by partition: 0 at 0, 1 at 0; outputs of the messages behind REPEAT" in notes(moves)
     assert "the checkpoint of query first" in notes(moves)
@@ -78,7 +81,7 @@ def test_after_a_reset_a_new_query_begins_and_the_old_one_is_refused() -> None:
     old = world.driver()
     old.enter()
     announced = old.deliver(0)
-    tool(world).carry_out(tool(world).reset())
+    tool(world).carry_out(reset(tool(world)))
     written = world.written("out")
 
     assert ["was reset" in outcome.text for outcome in old.enter()] == [True, False, False]
@@ -102,7 +105,7 @@ def test_reset_to_latest_begins_at_the_ends_of_now() -> None:
     world = World()
     world.driver().deliver(0)
     world.send(5)
-    moves = tool(world).reset(to="latest")
+    moves = reset(tool(world), to="latest")
     assert "is LOST" in notes(moves)
     tool(world).carry_out(moves)
 
@@ -114,7 +117,7 @@ def test_reset_to_latest_begins_at_the_ends_of_now() -> None:
     assert all(not record.staged.extents for part in (1, 2) if (record := world.records(part)[-1]) and record.staged)
     world.send(1)
     world.driver("second").deliver(0)
-    assert tool(world).reset() != []
+    assert reset(tool(world)) != []
 
 
 def test_a_reset_gives_up_a_batch_that_cannot_be_published() -> None:
@@ -126,7 +129,7 @@ def test_a_reset_gives_up_a_batch_that_cannot_be_published() -> None:
     _, announced = driver.announce(1)
     assert announced
     driver.publish(announced, 1, [(0, b"row")])
-    moves = tool(world).reset()
+    moves = reset(tool(world))
     assert "batch 1 is announced, but its parts 0, 2 are not published, and never will be" in notes(moves)
     assert isinstance(world.records(0)[-1], Snapshot)
     tool(world).carry_out(moves)
@@ -138,13 +141,13 @@ def test_half_a_reset_lets_no_query_begin_and_is_made_whole() -> None:
     """The tool died behind slot 0."""
     world = World()
     world.driver().deliver(0)
-    tool(world).carry_out(tool(world).reset()[:1])
+    tool(world).carry_out(reset(tool(world))[:1])
     outcome, _ = world.driver("second").announce(0)
     assert "has not reached all parts" in outcome.text
     assert "again" in outcome.remedy
 
-    tool(world).carry_out(tool(world).reset())
-    assert tool(world).reset() == []
+    tool(world).carry_out(reset(tool(world)))
+    assert reset(tool(world)) == []
     world.driver("second").deliver(0)
 
 
@@ -157,7 +160,7 @@ def test_a_reset_goes_on_above_every_number_that_a_slot_has() -> None:
     number = world.records(1)[-1].staged
     assert number
     world.broker.trim({TopicPartition("g.frames.backing", 0): -1})
-    tool(world).carry_out(tool(world).reset())
+    tool(world).carry_out(reset(tool(world)))
 
     assert world.records(0)[-1].sequence == number.number + 1
     assert world.driver("second").deliver(0).number > number.number
@@ -167,7 +170,7 @@ def test_what_is_published_between_the_look_and_the_act_is_noticed() -> None:
     """What was said would not be what happens."""
     world = World()
     world.driver().deliver(0)
-    moves = tool(world).reset()
+    moves = reset(tool(world))
     world.send(1)
     world.driver().deliver(1)
 
@@ -177,17 +180,17 @@ def test_what_is_published_between_the_look_and_the_act_is_noticed() -> None:
 
 def test_an_open_transaction_shows_a_query_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is no member of the group; the slot is named."""
-    monkeypatch.setattr("cues_kafka.operate.moving.PATIENCE_S", 0.2)
+    monkeypatch.setattr("cues_kafka.operate.move.base.PATIENCE_S", 0.2)
     world = World()
     world.driver().deliver(0)
-    moves = tool(world).reset()
+    moves = reset(tool(world))
     session = world.broker.session("g.frames.1")
     session.init(timeout_s=1)
     session.begin()
     session.produce([("g.frames.backing", 1, b"t", b"x", [], 0)])
     session.flush()
 
-    for act in (lambda: tool(world).reset(), lambda: tool(world).carry_out(moves)):
+    for act in (lambda: reset(tool(world)), lambda: tool(world).carry_out(moves)):
         with pytest.raises(RecoveryError, match="frames/1: a transaction is open"):
             act()
 
@@ -195,10 +198,10 @@ def test_an_open_transaction_shows_a_query_at_work(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("act", "words"),
     [
-        (lambda tool: tool.accept_loss(), "written staged: where it goes on is in the checkpoint"),
-        (lambda tool: tool.reset(partition=1), "is reset as a whole"),
+        (accept_loss, "written staged: where it goes on is in the checkpoint"),
+        (lambda tool: reset(tool, partition=1), "is reset as a whole"),
         (
-            lambda tool: tool.migrate({"a": "latest"}, ()),
+            lambda tool: migrate(tool, {"a": "latest"}, ()),
             "You may give it a new name= and a new checkpoint. Or let it begin again",
         ),
     ],
@@ -247,8 +250,8 @@ def test_staged_processor_begins_again_with_other_inputs_after_a_reset(to: str) 
     world = World()
     old = world.driver()
     old.deliver(0)
-    reset = Maintenance(with_inputs(a="a"), world.broker, "frames", who="reset on here")
-    reset.carry_out(reset.reset(to=to))
+    resetting = Maintenance(with_inputs(a="a"), world.broker, "frames", who="reset on here")
+    resetting.carry_out(reset(resetting, to=to))
 
     new = world.driver("second")
     begin = world.offsets("a", "low" if to == "earliest" else "stable")
@@ -330,7 +333,7 @@ def test_what_is_published_in_full_leaves_nothing_behind() -> None:
     world.driver().deliver(0)
     assert look(world).complete
 
-    tool(world).carry_out(tool(world).reset())
+    tool(world).carry_out(reset(tool(world)))
     report = look(world)
     assert (report.verdict, wrong(report)) == ("ok", {})
     assert report.behind == sum(world.broker.watermarks([place])[place].stable for place in places())

@@ -10,7 +10,9 @@ from cues_kafka import Graph, Json, Message, Processor, Source, Store, Tailer, T
 from cues_kafka.errors import FatalError
 from cues_kafka.operate.forgotten import forgotten_tailers
 from cues_kafka.operate.lineage import lineage
-from cues_kafka.operate.moving import Maintenance
+from cues_kafka.operate.move.accept_loss import accept_loss
+from cues_kafka.operate.move.base import Maintenance
+from cues_kafka.operate.move.reset import reset
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.rebuildable import obstacle as cannot_rebuild
 from cues_kafka.ports import TopicPartition
@@ -65,7 +67,7 @@ def test_a_tailer_goes_on_behind_what_was_trimmed_when_an_operator_accepts_it() 
         tester.run()
     tester.stop()
     tester.broker.expire("shop.work")
-    moves = tool(tester).accept_loss()
+    moves = accept_loss(tool(tester))
     assert [note for move in moves for note in move.notes] == [
         (
             "old/0: tailer 'old' goes on at 6; what offsets [4, 6) held is LOST, it is never shown: at most 2 "
@@ -77,7 +79,7 @@ def test_a_tailer_goes_on_behind_what_was_trimmed_when_an_operator_accepts_it() 
 
     assert tester.values("out")[-1] == [3, [6, 7]]
     tester.stop()
-    assert tool(tester).accept_loss() == []
+    assert accept_loss(tool(tester)) == []
 
 
 def test_a_loss_of_both_is_one_move() -> None:
@@ -86,7 +88,7 @@ def test_a_loss_of_both_is_one_move() -> None:
     for n in range(3, 6):
         tester.send("orders", n)
     tester.broker.trim({TopicPartition("old", 0): 6, TopicPartition("orders", 0): 4})
-    [move] = tool(tester).accept_loss()
+    [move] = accept_loss(tool(tester))
     assert len(move.notes) == 2
     tool(tester).carry_out([move])
     tester.restart().run()
@@ -104,7 +106,7 @@ def test_a_tailer_of_a_recreated_topic_begins_again_when_an_operator_accepts_it(
         tester.run()
     tester.stop()
     tester.broker.expire("shop.work")
-    [move] = tool(tester).accept_loss()
+    [move] = accept_loss(tool(tester))
     assert "begins at start= of the new topic" in move.notes[0]
     tool(tester).carry_out([move])
     tester.restart().run()
@@ -115,7 +117,7 @@ def test_a_tailer_of_a_recreated_topic_begins_again_when_an_operator_accepts_it(
 def test_a_reset_of_the_input_leaves_the_tailer() -> None:
     """Its messages were taken, and are not given back."""
     tester = delivered()
-    tool(tester).carry_out(tool(tester).reset())
+    tool(tester).carry_out(reset(tool(tester)))
     tester.restart().run()
 
     assert tester.values("out")[-2:] == [[1, [4, 5]], [2, [6, 7]]]

@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 
 from cues_kafka import Graph, Json, Message, Processor, RecoveryError, Source, State, Store, Topic
-from cues_kafka.operate import copied_stores
 from cues_kafka.operate.cuts import Drain
 from cues_kafka.operate.deleting import Deleting
 from cues_kafka.operate.going_back import GoBack
-from cues_kafka.operate.moving import Maintenance
+from cues_kafka.operate.move import copied_stores
+from cues_kafka.operate.move.base import Maintenance
+from cues_kafka.operate.move.migrate import migrate
+from cues_kafka.operate.move.rename import Renaming
+from cues_kafka.operate.move.reset import reset
 from cues_kafka.operate.rebuilding import Rebuild
-from cues_kafka.operate.renaming import Renaming
 from cues_kafka.operate.repairing import Repairs
 from cues_kafka.ports import TopicPartition
 from cues_kafka.records.requests import Wish
@@ -85,13 +87,13 @@ class Desk:
     def reset(self, name: str, to: str) -> Desk:
         """The whole verb."""
         tool = self.tool(name)
-        tool.carry_out(tool.reset(to=to))
+        tool.carry_out(reset(tool, to=to))
         return self
 
     def migrate(self, name: str, add: dict[str, str], *drop: str) -> Desk:
         """The whole verb."""
         tool = self.tool(name)
-        tool.carry_out(tool.migrate(add, drop))
+        tool.carry_out(migrate(tool, add, drop))
         return self
 
     def rename(self, old: str, new: str, *bindings: str, **declared: Any) -> Desk:

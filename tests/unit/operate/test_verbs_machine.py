@@ -13,10 +13,13 @@ import pytest
 
 from cues_kafka import Graph, Json, Message, Processor, RecoveryError, Source, State, Store, Table, Topic
 from cues_kafka.errors import BrokerError
+from cues_kafka.operate.applying import apply_plan
 from cues_kafka.operate.deleting import Deleting
-from cues_kafka.operate.moving import Maintenance, apply_plan
+from cues_kafka.operate.move.base import Maintenance
+from cues_kafka.operate.move.migrate import migrate
+from cues_kafka.operate.move.rename import Renaming
+from cues_kafka.operate.move.reset import reset
 from cues_kafka.operate.rebuilding import Rebuild
-from cues_kafka.operate.renaming import Renaming
 from cues_kafka.operate.repairing import Repairs
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
@@ -236,7 +239,7 @@ class Operating:
 
         def act(broker: Any) -> None:
             tool = Maintenance(self.graph, broker, self.name, who="test", clock=self.tester.clock)
-            tool.carry_out(tool.reset(to="latest"))
+            tool.carry_out(reset(tool, to="latest"))
 
         self._verb(act, f"g.{self.name}")
         for topic in ("a", "b") if self.both else ("a",):
@@ -252,7 +255,7 @@ class Operating:
 
         def act(broker: Any) -> None:
             tool = Maintenance(graph, broker, self.name, who="test", clock=self.tester.clock)
-            tool.carry_out(tool.migrate(*((add, ()) if self.both else ({}, drop))))
+            tool.carry_out(migrate(tool, *((add, ()) if self.both else ({}, drop))))
 
         self._verb(act, f"g.{self.name}")
 

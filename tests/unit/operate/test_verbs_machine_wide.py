@@ -17,8 +17,12 @@ import pytest
 
 from cues_kafka import Graph, Json, Message, Processor, Source, Topic
 from cues_kafka.errors import BrokerError
-from cues_kafka.operate.moving import Maintenance
-from cues_kafka.operate.renaming import Renaming
+from cues_kafka.operate.move.accept_loss import accept_loss
+from cues_kafka.operate.move.adopt import adopt
+from cues_kafka.operate.move.base import Maintenance
+from cues_kafka.operate.move.rename import Renaming
+from cues_kafka.operate.move.reset import reset
+from cues_kafka.operate.move.strategy import change_strategy
 from cues_kafka.operate.repairing import Repairs
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
@@ -152,7 +156,7 @@ class Moving:
 
         def act(broker: Any) -> None:
             tool = self._tool(broker)
-            tool.carry_out(tool.reset(to=to, partition=partition))
+            tool.carry_out(reset(tool, to=to, partition=partition))
 
         self._verb(act, f"g.{self.name}")
         for place in range(WIDTH) if partition is None else [partition]:
@@ -171,7 +175,7 @@ class Moving:
 
         def act(broker: Any) -> None:
             tool = self._tool(broker)
-            tool.carry_out(tool.accept_loss())
+            tool.carry_out(accept_loss(tool))
 
         self._verb(act, f"g.{self.name}")
         self.at[place] = self.low[place]
@@ -185,7 +189,7 @@ class Moving:
 
         def act(broker: Any) -> None:
             tool = self._tool(broker)
-            tool.carry_out(tool.change_strategy())
+            tool.carry_out(change_strategy(tool))
 
         self._verb(act, f"g.{self.name}")
 
@@ -217,7 +221,7 @@ class Moving:
 
         def act(broker: Any) -> None:
             tool = self._tool(broker)
-            tool.carry_out(tool.adopt(f"program-{self.name}"))
+            tool.carry_out(adopt(tool, f"program-{self.name}"))
 
         act(self.broker)
         self.at, self.back = begins, True

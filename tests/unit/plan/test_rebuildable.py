@@ -8,7 +8,7 @@ import pytest
 
 from cues_kafka import Graph, Json, Processor, Source, State, Store, Table, Topic
 from cues_kafka.brokers.memory import MemoryBroker
-from cues_kafka.operate.moving import apply_plan
+from cues_kafka.operate.applying import apply_plan
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
 

@@ -11,7 +11,7 @@ import pytest
 from cues_kafka import ConfigError, Graph, Memory, Processor, Source, TaskStopped, start
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.operate.moving import apply_plan
+from cues_kafka.operate.applying import apply_plan
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask

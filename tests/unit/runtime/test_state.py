@@ -31,7 +31,8 @@ from cues_kafka import (
     Topic,
 )
 from cues_kafka.graph.declare import CommitPolicy
-from cues_kafka.operate.moving import Maintenance
+from cues_kafka.operate.move.base import Maintenance
+from cues_kafka.operate.move.reset import reset
 from cues_kafka.ports import NewTopic
 from cues_kafka.runtime.native.worker import CHECK_TOPICS_S
 from cues_kafka.state.layers import Layers
@@ -452,9 +453,9 @@ def test_a_task_with_stores_is_reset_forwards_only() -> None:
     tester.run().stop()
     tool = Maintenance(tester.graph, tester.broker, "count", who="reset on here", clock=tester.clock)
     with pytest.raises(ConfigError, match=r"count/0 cannot go back: its stores \(counts\) hold .* a new name="):
-        tool.reset(to="earliest")
+        reset(tool, to="earliest")
     tester.send("in", "b")
-    tool.carry_out(tool.reset(to="latest"))
+    tool.carry_out(reset(tool, to="latest"))
     again = Tester(counting(), broker=tester.broker)
     again.send("in", "b")
     again.run()

@@ -13,7 +13,8 @@ from cues_kafka import Blobs, CommitPolicy, ConfigError, Graph, RecoveryError, R
 from cues_kafka.cli.main import app
 from cues_kafka.errors import TaskStopped
 from cues_kafka.graph.targets import TaskName
-from cues_kafka.operate.moving import Maintenance
+from cues_kafka.operate.move.base import Maintenance
+from cues_kafka.operate.move.reset import reset
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.ports import HeldAttempt
 from cues_kafka.runtime.prepare import make_stores, plan_start
@@ -197,10 +198,10 @@ def test_operator_gives_up_what_is_behind_a_gap(lake: Lake, lost: int, to: str) 
     lake.entry(lost).unlink()
     lake.tester.stop()
     moves = Maintenance(lake.graph, lake.tester.broker, "raw", who="test")
-    moves.carry_out(moves.reset(to=to))
+    moves.carry_out(reset(moves, to=to))
     if to == "here":
         assert lake.rows == 0  # its rows are given up
-        moves.carry_out(moves.reset(to="earliest"))
+        moves.carry_out(reset(moves, to="earliest"))
     lake.send(2)
     lake.tester.restart().run()
     assert lake.rows == 7
@@ -224,7 +225,7 @@ def test_reset_behind_lost_records_of_kafka_keeps_all_files(tmp_path: Path, star
     restore()
 
     moves = Maintenance(lake.graph, lake.tester.broker, "raw", who="test")
-    moves.carry_out(moves.reset(to="database"))
+    moves.carry_out(reset(moves, to="database"))
     for _ in range(4):
         lake.send()
         lake.tester.restart().run()

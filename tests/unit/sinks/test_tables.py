@@ -28,7 +28,8 @@ from cues_kafka import (
 )
 from cues_kafka.graph.effects import SqlTable
 from cues_kafka.graph.timers import Timers
-from cues_kafka.operate.moving import Maintenance
+from cues_kafka.operate.move.base import Maintenance
+from cues_kafka.operate.move.reset import reset
 from cues_kafka.ports import NewTopic
 from cues_kafka.runtime.spark.verdict import refusal, verdict
 from cues_kafka.sinks.dialect import OUTBOX, TASKS
@@ -85,7 +86,7 @@ class Shop:
         self.tester.stop()
         self.tester.broker.expire(f"g.{name}")
         tool = Maintenance(self.graph, self.tester.broker, name, who="test", clock=self.tester.clock)
-        tool.carry_out(tool.reset(to="earliest"))
+        tool.carry_out(reset(tool, to="earliest"))
         if processor is not None:
             self.graph = graph_of(processor)
         self.tester = Tester(self.graph, policy=SMALL, broker=self.tester.broker)

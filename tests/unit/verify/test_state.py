@@ -36,7 +36,8 @@ from cues_kafka.cli.main import app
 from cues_kafka.core.delivery import ErrorPlace
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.declare import CommitPolicy
-from cues_kafka.operate.moving import Maintenance
+from cues_kafka.operate.move.base import Maintenance
+from cues_kafka.operate.move.reset import reset
 from cues_kafka.operate.unwell import UnwellNow
 from cues_kafka.ports import NewTopic, TopicPartition
 from cues_kafka.records.requests import ReplayRequest, encode_request
@@ -656,7 +657,7 @@ def test_a_task_that_was_moved_on_is_recomputed_of_what_it_has_delivered() -> No
     broker = broker_of(memory)
     broker.sender("test").send([("payments", 0, b"ann", b'{"name": "ann", "cents": 1}', None, 0)] * 2)
     tool = Maintenance(graph_of(), broker, "total", who="test")
-    tool.carry_out(tool.reset(to="latest"))
+    tool.carry_out(reset(tool, to="latest"))
     with start(graph_of(), memory) as running:
         running.send_many("payments", SECOND)
         running.wait_idle()

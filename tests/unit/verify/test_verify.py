@@ -17,7 +17,9 @@ from cues_kafka.cli import verify as command
 from cues_kafka.core.delivery import HEADER, provenance_prefix, show_topic_id
 from cues_kafka.core.records import KEY, Attempt, Record, Totals
 from cues_kafka.errors import ConfigError
-from cues_kafka.operate.moving import Maintenance, apply_plan
+from cues_kafka.operate.applying import apply_plan
+from cues_kafka.operate.move.base import Maintenance
+from cues_kafka.operate.move.reset import reset
 from cues_kafka.operate.unwell import UnwellNow
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
@@ -834,7 +836,7 @@ def test_report_says_that_an_operator_moved_the_task(to: str, compacted: bool) -
     vandal = Vandal(broker)
     vandal.feed()
     tool = Maintenance(PIPE, broker, "same", who="test")
-    tool.carry_out(tool.reset(to=to))
+    tool.carry_out(reset(tool, to=to))
     with start(PIPE, memory) as running:
         running.send_many("in", [Message(9, key="9")])
         running.wait_idle()

@@ -12,8 +12,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from cues_kafka import Graph, Json, Memory, Processor, RecoveryError, Source, Topic
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.errors import FatalError
-from cues_kafka.operate.moving import Maintenance, apply_plan
-from cues_kafka.operate.renaming import Renaming
+from cues_kafka.operate.applying import apply_plan
+from cues_kafka.operate.move import migrate as verb
+from cues_kafka.operate.move.base import Maintenance
+from cues_kafka.operate.move.rename import Renaming
 from cues_kafka.operate.status import StatusView
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
@@ -139,8 +141,8 @@ def migrate(cluster: Cluster, graph: Graph, add: Mapping[str, str], *drop: str) 
     """What the command does."""
     apply_plan(plan(graph, cluster.broker.facts(topics_to_ask(graph))), cluster.broker)
     tool = Maintenance(graph, cluster.broker, "work", who="migrate on here")
-    tool.carry_out(tool.migrate(add, drop))
-    assert tool.migrate(add, drop) == []
+    tool.carry_out(verb.migrate(tool, add, drop))
+    assert verb.migrate(tool, add, drop) == []
 
 
 @pytest.mark.parametrize("unfinished", [False, True], ids=["done", "planned"])
@@ -299,7 +301,7 @@ def add_input(cluster: Cluster) -> tuple[str, ...]:
     """What the command does; what it says."""
     apply_plan(plan(JOIN, cluster.broker.facts(topics_to_ask(JOIN))), cluster.broker)
     tool = Maintenance(JOIN, cluster.broker, "work", who="migrate on here")
-    moves = tool.migrate({"b": "earliest"}, ())
+    moves = verb.migrate(tool, {"b": "earliest"}, ())
     tool.carry_out(moves)
     return moves[0].notes
 

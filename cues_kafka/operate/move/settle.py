@@ -1,17 +1,20 @@
-"""`reset --to database` and `--to here`: tasks whose target does not fit their records (E1)."""
+"""`reset --to database` and `--to here`: bring tasks and targets together that do not fit each other (E1)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cues_kafka.core.events import InputFacts
 from cues_kafka.core.moves import begin
 from cues_kafka.core.records import Record, Snapshot, TargetRow, Totals
-from cues_kafka.core.spec import Spec
+from cues_kafka.core.spec import Move, Spec
 from cues_kafka.errors import ConfigError, RecoveryError
-from cues_kafka.ports import HeldAttempt, Positions
+from cues_kafka.graph.processor import Processor
+from cues_kafka.operate.move.base import Maintenance, PlannedMove, sequence_of
+from cues_kafka.operate.move.notes import notes_of, refuse_stores
+from cues_kafka.ports import HeldAttempt, Positions, TransactionalSink
 from cues_kafka.records.held import held_of, row_of
 from cues_kafka.words import count
 
@@ -37,6 +40,57 @@ class Settling:
     stays: bool
     notes: tuple[str, ...]
     tails: Positions | None = None
+
+
+def settle(tool: Maintenance, to: str, specs: Sequence[Spec]) -> list[PlannedMove]:
+    """
+    Plan to bring tasks and their targets together again; those that fit are left out.
+
+    Args:
+        tool: what moves the tasks.
+        to: see `settling`.
+        specs: the tasks.
+
+    Raises:
+        ConfigError: the processor has no target, or see `settling`.
+        RecoveryError: the group has members, or see `settling`.
+    """
+    if not isinstance(tool.declared, Processor) or tool.declared.target is None:
+        raise ConfigError(f"--to {to}: {tool.specs[0].processor!r} has no database or store in its effects=")
+    tool.refuse_others()
+    return [move for spec in specs if (move := _settling(tool, spec, to, tool.declared.target[1].holder)) is not None]
+
+
+def _settling(tool: Maintenance, spec: Spec, to: str, it: str) -> PlannedMove | None:
+    """Bring a task and its target together; None: they are."""
+    target, record = tool.target_of(spec), tool.settled(spec)
+    held = target.newest()
+    found = settling(spec, record, held, tool.reading.inputs(spec), to, it=it)
+    if found is None and record is not None and target.torn:
+        found = Settling(held, record.positions, True, ("the log of the store lacks entries, but no attempt",))
+    if found is None:
+        return None
+    refuse_stores(spec, record, found.positions)
+    # The core must not ask the target: it does not fit, which is why the operator is here.
+    above = held.owner if held else -1
+    move = Move(after=sequence_of(record), above=above, positions=found.positions, tails=found.tails)
+    stays = found.stays and above <= sequence_of(record)
+    moved = replace(spec, target=False, move=None if stays else move)
+    notes = () if found.stays else notes_of(spec, record, found.positions)
+    was = found.was
+    return PlannedMove(moved, (*found.notes, *notes), settle=lambda: _settle(tool, moved, target, was))
+
+
+def _settle(tool: Maintenance, spec: Spec, target: TransactionalSink, was: HeldAttempt | None) -> None:
+    """Have a target stand where the newest record of its task does."""
+    record = tool.settled(spec)
+    if record is None:
+        raise RecoveryError(
+            f"{spec.name} was moved, and its record is gone from {spec.backing!r}: what its target has was left as it "
+            "is. Find who deletes records there, then run the same command again"
+        )
+    if not target.settle(stands_at(record), was):
+        raise RecoveryError(f"{spec.name}: its target has changed since. Run the command again")
 
 
 def settling(
@@ -105,7 +159,7 @@ def settling(
             )
     there = record is not None and record.positions == positions and record.tails == (row.tails or record.tails)
     stays = there and not isinstance(record, Snapshot)
-    return Settling(held, positions, stays, tuple(_notes(spec, row.step, step, it)), row.tails or None)
+    return Settling(held, positions, stays, (_note(spec, row.step, step, it),), row.tails or None)
 
 
 def _same_step(record: Record | None, held: HeldAttempt, it: str) -> Settling | None:
@@ -141,8 +195,8 @@ def _here(spec: Spec, record: Record | None, held: HeldAttempt | None, step: int
     return Settling(None, record.positions, True, (note,))
 
 
-def _notes(spec: Spec, there: int, step: int, it: str) -> list[str]:
+def _note(spec: Spec, there: int, step: int, it: str) -> str:
     if there < step:
-        return [f"the {it} lacks {count(step - there, 'step')} that Kafka has: their messages to Kafka REPEAT"]
+        return f"the {it} lacks {count(step - there, 'step')} that Kafka has: their messages to Kafka REPEAT"
     ahead = count(there - step, "step")
-    return [f"the {it} is {ahead} ahead of {spec.backing!r}: their messages to Kafka are LOST where none were sent"]
+    return f"the {it} is {ahead} ahead of {spec.backing!r}: their messages to Kafka are LOST where none were sent"

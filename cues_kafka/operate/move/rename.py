@@ -8,20 +8,19 @@ both names, and the next run goes on where it stopped.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
-from cues_kafka.core.events import InputFacts
 from cues_kafka.core.records import Record, Snapshot
 from cues_kafka.core.recover import Refuse, foreign, recover
 from cues_kafka.core.renaming import Stage, arrives_at, next_stage, refusal
 from cues_kafka.core.spec import Move, Spec
 from cues_kafka.core.strategies import AT_LEAST_ONCE
 from cues_kafka.core.taking import in_flight
-from cues_kafka.errors import CodecError, ConfigError, RecoveryError, UnstableOffsets
+from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import (
     backing_topic,
@@ -35,20 +34,17 @@ from cues_kafka.graph.names import (
     transactional_id,
 )
 from cues_kafka.graph.processor import Processor
-from cues_kafka.operate.copied_stores import TakenAlong, refuse_other_stores
-from cues_kafka.operate.drivers import refuse_drivers
-from cues_kafka.operate.members import has_members
-from cues_kafka.operate.moving import HeldGroup, commit_move, no_reader
-from cues_kafka.operate.noting import history_of, noted
-from cues_kafka.operate.renamed_rows import RenamedRows
-from cues_kafka.plan.plan import plan
-from cues_kafka.plan.topics import topics_to_ask
-from cues_kafka.ports import Broker, Clock, GroupMetadata, NewTopic, TopicPartition
+from cues_kafka.operate.look.drivers import refuse_drivers
+from cues_kafka.operate.look.tasks import TaskReading
+from cues_kafka.operate.move.base import PlannedMove, commit_all
+from cues_kafka.operate.move.copied_stores import TakenAlong, refuse_other_stores
+from cues_kafka.operate.move.history import history_of, noted
+from cues_kafka.operate.move.holding import HeldGroups, hold_groups, proof_of, refuse_members
+from cues_kafka.operate.move.renamed_rows import RenamedRows
+from cues_kafka.ports import Broker, Clock, NewTopic, TopicPartition
 from cues_kafka.records.history import Moved
-from cues_kafka.records.reading import record_below
-from cues_kafka.runtime.specs import Identity, spec_of
-from cues_kafka.runtime.task.clock import SystemClock
-from cues_kafka.runtime.task.interpreter import Hook, World
+from cues_kafka.runtime.specs import Identity
+from cues_kafka.runtime.task.interpreter import Hook
 from cues_kafka.words import count
 
 STAGES: Final = 9
@@ -99,15 +95,14 @@ class Renaming:
             ConfigError: the graph declares the old name, or not the new one; the old one was never started here; or
                 the processor has what cannot move.
         """
-        self._graph, self._broker, self._old, self._new = graph, broker, old, new
-        self._clock, self._hook = clock or SystemClock(), hook
+        self._graph, self._broker, self._old, self._new, self._hook = graph, broker, old, new, hook
         declared = self._declared = _movable(graph, check_name(old, "rename"), new)
-        self._facts = broker.facts(topics_to_ask(graph))
-        self._plan = plan(graph, self._facts)
-        self._plan.refuse()
+        self._reading = TaskReading(graph, broker, clock)
+        self._clock = self._reading.clock
+        self._reading.plan.refuse()
         self._refuse_missing()
-        self._width = self._facts.topics[declared.lead].partitions
-        make = spec_of(graph, self._plan, declared, self._width, Identity.of_process("tool", who))
+        self._width = self._reading.width(declared.lead)
+        make = self._reading.specs(new, Identity.of_process("tool", who), self._width)
         self._arriving = tuple(map(make, range(self._width)))
         self._leaving = tuple(self._under_old(spec) for spec in self._arriving)
         self._rows = RenamedRows(declared, graph.name, old, new) if declared.target else None
@@ -122,7 +117,7 @@ class Renaming:
                 f"processor, run it with --new {self._new}."
             )
         for topic in declared.input_topics:
-            if topic not in self._facts.topics:
+            if not self._reading.width(topic):
                 raise ConfigError(f"topic {topic!r} does not exist, so {self._new!r} cannot go on there. Create it.")
 
     def _refuse_other_width(self) -> None:
@@ -160,13 +155,13 @@ class Renaming:
             ConfigError: the new name has a place of its own.
             RecoveryError: workers run, or a record holds what a move would lose.
         """
-        self._refuse_members()
+        refuse_members(self._broker, self._groups)
         old, new = self._records()
         self._refuse_all_unready(old)
         if next_stage(old, new, self._old, self._new) is None:
             return PlannedRename((), (), done=True)
         unseen = refuse_drivers(self._graph, self._broker, [self._old, self._new], clock=self._clock, tell=tell)
-        own = {t.name: t for t in self._plan.create if processor_of(self._graph.name, t.name) == self._new}
+        own = {t.name: t for t in self._reading.plan.create if processor_of(self._graph.name, t.name) == self._new}
         return PlannedRename(tuple(own.values()), (*([unseen] if unseen else []), *self._notes(old, own)))
 
     def _notes(self, old: list[Record], create: Mapping[str, NewTopic]) -> Iterator[str]:
@@ -191,14 +186,10 @@ class Renaming:
 
     # What refuses
 
-    def _refuse_members(self) -> None:
-        for spec in (self._leaving[0], self._arriving[0]):
-            if members := self._broker.members(spec.group):
-                raise RecoveryError(has_members({spec.group: members}))
-
     def _refuse_own(self, spec: Spec, record: Record | None, old: Record) -> None:
         if record is None:
-            if self._has_offsets(spec):
+            # A transaction that a dead run left open has committed no offsets.
+            if any(offset is not None for offset in (self._reading.offsets(spec) or {}).values()):
                 raise ConfigError(
                     f"group {spec.group!r} has offsets, and {spec.name} has no record: {self._new!r} ran here before, "
                     f"and its topic is gone. Run `cues-kafka delete MODULE:GRAPH {self._new}`, then run the command "
@@ -212,14 +203,6 @@ class Renaming:
         elif not record.moving_from and old.moved_to != self._new:
             placeholder = Move(after=-1, positions=(), moving_from=self._old)
             raise ConfigError(f"{refusal(spec, placeholder, record)}.")
-
-    def _has_offsets(self, spec: Spec) -> bool:
-        """Whether its group has committed; a transaction that a dead run left open has not."""
-        try:
-            held = self._broker.committed(spec.group, [TopicPartition(i.topic, spec.partition) for i in spec.inputs])
-        except UnstableOffsets:
-            return False
-        return any(offset is not None for offset in held.values())
 
     def _refuse_all_unready(self, old: list[Record]) -> None:
         for spec, record in zip(self._leaving, old, strict=True):
@@ -247,7 +230,7 @@ class Renaming:
             self._rows.refuse_unlike(spec, record)
         if requests := self._untaken(spec, record):
             raise RecoveryError(f"{spec.name} has {count(requests, 'request')} to replay errors before it. {former}")
-        match recover(spec, record, {}, self._inputs(spec)):
+        match recover(spec, record, {}, self._reading.inputs(spec)):
             case Refuse(halt):
                 raise RecoveryError(f"{spec.name}: {halt.text}. While the processor has its old name: {halt.remedy}")
 
@@ -258,12 +241,6 @@ class Renaming:
             return 0
         marks = self._broker.watermarks([place])[place]
         return max(0, marks.high - max(marks.low, *(p.offset for p in record.replays), 0))
-
-    def _inputs(self, spec: Spec) -> dict[str, InputFacts]:
-        places = {i.binding: TopicPartition(i.topic, spec.partition) for i in spec.inputs}
-        marks = self._broker.watermarks(list(dict.fromkeys(places.values())))
-        topics = self._facts.topics
-        return {binding: InputFacts(topics[place.topic].topic_id, *marks[place]) for binding, place in places.items()}
 
     # Records
 
@@ -282,14 +259,9 @@ class Renaming:
         return there, new
 
     def _newest(self, spec: Spec, sizes: Mapping[str, int]) -> Record | None:
-        place = TopicPartition(spec.backing, spec.partition)
-        if place.partition >= sizes.get(place.topic, 0):
+        if spec.partition >= sizes.get(spec.backing, 0):
             return None
-        low, stable, _ = self._broker.watermarks([place])[place]
-        try:
-            record = record_below(self._broker, place, low, stable, self._clock, group=spec.group)
-        except CodecError as error:
-            raise RecoveryError(f"{spec.name}: its newest record cannot be read: {error}") from error
+        record = self._reading.settled(spec)
         ours = Move(after=-1, positions=(), moved_to=self._new, moving_from=self._old)
         other = foreign(replace(spec, move=ours), record) if record else None
         if other and record and record.moving_from in ("", self._old):
@@ -308,60 +280,59 @@ class Renaming:
         """
         if planned.done:
             return
-        self._refuse_members()
+        refuse_members(self._broker, self._groups)
         self._broker.create(planned.create)
-        with contextlib.ExitStack() as memberships:
-            leaving, arriving = (
-                memberships.enter_context(
-                    HeldGroup(self._broker, specs[0].group, self._declared.lead, self._width, self._clock)
-                )
-                for specs in (self._leaving, self._arriving)
-            )
-            self._refuse_all_unready(self._records()[0])  # a worker may have run since the plan was made
-            for _ in range(STAGES):
-                above = [self._rows.owner(p) for p in range(self._width)] if self._rows is not None else []
-                stage = next_stage(*self._records(), self._old, self._new, above)
-                if stage is None:
-                    return
-                self._commit(stage, leaving, arriving)
+        # X5: both groups are held from the first record to the last. Between the records neither name may be started: a
+        # worker of the old one would deliver what the new one takes over, and one of the new one would begin at start=.
+        with hold_groups(self._broker, self._groups, self._declared.lead, self._width, self._clock) as held:
+            commit_all(self._moves(held), held, self._broker, self._clock, self._hook)
+
+    @property
+    def _groups(self) -> tuple[str, str]:
+        return self._leaving[0].group, self._arriving[0].group
+
+    def _moves(self, held: HeldGroups) -> Iterator[PlannedMove]:
+        """What is left to commit, stage by stage; a stage is read from the records when the one before is committed."""
+        self._refuse_all_unready(self._records()[0])  # a worker may have run since the plan was made
+        for _ in range(STAGES):
+            # The rows are asked before the records: a row that was seen here is replaced only if the task has yet to
+            # arrive, and a record that came in between says that it has.
+            above = [self._rows.owner(p) for p in range(self._width)] if self._rows is not None else []
+            stage = next_stage(*self._records(), self._old, self._new, above)
+            if stage is None:
+                return
+            yield from self._of_stage(stage, held)
         raise RecoveryError(
             f"{self._old!r} has not arrived as {self._new!r} after {STAGES} stages. Find out who else writes its "
             "backing topics, and run the command again."
         )
 
-    def _commit(self, stage: Stage, leaving: HeldGroup, arriving: HeldGroup) -> None:
-        specs, mine, other = (
-            (self._arriving, arriving, leaving) if stage.under_new else (self._leaving, leaving, arriving)
-        )
-
-        def alone() -> GroupMetadata:
-            other()
-            return mine()
-
+    def _of_stage(self, stage: Stage, held: HeldGroups) -> Iterator[PlannedMove]:
+        specs = self._arriving if stage.under_new else self._leaving
         for partition, move in stage.moves:
-            spec, world = specs[partition], World(self._broker, self._clock, no_reader, alone, self._hook)
+            spec = replace(specs[partition], move=move, target=False)
             if move.complete is not None:
-                spec, changes = self._taken_along(spec, move, move.complete, alone)
-                world = replace(world, changes=changes)
-                if self._rows is not None:
-                    self._rows.settle(partition, move.complete, move.above)
-            with contextlib.ExitStack() as opened:
-                if self._rows is not None and move.moved_to:  # E1: the question to the target ends former owners there
-                    target = opened.enter_context(contextlib.closing(self._rows.leaving(partition)))
-                    world = replace(world, target=target)
-                commit_move(replace(spec, move=move, target=bool(spec.target and move.moved_to)), world)
+                yield self._arrival(spec, move, move.complete, held)
+            elif self._rows is not None and move.moved_to:  # E1: the question to the target ends former owners there
+                leaving = partial(self._rows.leaving, partition)
+                yield PlannedMove(replace(spec, target=True), target=leaving)
+            else:
+                yield PlannedMove(spec)
 
-    def _taken_along(
-        self, spec: Spec, move: Move, last: Record, alone: Callable[[], Any]
-    ) -> tuple[Spec, Callable[[], Iterator[tuple[Any, ...]]]]:
-        """The task as it arrives, and what it takes along."""
+    def _arrival(self, spec: Spec, move: Move, last: Record, held: HeldGroups) -> PlannedMove:
+        """The task as it arrives, with what it takes along."""
         old = self._leaving[spec.partition]
         taken = TakenAlong(self._broker, old, spec, last, self._changelog_ids)
-        taken.write_most(alone)
+        taken.write_most(proof_of(held, spec.group))
         arrival = Moved(arrives_at(move), last.positions, last.positions, last.positions, last.totals, self._old)
         said = noted(spec, history_of(self._broker, old, self._clock).then(arrival))
+        if self._rows is not None:
+            # E1: before the record, unlike `reset --to database`. The new name has no record that a worker runs, so the
+            # row may wait for it; a record without its row would have the first worker refuse.
+            self._rows.settle(spec.partition, last, move.above)
         # Without entries its changelogs get no marks.
-        return spec if taken.kept else replace(spec, stores=()), lambda: chain((said,), taken.rest())
+        arriving = spec if taken.kept else replace(spec, stores=())
+        return PlannedMove(arriving, changes=lambda: chain((said,), taken.rest()))
 
     def _changelog_ids(self) -> dict[str, bytes]:
         found = self._broker.facts([topic for _, topic in self._arriving[0].stores])

@@ -6,17 +6,22 @@ dropped input has not delivered yet is named, because no task delivers it any mo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
+from typing import Any, Final
 
 from cues_kafka.core.events import InputFacts
-from cues_kafka.core.records import Record, Snapshot
-from cues_kafka.core.spec import Input, Spec
-from cues_kafka.core.strategies import AT_LEAST_ONCE
+from cues_kafka.core.records import Record
+from cues_kafka.core.spec import Input, Move, Spec
 from cues_kafka.core.taking import in_flight
 from cues_kafka.errors import ConfigError, RecoveryError
-from cues_kafka.ports import Position, Positions, TopicPartition
+from cues_kafka.graph.processor import Processor
+from cues_kafka.operate.look.changed_inputs import Difference, difference, refuse_busy
+from cues_kafka.operate.look.drivers import refuse_drivers
+from cues_kafka.operate.move.base import Maintenance, PlannedMove
+from cues_kafka.ports import Broker, Position, Positions, TopicPartition
+from cues_kafka.runtime.other_inputs import begin_again
 from cues_kafka.words import count
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -25,32 +30,85 @@ EARLIEST, LATEST = "earliest", "latest"
 _MARKERS: Final = "markers of transactions have offsets too"
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+def migrate(
+    tool: Maintenance,
+    add: Mapping[str, str],
+    drop: Collection[str],
+    *,
+    tell: Callable[[str], Any] = lambda _: None,
+) -> list[PlannedMove]:
     """
-    How the inputs of a declaration differ from those of a task's record.
+    Plan to let tasks go on with the inputs that the graph declares now, which are others than their records have.
 
-    Attributes:
-        gained: inputs that the record does not have.
-        lost: positions of inputs that the declaration does not have.
+    Inputs that stay keep their offsets. Tasks that have the declared inputs already are left out, so that a run
+    that was cut short can be run again; so are tasks without a record, which begin at `start=`.
+
+    Args:
+        tool: what moves the tasks.
+        add: where each added input begins: `earliest`, at its first message, `latest`, behind its last committed
+            one, or the name of a dropped input from the same topic, where that stands.
+        drop: the inputs that are gone.
+        tell: told why the plan waits, see `refuse_drivers`.
+
+    Raises:
+        ConfigError: the processor is one of DataFrames or never ran, the plan is refused, or the options are not
+            the difference between the records and the declaration.
+        RecoveryError: the group has members, a driver of Spark runs the processor, or a record holds what the move
+            would forget.
     """
+    name = tool.declared.name
+    if not isinstance(tool.declared, Processor):
+        raise ConfigError(
+            f"{name!r} is a processor of DataFrames: where it stands is also in the checkpoint of its query, which "
+            f"knows its inputs. You may {begin_again(name)}"
+        )
+    refuse_undeclared(tool.specs[0], add, drop)
+    tool.reading.plan.refuse()
+    tool.refuse_others()
+    records = {spec: record for spec in tool.specs if (record := tool.settled(spec))}
+    if not records:
+        raise ConfigError(f"{name!r} has no record, so there is nothing to migrate: start it, and it begins at start=")
+    moves = [move for spec, record in records.items() if (move := _migrated(tool, spec, record, add, drop))]
+    if moves and (unseen := refuse_drivers(tool.graph, tool.broker, [name], clock=tool.clock, tell=tell)):
+        moves[0] = replace(moves[0], notes=(unseen, *moves[0].notes))
+    return moves
 
-    gained: tuple[Input, ...]
-    lost: Positions
 
-    @property
-    def command(self) -> str:
-        """The options of `migrate` that say the same, with the places that lose nothing."""
-        names = {p.topic: p.binding for p in self.lost}
-        added = (f" --add {one.binding}={names.get(one.topic, 'earliest')}" for one in self.gained)
-        return "".join([*added, *(f" --drop {one.binding}" for one in self.lost)])
+def _migrated(
+    tool: Maintenance, spec: Spec, record: Record, add: Mapping[str, str], drop: Collection[str]
+) -> PlannedMove | None:
+    """One task; None: it has these inputs."""
+    positions = positions_of(spec, record, tool.reading.inputs(spec), add, drop)
+    if positions is None:
+        return None
+    if spec.target:
+        _refuse_ahead(tool, spec, record)
+    move = Move(after=record.sequence, positions=positions)
+    topics = dict.fromkeys(p.topic for p in (*positions, *record.positions))
+    said = notes(spec, record, positions, add, _facts_of(tool.broker, spec, topics))
+    return PlannedMove(replace(spec, move=move), tuple(said))
 
 
-def difference(spec: Spec, record: Record) -> Difference:
-    """Compare the inputs of a task's record with the declared ones. A binding with another topic is gained and lost."""
-    was = {(p.binding, p.topic) for p in record.positions}
-    lost = tuple(p for p in record.positions if (p.binding, p.topic) not in set(spec.inputs))
-    return Difference(tuple(one for one in spec.inputs if one not in was), lost)
+def _refuse_ahead(tool: Maintenance, spec: Spec, record: Record) -> None:
+    """Refuse if the task's target holds the outcomes of messages of the former inputs, and Kafka does not."""
+    with closing(tool.target_of(spec)) as target:
+        held = target.newest()
+    if held is not None and held.step > record.step:
+        raise RecoveryError(
+            f"{spec.name}: its target holds {count(held.step - record.step, 'step')} more than its newest record. "
+            "Start the former version, with the inputs as they were, which completes them; stop it, and run the "
+            "command again."
+        )
+
+
+def _facts_of(broker: Broker, spec: Spec, topics: Iterable[str]) -> dict[TopicPartition, InputFacts]:
+    """What the cluster says about these topics, declared or not; those that do not exist are left out."""
+    found = broker.facts(list(topics)).topics
+    places = [
+        TopicPartition(topic, spec.partition) for topic, facts in found.items() if spec.partition < facts.partitions
+    ]
+    marks = broker.watermarks(places) if places else {}
+    return {place: InputFacts(found[place.topic].topic_id, *marks[place]) for place in places}
 
 
 def added(wishes: Iterable[str]) -> dict[str, str]:
@@ -98,44 +156,6 @@ def refuse_undeclared(spec: Spec, add: Mapping[str, str], drop: Collection[str])
                 "out of the declaration first. If its topic is another one now, write --add "
                 f"{binding}=earliest or --add {binding}=latest as well."
             )
-
-
-def refuse_busy(spec: Spec, record: Record) -> None:
-    """
-    Refuse a task whose record holds more than positions: the move would forget the rest.
-
-    Raises:
-        RecoveryError: a batch is announced, messages wait in a recorded order or one by one, or the strategy has no
-            lock, or is another one than the declared one.
-    """
-    former = (
-        "Start the former version, with the inputs as they were, until it has delivered them; stop it, and run the "
-        "command again."
-    )
-    if record.strategy != spec.strategy or spec.strategy == AT_LEAST_ONCE:
-        wanted = "exactly-once" if spec.strategy == AT_LEAST_ONCE else spec.strategy
-        why = (
-            "a worker of the former version has no lock, and may still write records of the former inputs"
-            if spec.strategy == AT_LEAST_ONCE
-            else f"its newest record was written {record.strategy}, and the graph says {spec.strategy}"
-        )
-        raise RecoveryError(
-            f"{spec.name}: {why}. Declare the inputs as they were, with strategy={wanted!r}, and run `cues-kafka "
-            f"strategy MODULE:GRAPH {spec.processor} --yes`. Then declare the new inputs, and run this command again."
-        )
-    if isinstance(record, Snapshot):
-        raise RecoveryError(
-            f"{spec.name} has announced {count(record.steps, 'step')}, which the former inputs have to deliver. "
-            f"{former}"
-        )
-    if record.careful_until or record.careful_timers:
-        raise RecoveryError(
-            f"{spec.name} takes its next messages one by one, because its process died in them. {former}"
-        )
-    if record.choice:
-        raise RecoveryError(f"{spec.name} has recorded the order of its next messages, which must not change. {former}")
-    if record.tail_ends:
-        raise RecoveryError(f"{spec.name} has recorded what its tailers show to its next messages. {former}")
 
 
 def positions_of(

@@ -1,0 +1,1 @@
+"""What operators see of a graph: nothing here writes to a cluster."""
