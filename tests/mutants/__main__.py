@@ -1,15 +1,25 @@
 """Takes rules out of the shell, one at a time, and runs the tests that must notice: `python -m tests.mutants`.
 
-The explorer does this with the core. Here a mutant is a small edit of one file of the runtime, of Spark's slots or of
-an adapter (`rules.py`). It is made in a copy of the tree, never in the tree itself. A mutant is caught when one of its
-tests fails, after the same tests have passed in the copy as it is. Each result is written at once, and is kept for as
-long as the mutated file and the tests stay as they are, so the command goes on where it was stopped.
+The explorer does this with the core. Here a mutant is a small edit of the code around it (`tests.mutants.rules`). It is
+made in a copy of the tree, never in the tree itself. A mutant is caught when one of its tests fails, after the same
+tests have passed in the copy as it is. Each result is written at once, so the command goes on where it was stopped.
+
+**A mutant names its rule so that code may move.** It names a definition by the end of its qualified name, wherever in
+the package that is, and an edit by patterns that are compared with the code as trees (`trees.py`). So code that is
+moved to another file or class, is laid out in another way, or has other names for its local variables keeps its
+mutants. A mutant that has no place, or more than one, is an error that names the nearest (`code.py`). Marks in the code
+(`# rule: ...`) would outlive the change of a function's name, too. But a reader of a mutant would not see what it
+takes out, a comment is lost or left behind without notice when its statement changes, and no rule needed one.
+
+**A result is kept** for as long as the mutated file, the mutant's tests and the files that have them are the same
+programs (`tests.proof.digest`): words, layout and the file's folder do not count, nor does how the mutant is written.
+It is the whole file and not only the mutated function, because other code of the file may guard the same rule. Code of
+other files does not count, so after a larger change `--again` is the proof.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import re
@@ -23,7 +33,10 @@ from pathlib import Path
 from typing import Any
 
 from cues_kafka.brokers.temporary import temporary_directory
-from tests.mutants.rules import MUTANTS, Mutant
+from tests.mutants.code import Code, Source
+from tests.mutants.mutant import Mutant
+from tests.mutants.rules import MUTANTS
+from tests.proof.digest import digest_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,7 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [one for one in MUTANTS if not given.only or any(part in one.rule for part in given.only)]
     path = given.write / RESULTS if given.write else None
     known = {} if path is None or given.again else read(path)
-    due = [one for one in chosen if known.get(one.rule, {}).get("digest") != digest(one)]
+    code = Code(ROOT)
+    due = [one for one in chosen if known.get(one.rule, {}).get("digest") != digest(one, code.mutated(one))]
     print(f"{len(chosen)} mutants, {len(chosen) - len(due)} known from before", flush=True)
     survivors = 0
     with copied() as tree:
@@ -76,51 +90,34 @@ def results(due: Iterable[Mutant], tree: Path, run: Run) -> Iterator[Mapping[str
         RuntimeError: tests of a mutant fail without it, so they would catch anything.
     """
     sound: set[tuple[str, ...]] = set()
+    code = Code(tree)
     for mutant in due:
         if mutant.tests not in sound:
             if failed := run(tree, mutant.tests):
                 raise RuntimeError(f"{failed} fails without any mutant")
             sound.add(mutant.tests)
         began_s = time.monotonic()
-        file = tree / mutant.file
+        changed = code.mutated(mutant)
+        file = tree / changed.path
         before = file.read_text(encoding="utf-8")
-        file.write_text(mutated(mutant, before), encoding="utf-8")
+        file.write_text(changed.text, encoding="utf-8")
         try:
             caught = run(tree, mutant.tests)
         finally:
             file.write_text(before, encoding="utf-8")
         yield {
             "rule": mutant.rule,
-            "file": mutant.file,
-            "digest": digest(mutant),
+            "file": changed.path.as_posix(),
+            "digest": digest(mutant, changed, tree),
             "caught by": caught,
             "seconds": round(time.monotonic() - began_s, 1),
         }
 
 
-def mutated(mutant: Mutant, text: str) -> str:
-    """
-    The file's text without the rule.
-
-    Raises:
-        ValueError: the text does not have the place exactly once, or is no Python behind the change.
-    """
-    if text.count(mutant.old) != 1:
-        raise ValueError(f"{mutant.rule}: {mutant.file} has {mutant.old!r} {text.count(mutant.old)} times")
-    changed = text.replace(mutant.old, mutant.new)
-    compile(changed, mutant.file, "exec")
-    return changed
-
-
-def digest(mutant: Mutant) -> str:
-    """Of the mutant, the file that it changes, and the files of its tests."""
-    made = hashlib.blake2b(repr(mutant).encode(), digest_size=8)
-    for name in (
-        mutant.file,
-        *(test.partition("::")[0] for test in mutant.tests if test.endswith(".py") or "::" in test),
-    ):
-        made.update((ROOT / name).read_bytes())
-    return made.hexdigest()
+def digest(mutant: Mutant, changed: Source, root: Path = ROOT) -> str:
+    """Of the program that the mutant makes of its file, of its tests' names, and of the files that have them."""
+    files = sorted({test.partition("::")[0] for test in mutant.tests})
+    return digest_of([changed.text, repr(mutant.tests), *((root / one).read_text(encoding="utf-8") for one in files)])
 
 
 def read(path: Path) -> dict[str, Any]:

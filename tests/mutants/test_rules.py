@@ -4,19 +4,48 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.mutants.__main__ import RESULTS, ROOT, mutated, results
-from tests.mutants.rules import MUTANTS, Mutant
+from tests.mutants.__main__ import RESULTS, ROOT, digest, results
+from tests.mutants.code import Code
+from tests.mutants.edits import Replace
+from tests.mutants.mutant import Mutant
+from tests.mutants.rules import MUTANTS
+
+MUTANT = Mutant("a is 1", "f", Replace("1", "2"), ("tests/test_a.py",))
+
+BEFORE = "def f():\n    return 1\n"
+
+
+@pytest.fixture(scope="module")
+def code() -> Code:
+    """The package."""
+    return Code(ROOT)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A package of one function, with a test."""
+    (tmp_path / "cues_kafka").mkdir()
+    (tmp_path / "cues_kafka" / "a.py").write_text(BEFORE, encoding="utf-8")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_a.py").write_text("assert True\n", encoding="utf-8")
+    return tmp_path
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.rule)
-def test_a_mutant_changes_one_place_of_the_code_and_names_tests(mutant: Mutant) -> None:
+def test_a_mutant_changes_one_place_of_the_code_and_names_tests(mutant: Mutant, code: Code) -> None:
     """A rule that has moved on would be taken out of nothing."""
-    mutated(mutant, (ROOT / mutant.file).read_text(encoding="utf-8"))
+    compile(code.mutated(mutant).text, mutant.rule, "exec")
     assert all((ROOT / test.partition("::")[0]).is_file() for test in mutant.tests)
+
+
+def test_no_two_mutants_have_one_name() -> None:
+    """A result is found by it."""
+    assert len({mutant.rule for mutant in MUTANTS}) == len(MUTANTS)
 
 
 def test_every_rule_was_taken_out_and_caught() -> None:
@@ -28,26 +57,49 @@ def test_every_rule_was_taken_out_and_caught() -> None:
 
 
 @pytest.mark.parametrize("caught", [None, "tests/a.py::test_a"])
-def test_a_mutant_is_caught_by_what_fails_with_it_alone(tmp_path: Path, caught: str | None) -> None:
+def test_a_mutant_is_caught_by_what_fails_with_it_alone(tree: Path, caught: str | None) -> None:
     """Each file is as it was when the next mutant is made."""
-    (tmp_path / "pyproject.toml").write_text("a = 1\n", encoding="utf-8")
-    mutant = Mutant("a is 1", "pyproject.toml", "a = 1", "a = 2", ("tests",))
+    file = tree / "cues_kafka" / "a.py"
     seen: list[str] = []
 
-    def run(tree: Path, tests: Sequence[str]) -> str | None:
-        seen.append((tree / "pyproject.toml").read_text(encoding="utf-8"))
+    def run(_: Path, tests: Sequence[str]) -> str | None:
+        seen.append(file.read_text(encoding="utf-8"))
         return caught if "2" in seen[-1] else None
 
-    [found] = results([mutant], tmp_path, run)
+    [found] = results([MUTANT], tree, run)
 
     assert found["caught by"] == caught
-    assert seen == ["a = 1\n", "a = 2\n"]
-    assert (tmp_path / "pyproject.toml").read_text(encoding="utf-8") == "a = 1\n"
+    assert found["file"] == "cues_kafka/a.py"
+    assert seen == [BEFORE, BEFORE.replace("1", "(2)")]
+    assert file.read_text(encoding="utf-8") == BEFORE
 
 
-def test_tests_that_fail_without_a_mutant_catch_none(tmp_path: Path) -> None:
+def test_tests_that_fail_without_a_mutant_catch_none(tree: Path) -> None:
     """They would catch anything."""
-    mutant = Mutant("a is 1", "pyproject.toml", "a = 1", "a = 2", ("tests",))
-
     with pytest.raises(RuntimeError, match="fails without any mutant"):
-        list(results([mutant], tmp_path, lambda *_: "tests/a.py::test_a"))
+        list(results([MUTANT], tree, lambda *_: "tests/a.py::test_a"))
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "stays"),
+    [
+        ("cues_kafka/a.py", f'"""A module."""\n\n\n{BEFORE}', True),
+        ("cues_kafka/a.py", f"import os\n{BEFORE}", False),
+        ("tests/test_a.py", "assert True  # as always\n", True),
+        ("tests/test_a.py", "assert False\n", False),
+    ],
+)
+def test_result_holds_for_the_same_programs(tree: Path, file: str, text: str, *, stays: bool) -> None:
+    """Of the whole file, for other code in it may guard the rule, and of the tests."""
+    before = digest(MUTANT, Code(tree).mutated(MUTANT), tree)
+    (tree / file).write_text(text, encoding="utf-8")
+
+    assert (digest(MUTANT, Code(tree).mutated(MUTANT), tree) == before) is stays
+
+
+def test_result_does_not_hold_for_another_edit_or_another_test(tree: Path) -> None:
+    """They are another mutant, and another way to find it."""
+    code = Code(tree)
+    others = [replace(MUTANT, edit=Replace("1", "3")), replace(MUTANT, tests=("tests/test_a.py::test_b",))]
+
+    assert len({digest(one, code.mutated(one), tree) for one in (MUTANT, *others)}) == 3

@@ -22,11 +22,25 @@ def digest(files: Iterable[Path], *, shared: tuple[str, Path] | None = None) -> 
         shared: a module that they import, and its file. Only what they take from it counts.
     """
     files = list(files)
-    programs = sorted(_program(file.read_text(encoding="utf-8")) for file in files)
+    programs = _programs(file.read_text(encoding="utf-8") for file in files)
     if shared is not None:
         module, file = shared
         names = {name for one in files for name in _taken_from(module, ast.parse(one.read_text(encoding="utf-8")))}
         programs.append(_hashed(_reached(names, ast.parse(file.read_text(encoding="utf-8")))))
+    return _joined(programs)
+
+
+def digest_of(texts: Iterable[str]) -> str:
+    """Of Python programs that are given as text."""
+    return _joined(_programs(texts))
+
+
+def _programs(texts: Iterable[str]) -> list[bytes]:
+    """The digest of each program, in an order that names do not decide."""
+    return sorted(_hashed(ast.parse(text)) for text in texts)
+
+
+def _joined(programs: Iterable[bytes]) -> str:
     return sha256(b"".join(programs)).hexdigest()[:16]
 
 
@@ -54,11 +68,6 @@ def _defined(node: ast.stmt) -> set[str]:
         return {alias.asname or alias.name.partition(".")[0] for alias in node.names}
     stored = (one for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store))
     return {one.id for one in stored}
-
-
-def _program(text: str) -> bytes:
-    """The digest of one file."""
-    return _hashed(ast.parse(text))
 
 
 def _hashed(tree: object) -> bytes:
