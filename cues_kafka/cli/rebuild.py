@@ -18,7 +18,7 @@ from cues_kafka.errors import ConfigError
 from cues_kafka.words import count
 
 if TYPE_CHECKING:
-    from cues_kafka.operate.rebuilding import Rebuild
+    from cues_kafka.operate.move.rebuild import Rebuild
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
@@ -67,7 +67,7 @@ def rebuild(
     that were delivered, and its outputs are dropped. Each task has its old entries until it has the new ones.
     """
     from cues_kafka.cli.loading import opened
-    from cues_kafka.operate.rebuilding import Rebuild
+    from cues_kafka.operate.move.rebuild import Rebuild
     from cues_kafka.runtime.system import System
 
     if yes and dry_run:

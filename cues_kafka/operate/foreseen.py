@@ -37,7 +37,6 @@ from cues_kafka.operate.look.changed_inputs import difference, refuse_busy
 from cues_kafka.operate.look.tasks import TaskReading
 from cues_kafka.operate.misplaced import misplaced
 from cues_kafka.operate.newest import ANOTHER_RELEASE
-from cues_kafka.operate.rebuilt import finished
 from cues_kafka.plan.plan import Plan
 from cues_kafka.plan.processors import PlannedStop
 from cues_kafka.ports import Broker, Clock, ClusterFacts, TopicPartition
@@ -46,6 +45,7 @@ from cues_kafka.runtime.other_inputs import other_sources
 from cues_kafka.runtime.specs import Identity
 from cues_kafka.runtime.task.restoring import Restoring
 from cues_kafka.state.entries import EntriesPlace
+from cues_kafka.state.marks import finished
 from cues_kafka.state.stores import Cache, Stores
 
 AT_ONCE: Final = 8
@@ -282,7 +282,7 @@ class _Looking:
     def _stores(self, part: _Compared, spec: Spec, record: Record) -> Halt | None:
         """R4b, by the ends of the changelogs, so that large stores take no longer than small ones."""
         assert isinstance(part.declared, Processor)
-        declared, kept = part.declared.state, dict(finished(record))
+        declared, kept = part.declared.state, dict(finished(record.stores))
         for name in sorted(kept.keys() - declared.keys()):
             topic = changelog_topic(spec.graph, spec.processor, name)
             part.warn(

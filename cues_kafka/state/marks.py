@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from cues_kafka.core.records import Kept
 from cues_kafka.errors import RecoveryError
 
 NO_MARK: Final = -1
@@ -21,6 +22,11 @@ UNFINISHED: Final = "-"
 
 BETWEEN: Final = 4096
 """Marks for each step: its own, and those of tools behind it."""
+
+
+def finished(stores: Kept) -> Kept:
+    """What a record says of its stores, without that they are being rebuilt."""
+    return tuple(one for one in stores if one[0] != UNFINISHED)
 
 
 def order(mark: int) -> int:

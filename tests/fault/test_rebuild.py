@@ -29,7 +29,7 @@ from cues_kafka import (
 from cues_kafka import start as started
 from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.brokers.murmur2 import partition_for
-from cues_kafka.operate.rebuilding import Rebuild
+from cues_kafka.operate.move.rebuild import Rebuild
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 from tests.fault.killing import forked

@@ -34,9 +34,9 @@ from cues_kafka import (
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.murmur2 import partition_for
 from cues_kafka.observe.refused import REFUSED
-from cues_kafka.operate import rebuilding
-from cues_kafka.operate.rebuilding import Rebuild
-from cues_kafka.operate.rebuilt import Rebuilt
+from cues_kafka.operate.move import calls
+from cues_kafka.operate.move.rebuild import Rebuild
+from cues_kafka.operate.move.rebuilt import Rebuilt
 from cues_kafka.ports import NewTopic, TopicPartition
 from cues_kafka.runtime.task.gate import Gate
 from cues_kafka.state.expiring import Expiring
@@ -608,7 +608,7 @@ def test_stores_of_tasks_and_stores_by_key_are_not_divided_together() -> None:
 
 def test_entries_of_a_changelog_that_is_gone_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker refuses to start on it, and names the command."""
-    monkeypatch.setattr(rebuilding, "LOST_S", 0.01)
+    monkeypatch.setattr(calls, "LOST_S", 0.01)
     graph = graph_of()
     tester = ran(graph, "ann", "bob", "ann")
     tester.broker.delete(["r.count.counts.changelog"])

@@ -13,10 +13,10 @@ from cues_kafka.operate.going_back import GoBack
 from cues_kafka.operate.move import copied_stores
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.migrate import migrate
+from cues_kafka.operate.move.rebuild import Rebuild
 from cues_kafka.operate.move.rename import Renaming
 from cues_kafka.operate.move.reset import reset
-from cues_kafka.operate.rebuilding import Rebuild
-from cues_kafka.operate.repairing import Repairs
+from cues_kafka.operate.repair.ask import Repairs
 from cues_kafka.ports import TopicPartition
 from cues_kafka.records.requests import Wish
 from cues_kafka.records.scanning import read_all

@@ -17,10 +17,10 @@ from cues_kafka.operate.applying import apply_plan
 from cues_kafka.operate.deleting import Deleting
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.migrate import migrate
+from cues_kafka.operate.move.rebuild import Rebuild
 from cues_kafka.operate.move.rename import Renaming
 from cues_kafka.operate.move.reset import reset
-from cues_kafka.operate.rebuilding import Rebuild
-from cues_kafka.operate.repairing import Repairs
+from cues_kafka.operate.repair.ask import Repairs
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.records.scanning import read_all

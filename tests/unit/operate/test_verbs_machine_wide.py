@@ -23,7 +23,7 @@ from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.rename import Renaming
 from cues_kafka.operate.move.reset import reset
 from cues_kafka.operate.move.strategy import change_strategy
-from cues_kafka.operate.repairing import Repairs
+from cues_kafka.operate.repair.ask import Repairs
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import GroupMetadata, TopicPartition

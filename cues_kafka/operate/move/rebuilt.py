@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from cues_kafka.core.records import Kept, Record
+from cues_kafka.core.records import Record
 from cues_kafka.core.spec import Spec
 from cues_kafka.runtime.calling.batch import CallContext
 from cues_kafka.state.expiring import Expiring, alive
@@ -142,11 +142,6 @@ class Rebuilt:
         for stores in (self.made, self.present):
             if stores is not None:
                 stores.close()
-
-
-def finished(record: Record) -> Kept:
-    """What a record says of its stores, without that they are being rebuilt."""
-    return tuple(one for one in record.stores if one[0] != UNFINISHED)
 
 
 def _merged(
