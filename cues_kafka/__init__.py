@@ -75,7 +75,8 @@ if TYPE_CHECKING:
     from cues_kafka.codecs.payloads import payload_of
     from cues_kafka.observe.openlineage import OpenLineage
     from cues_kafka.observe.spans import Spans
-    from cues_kafka.operate.repairing import Repairs, Selection, repairs
+    from cues_kafka.operate.repair.ask import Repairs, repairs
+    from cues_kafka.operate.repair.filed import Selection
     from cues_kafka.operate.seen import GraphStatus, InputLag, SeenTask
     from cues_kafka.operate.status import status
     from cues_kafka.ports import Sent
@@ -124,10 +125,10 @@ _LAZY = {
     "RabbitMq": "cues_kafka.bridges.rabbitmq.declare",
     "Received": "cues_kafka.runtime.calling.step",
     "Registry": "cues_kafka.brokers.options",
-    "Repairs": "cues_kafka.operate.repairing",
+    "Repairs": "cues_kafka.operate.repair.ask",
     "Running": "cues_kafka.runtime.running",
     "SeenTask": "cues_kafka.operate.seen",
-    "Selection": "cues_kafka.operate.repairing",
+    "Selection": "cues_kafka.operate.repair.filed",
     "Sent": "cues_kafka.ports",
     "Spans": "cues_kafka.observe.spans",
     "SqlOutbox": "cues_kafka.bridges.outbox.declare",
@@ -143,7 +144,7 @@ _LAZY = {
     "connect": "cues_kafka.runtime.connect",
     "payload_of": "cues_kafka.codecs.payloads",
     "files": "cues_kafka.sinks.blobs.reading",
-    "repairs": "cues_kafka.operate.repairing",
+    "repairs": "cues_kafka.operate.repair.ask",
     "start": "cues_kafka.runtime.start",
     "status": "cues_kafka.operate.status",
 }

@@ -23,7 +23,8 @@ from cues_kafka.words import as_data, count
 if TYPE_CHECKING:
     from cues_kafka.graph.definition import Graph
     from cues_kafka.graph.error_message import ErrorMessage
-    from cues_kafka.operate.repairing import FailureCause, FiledError, Repairs, Requested, Selection
+    from cues_kafka.operate.repair.ask import Repairs
+    from cues_kafka.operate.repair.filed import FailureCause, FiledError, Requested, Selection
     from cues_kafka.records.requests import Settled, Wish
 
 app = typer.Typer(help="List error messages, and have their messages delivered again.", no_args_is_help=True)
@@ -243,7 +244,7 @@ def _ask(
     wait: float | None,
     as_json: bool,
 ) -> None:
-    from cues_kafka.operate.repairing import PAST
+    from cues_kafka.operate.repair.ask import PAST
 
     if wait is not None and not (wait > 0 and yes):
         raise ConfigError(f"--wait {wait:g}: takes a number of seconds above 0, and goes with --yes only.")
@@ -273,7 +274,7 @@ def _ask(
 
 def _told(graph: Graph, tool: Repairs, result: Requested, *, yes: bool, waited: bool) -> Iterator[str]:
     """What was done, for people."""
-    from cues_kafka.operate.repairing import PAST
+    from cues_kafka.operate.repair.ask import PAST
 
     yield from table(list(result.causes.values()), width=_width())
     verb = f"{result.wish} requested for" if yes else f"would {result.wish}"
@@ -406,7 +407,7 @@ def _wanted(  # noqa: PLR0917  # the filters that all commands have
     places: Iterable[str] | None = None,
 ) -> Selection:
     from cues_kafka.operate.lineage import parse_place
-    from cues_kafka.operate.repairing import Selection
+    from cues_kafka.operate.repair.filed import Selection
 
     parsed = [parse_place(place) for place in places or ()]
     return Selection(
@@ -433,7 +434,7 @@ def _opened(
     target: str, bootstrap: str | None, profile: str | None, file: Path | None
 ) -> Iterator[tuple[Graph, Repairs]]:
     from cues_kafka.cli.loading import opened
-    from cues_kafka.operate.repairing import Repairs
+    from cues_kafka.operate.repair.ask import Repairs
 
     with opened(target, bootstrap, profile, file) as (graph, broker), Repairs(graph, broker) as tool:
         yield graph, tool

@@ -48,7 +48,7 @@ from cues_kafka.operate.move.adopt import adopt, forget
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.reset import reset
 from cues_kafka.operate.pausing import Pausing
-from cues_kafka.operate.repairing import Repairs
+from cues_kafka.operate.repair.ask import Repairs
 from cues_kafka.operate.status import status
 from cues_kafka.plan.acls import Acl, Pattern, acls_of, kafka_acls, script
 from cues_kafka.plan.inspectors import Terms

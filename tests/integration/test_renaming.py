@@ -15,10 +15,10 @@ from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.cli.main import app
 from cues_kafka.operate.deleting import Deleting
 from cues_kafka.operate.move.base import Maintenance
+from cues_kafka.operate.move.rebuild import Rebuild
 from cues_kafka.operate.move.rename import Renaming
 from cues_kafka.operate.move.reset import reset
-from cues_kafka.operate.rebuilding import Rebuild
-from cues_kafka.operate.repairing import Repairs
+from cues_kafka.operate.repair.ask import Repairs
 from cues_kafka.records.scanning import read_all
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify

@@ -15,7 +15,7 @@ from cues_kafka import Avro, Digits, Errors, Graph, Json, Processor, Source, Top
 from cues_kafka.brokers import open as open_module
 from cues_kafka.cli import loading
 from cues_kafka.cli.main import app
-from cues_kafka.operate import repairing
+from cues_kafka.operate.repair import ask as repairing
 from cues_kafka.testing.tester import Tester
 
 

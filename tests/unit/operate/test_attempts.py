@@ -27,7 +27,7 @@ from cues_kafka import (
 from cues_kafka.cli.lineage import tree
 from cues_kafka.cli.main import app
 from cues_kafka.operate.lineage import lineage
-from cues_kafka.operate.repairing import Repairs
+from cues_kafka.operate.repair.ask import Repairs
 from cues_kafka.ports import TopicPartition
 from cues_kafka.testing.tester import Tester
 from tests.unit.operate.test_lineage import plain

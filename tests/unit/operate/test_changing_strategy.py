@@ -13,7 +13,7 @@ from cues_kafka.core.records import Start
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.holding import HeldGroup
 from cues_kafka.operate.move.strategy import change_strategy
-from cues_kafka.operate.repairing import Repairs
+from cues_kafka.operate.repair.ask import Repairs
 from cues_kafka.records.bytes import encode_record
 from cues_kafka.runtime import CommitPolicy
 from cues_kafka.testing.tester import Crash, Tester

@@ -22,7 +22,7 @@ from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.migrate import migrate
 from cues_kafka.operate.move.reset import reset
 from cues_kafka.operate.pausing import Pausing
-from cues_kafka.operate.repairing import Repairs
+from cues_kafka.operate.repair.ask import Repairs
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import Sides, topics_to_ask
 from cues_kafka.ports import GroupMetadata, NewTopic, TopicPartition

@@ -33,7 +33,7 @@ from cues_kafka.core.delivery import HEADER
 from cues_kafka.core.records import KEY, Attempt, Snapshot, Staged, Writer
 from cues_kafka.core.records import Extent as Took
 from cues_kafka.operate.lineage import Ancestor, lineage, parse_place
-from cues_kafka.operate.repairing import Repairs
+from cues_kafka.operate.repair.ask import Repairs
 from cues_kafka.ports import Headers, NewTopic, Outgoing, TopicPartition
 from cues_kafka.records.bytes import encode_record
 from cues_kafka.testing.tester import Tester

@@ -20,7 +20,7 @@ from cues_kafka.operate.look.changed_inputs import refuse_busy
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.migrate import added, migrate, positions_of
 from cues_kafka.operate.move.reset import reset
-from cues_kafka.operate.repairing import Repairs
+from cues_kafka.operate.repair.ask import Repairs
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import TopicPartition

@@ -33,7 +33,7 @@ from cues_kafka.operate.deleting import Deleting
 from cues_kafka.operate.former_names import arrivals
 from cues_kafka.operate.move import renamed_rows
 from cues_kafka.operate.move.rename import Renaming
-from cues_kafka.operate.repairing import Repairs
+from cues_kafka.operate.repair.ask import Repairs
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.names import inspect_names

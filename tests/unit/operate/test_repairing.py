@@ -30,8 +30,9 @@ from cues_kafka import (
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.core.records import Attempt
 from cues_kafka.errors import RecoveryError
-from cues_kafka.operate import repairing
-from cues_kafka.operate.repairing import Repairs, Requested
+from cues_kafka.operate.repair import ask as repairing
+from cues_kafka.operate.repair.ask import Repairs
+from cues_kafka.operate.repair.filed import Requested
 from cues_kafka.plan.topics import CLOCKS_MS
 from cues_kafka.ports import TopicPartition
 from cues_kafka.records.bytes import encode_record

@@ -13,7 +13,7 @@ from cues_kafka.core.delivery import show_topic_id
 from cues_kafka.graph.error_message import Errors
 from cues_kafka.observe.log import LINES
 from cues_kafka.observe.refused import REFUSED
-from cues_kafka.operate.repairing import Repairs
+from cues_kafka.operate.repair.ask import Repairs
 from cues_kafka.records.requests import decode_settled
 from cues_kafka.testing.tester import Tester
 

@@ -18,7 +18,7 @@ from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.records import Record, Snapshot
 from cues_kafka.errors import BrokerError, CodecError, RetriableError
-from cues_kafka.operate.repairing import Repairs
+from cues_kafka.operate.repair.ask import Repairs
 from cues_kafka.ports import Clock, NewTopic, TopicPartition
 from cues_kafka.records.reading import records_of
 from cues_kafka.records.scanning import read_all

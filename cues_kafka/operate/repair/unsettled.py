@@ -11,7 +11,8 @@ from typing import Final
 
 from cues_kafka.errors import BrokerError, ConfigError
 from cues_kafka.graph.definition import Graph
-from cues_kafka.operate.repairing import FiledError, Repairs, Selection
+from cues_kafka.operate.repair.ask import Repairs
+from cues_kafka.operate.repair.filed import FiledError, Selection
 from cues_kafka.ports import Broker, Clock
 from cues_kafka.words import count
 
