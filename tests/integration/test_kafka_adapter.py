@@ -565,7 +565,9 @@ def test_an_application_sends_and_learns_the_places(kafka: KafkaFixture, broker:
     assert sorted(places) == list(range(200))
 
 
-def test_a_setting_that_the_cluster_refuses_is_left_out_if_the_topic_may_lack_it(broker: KafkaBroker) -> None:
+def test_a_setting_that_the_cluster_refuses_is_left_out_if_the_topic_may_lack_it(
+    broker: KafkaBroker, caplog: pytest.LogCaptureFixture
+) -> None:
     """Brokers refuse the smallest segments, as managed clusters refuse more settings than that."""
     topic = "settings-of-the-cluster"
     config = {"cleanup.policy": "compact", "segment.bytes": "1"}
@@ -577,4 +579,10 @@ def test_a_setting_that_the_cluster_refuses_is_left_out_if_the_topic_may_lack_it
     found = broker.facts([topic]).topics[topic].config
     assert found["cleanup.policy"] == "compact"
     assert int(found["segment.bytes"]) > 1 << 20
+    assert "setting left to the cluster" in caplog.text
+    caplog.clear()
+    wrong = {"cleanup.policy": "x", "segment.bytes": str(1 << 24)}
+    with pytest.raises(FatalError, match=r"cleanup\.policy"):
+        broker.create([NewTopic(f"{topic}-2", 1, config=wrong, may_lack=("segment.bytes",))])
+    assert "setting left to the cluster" not in caplog.text
     broker.delete([topic])

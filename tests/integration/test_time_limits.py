@@ -74,7 +74,7 @@ def booked(shop: Shop, act: Any, orders: int = 6) -> tuple[Tester, list[int]]:
 def test_statement_that_always_takes_too_long_is_an_error_of_its_message(
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The task used to call its batch again without end. It is called with others, and twice alone; the rest is booked."""
+    """The task used to call its batch again without end. The step is called with others, and twice alone."""
 
     def act(order: int, _: int, db: Any) -> None:
         if order == 3:

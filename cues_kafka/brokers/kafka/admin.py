@@ -29,6 +29,7 @@ from cues_kafka.brokers.kafka.groups import partitions_of
 from cues_kafka.brokers.kafka.opening import check_files, check_own_settings
 from cues_kafka.brokers.kafka.probe import Finding, find_reason
 from cues_kafka.brokers.kafka.rights import KINDS, Right
+from cues_kafka.brokers.kafka.unsettable import refused_setting
 from cues_kafka.brokers.kafka.watch import Watch
 from cues_kafka.brokers.options import Kafka, addresses
 from cues_kafka.brokers.patience import ask_again
@@ -53,9 +54,6 @@ LATE_S: Final = 5.0
 
 PROBED: Final = 2
 """How many addresses are looked at; the brokers of a cluster have the same listeners."""
-
-UNSETTABLE: Final = {"POLICY_VIOLATION", "INVALID_CONFIG", "INVALID_REQUEST"}
-"""How clusters answer where a setting of a new topic is not for their users to set."""
 
 MISSING: Final = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}
 NO_GROUP: Final = {"GROUP_ID_NOT_FOUND"}
@@ -169,7 +167,7 @@ class Admin:
         self._until(lambda: self._all_led(dict.fromkeys(names, 1)), f"topics {', '.join(names)} are not led by brokers")
 
     def _create(self, topics: Sequence[NewTopic], brokers: int) -> list[NewTopic]:
-        """Create topics. Those whose settings the cluster refuses are returned with one less that they may lack."""
+        """Create topics. Those of which the cluster refuses a setting that they may lack are returned without it."""
         wanted = [
             ClientNewTopic(
                 topic.name,
@@ -184,14 +182,14 @@ class Admin:
         again = []
         for topic in topics:
             problem = asked[topic.name].exception()
-            code = name(error_of(problem)) if isinstance(problem, KafkaException) else ""
-            if code in UNSETTABLE and topic.may_lack:
-                setting, *rest = topic.may_lack
+            setting = refused_setting(topic, error_of(problem)) if isinstance(problem, KafkaException) else ""
+            if setting:
+                rest = tuple(one for one in topic.may_lack if one != setting)
                 log.warning(
                     "setting left to the cluster", topic=topic.name, setting=setting, why=error_of(problem).str()
                 )
                 config = {key: value for key, value in topic.config.items() if key != setting}
-                again.append(replace(topic, config=config, may_lack=tuple(rest)))
+                again.append(replace(topic, config=config, may_lack=rest))
                 _alone(problem)
                 del asked[topic.name]
         instead = ", or let a user who may create them run `cues-kafka plan MODULE:GRAPH --apply`"

@@ -358,6 +358,68 @@ def test_settings_are_left_out_one_after_the_other(monkeypatch: pytest.MonkeyPat
     assert client.created == {"kept": {"a": "1"}}
 
 
+class Refusing(Choosy):
+    """A client of a cluster that gives one answer to each topic."""
+
+    def __init__(self, error: KafkaError) -> None:
+        super().__init__(set(), 0)
+        self.error = error
+
+    def create_topics(self, topics: Sequence[Any], **_: Any) -> dict[str, Future[None]]:
+        self.asked += 1
+        answers = {topic.topic: Future[None]() for topic in topics}
+        for answer in answers.values():
+            answer.set_exception(KafkaException(self.error))
+        return answers
+
+
+POLICY, REQUEST, CONFIG = KafkaError.POLICY_VIOLATION, KafkaError.INVALID_REQUEST, KafkaError.INVALID_CONFIG
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "left_out"),
+    [
+        (POLICY, "Topic replication factor must be 3", []),
+        (POLICY, "the name team-config.backing does not begin with a team", []),
+        (POLICY, "Too many partitions; the limit of this cluster is 4000", []),
+        (POLICY, "You may not create the topic team-config.backing", []),
+        (REQUEST, None, []),
+        (REQUEST, "Topic creation is disabled while the cluster moves", []),
+        (CONFIG, "Invalid value x for configuration cleanup.policy: String must be one of: compact, delete", []),
+        (POLICY, "Config property 'cleanup.policy' with value 'compact' is not allowed", []),
+        (CONFIG, "Invalid value 1 for configuration segment.bytes.max", ["segment.bytes", "min.insync.replicas"]),
+        (POLICY, "Config property 'segment.bytes' with value '1' exceeded min limit of 52428800.", ["segment.bytes"]),
+        (REQUEST, "min.insync.replicas cannot be set on this cluster", ["min.insync.replicas"]),
+        (CONFIG, "Unknown topic config name: log.segment.bytes", ["segment.bytes"]),
+        (POLICY, None, ["segment.bytes", "min.insync.replicas"]),
+        (CONFIG, None, ["segment.bytes", "min.insync.replicas"]),
+        (POLICY, "These settings are not for users", ["segment.bytes", "min.insync.replicas"]),
+        (REQUEST, "Custom topic configs are not supported", ["segment.bytes", "min.insync.replicas"]),
+    ],
+)
+def test_only_a_refusal_of_a_setting_leaves_it_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, code: int, text: str | None, left_out: list[str]
+) -> None:
+    """
+    Where the answer names it, or settings in general.
+
+    The answers are as they were given by Kafka and by services. Where the cause was another one, settings were dropped
+    one by one, each with a log line, and a later try that succeeded made the topic without them.
+    """
+    client = Refusing(KafkaError(code, text) if text else KafkaError(code))
+    admin, _ = choosy(monkeypatch, set(), code)
+    monkeypatch.setattr(admin, "_client", client)
+    config = {"cleanup.policy": "compact", "segment.bytes": "1", "min.insync.replicas": "2"}
+    topic = NewTopic("team-config.backing", 1, config=config, may_lack=("segment.bytes", "min.insync.replicas"))
+
+    with pytest.raises(FatalError, match=r"creating topic team-config\.backing"):
+        admin.create([topic])
+
+    found = [one for record in caplog.records for one in topic.may_lack if f"setting='{one}'" in record.getMessage()]
+    assert found == left_out
+    assert client.asked == len(left_out) + 1
+
+
 def test_a_setting_that_a_topic_needs_is_never_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without compaction a task would not find its record; and what a user declares is not ours to drop."""
     admin, client = choosy(monkeypatch, {"cleanup.policy"}, KafkaError.POLICY_VIOLATION)
