@@ -3,8 +3,9 @@
 A schema that does not exist is asked for once in `MISSING_S` seconds by a process. That bounds what a flood of messages
 with one such id costs the registry. Each of many different ids must be asked for, as any of them may be new.
 
-A schema that the registry does not have is the message's fault. Everything else that goes wrong between here and the
-registry (silence, a wrong login, an error of its own) is an outage: no message becomes an error for it.
+A schema that the registry does not have is the message's fault, and so is one that it keeps from this user while it
+answers for others: no later try reads it, and the messages behind it wait. Everything else that goes wrong between here
+and the registry (silence, a wrong login, an error of its own) is an outage: no message becomes an error for it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from cues_kafka.extras import REGISTRY, missing
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import RegisteredSchema, Schema, SchemaRegistryClient
+    from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 MOST_VERSIONS: Final = 20
 """Versions of a subject, from the newest on, that are compared with a declared schema."""
@@ -43,6 +45,21 @@ _NOT_FOUND: Final = {40401, 40402, 40403}
 """A registry's codes for subjects, versions and schemas that it does not have."""
 
 _NO_SUCH_PATH: Final = 404
+_LOGIN: Final = 401
+_FORBIDDEN: Final = 403
+
+
+class Denied(RetriableError):
+    """
+    The registry refuses this user: a right, or the login. No try succeeds before that is corrected.
+
+    Attributes:
+        login: whether it is the login, so that nothing is answered.
+    """
+
+    def __init__(self, message: str, *, login: bool) -> None:
+        super().__init__(message)
+        self.login = login
 
 
 class RegistrySchemas:
@@ -82,6 +99,15 @@ class RegistrySchemas:
         except CodecError as error:
             self._forget(name, str(error))
             raise
+        except Denied as error:
+            if not self._answers_for_others(name):
+                raise
+            why = (
+                f"The message names the schema {name}, and {error}. Then replay the error message with `cues-kafka "
+                "errors replay`"
+            )
+            self._forget(name, why)
+            raise CodecError(why) from None
         if len(self._found) >= self._options.cache:
             self._found.clear()
         self._found[name] = found
@@ -123,6 +149,25 @@ class RegistrySchemas:
         with self._asking(f"the schema {name}") as missing:
             self._schema_of(LAST_ID)
         return bool(missing)
+
+    def _answers_for_others(self, name: int | UUID) -> bool:
+        """
+        Whether the registry lets this user ask for other schemas than one that it denies.
+
+        It says so where no schema has the last id. One that says nothing of ids without a schema is asked for one that
+        it gave before; Confluent's client remembers its answers, so a new one asks.
+        """
+        known = next((one for one in self._found if isinstance(one, int) and one != name), None)
+        for other in (LAST_ID, known):
+            if other is None:
+                continue
+            try:
+                with self._asking(f"the schema {other}"), _client(self._options) as client:
+                    client.get_schema(other)
+            except Denied:
+                continue
+            return True
+        return False
 
     def _forget(self, name: int | UUID, why: str) -> None:
         """Take an id for missing, for a while."""
@@ -193,7 +238,7 @@ class RegistrySchemas:
         Ask whether the registry would take a schema as the next version of a subject; None: there is no such subject.
 
         Raises:
-            RetriableError: the registry does not answer.
+            RetriableError: the registry does not answer, or denies it.
         """
         with self._asking(f"the subject {subject!r}") as missing:
             answer = self.client.test_compatibility(subject, self._schema(own))
@@ -205,7 +250,7 @@ class RegistrySchemas:
 
         Raises:
             ConfigError: the registry refuses it.
-            RetriableError: the registry does not answer.
+            RetriableError: the registry does not answer, or denies it.
         """
         from confluent_kafka.schema_registry.error import SchemaRegistryError  # noqa: PLC0415  an extra
 
@@ -214,7 +259,7 @@ class RegistrySchemas:
         except SchemaRegistryError as error:
             if error.http_status_code in (409, 422):
                 raise ConfigError(f"{subject!r}: the registry refuses the schema: {error.error_message}") from error
-            raise self._outage(f"the subject {subject!r}", error) from None
+            raise self._refused(f"the subject {subject!r}", error, "write") from None
         except _network_errors() as error:
             raise self._outage(f"the subject {subject!r}", error) from None
 
@@ -256,10 +301,29 @@ class RegistrySchemas:
             yield missing
         except SchemaRegistryError as error:
             if error.error_code not in _NOT_FOUND:  # at another path, or where no registry is, 404 has another code
-                raise self._outage(what, error) from None
+                raise self._refused(what, error) from None
             missing.append(True)
         except _network_errors() as error:
             raise self._outage(what, error) from None
+
+    def _refused(self, what: str, error: SchemaRegistryError, right: str = "read") -> RetriableError:
+        """What an answer means that is neither a schema nor that there is none."""
+        if error.http_status_code not in (_LOGIN, _FORBIDDEN):
+            return self._outage(what, error)
+        options = self._options
+        user = f"user `{options.auth[0]}`" if isinstance(options.auth, tuple) else "this user"
+        text = options.scrubbed(f"{error.http_status_code}: {error.error_message}")
+        if error.http_status_code == _LOGIN:
+            return Denied(
+                f"the registry {options.url} refuses the login of {user}, who asked for {what} ({text:.300}). Correct "
+                "the user and the password, or the token, of Registry(...)",
+                login=True,
+            )
+        return Denied(
+            f"the registry {options.url} does not let {user} {right} {what} ({text:.300}). Grant the right to {right} "
+            f"it, such as the role Developer{right.capitalize()} on its subject",
+            login=False,
+        )
 
     def _outage(self, what: str, error: Exception) -> RetriableError:
         text = self._options.scrubbed(f"{type(error).__name__}: {error}")

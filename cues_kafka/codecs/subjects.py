@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from cues_kafka.codecs.formats import format_of, subject_of
 from cues_kafka.codecs.registered import Own, Part
-from cues_kafka.codecs.registry import RegistrySchemas, schemas_of
+from cues_kafka.codecs.registry import Denied, RegistrySchemas, schemas_of
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.formats import SchemaSpec
@@ -105,14 +105,20 @@ def inspect_registry(graph: Graph, _: Broker, terms: Terms) -> Findings:
     Compare the declared schemas with the registry, before a graph starts.
 
     Raises:
-        RetriableError: the registry does not answer.
+        RetriableError: the registry does not answer. Where it denies something to this user, that is found.
     """
     options: Any = getattr(terms.cluster, "registry", None)
     if options is None:  # making the codecs says so, in the words of the topic
         return Findings()
     refusals, warnings, changes = list[str](), list[str](), list[str]()
     for subject in subjects(graph):
-        found = check(subject, schemas_of(options))
+        try:
+            found = check(subject, schemas_of(options))
+        except Denied as error:
+            if error.login:
+                return Findings(refusals=(f"{error}.",))
+            (refusals if subject.written else warnings).append(f"{subject.topic!r}: {error}.")
+            continue
         if found.unreadable:
             warnings.append(
                 f"{subject.topic!r}: messages of the newest schema of {subject.name!r} cannot be read as declared "

@@ -38,6 +38,7 @@ class TestRegistry:
     Attributes:
         url: its address.
         requests: what was asked, method and path, in order.
+        denied: subjects that clients may neither read nor write, as a registry with rights answers: with 403.
     """
 
     __test__ = False
@@ -46,6 +47,7 @@ class TestRegistry:
         self.compatibility = compatibility
         self.token = token
         self.requests: list[str] = []
+        self.denied: set[str] = set()
         self._lock = threading.Lock()
         self._by_id: dict[int, _Stored] = {}
         self._versions: dict[str, list[int]] = {}
@@ -99,6 +101,7 @@ class TestRegistry:
             if self.token is not None and handler.headers.get("Authorization") != f"Bearer {self.token}":
                 raise _ErrorAnswer(401, 40101, "Unauthorized")
             with self._lock:
+                self._check_rights(path)
                 status, answer = 200, self._route(handler.command, path, body)
         except _ErrorAnswer as refused:
             status, code, text = refused.args
@@ -109,6 +112,15 @@ class TestRegistry:
         handler.send_header("Content-Length", str(len(data)))
         handler.end_headers()
         handler.wfile.write(data)
+
+    def _check_rights(self, path: list[str]) -> None:
+        """Refuse a subject that is denied, and a schema that no other subject has."""
+        if path[:2] == ["schemas", "ids"]:
+            named = {subject for subject, ids in self._versions.items() if int(path[2]) in ids}
+        else:
+            named = set(path[path.index("subjects") + 1 :][:1]) if "subjects" in path else set()
+        if named and named <= self.denied:
+            raise _ErrorAnswer(403, 40301, f"User is denied operation Read on Subject: {min(named)}")
 
     def _route(self, method: str, path: list[str], body: dict[str, Any]) -> Any:
         match method, path:

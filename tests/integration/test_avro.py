@@ -155,6 +155,30 @@ def test_a_registry_that_is_down_stops_the_task_and_makes_no_error_message(
             assert running.messages(f"{name}.errors") == []
 
 
+def test_a_schema_that_the_registry_denies_is_an_error_message_and_the_rest_is_delivered(kafka: KafkaFixture) -> None:
+    """The task stopped at it for good."""
+    name = kafka.unique("avro")
+    graph = graph_of(name)
+    with TestRegistry() as registry:
+        registry.register(f"{name}.bills-value", graph_schema(Bill, "com.shop"))
+        secret = {"type": "record", "name": "Secret", "fields": [{"name": "id", "type": "long"}]}
+        number = registry.register("secret", secret)
+        registry.denied.add("secret")
+        with start(graph, Kafka(kafka.bootstrap, registry=Registry(registry.url))) as running:
+            write(kafka, f"{name}.orders", registry, [{"id": 0, "total": 4.0, "by": "x"}])
+            producer = Producer({"bootstrap.servers": kafka.bootstrap})
+            producer.produce(f"{name}.orders", b"\0" + number.to_bytes(4, "big") + b"\x02")
+            assert producer.flush(30) == 0
+            write(kafka, f"{name}.orders", registry, [{"id": 1, "total": 4.0, "by": "x"}])
+            running.wait_idle()
+
+            assert [m.value.order for m in running.messages(f"{name}.bills")] == [0, 1]
+            [error] = running.messages(f"{name}.errors")
+            assert error.value.kind == "decode"
+            assert f"names the schema {number}, and the registry" in error.value.text
+            assert "does not let this user read" in error.value.text
+
+
 def each_bill(order: Order) -> Iterator[Bill]:
     """With tax, from a function that yields."""
     yield bill(order)

@@ -1,4 +1,4 @@
-"""What else may answer at the registry's address: an outage, and never the message's fault."""
+"""What else may answer at the registry's address: an outage, or, about one schema, the message's fault."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import threading
 import traceback
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 
-from cues_kafka import CodecError, Registry, RetriableError
+from cues_kafka import Avro, CodecError, Graph, Kafka, Processor, Registry, RetriableError, Source, Topic
+from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.codecs.registered import Own
 from cues_kafka.codecs.registry import RegistrySchemas
+from cues_kafka.codecs.subjects import inspect_registry
+from cues_kafka.plan.inspectors import Findings, Terms
+from cues_kafka.testing.registry import TestRegistry, _ErrorAnswer
 
 NOT_FOUND = b'{"error_code": 40403, "message": "Schema 5 not found"}'
 
@@ -68,6 +73,8 @@ def answering(request: pytest.FixtureRequest) -> Iterator[str]:
         ((200, LOOP), RetriableError),
         ((302, b""), RetriableError),
         ((401, b'{"error_code": 40101, "message": "no"}'), RetriableError),
+        ((403, b'{"error_code": 40301, "message": "no"}'), RetriableError),
+        ((403, b"<html>no</html>"), RetriableError),
         ((429, b'{"error_code": 42901, "message": "slowly"}'), RetriableError),
         ((500, b""), RetriableError),
     ],
@@ -116,3 +123,116 @@ def test_an_answer_without_an_id_is_no_id(answering: str) -> None:
         schemas.id_of("s", Own('"int"'))
     with pytest.raises(RetriableError, match="has no id"):
         schemas.latest("s")
+
+
+STRING = '"string"'
+
+
+def test_schema_that_this_user_may_not_read_is_the_error_of_its_message() -> None:
+    """
+    It was taken for an outage, so the task tried again without end, and what came behind it was not delivered.
+
+    The text names the schema, the user, the right and what comes next. A flood of such messages asks once. The schema
+    is read when the right is granted.
+    """
+    with TestRegistry() as registry:
+        registry.register("open", STRING)
+        secret = registry.register("secret", '"int"')
+        registry.denied.add("secret")
+        schemas = RegistrySchemas(Registry(registry.url, auth=("me", "hunter22"), allow_plaintext=True))
+
+        for _ in range(2):
+            with pytest.raises(CodecError) as raised:
+                schemas.by_id(secret)
+
+        text = str(raised.value)
+        assert f"names the schema {secret}" in text
+        assert "does not let user `me` read the schema" in text
+        assert "User is denied operation Read on Subject: secret" in text
+        assert "`cues-kafka errors replay`" in text
+        assert registry.requests.count(f"GET /schemas/ids/{secret}") == 1
+        registry.denied.clear()
+        assert RegistrySchemas(Registry(registry.url)).by_id(secret).text == '"int"'
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_schema_is_an_outage_where_the_registry_says_the_same_of_all(
+    monkeypatch: pytest.MonkeyPatch, read: bool
+) -> None:
+    """A registry that also denies ids that no schema has is asked for a schema that it gave before."""
+    monkeypatch.setattr(TestRegistry, "_stored", denying_unknown(TestRegistry._stored))
+    with TestRegistry() as registry:
+        known, secret = registry.register("open", STRING), registry.register("secret", '"int"')
+        registry.denied.add("secret")
+        schemas = RegistrySchemas(Registry(registry.url))
+        if read:
+            schemas.by_id(known)
+
+        with pytest.raises(CodecError if read else RetriableError, match="does not let this user read the schema"):
+            schemas.by_id(secret)
+
+        registry.denied.add("open")
+        with pytest.raises(RetriableError, match="does not let this user read the schema"):
+            RegistrySchemas(Registry(registry.url)).by_id(secret)
+
+
+def denying_unknown(stored: Any) -> Any:
+    """What finds a schema, with 403 where there is none."""
+
+    def denied(self: TestRegistry, number: int) -> Any:
+        try:
+            return stored(self, number)
+        except Exception:
+            raise _ErrorAnswer(403, 40301, "User is denied operation Read on Subject") from None
+
+    return denied
+
+
+def test_wrong_login_is_no_error_of_a_message_and_names_the_remedy() -> None:
+    """Nothing is answered; the task stops, and goes on when the login is right."""
+    with TestRegistry(token="right") as registry:
+        number = registry.register("s", STRING)
+        schemas = RegistrySchemas(Registry(registry.url, auth="wrong", allow_plaintext=True))
+        with pytest.raises(
+            RetriableError, match=r"refuses the login of this user.* Correct the user and the password, or the token"
+        ):
+            schemas.by_id(number)
+
+
+def test_subject_that_this_user_may_not_read_names_the_right() -> None:
+    """To a task that writes, which stops until it is granted, and to the commands."""
+    with TestRegistry() as registry:
+        own = Own(STRING)
+        registry.register("s", STRING)
+        registry.denied.add("s")
+        schemas = RegistrySchemas(Registry(registry.url))
+        for ask in (lambda: schemas.id_of("s", own), lambda: schemas.latest("s"), lambda: schemas.compatible("s", own)):
+            with pytest.raises(RetriableError, match=r"does not let this user read the subject 's' .* DeveloperRead"):
+                ask()
+        with pytest.raises(RetriableError, match=r"does not let this user write the subject 's' .* DeveloperWrite"):
+            schemas.register("s", own)
+        registry.denied.clear()
+        assert schemas.id_of("s", own) == 1
+
+
+def test_plan_refuses_what_the_registry_denies() -> None:
+    """A subject that is written, and a login; of one that is read, a warning says that it was not compared."""
+    with TestRegistry(token="right") as registry:
+        for name in ("in-value", "out-value"):
+            registry.register(name, STRING)
+        registry.denied |= {"in-value", "out-value"}
+        values = {name: Topic(value=Avro("string", registry=True)) for name in ("in", "out")}
+        graph = Graph(
+            "g", Source("in"), Processor(lambda value: value, name="p", inputs="in", outputs="out"), topics=values
+        )
+
+        def found(token: str) -> Findings:
+            cluster = Kafka("localhost:1", registry=Registry(registry.url, auth=token, allow_plaintext=True))
+            return inspect_registry(graph, MemoryBroker(), Terms(cluster=cluster))
+
+        [refusal], [warning] = found("right").refusals, found("right").warnings
+        assert refusal.startswith("'out': the registry")
+        assert "let this user read the subject 'out-value'" in refusal
+        assert warning.startswith("'in': the registry")
+        assert len(found("wrong").refusals) == 1
+        assert "refuses the login" in found("wrong").refusals[0]
