@@ -20,6 +20,9 @@ from cues_kafka.errors import LoginError
 TIMEOUT_S: Final = 10.0
 """How long a server of tokens may take."""
 
+ANSWER_BYTES: Final = 1 << 20
+"""The largest answer of such a server; a token is some kilobytes."""
+
 LIFE_S: Final = 300.0
 """The life of a token whose server names none and which has no claim `exp`."""
 
@@ -91,11 +94,15 @@ class ClientCredentials:
         )
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=self._context()) as answer:  # noqa: S310
-                found = json.load(answer)
+                data = answer.read(ANSWER_BYTES + 1)
         except urllib.error.HTTPError as error:
             if error.code >= 500:
                 raise
             raise LoginError(f"{self} refuses the client {self.client_id!r}: {_reason(error)}") from None
+        if len(data) > ANSWER_BYTES:
+            raise LoginError(f"{self} answers with more than {ANSWER_BYTES:,} bytes. Give its token endpoint as url=")
+        try:
+            found = json.loads(data)
         except ValueError:
             found = None
         token = found.get("access_token") if isinstance(found, dict) else None
@@ -120,7 +127,7 @@ class ClientCredentials:
 def _reason(error: urllib.error.HTTPError) -> str:
     """The status, and the error's name from the answer (RFC 6749, 5.2)."""
     try:
-        name = json.load(error).get("error")
+        name = json.loads(error.read(ANSWER_BYTES)).get("error")
     except (ValueError, AttributeError, OSError):
         name = None
     return f"{name} (status {error.code})" if isinstance(name, str) and len(name) < 80 else f"status {error.code}"

@@ -358,6 +358,8 @@ def _network_errors() -> tuple[type[Exception], ...]:
 def _client(options: Any) -> SchemaRegistryClient:
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415  an extra
+
+        from cues_kafka.codecs.registry_answers import bound  # noqa: PLC0415  the same
     except ImportError as error:
         raise missing("Registry(...)", REGISTRY) from error
     files = {"ca": "ssl.ca.location", "certificate": "ssl.certificate.location", "key": "ssl.key.location"}
@@ -377,7 +379,7 @@ def _client(options: Any) -> SchemaRegistryClient:
     elif options.auth:
         settings["basic.auth.user.info"] = ":".join(options.auth)
     try:
-        return SchemaRegistryClient({**settings, **options.config})
+        return bound(SchemaRegistryClient({**settings, **options.config}))
     except (ValueError, TypeError, OSError) as error:
         raise ConfigError(f"{options!r}: {options.scrubbed(str(error))}") from None
 

@@ -7,6 +7,8 @@ import pickle
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,9 +17,9 @@ import pytest
 
 from cues_kafka import ConfigError, Kafka, OAuthBearer
 from cues_kafka.brokers import tokens
-from cues_kafka.brokers.token_sources import TokenFile
+from cues_kafka.brokers.token_sources import ClientCredentials, TokenFile
 from cues_kafka.brokers.tokens import Tokens, portable, read_again, tokens_of
-from cues_kafka.errors import RetriableError
+from cues_kafka.errors import LoginError, RetriableError
 
 CALLS: list[str | None] = []
 
@@ -118,3 +120,32 @@ def test_threads_that_ask_first_at_the_same_time_share_a_token(calls: list[str |
     assert len(set(found)) == 1
     assert len(calls) == 1
     assert tokens_of(TokenFile("/a")) is tokens_of(TokenFile("/a"))
+
+
+class _Large(BaseHTTPRequestHandler):
+    """A server whose answer has no end for a client that reads all of it."""
+
+    def do_POST(self) -> None:
+        """Give it, as long as it is read."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.end_headers()
+        with suppress(OSError):
+            while True:
+                self.wfile.write(b" " * 65_536)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_answer_without_an_end_is_no_token() -> None:
+    """It was read as long as it came, up to the end of the memory."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Large) as server:
+        serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        serving.start()
+        try:
+            with pytest.raises(LoginError, match="answers with more than 1,048,576 bytes"):
+                ClientCredentials(f"http://127.0.0.1:{server.server_port}", "shop", "x", "", "")(None)
+        finally:
+            server.shutdown()
+            serving.join()

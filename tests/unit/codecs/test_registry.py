@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import threading
 import traceback
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from cues_kafka import Avro, CodecError, Graph, Kafka, Processor, Registry, Retr
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.codecs.registered import Own
 from cues_kafka.codecs.registry import RegistrySchemas
+from cues_kafka.codecs.registry_answers import ANSWER_BYTES
 from cues_kafka.codecs.subjects import inspect_registry
 from cues_kafka.plan.inspectors import Findings, Terms
 from cues_kafka.testing.registry import TestRegistry, _ErrorAnswer
@@ -104,6 +106,36 @@ def test_headers_that_make_no_sense_are_an_outage(answering: str) -> None:
     """Numbers, codings and texts that no registry writes."""
     with pytest.raises(RetriableError):
         RegistrySchemas(Registry(answering, timeout_s=0.3)).by_id(5)
+
+
+PLAIN = b'{"schema": "\\"string\\"", "pad": "%b"}'
+"""A schema with as many bytes around it as one likes."""
+
+PACKED = gzip.compress(PLAIN % (b" " * 50_000_000))
+
+
+@pytest.mark.parametrize(
+    ("answering", "why"),
+    [
+        ((200, PACKED, ("Content-Encoding", "gzip"), ("Content-Length", str(len(PACKED)))), "its answer is packed"),
+        ((200, PLAIN % (b" " * ANSWER_BYTES)), "its answer is larger than 16,777,216 bytes"),
+    ],
+    indirect=["answering"],
+    ids=["packed", "large"],
+)
+def test_answer_that_would_fill_the_memory_is_refused(answering: str, why: str) -> None:
+    """50 kB of gzip unpacked to 50 MB, or to any size. It is an outage, as everything that is no registry's answer."""
+    with pytest.raises(RetriableError, match=why):
+        RegistrySchemas(Registry(answering)).by_id(5)
+
+
+@pytest.mark.parametrize("answering", [(200, PLAIN % b"")], indirect=True)
+def test_plain_answer_is_asked_for_and_taken(answering: str) -> None:
+    """A server that packs what it may would else be refused."""
+    schemas = RegistrySchemas(Registry(answering))
+
+    assert schemas.by_id(5).text == '"string"'
+    assert schemas.client._rest_client.session.headers["Accept-Encoding"] == "identity"
 
 
 @pytest.mark.parametrize("answering", [(401, b'{"error_code": 40101, "message": "no hunter22 here"}')], indirect=True)
