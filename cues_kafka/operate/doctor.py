@@ -16,6 +16,7 @@ from cues_kafka.errors import BrokerError, CuesError, UnstableOffsets
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import group_id, processor_of
 from cues_kafka.operate.foreseen import foresee
+from cues_kafka.operate.look.held_offsets import HeldOffsets, where_held
 from cues_kafka.operate.look.members import SESSIONS
 from cues_kafka.operate.seen import GraphStatus
 from cues_kafka.operate.status import StatusView
@@ -101,6 +102,8 @@ class Patient:
         address: of the cluster, for commands.
         cluster: its options.
         first, last: two looks, some seconds apart where something was seen to be watched.
+        lags: of each processor, see `_lag`.
+        held: by processor, the transaction that holds offsets of its group at the first look.
     """
 
     graph: Graph
@@ -115,6 +118,7 @@ class Patient:
     first: Look
     last: Look
     lags: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
+    held: dict[str, HeldOffsets] = field(default_factory=dict)
 
 
 def examine(
@@ -228,7 +232,7 @@ def _suspicious(patient: Patient) -> bool:
     lagging = any(
         lags and patient.found.groups[group_id(patient.graph.name, n)].members for n, lags in patient.lags.items()
     )
-    return lagging or any(marks.stable < marks.high for marks in patient.first.marks.values())
+    return lagging or bool(patient.held) or any(marks.stable < marks.high for marks in patient.first.marks.values())
 
 
 def _lag(patient: Patient, name: str) -> dict[TopicPartition, int]:
@@ -240,6 +244,7 @@ def _lag(patient: Patient, name: str) -> dict[TopicPartition, int]:
     try:
         held = patient.broker.committed(group_id(patient.graph.name, name), places)
     except UnstableOffsets:
+        patient.held[name] = where_held(patient.broker, group_id(patient.graph.name, name))
         return {}
     return {place: at for place, at in held.items() if at is not None and _waits(patient, name, place, at)}
 
@@ -457,6 +462,29 @@ def _transactions(patient: Patient) -> Found:
                 f"if it stays: `kafka-transactions --bootstrap-server {patient.address} abort --topic {place.topic} "
                 f"--partition {place.partition} --start-offset {now.stable}`",
             )
+    yield from _held_offsets(patient)
+
+
+def _held_offsets(patient: Patient) -> Found:
+    """A transaction that stays open and holds the offsets of a group: its tasks do not find their place."""
+    for name, then in patient.held.items():
+        group = group_id(patient.graph.name, name)
+        inputs = [place for place in patient.first.marks if place.topic in patient.graph.processors[name].input_topics]
+        try:
+            patient.broker.committed(group, inputs)
+            continue
+        except UnstableOffsets:
+            now = where_held(patient.broker, group)
+        if now != then:
+            continue  # it has ended, and another one is under way
+        for_s = patient.last.at_s - patient.first.at_s
+        found = _note if now.start is None else _wrong  # without its place it may be another one
+        yield found(
+            f"A transaction has held offsets of group {group} for at least {for_s:.0f} s, so "
+            f"tasks of {name} that start wait for it. That of a dead process ends with its time-out, after 60 s by "
+            "default; one that its coordinator has lost never does.",
+            f"if it stays: {at_address(now.command, patient.address)}",
+        )
 
 
 def _groups(patient: Patient) -> Found:

@@ -57,7 +57,7 @@ _TABLES: Final[dict[type[BrokerError], dict[str, str]]] = {
     UnstableOffsets: {
         "UNSTABLE_OFFSET_COMMIT": "an open transaction holds offsets of this group; if it lasts, find it "
         f"with `kafka-transactions {SERVER} find-hanging --topic __consumer_offsets`, end it with "
-        "its `abort`",
+        "its `abort`; `cues-kafka doctor MODULE:GRAPH` prints that command with its place",
     },
     AbortableError: {
         # the group has moved

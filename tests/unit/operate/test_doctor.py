@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,11 @@ from cues_kafka import Graph, Json, Processor, Source, Topic
 from cues_kafka.brokers.examination import Examination, GroupHealth, NodeFacts, TopicHealth
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.cli.main import app
-from cues_kafka.errors import FatalError, RetriableError
+from cues_kafka.errors import FatalError, RetriableError, UnstableOffsets
 from cues_kafka.operate.doctor import NEEDED, Ailment, examine
+from cues_kafka.operate.look.held_offsets import offsets_partition
 from cues_kafka.plan.acls import grant
-from cues_kafka.ports import ClusterFacts, NewTopic, TopicPartition
+from cues_kafka.ports import ClusterFacts, NewTopic, TopicPartition, Watermarks
 from cues_kafka.testing.tester import Crash, Tester
 
 APIS = {api: version for api, version, _, _ in NEEDED.values()}
@@ -336,6 +338,45 @@ def test_an_open_transaction_is_named_with_the_command_that_ends_it() -> None:
             session.produce([("out", 1, None, b"2", None, 0)])
 
     assert ailments(tester, clock=Moving()) == []
+
+
+def test_transaction_that_holds_offsets_is_named_with_the_command_that_ends_it() -> None:
+    """With its place, where this user may see it; else with the command that finds it. One that ends is nothing."""
+    tester = delivered()
+    partition = TopicPartition("__consumer_offsets", offsets_partition("g.work", 50))
+    starts: Iterator[int] = itertools.repeat(40)
+
+    def held(group: str, places: Any) -> Any:
+        raise UnstableOffsets(f"an open transaction holds offsets of {group}")
+
+    def partitions(topics: Any = None) -> dict[str, int]:
+        return {"__consumer_offsets": 50} if topics == ["__consumer_offsets"] else tester.broker.partitions(topics)
+
+    def watermarks(places: Any) -> Any:
+        if list(places) == [partition]:
+            return {partition: Watermarks(0, next(starts), 60)}
+        return tester.broker.watermarks(places)
+
+    def found(**answers: Any) -> list[Ailment]:
+        given = {"committed": held, "partitions": partitions, "watermarks": watermarks, **answers}
+        return [one for one in ailments(tester, **given) if one.check == "transactions"]
+
+    def forbidden(_: Any = None) -> Any:
+        raise FatalError("user `ann` may not describe topics", code="TOPIC_AUTHORIZATION_FAILED")
+
+    [ailment] = found()
+    assert ailment.wrong
+    assert "A transaction has held offsets of group g.work for at least 3 s" in ailment.what
+    at = f"--topic __consumer_offsets --partition {partition.partition}"
+    assert ailment.remedy == (
+        f"if it stays: `kafka-transactions --bootstrap-server here:9092 abort {at} --start-offset 40`"
+    )
+    [note] = found(partitions=lambda topics=None: forbidden() if topics else tester.broker.partitions(topics))
+    assert not note.wrong
+    assert "`kafka-transactions --bootstrap-server here:9092 find-hanging --topic __consumer_offsets`" in note.remedy
+    starts = itertools.count(40)
+    assert found() == []
+    assert found(committed=tester.broker.committed) == []
 
 
 def test_messages_that_no_worker_delivers_are_noted() -> None:
