@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
 
-.venv/.ready: .ci/setup $(filter-out %/docs.lock,$(wildcard .ci/requirements/*.lock)) pyproject.toml
+.venv/.ready: .ci/setup $(filter-out %/docs.lock %/matrix.lock,$(wildcard .ci/requirements/*.lock)) pyproject.toml
 	@.ci/setup
 
 # Spark's JVMs in tests load their classes from it, in half the processor time. While it is made, all tests are compiled
@@ -74,7 +74,7 @@ test-spark: .venv/.cache/spark.jsa  ## every fault of processors on Spark, half 
 test-versions: .venv/.ready  ## the whole contract with a broker on Kafka 3.7, 3.9, 4.0 and 4.4; ARGS="-k name"
 	@$(PY) -m pytest -m "full or slow" -n $(TESTERS) --dist load tests/contract $(ARGS)
 
-test-matrix: .venv/.cache/spark.jsa  ## unit tests and contract on Python 3.11 to 3.13, Spark's on Java 17 and 21; ARGS="--python 3.13"
+test-matrix: .venv/.cache/spark.jsa  ## unit tests and contract on Python 3.11 to 3.14, Spark's on Java 17 and 21, fetching 3.14 and 21; ARGS="--python 3.13"
 	@$(PY) -m tests.matrix $(ARGS)
 
 proof-model: .venv/.ready  ## explore the core in all worlds, then its mutants; goes on where it was stopped; STATES=n

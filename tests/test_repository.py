@@ -73,7 +73,7 @@ def test_no_committed_file_is_unfinished() -> None:
 def test_every_locked_package_has_hashes_and_no_host() -> None:
     """`uv.lock` would name both; ours are requirement files."""
     locks = sorted((ROOT / ".ci" / "requirements").glob("*.lock"))
-    names = ["amqp", "build", "dev", "docs", "kubernetes", "pyright", "sbom", "uv"]
+    names = ["amqp", "build", "dev", "docs", "kubernetes", "matrix", "pyright", "sbom", "uv"]
     assert [lock.stem for lock in locks] == names
     peers = [ROOT / "benchmarks" / "peers" / "locks" / f"{name}.lock" for name in ("faust", "quix")]
     for lock in [*locks, *peers]:

