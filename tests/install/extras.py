@@ -43,7 +43,7 @@ FOR: Mapping[str, str] = {
     "rabbitmq": "[RabbitMQ](bridges.md#rabbitmq): queues, in and out; its streams need no extra",
     "registry": "a [schema registry](schemas.md#use-a-registry), `Registry(...)`",
     "spans": "[spans of OpenTelemetry](watch.md#trace-messages-from-hop-to-hop), `cues-kafka run --spans`",
-    "spark": "[Spark](spark.md); needs Java 17 besides",
+    "spark": "[Spark](spark.md); needs Java 17 or 21 besides",
     "testing": "[tests of your graphs](testing.md) with pytest, on a real broker",
     "testing-containers": "a broker and a schema registry [in containers](testing.md#servers-in-containers) for tests",
 }
