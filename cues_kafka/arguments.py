@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Iterable
+from functools import cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
 from cues_kafka.errors import CuesError, GraphError
@@ -60,6 +60,22 @@ def known_call(refused: type[CuesError]) -> Callable[[Callable[P, T]], Callable[
         return checked
 
     return decorate
+
+
+def given_arguments(one: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Those of an object's arguments that differ from their defaults; an empty mapping does not differ from None."""
+    cls: Any = type(one)
+    given, defaults = {name: getattr(one, name) for name in names}, _defaults(cls)
+    return {
+        name: value
+        for name, value in given.items()
+        if value != defaults[name] and not (value == {} and defaults[name] in (None, inspect.Parameter.empty))
+    }
+
+
+@cache
+def _defaults(cls: Callable[..., Any]) -> dict[str, Any]:
+    return {name: parameter.default for name, parameter in inspect.signature(cls).parameters.items()}
 
 
 def _misfit(known: tuple[inspect.Parameter, ...], args: tuple[Any, ...], named: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, TypeAlias
 
+from cues_kafka.arguments import given_arguments
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.kind import InputShape, OutputShape
 from cues_kafka.graph.names import check_name, check_topic, check_written_topic
@@ -87,19 +88,8 @@ class BoundFunction:
         own[self.inputs_word] = dict(self.inputs) if self.by_name else self.inputs[0][1]
         if self.outputs:
             own["outputs"] = dict(self.outputs) if self.output_shape == "many" else self.outputs[0][1]
-        settings = {f.name: getattr(self, f.name) for f in fields(self) if f.name in _DEFAULTS}
-        return own | {name: setting for name, setting in settings.items() if setting != _DEFAULTS[name]}
-
-
-_DEFAULTS: dict[str, Any] = {
-    **dict.fromkeys(("errors", "filter", "strategy", "retry", "commit", "into", "renamed_from")),
-    **{name: {} for name in ("state", "tables", "opts", "tailers", "appenders")},
-    **dict.fromkeys(("effects", "batch"), False),
-    "concurrency": 1,
-    "start": "earliest",
-    "quarantine_after": 2,
-    "output_mode": "append",
-}
+        settings = [each.name for each in fields(self) if each.compare and each.name not in BoundFunction.__slots__]
+        return own | given_arguments(self, settings)
 
 
 def _name_of(fn: Any) -> str:

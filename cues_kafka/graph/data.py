@@ -1,18 +1,14 @@
-"""Graphs as data: written down and read back.
-
-Functions and classes are written as ``module:qualname``. Reading imports those modules: read trusted data only.
-"""
+"""Graphs as data: written down and read back."""
 
 from __future__ import annotations
 
 import contextlib
 import inspect
-import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, fields, is_dataclass
-from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
+from cues_kafka.arguments import given_arguments
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.blobs import Blobs, FileTable
 from cues_kafka.graph.calls import Http, Once, call_from_json, call_to_json
@@ -44,94 +40,25 @@ from cues_kafka.graph.publish import Published
 from cues_kafka.graph.targets import TargetPart, TransactionalTarget
 from cues_kafka.graph.timers import Timers
 from cues_kafka.graph.topic import Topic
+from cues_kafka.graph.written_values import (
+    object_from_json,
+    object_to_json,
+    reference,
+    resolve,
+    value_from_json,
+    value_to_json,
+)
 
 VERSION = 1
 
 Made = TypeVar("Made")
 
 
-# --- References
+def _names(cls: type[Any]) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(cls) if each.init)
 
 
-def reference(target: Any) -> str:
-    """
-    The name to import a function or class by: ``module:qualname``.
-
-    Raises:
-        GraphError: it has no such name.
-    """
-    name = f"{getattr(target, '__module__', None)}:{getattr(target, '__qualname__', None)}"
-    with contextlib.suppress(ImportError, AttributeError, ValueError):
-        if pkgutil.resolve_name(name) == target:
-            return name
-    raise GraphError(
-        f"{target!r} cannot be written down, because it cannot be imported by its name. "
-        "Define it with def or class at the top level of a module."
-    )
-
-
-def resolve(name: object) -> Any:
-    """
-    Import what a reference names.
-
-    Raises:
-        GraphError: it cannot be imported.
-    """
-    if not (isinstance(name, str) and name.partition(":")[2]):
-        raise GraphError(f"{name!r} cannot be imported. Write it as 'module:name'.")
-    try:
-        return pkgutil.resolve_name(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise GraphError(f"{name!r} cannot be imported: {error}. Check that it exists and can be imported.") from error
-
-
-# --- Values
-
-
-def _to_json(value: Any) -> Any:
-    """A value as JSON; a type that JSON lacks becomes a mapping with one key that begins with ``$``."""
-    match value:
-        case None | bool() | int() | float() | str():
-            return value
-        case bytes():
-            return {"$bytes": value.hex()}
-        case datetime():
-            return {"$time": value.isoformat()}
-        case list():
-            return [_to_json(item) for item in value]
-        case tuple():
-            return {"$tuple": [_to_json(item) for item in value]}
-        case set() | frozenset():
-            kind = "$set" if isinstance(value, set) else "$frozenset"
-            return {kind: sorted((_to_json(item) for item in value), key=repr)}
-        case Mapping():
-            if all(isinstance(key, str) and not key.startswith("$") for key in value):
-                return {key: _to_json(item) for key, item in value.items()}
-            return {"$mapping": [[_to_json(key), _to_json(item)] for key, item in value.items()]}
-    return {"$ref": reference(value)}
-
-
-_READERS: dict[str, Callable[[Any], Any]] = {
-    "$bytes": bytes.fromhex,
-    "$time": datetime.fromisoformat,
-    "$tuple": lambda items: tuple(_from_json(item) for item in items),
-    "$set": lambda items: {_from_json(item) for item in items},
-    "$frozenset": lambda items: frozenset(_from_json(item) for item in items),
-    "$mapping": lambda pairs: {_from_json(key): _from_json(item) for key, item in pairs},
-    "$ref": resolve,
-    "$object": lambda written: _object_from_json(dict(written)),
-}
-
-
-def _from_json(plain: Any) -> Any:
-    if isinstance(plain, list):
-        return [_from_json(item) for item in plain]
-    if isinstance(plain, Mapping):
-        for mark, item in plain.items():
-            if mark.startswith("$") and len(plain) == 1 and mark in _READERS:
-                return _READERS[mark](item)
-        return {key: _from_json(item) for key, item in plain.items()}
-    return plain
+# --- Codecs and topics
 
 
 def _codec_to_json(codec: CodecSpec) -> dict[str, Any]:
@@ -139,26 +66,19 @@ def _codec_to_json(codec: CodecSpec) -> dict[str, Any]:
         case Json(cls=cls):
             settings: dict[str, Any] = {"cls": None if cls is None else reference(cls)}
         case Avro() | JsonSchema() | Protobuf():
-            given = {each.name: getattr(codec, each.name) for each in fields(codec) if each.init}
-            own = {
-                each.name: given[each.name] for each in fields(codec) if each.init and given[each.name] != each.default
-            }
+            own = given_arguments(codec, _names(type(codec)))
             if not isinstance(codec, Protobuf) and codec.cls is codec.schema:
                 own.pop("cls", None)
-            settings = {name: _to_json(asdict(one) if isinstance(one, Limits) else one) for name, one in own.items()}
+            settings = {
+                name: value_to_json(asdict(one) if isinstance(one, Limits) else one) for name, one in own.items()
+            }
+        case Codec() if is_dataclass(codec) or getattr(codec, "__dict__", None):
+            settings = {name: one or None for name, one in object_to_json(codec, f"{codec!r:.200}").items()}
         case Codec():
-            settings = {"class": reference(type(codec)), "settings": _settings(codec)}
+            settings = {"class": reference(type(codec))}
         case _:
             settings = {}
     return {"kind": codec.kind} | {name: value for name, value in settings.items() if value is not None}
-
-
-def _settings(codec: Codec) -> dict[str, Any] | None:
-    if is_dataclass(codec):
-        return {each.name: _to_json(getattr(codec, each.name)) for each in fields(codec) if each.init} or None
-    if getattr(codec, "__dict__", None):
-        raise GraphError(f"{codec!r:.200} cannot be written down. Make {type(codec).__name__} a dataclass.")
-    return None
 
 
 _FORMATS: Final[dict[str, Callable[..., CodecSpec]]] = {one.kind: one for one in (Avro, JsonSchema, Protobuf)}
@@ -173,13 +93,13 @@ def _codec_from_json(data: Any) -> CodecSpec:
             own = {name: resolve(one) if name == "cls" else one for name, one in data.items() if name != "kind"}
             return _made(Json if kind == "json" else Raw, own, f"the codec {kind!r}")
         case "avro" | "json-schema" | "protobuf" as kind:
-            own = {name: _from_json(one) for name, one in data.items() if name != "kind"}
+            own = {name: value_from_json(one) for name, one in data.items() if name != "kind"}
             limits = {"limits": _made(Limits, own["limits"], "limits")} if "limits" in own else {}
             return _made(_FORMATS[kind], own | limits, f"the codec {kind!r}")
         case "errors":
             return ErrorMessages()
         case "own":
-            own = resolve(data["class"])(**{name: _from_json(one) for name, one in data.get("settings", {}).items()})
+            own = object_from_json(data)
             if isinstance(own, Codec):
                 return own
     raise GraphError(
@@ -208,11 +128,11 @@ def _topic_from_json(data: Any, what: str) -> Topic:
 def _filter_to_json(predicate: Predicate) -> Any:
     match predicate:
         case HasType(types):
-            return {"has_type": [_to_json(one) for one in types]}
+            return {"has_type": [value_to_json(one) for one in types]}
         case HasTag(tags):
             return {"has_tag": list(tags)}
         case HasHeader(name, value):
-            return {"has_header": [name] if value is None else [name, _to_json(value)]}
+            return {"has_header": [name] if value is None else [name, value_to_json(value)]}
         case AllOf(filters):
             return {"all": [_filter_to_json(one) for one in filters]}
         case AnyOf(filters):
@@ -223,9 +143,9 @@ def _filter_to_json(predicate: Predicate) -> Any:
 
 
 _FILTERS: Final[dict[str, Callable[[Any], Filter]]] = {
-    "has_type": lambda types: has_type(*map(_from_json, types)),
+    "has_type": lambda types: has_type(*map(value_from_json, types)),
     "has_tag": lambda tags: has_tag(*tags),
-    "has_header": lambda words: has_header(*map(_from_json, words)),
+    "has_header": lambda words: has_header(*map(value_from_json, words)),
     "all": lambda filters: AllOf(tuple(map(_filter_from_json, filters))),
     "any": lambda filters: AnyOf(tuple(map(_filter_from_json, filters))),
     "not": lambda negated: Not(_negated(_filter_from_json(negated))),
@@ -316,7 +236,7 @@ def _effect_to_json(name: str, effect: Effect) -> dict[str, Any]:
     if isinstance(effect, Once | Http):
         return call_to_json(name, effect)
     if isinstance(effect, TransactionalTarget | TargetPart | Published):
-        return {"kind": effect.kind, **_object_to_json(effect, f"effects={{{name!r}: ...}}")}
+        return {"kind": effect.kind, **object_to_json(effect, f"effects={{{name!r}: ...}}")}
     if isinstance(effect.home, Blobs):
         return _files_to_json(name, effect)
     database = effect.database
@@ -350,6 +270,10 @@ def _into_to_json(into: FileTable | str) -> dict[str, Any] | str:
     return into if isinstance(into, str) else _effect_to_json("into", into)  # a feed's is a topic
 
 
+def _into_from_json(data: Any) -> Any:
+    return data if isinstance(data, str) else _effect_from_json(data)
+
+
 def _effects_from_json(data: bool | Mapping[str, Any]) -> Any:
     return data if isinstance(data, bool) else {name: _effect_from_json(one) for name, one in data.items()}
 
@@ -358,8 +282,7 @@ def _effect_from_json(data: Mapping[str, Any]) -> Effect:
     if data["kind"] in (Http.kind, Once.kind):
         return call_from_json(data)
     if data["kind"] in (TransactionalTarget.kind, TargetPart.kind, Published.kind):
-        found: Effect = _object_from_json(data)
-        return found
+        return cast("Effect", object_from_json(data))
     if data["kind"] in (Blobs.kind, FileTable.kind):
         store = Blobs(env=data["env"])
         if data["kind"] == Blobs.kind:
@@ -379,82 +302,51 @@ def _effect_from_json(data: Mapping[str, Any]) -> Effect:
     )
 
 
-# --- Feeds
-
-
-HIDDEN = "hidden"
-"""In the metadata of a source's field: it may hold a password, and is not written down."""
-
-
-def _feed_to_json(feed: Feed) -> dict[str, Any]:
-    data, source = feed.arguments(), _object_to_json(feed.source, f"{feed.label}: its source")
-    own = {"commit": asdict(data["commit"])} if "commit" in data else {}
-    own |= {"errors": _errors_to_json(data["errors"])} if "errors" in data else {}
-    del data["source"]
-    return {"feed": data.pop("name"), **data, **own, "from": source}
-
-
-def _object_to_json(given: Any, what: str) -> dict[str, Any]:
-    """An object of a dataclass, which may be the user's; `what` is how errors call it."""
-    if not is_dataclass(given):
-        raise GraphError(f"{what} cannot be written down. Make {type(given).__name__} a dataclass.")
-    values = {each.name: getattr(given, each.name) for each in fields(given) if each.init}
-    for each in fields(given):
-        if each.metadata.get(HIDDEN) and values.pop(each.name, None):
-            raise GraphError(
-                f"{what} cannot be written down: its address would be in the text. Name the environment variable that "
-                f'holds it: {type(given).__name__}(env="SHOP_DATABASE").'
-            )
-    settings = {
-        name: {"$object": _object_to_json(value, what)} if is_dataclass(value) else _to_json(value)
-        for name, value in values.items()
-    }
-    return {"class": reference(type(given)), "settings": settings}
-
-
-def _object_from_json(written: Mapping[str, Any]) -> Any:
-    """Make what `_object_to_json` wrote."""
-    return resolve(written["class"])(**{name: _from_json(one) for name, one in written.get("settings", {}).items()})
-
-
-def _feed_from_json(data: Mapping[str, Any]) -> Feed:
-    source = _object_from_json(data["from"])
-    own = {name: one for name, one in data.items() if name not in {"feed", "from"}}
-    if "commit" in own:
-        own["commit"] = _made(CommitPolicy, own["commit"], "commit")
-    if "errors" in own:
-        own["errors"] = _errors_from_json(own["errors"])
-    return _made(Feed, {"source": source, "name": data["feed"], **own}, f"the feed {data['feed']!r}")
-
-
 # --- Parts
 
 
-_WRITERS: Final[dict[str, Callable[[Any], Any]]] = {
-    "fn": reference,
-    "errors": _errors_to_json,
-    "filter": _filter_to_json,
-    "retry": _retry_to_json,
-    "commit": asdict,
-    "effects": _effects_to_json,
-    "into": _into_to_json,
-    "state": lambda stores: {name: _store_to_json(store) for name, store in stores.items()},
-    "tables": lambda tables: {name: _table_to_json(table) for name, table in tables.items()},
-    "opts": lambda opts: {name: _to_json(item) for name, item in opts.items()},
-    "tailers": dict,
-    "appenders": dict,
-    "start": _to_json,
+class _ArgumentForm(NamedTuple):
+    """How an argument of a part that is no plain data is written, and how it is read."""
+
+    write: Callable[[Any], Any]
+    read: Callable[[Any], Any]
+
+
+def _each(form: _ArgumentForm) -> _ArgumentForm:
+    """The form of a mapping whose items have this form."""
+    return _ArgumentForm(
+        lambda items: {name: form.write(one) for name, one in items.items()},
+        lambda items: {name: form.read(one) for name, one in items.items()},
+    )
+
+
+_VALUE: Final = _ArgumentForm(value_to_json, value_from_json)
+_BINDINGS: Final = _ArgumentForm(dict, lambda bindings: bindings)
+_FORMS: Final[dict[str, _ArgumentForm]] = {
+    "fn": _ArgumentForm(reference, resolve),
+    "errors": _ArgumentForm(_errors_to_json, _errors_from_json),
+    "filter": _ArgumentForm(_filter_to_json, _filter_from_json),
+    "retry": _ArgumentForm(_retry_to_json, _retry_from_json),
+    "commit": _ArgumentForm(asdict, lambda limits: _made(CommitPolicy, limits, "commit")),
+    "effects": _ArgumentForm(_effects_to_json, _effects_from_json),
+    "into": _ArgumentForm(_into_to_json, _into_from_json),
+    "state": _each(_ArgumentForm(_store_to_json, _store_from_json)),
+    "tables": _each(_ArgumentForm(_table_to_json, _table_from_json)),
+    "opts": _each(_VALUE),
+    "tailers": _BINDINGS,
+    "appenders": _BINDINGS,
+    "start": _VALUE,
+    "from": _ArgumentForm(dict, object_from_json),
 }
 
 
 def _part_to_json(part: Declaration) -> dict[str, Any]:
     if isinstance(part, Source):
-        given = {each.name: (getattr(part, each.name), each.default) for each in fields(part)[1:]}
-        return {"source": part.topic, **{name: one for name, (one, default) in given.items() if one != default}}
-    if isinstance(part, Feed):
-        return _feed_to_json(part)
-    data = {name: _WRITERS[name](item) if name in _WRITERS else item for name, item in part.arguments().items()}
-    return {"processor" if isinstance(part, Processor) else "dataframe": data.pop("name"), **data}
+        return {"source": part.topic, **given_arguments(part, _names(Source)[1:])}
+    data = part.arguments()
+    source = {"from": object_to_json(data.pop("source"), f"{part.label}: its source")} if "source" in data else {}
+    data = {name: _FORMS[name].write(item) if name in _FORMS else item for name, item in data.items()}
+    return {part.kind if part.kind in _KINDS else "processor": data.pop("name"), **data, **source}
 
 
 def described(part: Processor | DataFrameProcessor | Feed) -> dict[str, Any]:
@@ -477,7 +369,7 @@ def described(part: Processor | DataFrameProcessor | Feed) -> dict[str, Any]:
                 case "opts":
                     found[name] = sorted(value)
                 case _:
-                    found[name] = _WRITERS.get(name, _to_json)(value)
+                    found[name] = _FORMS.get(name, _VALUE).write(value)
     return found
 
 
@@ -496,6 +388,9 @@ _KINDS: Final[dict[str, Callable[..., Declaration]]] = {
 }
 """By the key that has a part's name, what it is."""
 
+_NAMES: Final = {"processor": "name", "dataframe": "name", "feed": "name", "from": "source"}
+"""Arguments of parts that are written under other names."""
+
 
 def _part_from_json(data: Any) -> Declaration:
     kinds = [kind for kind in _KINDS if kind in data] if isinstance(data, Mapping) else []
@@ -504,27 +399,11 @@ def _part_from_json(data: Any) -> Declaration:
             f"A part is a mapping with one of the keys {quoted(_KINDS)}, which has its name: not {data!r:.200}."
         )
     [kind] = kinds
-    own = dict(data)
+    what = f"the {kind} {data[kind]!r}"
     if kind == "source":
-        return _made(Source, {"topic": own.pop(kind), **own}, f"the source {data[kind]!r}")
-    if kind == "feed":
-        return _feed_from_json(own)
-    readers: dict[str, Callable[[Any], Any]] = {
-        "fn": resolve,
-        "errors": _errors_from_json,
-        "filter": _filter_from_json,
-        "retry": _retry_from_json,
-        "commit": lambda limits: _made(CommitPolicy, limits, "commit"),
-        "effects": _effects_from_json,
-        "into": _effect_from_json,
-        "state": lambda stores: {name: _store_from_json(store) for name, store in stores.items()},
-        "tables": lambda tables: {name: _table_from_json(table) for name, table in tables.items()},
-        "opts": lambda opts: {name: _from_json(item) for name, item in opts.items()},
-        "start": _from_json,
-    }
-    arguments = {"name": own.pop(kind)}
-    arguments |= {key: readers[key](item) if key in readers else item for key, item in own.items()}
-    return _made(_KINDS[kind], arguments, f"the {kind} {data[kind]!r}")
+        return _made(Source, {"topic": data[kind], **{name: one for name, one in data.items() if name != kind}}, what)
+    read = {name: _FORMS[name].read(one) if name in _FORMS else one for name, one in data.items()}
+    return _made(_KINDS[kind], {_NAMES.get(name, name): one for name, one in read.items()}, what)
 
 
 def _made(make: Callable[..., Made], given: Mapping[str, Any], what: str) -> Made:

@@ -6,11 +6,11 @@ a restart reads on behind the last message that was committed (docs/feeds.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from cues_kafka.arguments import known_arguments
+from cues_kafka.arguments import given_arguments, known_arguments
 from cues_kafka.errors import GraphError
 from cues_kafka.extras import Package
 from cues_kafka.graph.declare import CommitPolicy
@@ -229,16 +229,8 @@ class Feed:
 
     def arguments(self) -> dict[str, Any]:
         """The keyword arguments that construct an equal one, without defaults."""
-        given = {
-            "source": self.source,
-            "into": self.into,
-            "name": self.name,
-            "errors": self.errors,
-            "commit": self.commit,
-            "poll_seconds": self.poll_seconds,
-        }
-        defaults: Mapping[str, Any] = {"errors": None, "commit": None, "poll_seconds": 0.5}
-        return {key: one for key, one in given.items() if key not in defaults or one != defaults[key]}
+        own = {"source": self.source, "into": self.into, "name": self.name}
+        return own | given_arguments(self, ("errors", "commit", "poll_seconds"))
 
 
 def called_if_there(source: object, method: str) -> Callable[..., Any] | None:
