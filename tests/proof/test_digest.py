@@ -50,6 +50,21 @@ def test_a_file_that_moves_does_not_change_a_digest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("from cues_kafka.a import f", "from cues_kafka.b.c import f", True),
+        ("from cues_kafka.a import f", "from cues_kafka.a import g", False),
+        ("from cues_kafka.a import f", "from cues_kafka.a import f as g", False),
+        ("from json import loads", "from pickle import loads", False),
+    ],
+)
+def test_of_an_import_from_our_modules_the_names_count(tmp_path: Path, one: str, other: str, same: bool) -> None:
+    """A module that moves to another room voids no result of those who import from it."""
+    first, second = written(tmp_path / "a.py", one), written(tmp_path / "b.py", other)
+    assert (digest([first]) == digest([second])) is same
+
+
+@pytest.mark.parametrize(
     ("old", "new"),
     [("number * 2", "number * 3"), ("LIMIT = 3", "LIMIT = '3'"), ("number: int", "number"), ("LIMIT = 3", "")],
 )

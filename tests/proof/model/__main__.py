@@ -23,8 +23,9 @@ PACKAGE = Path(__file__).parents[3] / "cues_kafka"
 
 
 def code() -> str:
-    """The digest of what a result speaks of: the core, the explorer, and what they take from the ports."""
-    files = [*(PACKAGE / "core").glob("*.py"), *Path(__file__).parent.glob("*.py")]
+    """The digest of what a result speaks of: the core, the explorer without its command, what they take from the ports."""
+    explorer = [file for file in Path(__file__).parent.glob("*.py") if file != Path(__file__)]
+    files = [*(PACKAGE / "core").glob("*.py"), *explorer]
     return digest(files, shared=("cues_kafka.ports", PACKAGE / "ports.py"))
 
 
