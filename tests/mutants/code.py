@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import difflib
+import re
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -114,6 +115,11 @@ class Code:
             found[_last(one.name)].append(one)
         return found
 
+    @cached_property
+    def _attributes(self) -> set[str]:
+        """The names that come after a dot anywhere."""
+        return {name for source in self._sources for name in re.findall(r"\.(\w+)", source.text)}
+
     def mutated(self, mutant: Mutant) -> Source:
         """
         The file of a mutant, without its rule.
@@ -149,7 +155,7 @@ class Code:
                 yield from (f"- {one.name}" for one in self._by_last_name[name])
         if elsewhere := _found(mutant.edit, self.definitions):
             yield "It is found elsewhere:"
-            yield from (f"- {one}" for one in elsewhere[:_NEAREST])
+            yield from (f"- {one}" for one in elsewhere[: _NEAREST * 4])
 
     def _strange(self, one: Found) -> set[str]:
         """
@@ -165,9 +171,7 @@ class Code:
         known = set(dir(builtins)) | stored | _identifiers(one.definition.node)
         for node in source.tree.body:
             known |= _identifiers(node) if isinstance(node, ast.Import | ast.ImportFrom) else _top_names(node)
-        return (names - known) | {
-            name for name in attributes if not any(f".{name}" in other.text for other in self._sources)
-        }
+        return (names - known) | {name for name in attributes if name not in self._attributes}
 
 
 def _last(name: str) -> str:
@@ -227,16 +231,19 @@ def _found(edit: Edit, places: Sequence[Definition]) -> Sequence[Found]:
 
 
 def _nearest(edit: Edit, places: Sequence[Definition]) -> Iterator[str]:
-    """Code that reads most as an edit does."""
+    """Code that reads most as an edit does, one piece of a line."""
     seen = {}
     for place in places:
         for part in (*parts(place.node), *(one for body in bodies(place.node) for one in body)):
             if isinstance(part, ast.expr | ast.stmt) and not isinstance(part, (*_DEFINING, ast.Constant, ast.Name)):
-                seen[ast.unparse(part)] = f"- {place.source.path}:{part.lineno}: {ast.unparse(part).splitlines()[0]}"
+                seen[ast.unparse(part)] = f"{place.source.path}:{part.lineno}"
     pattern = str(getattr(edit, "old", "") or getattr(edit, "condition", "") or getattr(edit, "part", ""))
     wanted = textwrap.dedent(pattern).replace("$", "").strip()
-    near = difflib.get_close_matches(wanted, seen, _NEAREST, cutoff=0.3)
-    yield from dict.fromkeys(seen[one] for one in near)
+    named: set[str] = set()
+    for text in difflib.get_close_matches(wanted, seen, _NEAREST * 4, cutoff=0.3):
+        if seen[text] not in named and len(named) < _NEAREST:
+            named.add(seen[text])
+            yield f"- {seen[text]}: {text.splitlines()[0]}"
 
 
 def _start(node: ast.AST) -> tuple[int, int]:
