@@ -56,7 +56,7 @@ def drain(
     task stands, and where its stores stand. The workers need not stop.
     """
     from cues_kafka.cli.loading import opened
-    from cues_kafka.operate.cuts import Drain
+    from cues_kafka.operate.cut.drain import Drain
 
     if not timeout > 0:
         raise ConfigError(f"--timeout {timeout:g}: takes a number of seconds above 0.")
@@ -77,7 +77,7 @@ def cuts(
 ) -> None:
     """List the cuts of a graph, or delete one."""
     from cues_kafka.cli.loading import opened
-    from cues_kafka.operate.cuts import cuts_of, delete_cut
+    from cues_kafka.operate.cut.control import cuts_of, delete_cut
 
     with opened(target, bootstrap, profile, file) as (graph, broker):
         if delete is not None:

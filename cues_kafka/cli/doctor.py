@@ -16,7 +16,7 @@ from cues_kafka.words import count, visible
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cues_kafka.operate.doctor import Ailment
+    from cues_kafka.operate.look.doctor import Ailment
 
 epilog = f"""
 \b
@@ -56,7 +56,7 @@ def doctor(
     from cues_kafka.brokers.open import open_broker
     from cues_kafka.cli.config import load
     from cues_kafka.cli.loading import load_graph
-    from cues_kafka.operate.doctor import examine
+    from cues_kafka.operate.look.doctor import examine
     from cues_kafka.plan.acls import Role
     from cues_kafka.runtime.patterns import on_cluster
 
@@ -88,7 +88,7 @@ def doctor(
 
 def _lines(ailments: Sequence[Ailment]) -> list[str]:
     """The findings below the name of their check; a check without a finding is fine."""
-    from cues_kafka.operate.doctor import CHECKS, REACH, RIGHTS
+    from cues_kafka.operate.look.doctor import CHECKS, REACH, RIGHTS
 
     shown = []
     unreached = [one for one in ailments if one.check == REACH]

@@ -213,7 +213,7 @@ def _go_back(
     target: str, name: str, *, yes: bool, bootstrap: str | None, profile: str | None, file: Path | None
 ) -> None:
     from cues_kafka.cli.loading import opened
-    from cues_kafka.operate.going_back import GoBack
+    from cues_kafka.operate.cut.going_back import GoBack
 
     with opened(target, bootstrap, profile, file) as (graph, broker):
         tool = GoBack(graph, broker, who=f"reset on {socket.gethostname()}")

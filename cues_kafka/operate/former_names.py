@@ -8,7 +8,7 @@ from typing import NamedTuple
 from cues_kafka.errors import BrokerError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, quoted, tools_group
-from cues_kafka.operate.newest import NewestRecords
+from cues_kafka.operate.look.newest import NewestRecords
 from cues_kafka.ports import Broker, Clock, TopicPartition
 from cues_kafka.records.history import History, read_history
 from cues_kafka.records.requests import settled_in

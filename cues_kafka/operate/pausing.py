@@ -16,8 +16,9 @@ from typing import Final
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, group_id, no_such_processor, quoted, tools_group
-from cues_kafka.operate.cuts import SHOWN, ControlTopic
-from cues_kafka.operate.newest import NewestRecord, NewestRecords
+from cues_kafka.operate.cut.control import ControlTopic
+from cues_kafka.operate.cut.drain import SHOWN
+from cues_kafka.operate.look.newest import NewestRecord, NewestRecords
 from cues_kafka.operate.status import PERIODS, StatusView
 from cues_kafka.plan.topics import Sides
 from cues_kafka.ports import Broker, Clock, TopicPartition

@@ -22,7 +22,7 @@ from cues_kafka.core.records import Totals
 from cues_kafka.errors import BrokerError, ConfigError, UnreadableError, UnstableOffsets
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, group_id, status_topic, tools_group
-from cues_kafka.operate.newest import NewestRecord, NewestRecords
+from cues_kafka.operate.look.newest import NewestRecord, NewestRecords
 from cues_kafka.operate.seen import GraphStatus, InputLag, SeenState, SeenTask
 from cues_kafka.plan.inspectors import facts_of
 from cues_kafka.plan.plan import plan

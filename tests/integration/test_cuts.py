@@ -19,7 +19,7 @@ import pytest
 from cues_kafka import Graph, Kafka, connect, start
 from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.cli.loading import load_graph
-from cues_kafka.operate.cuts import cuts_of
+from cues_kafka.operate.cut.control import cuts_of
 from cues_kafka.ports import TopicPartition
 from cues_kafka.records.scanning import read_range
 from cues_kafka.testing.fixtures import KafkaFixture
@@ -192,7 +192,7 @@ import sys
 from cues_kafka import Kafka
 from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.cli.loading import load_graph
-from cues_kafka.operate.cuts import Drain
+from cues_kafka.operate.cut.drain import Drain
 
 graph, bootstrap = load_graph(sys.argv[1]), sys.argv[2]
 Drain(graph, KafkaBroker(Kafka(bootstrap)), who="drain on here", lease_s=2.0).take("one", tell=print)

@@ -19,7 +19,7 @@ from cues_kafka.brokers.local.jars import fetched, find_jars
 from cues_kafka.brokers.local.java import find_java
 from cues_kafka.brokers.local.prepare import command
 from cues_kafka.errors import UnstableOffsets
-from cues_kafka.operate.doctor import Ailment, examine
+from cues_kafka.operate.look.doctor import Ailment, examine
 from cues_kafka.operate.look.held_offsets import OFFSETS, offsets_partition
 from cues_kafka.ports import TopicPartition
 from cues_kafka.testing.fixtures import KafkaFixture

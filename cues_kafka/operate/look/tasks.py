@@ -93,8 +93,7 @@ class TaskReading:
 
     def ends(self, spec: Spec) -> Watermarks:
         """The ends of a task's backing partition."""
-        place = TopicPartition(spec.backing, spec.partition)
-        return self.broker.watermarks([place])[place]
+        return self.broker.watermarks([place_of(spec)])[place_of(spec)]
 
     def record(self, spec: Spec, *, whole: bool = False) -> Record | None:
         """
@@ -110,8 +109,7 @@ class TaskReading:
             BrokerError: it cannot be read.
         """
         low, stable, high = self.ends(spec)
-        place = TopicPartition(spec.backing, spec.partition)
-        return record_below(self.broker, place, low, high if whole else stable, self.clock, group=spec.group)
+        return record_below(self.broker, place_of(spec), low, high if whole else stable, self.clock, group=spec.group)
 
     def settled(self, spec: Spec, *, whole: bool = False) -> Record | None:
         """
@@ -144,6 +142,11 @@ class TaskReading:
         except UnstableOffsets:
             return None
         return {binding: held[place] for binding, place in places.items()}
+
+
+def place_of(spec: Spec) -> TopicPartition:
+    """Where a task's records are."""
+    return TopicPartition(spec.backing, spec.partition)
 
 
 def places_of(spec: Spec, bindings: Iterable[Input]) -> dict[str, TopicPartition]:

@@ -36,10 +36,11 @@ from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.spec import Move
 from cues_kafka.errors import FatalError
-from cues_kafka.operate import cuts
 from cues_kafka.operate.applying import apply_plan
-from cues_kafka.operate.cuts import ControlTopic, Drain, cuts_of, delete_cut
-from cues_kafka.operate.going_back import GoBack
+from cues_kafka.operate.cut import drain as cuts
+from cues_kafka.operate.cut.control import ControlTopic, cuts_of, delete_cut
+from cues_kafka.operate.cut.drain import Drain
+from cues_kafka.operate.cut.going_back import GoBack
 from cues_kafka.operate.move.base import Maintenance, PlannedMove
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import KEEPS, topics_to_ask

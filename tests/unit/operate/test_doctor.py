@@ -17,7 +17,8 @@ from cues_kafka.brokers.examination import Examination, GroupHealth, NodeFacts, 
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.cli.main import app
 from cues_kafka.errors import FatalError, RetriableError, UnstableOffsets
-from cues_kafka.operate.doctor import NEEDED, Ailment, examine
+from cues_kafka.operate.look.broker_checks import NEEDED
+from cues_kafka.operate.look.doctor import Ailment, examine
 from cues_kafka.operate.look.held_offsets import offsets_partition
 from cues_kafka.plan.acls import grant
 from cues_kafka.ports import ClusterFacts, NewTopic, TopicPartition, Watermarks

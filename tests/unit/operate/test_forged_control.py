@@ -11,7 +11,8 @@ from cues_kafka import ConfigError, Graph, GraphError, Json, Memory, Processor, 
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.graph.feed import Feed
 from cues_kafka.observe.refused import REFUSED
-from cues_kafka.operate.cuts import Drain, cuts_of, delete_cut
+from cues_kafka.operate.cut.control import cuts_of, delete_cut
+from cues_kafka.operate.cut.drain import Drain
 from cues_kafka.operate.move.reset import reset
 from cues_kafka.operate.pausing import Pausing
 from cues_kafka.plan.topics import Sides

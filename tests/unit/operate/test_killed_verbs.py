@@ -13,9 +13,10 @@ from cues_kafka import Graph, Json, Processor, RecoveryError, Source, State, Sto
 from cues_kafka.core.records import Record
 from cues_kafka.operate import pausing as pausing_module
 from cues_kafka.operate.applying import apply_plan
-from cues_kafka.operate.cuts import ControlTopic, Drain, delete_cut
+from cues_kafka.operate.cut.control import ControlTopic, delete_cut
+from cues_kafka.operate.cut.drain import Drain
+from cues_kafka.operate.cut.going_back import GoBack
 from cues_kafka.operate.deleting import Deleting
-from cues_kafka.operate.going_back import GoBack
 from cues_kafka.operate.move.accept_loss import accept_loss
 from cues_kafka.operate.move.adopt import adopt, forget
 from cues_kafka.operate.move.base import Maintenance

@@ -13,7 +13,7 @@ from cues_kafka import ConfigError, Feed, Graph, Iterate, Json, Memory, Processo
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.operate import pausing as pausing_module
-from cues_kafka.operate.cuts import Drain
+from cues_kafka.operate.cut.drain import Drain
 from cues_kafka.operate.pausing import Pausing
 from cues_kafka.operate.status import status
 from cues_kafka.plan.topics import Sides

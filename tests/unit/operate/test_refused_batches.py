@@ -9,7 +9,7 @@ import pytest
 from cues_kafka import Graph, Json, Memory, Processor, Source, TaskStopped, Topic, start
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.operate.doctor import examine
+from cues_kafka.operate.look.doctor import examine
 from cues_kafka.operate.move.accept_loss import accept_loss
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.status import status

@@ -15,7 +15,7 @@ from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.records import Totals
 from cues_kafka.errors import FatalError, RetriableError
-from cues_kafka.operate import newest as newest_module
+from cues_kafka.operate.look import newest as newest_module
 from cues_kafka.operate.seen import GraphStatus, SeenTask
 from cues_kafka.operate.status import StatusView, _of_slots, _of_task, status
 from cues_kafka.plan.topics import Sides

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from cues_kafka import Graph, Json, Message, Processor, RecoveryError, Source, State, Store, Topic
-from cues_kafka.operate.cuts import Drain
+from cues_kafka.operate.cut.drain import Drain
+from cues_kafka.operate.cut.going_back import GoBack
 from cues_kafka.operate.deleting import Deleting
-from cues_kafka.operate.going_back import GoBack
 from cues_kafka.operate.move import copied_stores
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.migrate import migrate

@@ -6,26 +6,31 @@ A check that cannot be made is a finding, too: what was not looked at is not sou
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from cues_kafka.brokers.examination import Examination, TopicHealth
-from cues_kafka.core.records import KEY
 from cues_kafka.errors import BrokerError, CuesError, UnstableOffsets
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import group_id, processor_of
 from cues_kafka.operate.foreseen import foresee
-from cues_kafka.operate.look.held_offsets import HeldOffsets, where_held
+from cues_kafka.operate.look.broker_checks import (
+    check_clocks,
+    check_cluster,
+    check_replicas,
+    check_settings,
+    check_transactions,
+)
+from cues_kafka.operate.look.held_offsets import where_held
 from cues_kafka.operate.look.members import SESSIONS
+from cues_kafka.operate.look.patient import DAY_S, Found, Look, Patient, note, partitions, wrong
 from cues_kafka.operate.seen import GraphStatus
 from cues_kafka.operate.status import StatusView
 from cues_kafka.plan.acls import IMPLIED, Role, acls_of, grant
 from cues_kafka.plan.inspectors import facts_of
-from cues_kafka.plan.plan import Plan, plan
+from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import Sides, retention_ms, topics_to_ask
-from cues_kafka.ports import Broker, Clock, ClusterFacts, TopicPartition, Watermarks
-from cues_kafka.records.reading import newest
+from cues_kafka.ports import Broker, Clock, ClusterFacts, TopicPartition
 from cues_kafka.records.scanning import holds_messages
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.words import at_address, count
@@ -34,24 +39,8 @@ WATCH_S: Final = 3.0
 """How long an open transaction, or a task that stands still, is watched. A batch of ours takes a second at most, unless
 its policy says more."""
 
-SKEW_S: Final = 2.0
-"""By how much the clocks may differ. Retries, windows by the clock and `reset --to TIME` count on them."""
-
-DAY_S: Final = 86_400
-
-SHOWN: Final = 4
-"""How many partitions a sentence names."""
-
 MARKERS: Final = 4
 """Up to this number of offsets at the end of a log are read, because they may be markers of transactions only."""
-
-NEEDED: Final = {
-    "Metadata": (3, 10, "2.8", "the ids of topics, by which a recreated one is known"),
-    "InitProducerId": (22, 3, "2.5", "transactions that go on after an error"),
-    "TxnOffsetCommit": (28, 3, "2.5", "offsets that are checked against the group's generation"),
-}
-"""Requests that the guarantee needs: number, version, the release of Kafka that has it, and what for."""
-
 
 REACH: Final = "reach"
 """The check that all others need: the cluster answers, and this user may see the topics."""
@@ -77,48 +66,6 @@ class Ailment(NamedTuple):
     wrong: bool
     what: str
     remedy: str = ""
-
-
-class Look(NamedTuple):
-    """The ends of all partitions at one moment."""
-
-    at_s: float
-    marks: Mapping[TopicPartition, Watermarks]
-
-
-@dataclass(slots=True)
-class Patient:
-    """
-    A graph on a cluster, with what was asked once for all checks.
-
-    Attributes:
-        graph: the graph.
-        broker: the cluster.
-        facts: what it says of the graph's topics.
-        found: what it says besides.
-        planned: the plan of the graph there.
-        clock: time.
-        role: whose rights are compared.
-        address: of the cluster, for commands.
-        cluster: its options.
-        first, last: two looks, some seconds apart where something was seen to be watched.
-        lags: of each processor, see `_lag`.
-        held: by processor, the transaction that holds offsets of its group at the first look.
-    """
-
-    graph: Graph
-    broker: Broker
-    facts: ClusterFacts
-    found: Examination
-    planned: Plan
-    clock: Clock
-    role: Role
-    address: str
-    cluster: Any
-    first: Look
-    last: Look
-    lags: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
-    held: dict[str, HeldOffsets] = field(default_factory=dict)
 
 
 def examine(
@@ -171,8 +118,8 @@ def examine(
         yield Ailment("groups", True, f"Not looked at twice: {error}")
     for name, check in CHECKS.items():
         try:
-            for wrong, what, remedy in check(patient):
-                yield Ailment(name, wrong, what, remedy)
+            for is_wrong, what, remedy in check(patient):
+                yield Ailment(name, is_wrong, what, remedy)
         except BrokerError as error:
             if (
                 error.forbidden
@@ -204,8 +151,8 @@ def _rights_alone(graph: Graph, broker: Any, role: Role, address: str, cluster: 
         visible = [topic for topic in topics if _visible(broker, topic)]
         found = broker.examine(visible, [group_id(graph.name, name) for name in graph.all_processors])
         found = found._replace(topics={**dict.fromkeys(topics, hidden), **dict.fromkeys(visible), **found.topics})
-        for wrong, what, command in _lacking(graph, cluster, role, broker.facts(()).user, found):
-            yield Ailment(RIGHTS, wrong, what, at_address(command, address))
+        for is_wrong, what, command in _lacking(graph, cluster, role, broker.facts(()).user, found):
+            yield Ailment(RIGHTS, is_wrong, what, at_address(command, address))
     except BrokerError as error:
         yield Ailment(RIGHTS, True, f"Not checked: {error}")
 
@@ -257,111 +204,14 @@ def _waits(patient: Patient, name: str, place: TopicPartition, at: int) -> bool:
     return holds_messages(patient.broker, place, at, end, group=group_id(patient.graph.name, name))
 
 
-Found = Iterator[tuple[bool, str, str]]
-"""Wrong or worth knowing, the sentence, the remedy."""
-
-
-def _wrong(what: str, remedy: str = "") -> tuple[bool, str, str]:
-    return True, what, remedy
-
-
-def _note(what: str, remedy: str = "") -> tuple[bool, str, str]:
-    return False, what, remedy
-
-
-def _cluster(patient: Patient) -> Found:
-    """Nodes and their releases."""
-    nodes = patient.found.nodes
-    for node in nodes:
-        if node.apis is None:
-            yield _wrong(
-                f"Broker {node.number} gives clients the address {node.address}, and does not answer there from this "
-                "machine.",
-                "start it, open the firewall, or correct `advertised.listeners` of that broker",
-            )
-    answering = [node for node in nodes if node.apis]
-    for name, (api, version, release, why) in NEEDED.items():
-        old = [str(node.number) for node in answering if (node.apis or {}).get(api, -1) < version]
-        if old:
-            yield _wrong(f"Broker {', '.join(old)} has no {name} v{version}, for {why}.", f"upgrade to Kafka {release}")
-    if len({tuple(sorted((node.apis or {}).items())) for node in answering}) > 1:
-        yield _note("The brokers run different releases of Kafka.", "finish the upgrade")
-
-
-def _replicas(patient: Patient) -> Found:
-    """Partitions without a leader, or with fewer replicas in sync than there are."""
-    leaderless, few, thin = list[TopicPartition](), list[TopicPartition](), list[TopicPartition]()
-    for topic, health in patient.found.topics.items():
-        least = int(patient.facts.topics[topic].config.get("min.insync.replicas", 1))
-        for partition, in_sync in enumerate(health.in_sync):
-            if partition in health.leaderless:
-                leaderless.append(TopicPartition(topic, partition))
-            elif in_sync < health.replicas[partition]:
-                (few if in_sync < least else thin).append(TopicPartition(topic, partition))
-    if leaderless:
-        yield _wrong(f"No broker leads {_parts(leaderless)}: nothing is read or written there.", START)
-    if few:
-        yield _wrong(f"Too few replicas are in sync of {_parts(few)}, so writes are refused.", START)
-    if thin:
-        yield _note(f"Replicas are not in sync of {_parts(thin)}.", START)
-
-
-START: Final = "start the brokers that are down, and see their logs"
-
-
-def _parts(places: Sequence[TopicPartition]) -> str:
-    shown = ", ".join(f"{place.topic}/{place.partition}" for place in places[:SHOWN])
-    return shown if len(places) <= SHOWN else f"{shown} and {count(len(places) - SHOWN, 'other partition')}"
-
-
-def _settings(patient: Patient) -> Found:
-    """Settings of brokers whose defaults are right."""
-    settings = patient.found.settings
-    if settings is None:
-        if patient.found.nodes:
-            command = grant(f"User:{patient.facts.user or 'NAME'}", ["DescribeConfigs"], "cluster", [])
-            remedy = at_address(f"`{command}`", patient.address)
-            yield _note("Not checked: this user may not read the settings of the brokers.", remedy)
-        return
-    days = {
-        "transactional.id.expiration.ms": (1000, "a task that is idle for longer begins with a new id of its producer"),
-        "offsets.retention.minutes": (1 / 60, "tools no longer see where a stopped group stands"),
-    }
-    for name, (per_s, what) in days.items():
-        kept_s = float(settings.get(name, math.inf)) / per_s
-        if kept_s < DAY_S:
-            yield _note(
-                f"The brokers have {name}={settings[name]}, {kept_s / 3600:g} hours: then {what}.",
-                _set_broker(patient, f"{name}={round(7 * DAY_S * per_s)}"),
-            )
-    longest, ours = int(settings.get("transaction.max.timeout.ms", 900_000)), _timeout_ms(patient.cluster)
-    if longest < ours:
-        yield _wrong(
-            f"The brokers have transaction.max.timeout.ms={longest}, and our transactions ask for {ours}: no task can "
-            "start.",
-            _set_broker(patient, f"transaction.max.timeout.ms={ours}"),
-        )
-
-
-def _timeout_ms(cluster: Any) -> int:
-    return round(1000 * float(getattr(cluster, "transaction_timeout_s", 60.0)))
-
-
-def _set_broker(patient: Patient, setting: str) -> str:
-    return (
-        f"`kafka-configs --bootstrap-server {patient.address} --alter --entity-type brokers --entity-default "
-        f"--add-config {setting}`; where a broker refuses it at run time, in its server.properties"
-    )
-
-
 def _topics(patient: Patient) -> Found:
     """What a plan refuses and warns of, and retention that is about to take what is not delivered."""
     planned = patient.planned
-    yield from map(_wrong, planned.refusals)
-    yield from map(_note, planned.warnings)
+    yield from map(wrong, planned.refusals)
+    yield from map(note, planned.warnings)
     if planned.would_change:
         missing = count(len(planned.create), "topic") + " to create" if planned.create else "partitions or settings"
-        yield _note(
+        yield note(
             f"The cluster is not as the graph declares it: {missing}.",
             "`cues-kafka plan MODULE:GRAPH --apply`",
         )
@@ -372,7 +222,7 @@ def _topics(patient: Patient) -> Found:
         for at, reached in patient.broker.offsets_at(halves).items():
             if lags[at] < (patient.first.marks[at].stable if reached is None else reached):
                 days = limits[at.topic] / 1000 / DAY_S
-                yield _wrong(
+                yield wrong(
                     f"{name} has not delivered messages of {at.topic}/{at.partition} that are older than half of what "
                     f"the topic keeps ({days:g} days). Kafka deletes them, delivered or not.",
                     f"start its workers, or give it time: `kafka-configs --bootstrap-server {patient.address} --alter "
@@ -380,54 +230,11 @@ def _topics(patient: Patient) -> Found:
                 )
 
 
-def _clocks(patient: Patient) -> Found:
-    """Brokers stamp the records of tasks with their own clocks."""
-    backing = [place for place in patient.first.marks if place.topic.endswith(".backing")]
-    stamped = [p for p in backing if _config(patient, p.topic).get("message.timestamp.type") == "LogAppendTime"]
-    if not stamped:
-        return
-    ahead = patient.broker.offsets_at(dict.fromkeys(stamped, round((patient.clock.time() + SKEW_S) * 1000)))
-    skews = [_ahead_s(patient, place) for place, offset in ahead.items() if offset is not None]
-    moved = [p for p in stamped if patient.last.marks[p].high > patient.first.marks[p].high]
-    behind = [_behind_s(patient, place) for place in moved]
-    if skews:
-        yield _wrong(f"The clock of a broker is {max(skews):.0f} s ahead of the one of this machine.", NTP)
-    if late := [one for one in behind if one > SKEW_S]:
-        yield _wrong(f"The clock of a broker is {max(late):.0f} s behind the one of this machine.", NTP)
-
-
-NTP: Final = "let both follow a time server (chrony, ntpd), and see which of the two is wrong"
-
-
-def _stamp_s(patient: Patient, place: TopicPartition) -> float:
-    low, stable, _ = patient.broker.watermarks([place])[place]
-    found = newest(patient.broker, place, low, stable, patient.clock, group=_group(place), key=KEY)
-    return patient.first.at_s if found is None else found.timestamp()[1] / 1000
-
-
-def _group(place: TopicPartition) -> str:
-    return place.topic.removesuffix(".backing")
-
-
-def _ahead_s(patient: Patient, place: TopicPartition) -> float:
-    return _stamp_s(patient, place) - patient.clock.time()
-
-
-def _behind_s(patient: Patient, place: TopicPartition) -> float:
-    """The record came after the first look."""
-    return patient.first.at_s - _stamp_s(patient, place)
-
-
-def _config(patient: Patient, topic: str) -> Mapping[str, str]:
-    return patient.facts.topics[topic].config
-
-
 def _rights(patient: Patient) -> Found:
     """What this user lacks of the rights of a role."""
-    for wrong, what, command in _lacking(
-        patient.graph, patient.cluster, patient.role, patient.facts.user, patient.found
-    ):
-        yield wrong, what, at_address(command, patient.address)
+    known = patient.graph, patient.cluster, patient.role, patient.facts.user, patient.found
+    for is_wrong, what, command in _lacking(*known):
+        yield is_wrong, what, at_address(command, patient.address)
 
 
 def _lacking(graph: Graph, cluster: Any, role: Role, user: str | None, found: Examination) -> Found:
@@ -443,47 +250,9 @@ def _lacking(graph: Graph, cluster: Any, role: Role, user: str | None, found: Ex
     principal = f"User:{user or 'NAME'}"
     for (resource, operations), names in lacking.items():
         who = f"User `{user}`" if user else "The user of this client"
-        yield _wrong(
+        yield wrong(
             f"{who} lacks {operations[0]} on {resource} {', '.join(names)}, which the role {role} needs.",
             f"`{grant(principal, operations, resource, names)}`",
-        )
-
-
-def _transactions(patient: Patient) -> Found:
-    """A transaction that stays open hides what comes behind it from all readers."""
-    for place, now in patient.last.marks.items():
-        then = patient.first.marks[place]
-        if now.stable < now.high and then.stable == now.stable and then.high > then.stable:
-            for_s = patient.last.at_s - patient.first.at_s
-            yield _wrong(
-                f"A transaction has been open for at least {for_s:.0f} s, and hides {place.topic}/{place.partition} "
-                f"from {now.stable} on ({count(now.high - now.stable, 'offset')}). That of a dead process ends with "
-                "its time-out, after 60 s by default.",
-                f"if it stays: `kafka-transactions --bootstrap-server {patient.address} abort --topic {place.topic} "
-                f"--partition {place.partition} --start-offset {now.stable}`",
-            )
-    yield from _held_offsets(patient)
-
-
-def _held_offsets(patient: Patient) -> Found:
-    """A transaction that stays open and holds the offsets of a group: its tasks do not find their place."""
-    for name, then in patient.held.items():
-        group = group_id(patient.graph.name, name)
-        inputs = [place for place in patient.first.marks if place.topic in patient.graph.processors[name].input_topics]
-        try:
-            patient.broker.committed(group, inputs)
-            continue
-        except UnstableOffsets:
-            now = where_held(patient.broker, group)
-        if now != then:
-            continue  # it has ended, and another one is under way
-        for_s = patient.last.at_s - patient.first.at_s
-        found = _note if now.start is None else _wrong  # without its place it may be another one
-        yield found(
-            f"A transaction has held offsets of group {group} for at least {for_s:.0f} s, so "
-            f"tasks of {name} that start wait for it. That of a dead process ends with its time-out, after 60 s by "
-            "default; one that its coordinator has lost never does.",
-            f"if it stays: {at_address(now.command, patient.address)}",
         )
 
 
@@ -491,27 +260,27 @@ def _groups(patient: Patient) -> Found:
     """Processors that nothing runs, and members that do not get on."""
     if hidden := [group for group, health in patient.found.groups.items() if health.allowed == frozenset()]:
         who = f"user `{patient.facts.user}`" if patient.facts.user else "the user of this client"
-        yield _note(_unseen(f"{who} may not describe groups {', '.join(hidden)}"), _more(patient.role))
+        yield note(_unseen(f"{who} may not describe groups {', '.join(hidden)}"), _more(patient.role))
     for name, lags in patient.lags.items():
         group = group_id(patient.graph.name, name)
         health = patient.found.groups[group]
         waiting = sum(patient.first.marks[place].stable - at for place, at in lags.items())
         if health.state not in ("", "Stable", "Empty"):
-            yield _note(
+            yield note(
                 f"Group {group} is {health.state}: it has members ({', '.join(sorted(health.members))}), and gives no "
                 "partitions while one of them does not answer.",
                 f"{SESSIONS}; see the logs of the others",
             )
         elif lags and not health.members:
-            yield _wrong(
+            yield wrong(
                 f"No worker runs {name}, and {count(waiting, 'offset')} of its inputs wait.",
                 f"`cues-kafka run MODULE:GRAPH --only {name}`",
             )
         elif stuck := [place for place in lags if not _moved(patient, name, place)]:
             for_s = patient.last.at_s - patient.first.at_s
-            yield _note(
+            yield note(
                 f"{name} has workers ({', '.join(sorted(health.members))}), and committed nothing for {for_s:.0f} s, "
-                f"while messages of {_parts(stuck)} wait.",
+                f"while messages of {partitions(stuck)} wait.",
                 "see the logs of these workers: a task may have stopped, or its function is slow. Or a process is "
                 f"dead, and {SESSIONS}",
             )
@@ -533,8 +302,8 @@ def _tasks(patient: Patient) -> Found:
         facts=patient.facts,
     )
     for stop in seen.stops:
-        yield _wrong(f"{', '.join(stop.tasks)}: {stop.why.rstrip('.')}.", stop.remedy)
-    yield from map(_note, seen.warnings)
+        yield wrong(f"{', '.join(stop.tasks)}: {stop.why.rstrip('.')}.", stop.remedy)
+    yield from map(note, seen.warnings)
 
 
 def _verdict(patient: Patient) -> Found:
@@ -543,7 +312,7 @@ def _verdict(patient: Patient) -> Found:
         seen = view.look()
     for one in seen.unwell:
         if one.kind not in ("refused", "blocked", "no worker", "left") and not _is_new(seen):
-            found = _wrong if one.severity == "wrong" else _note
+            found = wrong if one.severity == "wrong" else note
             yield found(f"{one.name}: {one.what.rstrip('.')}.", at_address(one.remedy, patient.address))
 
 
@@ -567,20 +336,20 @@ def _leftovers(patient: Patient) -> Found:
     if topics or groups:
         parts = [f"topics {', '.join(topics)}"] if topics else []
         parts += [f"groups {', '.join(groups)}"] if groups else []
-        yield _note(
+        yield note(
             f"{' and '.join(parts)} belong to processors that this graph does not have.",
             "`cues-kafka delete MODULE:GRAPH --unused`, if they do not come back",
         )
 
 
 CHECKS: Final[Mapping[str, Callable[[Patient], Found]]] = {
-    "cluster": _cluster,
-    "replicas": _replicas,
-    "settings": _settings,
+    "cluster": check_cluster,
+    "replicas": check_replicas,
+    "settings": check_settings,
     "topics": _topics,
-    "clock": _clocks,
+    "clock": check_clocks,
     RIGHTS: _rights,
-    "transactions": _transactions,
+    "transactions": check_transactions,
     "groups": _groups,
     "tasks": _tasks,
     "verdict": _verdict,

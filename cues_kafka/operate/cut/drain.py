@@ -13,39 +13,23 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import chain
 from typing import Final, NamedTuple
 
 from cues_kafka.core.records import Record
-from cues_kafka.errors import BrokerError, CodecError, ConfigError, GraphError, RecoveryError, RetriableError
+from cues_kafka.core.spec import Spec
+from cues_kafka.errors import BrokerError, ConfigError, GraphError, RecoveryError, RetriableError
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.names import (
-    backing_topic,
-    changelog_topic,
-    check_name,
-    control_topic,
-    group_id,
-    quoted,
-    tools_group,
-)
+from cues_kafka.graph.names import changelog_topic, check_name, group_id, quoted
 from cues_kafka.graph.processor import Processor
 from cues_kafka.graph.topology import feeders
-from cues_kafka.operate.newest import NewestRecords
-from cues_kafka.plan.plan import plan
-from cues_kafka.plan.topics import topics_to_ask
-from cues_kafka.ports import Broker, Clock, ClusterFacts, Sender, TopicPartition, Watermarks
-from cues_kafka.records.control import (
-    PAUSE,
-    Control,
-    GraphCut,
-    InputCut,
-    Pause,
-    ProcessorCut,
-    StoreCut,
-    encode,
-    key_of,
-)
-from cues_kafka.records.scanning import holds_messages, read_all, unstable
+from cues_kafka.operate.cut.control import ControlTopic, wanted_by
+from cues_kafka.operate.look.newest import NewestRecords
+from cues_kafka.operate.look.tasks import TaskReading, place_of
+from cues_kafka.ports import Broker, Clock, TopicPartition, Watermarks
+from cues_kafka.records.control import PAUSE, GraphCut, InputCut, Pause, ProcessorCut, StoreCut, encode, key_of
+from cues_kafka.records.scanning import holds_messages, unstable
+from cues_kafka.runtime.specs import Identity
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.state.marks import UNFINISHED
 from cues_kafka.words import count
@@ -63,29 +47,11 @@ LOOK_MAX_S: Final = 0.5
 TELL_S: Final = 2.0
 """How often the same is told again."""
 
-WRITE_S: Final = 15.0
-"""How long a record of the control topic may take."""
-
 UNMANNED_S: Final = 5.0
 """After this time without progress it is asked whether a worker runs what is waited for."""
 
 SHOWN: Final = 3
 """Tasks that a text names."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A processor, with its names on the cluster and its number of tasks."""
-
-    processor: Processor
-    group: str
-    backing: str
-    stores: Mapping[str, str]
-    width: int
-
-    def inner(self, fed: Mapping[str, frozenset[str]]) -> list[str]:
-        """The inputs that the graph writes itself."""
-        return [topic for topic in self.processor.input_topics if topic in fed]
 
 
 class _Rest(NamedTuple):
@@ -103,57 +69,6 @@ class _Rest(NamedTuple):
     marks: Mapping[TopicPartition, Watermarks]
     waiting: Mapping[tuple[str, int], Sequence[TopicPartition]]
     open: frozenset[TopicPartition]
-
-
-class ControlTopic:
-    """
-    The control topic of a graph, as tools read and write it.
-
-    Args:
-        graph: the graph.
-        broker: the cluster.
-        facts: what the cluster says of it; None: ask.
-        for_cuts: the graph must take cuts; else a topic for pauses will do.
-
-    Raises:
-        ConfigError: the graph takes no cuts, or its topic does not exist.
-    """
-
-    def __init__(
-        self, graph: Graph, broker: Broker, facts: ClusterFacts | None = None, *, for_cuts: bool = True
-    ) -> None:
-        if graph.cuts is None and for_cuts:
-            raise ConfigError(
-                f'graph {graph.name!r} takes no cuts. Declare Graph(..., cuts="7 days"), then run `cues-kafka plan '
-                "MODULE:GRAPH --apply` and restart the workers."
-            )
-        self.topic = control_topic(graph.name)
-        found = (broker.facts([self.topic]) if facts is None else facts).topics
-        if self.topic not in found:
-            raise ConfigError(
-                f"topic {self.topic!r} does not exist. Run `cues-kafka plan MODULE:GRAPH --apply`, then restart the "
-                "workers, so that they follow it."
-            )
-        self._broker = broker
-        # Whose rights the worker's role has, or else the operator's.
-        self._group = group_id(graph.name, next(iter(graph.processors))) if for_cuts else tools_group(graph.name)
-        self._sender: Sender | None = None
-
-    def read(self) -> Control:
-        """What it says now."""
-        control = Control()
-        control.feed(read_all(self._broker, self.topic, 1, group=self._group, passing="a control record"))
-        return control
-
-    def write(self, key: bytes, value: bytes | None) -> None:
-        """Write a record; None takes it back."""
-        self._sender = self._sender or self._broker.sender(self._group)
-        self._sender.send([(self.topic, 0, key, value, None, 0)], timeout_s=WRITE_S)
-
-    def close(self) -> None:
-        """Release the client."""
-        if self._sender is not None:
-            self._sender.close()
 
 
 class Drain:
@@ -176,13 +91,14 @@ class Drain:
     ) -> None:
         self._graph, self._broker, self._who, self._lease_s = graph, broker, who, lease_s
         self._clock = clock or SystemClock()
-        facts = broker.facts(topics_to_ask(graph))
-        self._control = ControlTopic(graph, broker, facts)
+        reading = TaskReading(graph, broker, self._clock)
+        self._control = ControlTopic(graph, broker, reading.facts)
         self._fed = feeders(graph)
         self._group = group_id(graph.name, next(iter(graph.processors)))
-        self._parts = {name: _part(graph, one, facts) for name, one in graph.processors.items()}
-        self._ids = {topic: found.topic_id.hex() for topic, found in facts.topics.items()}
-        _refuse_unprepared(graph, facts)
+        identity = Identity.of_process("tool", who)
+        self._tasks = {name: _tasks(reading, one, identity) for name, one in graph.processors.items()}
+        self._topic_id = reading.topic_id
+        _refuse_unprepared(reading)
         self._token = secrets.token_hex(8)
         self._records = NewestRecords(broker, self._group, self._clock)
         self._delivered: dict[TopicPartition, tuple[int, int, bool]] = {}
@@ -241,8 +157,8 @@ class Drain:
             raise RecoveryError(f"processors are {holds[0]}. Run `cues-kafka resume MODULE:GRAPH` first.")
         if control.resetting:
             raise RecoveryError(
-                f"a reset to {_wanted(control)} is not complete. Run `cues-kafka reset MODULE:GRAPH --to "
-                f"{_wanted(control)} --yes` to its end first."
+                f"a reset to {wanted_by(control)} is not complete. Run `cues-kafka reset MODULE:GRAPH --to "
+                f"{wanted_by(control)} --yes` to its end first."
             )
         if (found := control.pause()) is not None:
             pause, at_ms = found
@@ -255,8 +171,16 @@ class Drain:
 
     def _records_before(self) -> None:
         """Read the newest records before anything is paused, so that the pause is short."""
-        places = [TopicPartition(one.backing, p) for one in self._parts.values() for p in range(one.width)]
-        self._newest(self._broker.watermarks(places))
+        self._newest(self._broker.watermarks([place_of(spec) for spec in self._all]))
+
+    @property
+    def _all(self) -> Iterator[Spec]:
+        """The tasks of all processors."""
+        return chain.from_iterable(self._tasks.values())
+
+    def _inner(self, spec: Spec) -> list[str]:
+        """The inputs that the graph writes itself."""
+        return [one.topic for one in spec.inputs if one.topic in self._fed]
 
     # Coming to rest
 
@@ -288,38 +212,33 @@ class Drain:
     def _look(self) -> _Rest:
         """Ask for all ends, and for the records below them."""
         marks = self._broker.watermarks(self._places())
-        backing = {part.backing for part in self._parts.values()}
-        found = self._newest({place: one for place, one in marks.items() if place.topic in backing})
+        found = self._newest({place_of(spec): marks[place_of(spec)] for spec in self._all})
         records = {}
-        for name, part in self._parts.items():
-            for p in range(part.width):
-                record = found[TopicPartition(part.backing, p)]
-                if record is None:
-                    raise RecoveryError(
-                        f"{name}/{p} has no record yet, so it stands nowhere. Start the graph once with all of its "
-                        "processors."
-                    )
-                if UNFINISHED in dict(record.stores):
-                    raise RecoveryError(
-                        f"the stores of {name}/{p} are being rebuilt. Run `cues-kafka rebuild MODULE:GRAPH {name}` to "
-                        "its end first."
-                    )
-                records[name, p] = record
+        for spec in self._all:
+            name, record = f"{spec.processor}/{spec.partition}", found[place_of(spec)]
+            if record is None:
+                raise RecoveryError(
+                    f"{name} has no record yet, so it stands nowhere. Start the graph once with all of its processors."
+                )
+            if UNFINISHED in dict(record.stores):
+                raise RecoveryError(
+                    f"the stores of {name} are being rebuilt. Run `cues-kafka rebuild MODULE:GRAPH {spec.processor}` "
+                    "to its end first."
+                )
+            records[spec.processor, spec.partition] = record
         waiting = {
-            (name, p): there
-            for name, part in self._parts.items()
-            for p in range(part.width)
-            if (there := list(self._undelivered(part, p, records[name, p], marks)))
+            (spec.processor, spec.partition): there
+            for spec in self._all
+            if (there := list(self._undelivered(spec, records[spec.processor, spec.partition], marks)))
         }
         return _Rest(records, marks, waiting, frozenset(unstable(marks)))
 
     def _places(self) -> list[TopicPartition]:
         """What must not move: records, changelogs, and inputs between processors."""
         return [
-            TopicPartition(topic, p)
-            for part in self._parts.values()
-            for topic in (part.backing, *part.stores.values(), *part.inner(self._fed))
-            for p in range(part.width)
+            TopicPartition(topic, spec.partition)
+            for spec in self._all
+            for topic in (spec.backing, *dict(spec.stores).values(), *self._inner(spec))
         ]
 
     def _newest(self, marks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, Record | None]:
@@ -331,12 +250,12 @@ class Drain:
         return {place: one.record for place, one in found.items()}
 
     def _undelivered(
-        self, part: _Part, p: int, record: Record, marks: Mapping[TopicPartition, Watermarks]
+        self, spec: Spec, record: Record, marks: Mapping[TopicPartition, Watermarks]
     ) -> Iterator[TopicPartition]:
         """Inputs of a task that the graph writes, with messages behind its position."""
         for position in record.positions:
-            place = TopicPartition(position.topic, p)
-            if position.topic in part.inner(self._fed) and self._holds(place, position.offset, marks[place].stable):
+            place = TopicPartition(position.topic, spec.partition)
+            if position.topic in self._inner(spec) and self._holds(place, position.offset, marks[place].stable):
                 yield place
 
     def _holds(self, place: TopicPartition, start: int, end: int) -> bool:
@@ -352,7 +271,7 @@ class Drain:
         """Pause what all messages have passed; renew the lease."""
         busy = {name for name, _ in rest.waiting}
         paused: list[str] = []
-        waiting = list(self._parts)
+        waiting = list(self._tasks)
         while ready := [name for name in waiting if name not in busy and self._feeders(name) <= {*paused}]:
             paused += ready
             waiting = [name for name in waiting if name not in ready]
@@ -365,8 +284,7 @@ class Drain:
         self._renewed_s = now
 
     def _feeders(self, name: str) -> frozenset[str]:
-        part = self._parts[name]
-        return frozenset(feeder for topic in part.inner(self._fed) for feeder in self._fed[topic])
+        return frozenset(feeder for topic in self._inner(self._tasks[name][0]) for feeder in self._fed[topic])
 
     def _is_still(self, before: _Rest, now: _Rest) -> bool:
         """Whether everything stood still and was delivered between two looks; the group's offsets must say the same."""
@@ -376,13 +294,13 @@ class Drain:
         highs = [{place: one.high for place, one in rest.marks.items()} for rest in (before, now)]
         if now.open or before.open or now.waiting or before.waiting or self._moving or highs[0] != highs[1]:
             return False
-        for name, part in self._parts.items():
+        for name, specs in self._tasks.items():
             said = {
-                TopicPartition(position.topic, p): position.offset
-                for p in range(part.width)
-                for position in now.records[name, p].positions
+                TopicPartition(position.topic, spec.partition): position.offset
+                for spec in specs
+                for position in now.records[name, spec.partition].positions
             }
-            committed = self._broker.committed(part.group, list(said))
+            committed = self._broker.committed(specs[0].group, list(said))
             if any(offset not in (None, said[place]) for place, offset in committed.items()):
                 return False  # a former leader gave an old end of the log
         return True
@@ -409,7 +327,7 @@ class Drain:
         return "the ends of its topics are compared"
 
     def _partner(self, name: str, places: Sequence[TopicPartition]) -> str:
-        one = self._parts[name].processor
+        one = self._graph.processors[name]
         lacking = one.input_shape == "join" and len(places) < len(one.input_topics)
         return ", which have no partner in the join: send the messages that are missing" if lacking else ""
 
@@ -418,7 +336,7 @@ class Drain:
         if said.since_s < UNMANNED_S:
             return
         for name in dict.fromkeys(name for name, _ in rest.waiting):
-            if not self._broker.members(self._parts[name].group):
+            if not self._broker.members(self._tasks[name][0].group):
                 raise RecoveryError(
                     f"{self._why(None, rest)}, and no worker runs {name!r}. Start its workers; `cues-kafka run "
                     "MODULE:GRAPH` runs all processors."
@@ -436,27 +354,27 @@ class Drain:
     def _cut(self, name: str, rest: _Rest) -> GraphCut:
         keeps_ms = self._graph.cuts_ms
         assert keeps_ms is not None
-        parts = {one: self._part_of(one, part, rest) for one, part in self._parts.items()}
+        parts = {one: self._part_of(one, specs, rest) for one, specs in self._tasks.items()}
         return GraphCut(name=name, graph=self._graph.name, by=self._who, keeps_ms=keeps_ms, processors=parts)
 
-    def _part_of(self, name: str, part: _Part, rest: _Rest) -> ProcessorCut:
-        records = [rest.records[name, p] for p in range(part.width)]
-        inputs = {}
-        for binding, topic in part.processor.inputs:
+    def _part_of(self, name: str, specs: Sequence[Spec], rest: _Rest) -> ProcessorCut:
+        records = [rest.records[name, spec.partition] for spec in specs]
+        inputs, stores = {}, {}
+        for binding, topic in specs[0].inputs:
             found = [next((at for at in one.positions if at[:2] == (binding, topic)), None) for one in records]
-            offsets = tuple(at.offset for at in found if at is not None and at.topic_id.hex() == self._ids[topic])
-            if len(offsets) < part.width:
+            topic_id = self._topic_id(topic)
+            offsets = tuple(at.offset for at in found if at is not None and at.topic_id == topic_id)
+            if len(offsets) < len(specs):
                 raise RecoveryError(
                     f"the records of {name!r} have no position of {topic!r} as it is now: the declaration of its "
                     "inputs changed, or the topic was recreated. See why its tasks stop, and take the cut then."
                 )
-            inputs[binding] = InputCut(topic=topic, topic_id=self._ids[topic], offsets=offsets)
-        stores = {}
-        for store, topic in part.stores.items():
-            marks = [rest.marks[TopicPartition(topic, p)] for p in range(part.width)]
+            inputs[binding] = InputCut(topic=topic, topic_id=topic_id.hex(), offsets=offsets)
+        for store, topic in specs[0].stores:
+            marks = [rest.marks[TopicPartition(topic, spec.partition)] for spec in specs]
             stores[store] = StoreCut(
                 topic=topic,
-                topic_id=self._ids[topic],
+                topic_id=self._topic_id(topic).hex(),
                 starts=tuple(one.low for one in marks),
                 ends=tuple(one.high for one in marks),
                 marks=tuple(dict(record.stores).get(store) for record in records),
@@ -487,93 +405,34 @@ class _Said:
         return changed
 
 
-def cuts_of(graph: Graph, broker: Broker, *, tell: Callable[[str], None] = lambda _: None) -> list[GraphCut]:
-    """
-    The cuts of a graph, the oldest first; those that cannot be read are left out.
-
-    Args:
-        graph: the graph.
-        broker: the cluster.
-        tell: told of each cut that cannot be read.
-
-    Raises:
-        ConfigError: the graph takes no cuts, or its control topic does not exist.
-    """
-    control = ControlTopic(graph, broker).read()
-    found = []
-    for name in control.names:
-        try:
-            one = control.cut(name)
-        except CodecError as error:
-            tell(f"cut {name!r} cannot be read: {error}. `cues-kafka cuts MODULE:GRAPH --delete NAME` deletes it")
-            continue
-        found += [one] if one is not None else []
-    return found
-
-
-def delete_cut(graph: Graph, broker: Broker, name: str) -> None:
-    """
-    Delete a cut.
-
-    Raises:
-        ConfigError: there is no such cut, or a reset to it is not complete.
-    """
-    topic = ControlTopic(graph, broker)
-    control = topic.read()
-    if name not in control.names:
-        raise ConfigError(no_such_cut(name, control))
-    if control.resetting and _wanted(control) == f"cut:{name}":
-        raise ConfigError(
-            f"a reset to cut {name!r} is not complete, and needs it. Run `cues-kafka reset MODULE:GRAPH --to "
-            f"cut:{name} --yes` to its end first."
-        )
-    try:
-        topic.write(control.key_of_cut(name), None)
-    finally:
-        topic.close()
-
-
-def no_such_cut(name: str, control: Control) -> str:
-    """The message of an error about a cut that a graph does not have."""
-    return f"there is no cut {name!r}. The cuts of this graph are {quoted(control.names)}."
-
-
-def _wanted(control: Control) -> str:
-    """Where a reset that is not complete moves the tasks: ``cut:NAME``."""
-    try:
-        reset = control.reset()
-    except CodecError:
-        return "a cut"
-    return f"cut:{reset.cut}" if reset else ""
-
-
-def _part(graph: Graph, one: Processor, facts: ClusterFacts) -> _Part:
-    backing = backing_topic(graph.name, one.name)
-    stores = {store: changelog_topic(graph.name, one.name, store) for store in one.state}
-    missing = [topic for topic in (backing, *one.input_topics, *stores.values()) if topic not in facts.topics]
-    if missing:
+def _tasks(reading: TaskReading, one: Processor, identity: Identity) -> tuple[Spec, ...]:
+    """The tasks of a processor, which has run before."""
+    first = reading.specs(one.name, identity, 1)(0)
+    needed = (first.backing, *one.input_topics, *dict(first.stores).values())
+    if missing := [topic for topic in needed if not reading.width(topic)]:
         raise ConfigError(
             f"topics {quoted(missing)} do not exist: {one.name!r} was never started on this cluster, or they are gone. "
             "Start the graph once with all of its processors."
         )
-    width = facts.topics[backing].partitions
-    if wider := [topic for topic in one.input_topics if facts.topics[topic].partitions != width]:
+    width = reading.width(first.backing)
+    if wider := [topic for topic in one.input_topics if reading.width(topic) != width]:
         raise ConfigError(
             f"{quoted(wider)} has more partitions than {one.name!r} has tasks ({width}). Run `cues-kafka plan "
             "MODULE:GRAPH --apply`, and take the cut when the new tasks run."
         )
-    return _Part(one, group_id(graph.name, one.name), backing, stores, width)
+    return tuple(map(reading.specs(one.name, identity, width), range(width)))
 
 
-def _refuse_unprepared(graph: Graph, facts: ClusterFacts) -> None:
+def _refuse_unprepared(reading: TaskReading) -> None:
     """Refuse if compaction may take from a changelog what a cut needs."""
+    graph = reading.graph
     changelogs = {changelog_topic(graph.name, p.name, store) for p in graph.processors.values() for store in p.state}
-    if hidden := sorted(changelogs.intersection(facts.unchecked)):
+    if hidden := sorted(changelogs.intersection(reading.facts.unchecked)):
         raise ConfigError(
             f"the settings of {quoted(hidden)} may not be read, so it is not known how long a cut holds. Grant this "
             "user DescribeConfigs on them; `cues-kafka plan MODULE:GRAPH --acls` prints the command."
         )
-    if altered := plan(graph, facts).alter:
+    if altered := reading.plan.alter:
         shown = ", ".join(f"{one.topic} has {one.name}={one.was}, and {one.wanted} is needed" for one in altered)
         raise ConfigError(
             f"compaction would take what a cut needs: {shown}. Run `cues-kafka plan MODULE:GRAPH --apply`."

@@ -21,7 +21,7 @@ from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import quoted
 from cues_kafka.graph.topology import feeders
-from cues_kafka.operate.cuts import ControlTopic, no_such_cut
+from cues_kafka.operate.cut.control import ControlTopic, no_such_cut
 from cues_kafka.operate.move.base import Maintenance, PlannedMove, rewrite
 from cues_kafka.operate.move.notes import again, goes_back, in_delivery
 from cues_kafka.plan.topics import CLOCKS_MS, KEEPS
