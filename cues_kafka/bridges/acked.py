@@ -31,8 +31,8 @@ from __future__ import annotations
 import re
 import secrets
 import threading
-from base64 import urlsafe_b64encode
-from collections import deque
+from binascii import b2a_base64
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -178,7 +178,54 @@ class Ledger(NamedTuple):
 @lru_cache(maxsize=32)
 def digest(name: str) -> str:
     """An id as a ledger has it. One that is not known is offered next, so those of the last ones are kept."""
-    return urlsafe_b64encode(blake2b(name.encode(errors="surrogatepass"), digest_size=12).digest()).decode()
+    made = blake2b(name.encode(errors="surrogatepass"), digest_size=12).digest()
+    return b2a_base64(made, newline=False).translate(_FOR_URLS).decode()
+
+
+_FOR_URLS: Final = bytes.maketrans(b"+/", b"-_")
+
+
+class LedgerText(LatePlace):
+    """
+    The ids of a ledger behind one more delivery, as a text that is made when it is needed.
+
+    Each one knows the ids before it. A text of 4,000 ids has 64 kB, and two copies of it for each message took longer
+    than all else that a ledger does.
+
+    Args:
+        before: the ids before it.
+        mine: that of the delivery.
+        most: characters of all ids.
+    """
+
+    __slots__ = ("_before", "_length", "_mine", "_most")
+
+    LONGEST: Final = 1_000
+    """Texts behind each other of which none is made yet, at most."""
+
+    def __init__(self, before: str | LedgerText, mine: str, most: int) -> None:
+        length = before._length + 1 if isinstance(before, LedgerText) else 1
+        if length > self.LONGEST:
+            before, length = str(before), 1
+        self._before, self._mine, self._most, self._length = before, mine, most, length
+
+    def __str__(self) -> str:
+        if not self._length:  # it was made
+            return self._mine
+        parts, at = list[str](), self
+        while at._length:
+            parts.append(at._mine)
+            before = at._before
+            if isinstance(before, str):
+                parts.append(before)
+                break
+            at = before
+        else:
+            parts.append(at._mine)
+        parts.reverse()
+        self._mine = "".join(parts)[-self._most :]
+        self._before, self._length = "", 0
+        return self._mine
 
 
 class LedgerPlace(LatePlace):
@@ -186,19 +233,19 @@ class LedgerPlace(LatePlace):
     The place behind a delivery that is offered. Its text has the whole ledger, so it is made for one row of a batch.
 
     Args:
-        head: count of messages up to it, and the attempt.
-        text: the ids of the ledger before it.
-        mine: that of the delivery; empty: it has none.
+        count: of messages up to it.
+        attempt: the one that gives it.
+        ids: of the ledger with the delivery.
         most: characters of all ids.
     """
 
-    __slots__ = ("_head", "_mine", "_most", "_text")
+    __slots__ = ("_attempt", "_count", "_most", "ids")
 
-    def __init__(self, head: str, text: str, mine: str, most: int) -> None:
-        self._head, self._text, self._mine, self._most = head, text, mine, most
+    def __init__(self, count: int, attempt: str, ids: str | LedgerText, most: int) -> None:
+        self._count, self._attempt, self.ids, self._most = count, attempt, ids, most
 
     def __str__(self) -> str:
-        return self._head + (self._text + self._mine)[-self._most :]
+        return f"{self._count}.{self._attempt}:{str(self.ids)[-self._most :]}"
 
 
 class Offered(NamedTuple):
@@ -248,14 +295,18 @@ class AttemptLedger:
         self._attempt = new_attempt()
         self._room = room
         ids = begun.split()
-        self._counts = {one: begun.taken - len(ids) + nth for nth, one in enumerate(ids, 1)}  # the oldest first
-        self._text = "".join(self._counts)
+        # The oldest first. A plain dict would search for its first entry behind all that were taken out before.
+        self._counts: dict[str, int] = OrderedDict(
+            (one, begun.taken - len(ids) + nth) for nth, one in enumerate(ids, 1)
+        )
+        self._text: str | LedgerText = "".join(self._counts)
 
     def offer(self, delivery: Arrival, connection: Deliveries | None) -> LedgerPlace:
         """The place behind a delivery, which is offered from now on."""
         mine = digest(delivery.id) if delivery.id else ""
-        head = f"{self.count + 1}.{self._attempt}:"
-        place = LedgerPlace(head, self._text, mine, self._room * ID_CHARACTERS)
+        most = self._room * ID_CHARACTERS
+        ids = LedgerText(self._text, mine, most) if mine else self._text
+        place = LedgerPlace(self.count + 1, self._attempt, ids, most)
         self.offered = Offered(delivery, place, mine, connection)
         return place
 
@@ -263,10 +314,11 @@ class AttemptLedger:
         """Note that the offered delivery was taken."""
         if self.offered is None:
             return
-        (_, self.place, mine, _), self.offered = self.offered, None
+        (_, place, mine, _), self.offered = self.offered, None
+        self.place = place
         self.count += 1
         if mine:
-            self._note(mine, self.count)
+            self._note(mine, self.count, getattr(place, "ids", None))
 
     def known(self, delivery: Arrival) -> int | None:
         """
@@ -278,10 +330,11 @@ class AttemptLedger:
             return None
         mine = digest(delivery.id)
         count = self._counts.get(mine)
-        if count is None and (count := self.former.get(mine)) is not None:
+        if count is None:
+            if (count := self.former.get(mine)) is None:
+                return None
             self.late = True
-        if count is not None:
-            self._note(mine, count)
+        self._note(mine, count)
         return count
 
     def remember(self) -> None:
@@ -305,13 +358,17 @@ class AttemptLedger:
         taken, attempt = Ledger.head(place)
         return taken if place == self.base or attempt == self._attempt else None
 
-    def _note(self, mine: str, count: int) -> None:
-        moves = self._counts.pop(mine, None) is not None
-        self._counts[mine] = count
-        while len(self._counts) > self._room:
-            del self._counts[next(iter(self._counts))]
-        # A new one, which most are, needs no join of all.
-        self._text = "".join(self._counts) if moves else (self._text + mine)[-self._room * ID_CHARACTERS :]
+    def _note(self, mine: str, count: int, ids: LedgerText | None = None) -> None:
+        """Make an id the newest one; `ids` are those of the ledger with it, where they are there already."""
+        counts = self._counts
+        moves = counts.pop(mine, None) is not None
+        counts[mine] = count
+        while len(counts) > self._room:
+            del counts[next(iter(counts))]
+        if moves:  # most are new
+            self._text = "".join(counts)
+        else:
+            self._text = ids or LedgerText(self._text, mine, self._room * ID_CHARACTERS)
 
 
 class AckedPart:
@@ -335,15 +392,22 @@ class AckedPart:
         self._committed = -1  # count of messages of this attempt whose commit is known
 
     def read(self, place: str | LatePlace | None, limit: int) -> Iterator[tuple[Message[Any], LatePlace]]:
-        memory = self._stand_at(place)
-        for _ in range(limit):
-            delivery = self._next(memory, limit)
-            if delivery is None:
-                return
-            yield delivery.message, memory.offer(delivery, self._connection)
-            with self._lock:
+        memory, lock, left = self._stand_at(place), self._lock, limit
+        while left:
+            with lock:  # once for each message: what was offered is taken, and the next one is found
                 if self._memory is not memory:
                     return
+                if memory.offered is not None:
+                    self._accept(memory)
+                delivery = self._next(memory)
+                connection = self._connection
+            if delivery is not None:
+                left -= 1
+                yield delivery.message, memory.offer(delivery, connection)
+            elif not self._receive(memory, limit):
+                return
+        with lock:
+            if self._memory is memory:
                 self._accept(memory)
 
     def committed(self, place: str) -> None:
@@ -394,28 +458,30 @@ class AckedPart:
             if offered.connection is self._connection:
                 self._pending.append((memory.count, offered.delivery.token))
 
-    def _next(self, memory: AttemptLedger, limit: int) -> Arrival | None:
-        """The next delivery that is to be taken; None: nothing more is there now."""
-        while True:
-            with self._lock:
-                if self._memory is not memory:
-                    return None
-                while self._held:
-                    delivery = self._held.popleft()
-                    count = memory.known(delivery)
-                    if count is None:
-                        return delivery
-                    if memory.late and not self._warned:
-                        self._warn(count)
-                    self._pending.append((count, delivery.token))
-            self._settle()
-            connection = self._connected(memory)
-            with self._loses(connection):
-                taken = connection.take(limit)
-            with self._lock:
-                if not taken or self._connection is not connection:
-                    return None
-                self._held.extend(taken)
+    def _next(self, memory: AttemptLedger) -> Arrival | None:
+        """The next delivery that is to be taken; None: nothing more has been received. The lock is held."""
+        held = self._held
+        while held:
+            delivery = held.popleft()
+            count = memory.known(delivery)
+            if count is None:
+                return delivery
+            if memory.late and not self._warned:
+                self._warn(count)
+            self._pending.append((count, delivery.token))
+        return None
+
+    def _receive(self, memory: AttemptLedger, limit: int) -> bool:
+        """Acknowledge what is due, and receive what has come; whether something has."""
+        self._settle()
+        connection = self._connected(memory)
+        with self._loses(connection):
+            taken = connection.take(limit)
+        with self._lock:
+            if not taken or self._connection is not connection:
+                return False
+            self._held.extend(taken)
+        return True
 
     def _warn(self, count: int) -> None:
         """Say once that a redelivery is dropped which a new process would take for a message."""
@@ -430,9 +496,9 @@ class AckedPart:
     def _settle(self) -> None:
         """Acknowledge what is committed, in the order of deliveries (B2)."""
         with self._lock:
-            connection, tokens = self._connection, list[Any]()
-            while self._pending and self._pending[0][0] <= self._committed:
-                tokens.append(self._pending.popleft()[1])
+            connection, tokens, pending = self._connection, list[Any](), self._pending
+            while pending and pending[0][0] <= self._committed:
+                tokens.append(pending.popleft()[1])
         if connection is not None and tokens:
             with self._loses(connection):
                 connection.ack(tokens)

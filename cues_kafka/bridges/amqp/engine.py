@@ -27,7 +27,7 @@ from cues_kafka.bridges.tls import early_end, tls_refusal
 
 WHO: Final = "the AMQP broker"
 
-READ_BYTES: Final = 256 * 1024
+READ_BYTES: Final = 64 * 1024
 
 LEAVE_S: Final = 1.0
 """How long closing waits for the broker's goodbye."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cues_kafka.bridges.stomp.address import StompAddress
-from cues_kafka.bridges.stomp.frames import Frame, FrameError, Parser
+from cues_kafka.bridges.stomp.frames import Frame, FrameError, Parser, head_of
 from cues_kafka.bridges.stomp.refusals import WHO, StompRefused, not_stomp, refusal, said_by
 from cues_kafka.bridges.tls import early_end, tls_refusal
 
@@ -34,7 +34,10 @@ GOODBYE_S: Final = 0.2
 LEAVE_S: Final = 2.0
 """How long the broker has to close a connection behind a goodbye."""
 
-READ_BYTES: Final = 256 * 1024
+READ_BYTES: Final = 64 * 1024
+
+TOGETHER_BYTES: Final = 64 * 1024
+"""Bytes of frames that wait for others, at most."""
 
 NO_HEART_BEAT_S: Final = 3600.0
 
@@ -97,6 +100,8 @@ class StompConnection:
         self._refused = ""
         self._closing = False
         self._writing = threading.Lock()
+        self._later: list[bytes] = []
+        self._later_bytes = 0
         self._beat_s = self._silence_s = NO_HEART_BEAT_S
         self._sent_s = time.monotonic()
         self.server = ""
@@ -140,6 +145,22 @@ class StompConnection:
         self._write(Frame(command, {**headers, **more}, body, text).encode())
         if receipt:
             self._await(number)
+
+    def send_later(self, data: bytes) -> None:
+        """
+        Send the bytes of a frame before the next one that `send` sends, together with it.
+
+        A write for each message would take longer than all else.
+
+        Raises:
+            OSError, StompRefused: see `send`.
+        """
+        with self._writing:
+            self._later.append(data)
+            self._later_bytes += len(data)
+            full = self._later_bytes >= TOGETHER_BYTES
+        if full:
+            self._write(b"")
 
     @property
     def is_open(self) -> bool:
@@ -198,8 +219,9 @@ class StompConnection:
             OSError, StompRefused: see `send`.
         """
         number = str(next(self._numbers))
-        last = Frame("ACK", {"id": tokens[-1], "receipt": number}).encode()
-        self._write(b"".join([*(Frame("ACK", {"id": one}).encode() for one in tokens[:-1]), last]))
+        last = head_of({"id": tokens[-1], "receipt": number})
+        heads = [*(head_of({"id": one}) for one in tokens[:-1]), last]
+        self._write("".join([f"ACK\n{one}\n\0" for one in heads]).encode())
         self._await(number)
 
     # Connecting
@@ -364,6 +386,9 @@ class StompConnection:
         self.check()
         try:
             with self._writing:
+                if self._later:
+                    data = b"".join([*self._later, data])
+                    self._later, self._later_bytes = [], 0
                 self._socket.sendall(data)
                 self._sent_s = time.monotonic()
         except (OSError, ValueError) as error:  # ValueError: TLS on a socket that is closed

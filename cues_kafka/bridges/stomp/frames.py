@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 ESCAPED: Final = {"\\": "\\\\", "\r": "\\r", "\n": "\\n", ":": "\\c"}
 _PLAIN: Final = {code: char for char, code in ESCAPED.items()}
@@ -23,8 +23,10 @@ class FrameError(ValueError):
     """Bytes that are no frame."""
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+_NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class Frame(NamedTuple):
     """
     One frame.
 
@@ -36,7 +38,7 @@ class Frame:
     """
 
     command: str
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = _NO_HEADERS
     body: bytes = b""
     text: bool = False
 
@@ -47,17 +49,30 @@ class Frame:
         Raises:
             FrameError: a header of a CONNECT frame cannot be written.
         """
-        lines = [self.command, *(f"{self._written(name)}:{self._written(one)}" for name, one in self.headers.items())]
-        if self.body and not self.text:
-            lines.append(f"content-length:{len(self.body)}")
-        return "\n".join([*lines, "", ""]).encode() + self.body + b"\0"
+        body = self.body
+        length = f"content-length:{len(body)}\n" if body and not self.text else ""
+        head = f"{self.command}\n{self._head()}{length}\n"
+        return b"%b%b\0" % (head.encode(), body)
 
-    def _written(self, text: str) -> str:
+    def _head(self) -> str:
         if self.command not in UNESCAPED:
-            return _SPECIAL.sub(lambda found: ESCAPED[found[0]], text)
-        if "\n" in text or "\r" in text:
+            return head_of(self.headers)
+        if any("\n" in text or "\r" in text for pair in self.headers.items() for text in pair):
             raise FrameError("a login, a password or a host has a line break, which STOMP cannot carry")
-        return text
+        return "".join([f"{name}:{one}\n" for name, one in self.headers.items()])
+
+
+def head_of(headers: Mapping[str, str]) -> str:
+    """The lines of headers, escaped."""
+    pairs = headers.items()
+    plain = "".join([f"{name}:{one}\n" for name, one in pairs])
+    if plain.count(":") == plain.count("\n") == len(pairs) and "\\" not in plain and "\r" not in plain:
+        return plain
+    return "".join([f"{_escaped(name)}:{_escaped(one)}\n" for name, one in pairs])
+
+
+def _escaped(text: str) -> str:
+    return _SPECIAL.sub(lambda found: ESCAPED[found[0]], text)
 
 
 class Parser:
@@ -71,6 +86,7 @@ class Parser:
     def __init__(self, most: int) -> None:
         self._most = most
         self._data = bytearray()
+        self._at = 0  # where the next frame begins
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """
@@ -80,45 +96,55 @@ class Parser:
             FrameError: these bytes are no frame, or a frame is too large.
         """
         self._data += data
-        while (frame := self._next()) is not None:
-            yield frame
+        try:
+            while (frame := self._next()) is not None:
+                yield frame
+        finally:
+            del self._data[: self._at]  # of all frames at once
+            self._at = 0
 
     def _next(self) -> Frame | None:
-        data = self._data
-        del data[: len(data) - len(data.lstrip(b"\r\n"))]
-        end, gap = _end_of_head(data)
+        data, at, size = self._data, self._at, len(self._data)
+        while at < size and data[at] in _ENDS:
+            at += 1
+        self._at = at
+        end, begin = _end_of_head(data, at)
         if end < 0:
-            if len(data) > MOST_HEAD:
+            if size - at > MOST_HEAD:
                 raise FrameError(f"the headers of a frame are larger than {MOST_HEAD:,} bytes")
             return None
-        command, headers = _head(bytes(data[:end]))
-        begin = end + gap
+        command, headers = _head(data[at:end])
         length = _length(headers)
-        if (length or 0) > self._most or (length is None and len(data) - begin > self._most):
-            raise FrameError(f"a frame is larger than {self._most:,} bytes")
         stop = data.find(b"\0", begin) if length is None else begin + length
-        if stop < 0 or len(data) <= stop:
+        if (size if stop < 0 else stop) - begin > self._most:
+            raise FrameError(f"a frame is larger than {self._most:,} bytes")
+        if stop < 0 or size <= stop:
             return None
         if data[stop] != 0:
             raise FrameError("a frame does not end where its content-length says")
-        frame = Frame(command, headers, bytes(data[begin:stop]))
-        del data[: stop + 1]
-        return frame
+        self._at = stop + 1
+        return Frame(command, headers, bytes(data[begin:stop]))
 
 
-def _end_of_head(data: bytearray) -> tuple[int, int]:
-    """Where the headers end, and how many bytes lie between them and the body; -1: they are not there yet."""
-    ends = [(at, len(gap)) for gap in (b"\n\n", b"\n\r\n") if (at := data.find(gap)) >= 0]
-    return min(ends) if ends else (-1, 0)
+_ENDS: Final = b"\r\n"
 
 
-def _head(data: bytes) -> tuple[str, dict[str, str]]:
+def _end_of_head(data: bytearray, at: int) -> tuple[int, int]:
+    """Where the headers end, and where the body begins; -1: they are not there yet."""
+    end = data.find(b"\n\n", at)
+    other = data.find(b"\n\r\n", at, end if end >= 0 else len(data))
+    return (other, other + 3) if other >= 0 else (end, end + 2)
+
+
+def _head(data: bytearray) -> tuple[str, dict[str, str]]:
     try:
-        first, *lines = [line.removesuffix("\r") for line in data.decode().split("\n")]
+        text = data.decode()
     except UnicodeDecodeError:
         raise FrameError("the headers of a frame are not UTF-8") from None
-    plain = first in UNESCAPED
-    return first, _headers(lines, plain=plain)
+    first, *lines = text.split("\n")
+    if "\r" in text:
+        first, lines = first.removesuffix("\r"), [line.removesuffix("\r") for line in lines]
+    return first, _headers(lines, plain=first in UNESCAPED or "\\" not in text)
 
 
 def _headers(lines: Iterable[str], *, plain: bool) -> dict[str, str]:
@@ -129,7 +155,8 @@ def _headers(lines: Iterable[str], *, plain: bool) -> dict[str, str]:
             raise FrameError(f"a header of a frame has no colon: {line[:80]!r}")
         if not plain:
             name, text = _read(name), _read(text)
-        found.setdefault(name, text)
+        if name not in found:
+            found[name] = text
     return found
 
 
@@ -147,6 +174,6 @@ def _length(headers: Mapping[str, str]) -> int | None:
     text = headers.get("content-length")
     if text is None:
         return None
-    if not re.fullmatch(r"[0-9]{1,12}", text):
+    if len(text) > 12 or not (text.isascii() and text.isdigit()):
         raise FrameError(f"the content-length of a frame is {text[:20]!r}")
     return int(text)

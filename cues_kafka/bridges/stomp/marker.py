@@ -42,16 +42,16 @@ class StompMarkers:
 
     def begin(self) -> None:
         self._transaction = secrets.token_hex(8)
-        self._session.send("BEGIN", {"transaction": self._transaction})
+        self._session.send_later("BEGIN", {"transaction": self._transaction})
 
     def write(self, item: JmsMessage) -> None:
         session, own = self._session, {"persistent": "true", "transaction": self._transaction}
         headers = {**item.headers, **own, **session.destination(item.kind, item.name)}
         if isinstance(item.body, str):
-            session.send("SEND", headers, item.body.encode(), text=True)
+            session.send_later("SEND", headers, item.body.encode(), text=True)
             return
         empty = {} if item.body else {"content-length": "0"}  # without it a message is a text
-        session.send("SEND", {**headers, **empty}, item.body)
+        session.send_later("SEND", {**headers, **empty}, item.body)
 
     def move(self, queue: str, kept: bytes, held: MarkerMessage | None) -> None:
         session, own = self._session, {"persistent": "true", "transaction": self._transaction}

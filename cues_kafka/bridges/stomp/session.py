@@ -63,6 +63,11 @@ class StompSession:
         """Send a frame; see `StompConnection.send`."""
         self._connection.send(command, headers, body, receipt=receipt, text=text)
 
+    def send_later(self, command: str, headers: Mapping[str, str], body: bytes = b"", *, text: bool = False) -> None:
+        """Send a frame together with the next ones; see `StompConnection.send_later`."""
+        self._connection.check()
+        self._connection.send_later(Frame(command, headers, body, text).encode())
+
     def message(self, timeout_s: float) -> Frame | None:
         """
         Take the next message; None: none comes in this time.

@@ -45,6 +45,18 @@ class Outbox:
         self._headers.append(headers)
         self._timestamps.append(timestamp_ms)
 
+    def extend_rows(self, rows: Sequence[tuple[str, int | None, bytes | None, bytes | None, Any, int]]) -> None:
+        """Add records of any kind, each with what `add` takes."""
+        if not rows:
+            return
+        topics, partitions, keys, values, headers, times_ms = zip(*rows, strict=True)
+        self._topics += topics
+        self._partitions += [BY_KEY if one is None else one for one in partitions]
+        self._keys += keys
+        self._values += values
+        self._headers += headers
+        self._timestamps += times_ms
+
     def extend_alike(
         self, topic: str, partition: int, keys: Collection[bytes], values: Collection[bytes | None], timestamp_ms: int
     ) -> None:

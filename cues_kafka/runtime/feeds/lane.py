@@ -271,7 +271,8 @@ class FeedLane(Lane):
 
     def _add(self, rows: Iterable[tuple[Any, str]], batch: RowBatch, place: SourcePlace, most: int) -> bool:
         """Add rows to the batch; whether the source had no more."""
-        deadline, into = batch.began_s + self._policy.max_seconds, self._feeding.into
+        deadline, add = batch.began_s + self._policy.max_seconds, self._feeding.into.add
+        most_bytes, gate, now = self._policy.max_bytes, self.interpreter.gate, self._clock.monotonic
         for taken, (message, at) in enumerate(rows, 1):
             if not (isinstance(at, LatePlace) or (type(at) is str and 0 < len(at) <= PLACE_LIMIT)):
                 shown = f"one of {len(at)} characters" if isinstance(at, str) and at else repr(at)
@@ -280,15 +281,10 @@ class FeedLane(Lane):
                 return False
             if place.why:
                 self._answers(place)
-            if not into.add(message, at, batch):
+            if not add(message, at, batch):
                 return False
             place.at = at
-            if (
-                taken >= most
-                or batch.size >= self._policy.max_bytes
-                or self.interpreter.gate.closed
-                or self._clock.monotonic() >= deadline
-            ):
+            if taken >= most or batch.size >= most_bytes or gate.closed or now() >= deadline:
                 return False
         return True
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 from cues_kafka.codecs.error_messages import error_messages
 from cues_kafka.core.delivery import HEADER, provenance_prefix
@@ -18,27 +18,12 @@ from cues_kafka.graph.error_message import ErrorMessage
 from cues_kafka.graph.feed import Encoded
 from cues_kafka.graph.message import Message
 from cues_kafka.observe.log import LINES
-from cues_kafka.ports import Headers
 from cues_kafka.runtime.calling.batch import Batch
 from cues_kafka.runtime.calling.carried import Carried
 from cues_kafka.runtime.calling.failures import MOST_TEXT, causes_of, location, merged_context, show, text_of, trace
 from cues_kafka.runtime.calling.outage import Outage
 from cues_kafka.runtime.calling.outputs import OVERHEAD_BYTES, Now, Origin, Target, payload, record
-
-ROOM = b"9" * 40
-"""Stands for a row's place in the batch while rows are added: how many there will be is known at the end."""
-
-
-class FeedRow(NamedTuple):
-    """A record to produce, shaped like `ports.Outgoing`, whose provenance header is written when the batch ends."""
-
-    topic: str
-    partition: int | None
-    key: bytes | None
-    value: bytes | None
-    headers: Headers | None
-    timestamp_ms: int
-
+from cues_kafka.runtime.feeds.plain import MARK, ROOM, FeedRow, PlainRows
 
 @dataclass(slots=True)
 class RowBatch(Batch):
@@ -57,11 +42,10 @@ class RowBatch(Batch):
         """Write the provenance headers (O8), which say "row i of n of this attempt", and fill `records`."""
         prefix = provenance_prefix(self.spec.full_name, self.sequence, ())
         count = len(self.rows)
-        for index, row in enumerate(self.rows):
-            headers = row.headers
-            if headers and headers[0] == (HEADER, ROOM):
+        for index, (_, _, _, _, headers, _) in enumerate(self.rows):
+            if headers and headers[0] == MARK:
                 headers[0] = (HEADER, b"%b%d/%d -" % (prefix, index, count))
-            self.records.add(*row)
+        self.records.extend_rows(self.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +69,11 @@ class Into:
     declared: CodecSpec
     carried: Carried
     _raw: Target = field(init=False)
+    _plain: PlainRows = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_raw", replace(self.target, encode=bytes, key_of=None))
+        object.__setattr__(self, "_plain", PlainRows(self.target, self.decode))
 
     @property
     def batch_bytes(self) -> int | None:
@@ -102,6 +88,8 @@ class Into:
         Raises:
             RetriableError: a codec's registry does not answer.
         """
+        if (row := self._plain.record(message, batch.spec.partition, batch.today)) is not None:
+            return self._take(row, place, batch)
         kind, value = "output", message.value if isinstance(message, Message) else message
         try:
             if type(value) is Encoded:
@@ -110,12 +98,17 @@ class Into:
             else:
                 made = payload(self.target, message, None)
             kind = "output"
-            batch.rows.append(_row(made, batch.spec, batch.today))
+            row = _row(made, batch.spec, batch.today)
         except (Outage, RetriableError):
             raise
         except Exception as error:  # noqa: BLE001 - a codec of the user's may raise anything; the row becomes an error
             return self._failed(error, kind, value, place, batch)
-        batch.size += len(made[1] or b"") + len(made[2] or b"")
+        return self._take(row, place, batch)
+
+    def _take(self, row: FeedRow, place: str, batch: RowBatch) -> bool:
+        """Add one record."""
+        batch.rows.append(row)
+        batch.size += len(row[2] or b"") + len(row[3] or b"")
         batch.deliveries += 1
         batch.outputs += 1
         batch.messages += 1

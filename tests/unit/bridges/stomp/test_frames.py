@@ -15,6 +15,7 @@ FRAMES = st.lists(
         st.sampled_from(["MESSAGE", "RECEIPT", "ERROR"]),
         st.dictionaries(TEXT.filter(lambda name: name != "content-length"), TEXT, max_size=4),
         st.binary(max_size=60),
+        st.just(False),
     ),
     max_size=4,
 )
