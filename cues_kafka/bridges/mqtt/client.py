@@ -16,12 +16,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion, LogLevel, MQTTErrorCode, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from cues_kafka.bridges.mqtt.address import MqttAddress
+from cues_kafka.bridges.mqtt.wire import BufferedClient
 from cues_kafka.bridges.tls import early_end, tls_refusal
 from cues_kafka.errors import RecoveryError, RetriableError
 from cues_kafka.observe.log import get_logger
@@ -122,6 +122,7 @@ class MqttConnection:
         self._lost = ""
         self._logged = ""  # errors of the socket, which the client only logs
         self._closing = False
+        self._poked = False
         self._wake_r, self._wake_w = socket.socketpair()
         self._wake_r.setblocking(False)
         self._wake_w.setblocking(False)
@@ -133,11 +134,13 @@ class MqttConnection:
             self.close()
             raise
 
-    def _made(self, clean: bool) -> Client:
+    def _made(self, clean: bool) -> BufferedClient:
         login = self._login
         modern = login.modern
-        client = Client(
+        client = BufferedClient(
             CallbackAPIVersion.VERSION2,
+            modern=modern,
+            took=self._on_message,
             client_id=self._name,
             clean_session=None if modern else clean,
             protocol=MQTTProtocolVersion.MQTTv5 if modern else MQTTProtocolVersion.MQTTv311,
@@ -154,7 +157,6 @@ class MqttConnection:
         client.on_subscribe = self._heard_subscribed
         client.on_unsubscribe = lambda _, __, mid, ___, ____: self._heard_confirmed(mid)
         client.on_disconnect = self._heard_lost
-        client.on_message = lambda _, __, message: self._on_message(message)
         client.on_publish = lambda _, __, mid, reason, ___: self._on_published(mid, reason)
         client.on_log = self._heard_log
         client.on_socket_open = lambda _, __, sock: _without_delay(sock)
@@ -240,8 +242,11 @@ class MqttConnection:
             OSError: the connection is lost.
         """
         self.check()
+        packets = list(packets)
+        self._client.acknowledge([mid for mid, qos in packets if qos == 1])
         for mid, qos in packets:
-            self._done(self._client.ack(mid, qos))
+            if qos != 1:
+                self._done(self._client.ack(mid, qos))
         self._poke()
 
     def confirm(self, confirmed: Callable[[], None]) -> None:
@@ -293,6 +298,7 @@ class MqttConnection:
     def close(self) -> None:
         """Write what is left, say goodbye, and close; what the broker does not take within a second is dropped."""
         self._closing = True
+        self._poked = False
         self._poke()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(LEAVE_S)
@@ -360,6 +366,9 @@ class MqttConnection:
             self._on_lost()
 
     def _poke(self) -> None:
+        if self._poked:  # the thread looks at what there is when it wakes
+            return
+        self._poked = True
         with suppress(OSError):  # full: it is awake already; closed: it has ended
             self._wake_w.send(b"\0")
 
@@ -383,22 +392,27 @@ class MqttConnection:
         client, sock = self._client, self._client.socket()
         if sock is None:
             return False
-        mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if client.want_write() else 0)
-        key = selector.register(sock, mask)
-        try:
-            held = isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
-            events = {found.fd: what for found, what in selector.select(0 if held else LOOK_S)}
-        finally:
-            selector.unregister(key.fileobj)
+        key = self._watched(selector, sock, selectors.EVENT_READ | (client.want_write() and selectors.EVENT_WRITE))
+        held = isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
+        events = {found.fd: what for found, what in selector.select(0 if held else LOOK_S)}
         if self._wake_r.fileno() in events:
             self._wake_r.recv(4096)
+            self._poked = False
         came = events.get(key.fd, 0)
         codes = [
-            client.loop_read() if came & selectors.EVENT_READ or held else MQTTErrorCode.MQTT_ERR_SUCCESS,
-            client.loop_write() if client.want_write() else MQTTErrorCode.MQTT_ERR_SUCCESS,
+            client.read() if came & selectors.EVENT_READ or held else MQTTErrorCode.MQTT_ERR_SUCCESS,
+            client.write() if client.want_write() else MQTTErrorCode.MQTT_ERR_SUCCESS,
             client.loop_misc(),
         ]
         return all(code is MQTTErrorCode.MQTT_ERR_SUCCESS for code in codes)
+
+    def _watched(self, selector: selectors.BaseSelector, sock: Any, mask: int) -> selectors.SelectorKey:
+        """The socket in the selector, with these events."""
+        try:
+            key = selector.get_key(sock)
+        except KeyError:
+            return selector.register(sock, mask)
+        return key if key.events == mask else selector.modify(sock, mask)
 
     def _leave(self) -> None:
         """
@@ -410,7 +424,7 @@ class MqttConnection:
         if sock is None:
             return
         sock.settimeout(LEAVE_S)
-        while self._client.want_write() and self._client.loop_write() is MQTTErrorCode.MQTT_ERR_SUCCESS:
+        while self._client.want_write() and self._client.write() is MQTTErrorCode.MQTT_ERR_SUCCESS:
             pass
         until = time.monotonic() + LEAVE_S
         with suppress(OSError):

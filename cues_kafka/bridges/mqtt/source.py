@@ -236,8 +236,10 @@ class MqttDeliveries:
                     self._dropped += 1
                     return
                 self._unacknowledged += 1
+            first = not self._waiting  # else the reader was told, and takes until none is left
             self._waiting.append(message)
-        self._news()
+        if first:
+            self._news()
 
     def lose(self) -> None:
         """The connection is lost."""
@@ -255,10 +257,14 @@ class MqttDeliveries:
             self._taken += sum(message.qos > 0 for message in messages)
             self._unacknowledged -= sum(message.qos == 0 for message in messages)
             dropped, self._dropped = self._dropped, 0
+            more = bool(self._waiting)
         if dropped:
             log.warning("messages with QoS 0 came too quickly", session=self._declared.session, dropped=dropped)
         self._count_missing(messages)
-        return [arrival for one in messages if (arrival := self._arrival(one)) is not None]
+        found = [arrival for one in messages if (arrival := self._arrival(one)) is not None]
+        if more and messages and not found:  # the reader takes the end for the end of all
+            self._news()
+        return found
 
     def ack(self, tokens: Sequence[Any]) -> None:
         assert self._connection is not None
