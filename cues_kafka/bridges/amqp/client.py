@@ -7,8 +7,11 @@ links the names of their addresses. Methods that end with `_now` are called whil
 from __future__ import annotations
 
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import proton
@@ -125,10 +128,18 @@ class AmqpConnection(AmqpEngine):
             OSError, AmqpRefused: see `open_sender`.
             OutputError: it is larger than the broker takes.
         """
-        self.open_sender(message.name, message.kind)
-        data = encoded(message)
-        with self.engine():
-            return self._send_now((message.name, message.kind), data, transaction)
+        [number] = self.send_all([message], transaction)
+        return number
+
+    def send_all(self, messages: Sequence[AmqpMessage], transaction: bytes | None = None) -> list[int]:
+        """Send messages in this order, and give their numbers; see `send`."""
+        numbers = list[int]()
+        for key, some in groupby(messages, attrgetter("name", "kind")):
+            self.open_sender(*key)
+            data = [encoded(one) for one in some]
+            with self.engine():
+                numbers += [self._send_now(key, one, transaction) for one in data]
+        return numbers
 
     def outcomes(self, numbers: Sequence[int], what: str = "has not confirmed what was sent") -> list[str]:
         """
@@ -138,8 +149,17 @@ class AmqpConnection(AmqpEngine):
             OSError: the connection is lost, or nothing comes in time.
             AmqpRefused: it refuses.
         """
-        for number in numbers:
-            self.wait(lambda number=number: self._has_outcome(number), what)  # type: ignore[misc]
+        waiting = deque(numbers)
+
+        def some_has() -> bool:
+            """Whether the next one has its outcome; those behind it are not asked about."""
+            before = len(waiting)
+            while waiting and self._has_outcome(waiting[0]):
+                waiting.popleft()
+            return len(waiting) < before
+
+        while waiting:
+            self.wait(some_has, what)
         with self.engine():
             found = [refusal(self._deliveries[number]) for number in numbers]
             self._settle_now(numbers)

@@ -118,6 +118,7 @@ class AmqpEngine:
         self.news = threading.Condition(threading.RLock())
         self._error: Exception | None = None
         self._closing = False
+        self._roused = False
         self.product = ""
         self.silence_s = 0.0
         self._collector = proton.Collector()
@@ -224,6 +225,9 @@ class AmqpEngine:
 
     def _rouse(self) -> None:
         """Have the thread look at the engine."""
+        if self._roused:  # it looks at what there is when it wakes
+            return
+        self._roused = True
         with suppress(OSError):  # it is awake if the pipe is full, and gone if that is closed
             self._wake.send(b"\0")
 
@@ -349,6 +353,7 @@ class AmqpEngine:
                 with suppress(BlockingIOError):
                     while self._woken.recv(4096):
                         pass
+                self._roused = False
 
     def _exchange(self) -> float | None:
         """Read, think and write as far as it goes without waiting; gives how long to wait, or None at the end."""

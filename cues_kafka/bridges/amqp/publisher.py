@@ -103,13 +103,11 @@ class AmqpPublisher:
             OSError, RetriableError: it did not.
             RecoveryError: it refuses.
         """
-        sent = []
-        for name, message in messages:
-            named = message._replace(fields={**message.fields, "id": name})
-            try:
-                sent.append(connection.send(named))
-            except OutputError as error:  # it was found too large too late: the step is over
-                raise RetriableError(f"{error}. Declare max_bytes=, which makes it an error message") from None
+        named = [message._replace(fields={**message.fields, "id": name}) for name, message in messages]
+        try:
+            sent = connection.send_all(named)
+        except OutputError as error:  # it was found too large too late: the step is over
+            raise RetriableError(f"{error}. Declare max_bytes=, which makes it an error message") from None
         for (_, message), why in zip(messages, connection.outcomes(sent), strict=True):
             if why:
                 raise RetriableError(f"the AMQP broker does not take a message for {message.name!r}: {why}")

@@ -16,6 +16,9 @@ from cues_kafka.errors import ConfigError
 
 CREDIT: Final = 100
 
+TOGETHER: Final = 100
+"""Messages that are handed to the connection at once."""
+
 
 class AmqpMarkers:
     """See `MarkerSession`."""
@@ -34,6 +37,7 @@ class AmqpMarkers:
         self._transaction = b""
         self._sent: list[int] = []
         self._names: list[str] = []
+        self._items: list[AmqpMessage] = []  # written, and not yet sent
         self.timeout_s = login.timeout_s
         self.silence_s = self._connection.silence_s
         try:
@@ -82,15 +86,22 @@ class AmqpMarkers:
 
     def begin(self) -> None:
         self._transaction = self._connection.declare()
-        self._sent, self._names = [], []
+        self._sent, self._names, self._items = [], [], []
 
     def write(self, item: AmqpMessage) -> None:
-        self._sent.append(self._connection.send(item, self._transaction))
-        self._names.append(item.name)
+        self._items.append(item)
+        if len(self._items) >= TOGETHER:
+            self._send()
+
+    def _send(self) -> None:
+        items, self._items = self._items, []
+        self._names += [item.name for item in items]
+        self._sent += self._connection.send_all(items, self._transaction)
 
     def move(self, queue: str, kept: bytes, held: MarkerMessage | None) -> None:
         connection = self._connection
         self.write(AmqpMessage("queue", queue, kept))
+        self._send()
         self._confirm(self._sent, self._names)
         taken = [] if held is None else [held.token]
         connection.take(taken, self._transaction)
