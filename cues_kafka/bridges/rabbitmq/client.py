@@ -10,13 +10,16 @@ import logging
 import ssl
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import pika
 from pika import exceptions
 
 from cues_kafka.bridges.rabbitmq.address import RabbitMqAddress
+from cues_kafka.bridges.rabbitmq.wire import WiredConnection
 from cues_kafka.bridges.tls import early_end, tls_refusal
 from cues_kafka.errors import RecoveryError, RetriableError
 
@@ -91,7 +94,7 @@ class RabbitMqConnection:
         self.channel: Any = None
         self.blocked = False
         """Whether the broker has asked publishers to wait."""
-        self._connection = pika.SelectConnection(
+        self._connection = WiredConnection(
             login.parameters(name),
             on_open_callback=self._opened,
             on_open_error_callback=self._ended,
@@ -137,6 +140,24 @@ class RabbitMqConnection:
                     self._ended(None, error)
 
         self._connection.ioloop.add_callback_threadsafe(act)
+
+    def consume(self, queue: str, took: Callable[[Any, Any, Any, bytes], None]) -> None:
+        """
+        Consume a queue as its only consumer.
+
+        Args:
+            queue: its name.
+            took: called with channel, method, properties and body of each message, on the connection's thread.
+
+        Raises:
+            OSError, RetriableError, RecoveryError: see `ask`.
+        """
+        self._connection.consumer = partial(took, self.channel)
+        self.ask("basic_consume", queue=queue, on_message_callback=took, exclusive=True)
+
+    def together(self) -> AbstractContextManager[list[bytes]]:
+        """Write frames at once, see `WiredConnection`; on the connection's thread."""
+        return self._connection.together()
 
     def check(self) -> None:
         """

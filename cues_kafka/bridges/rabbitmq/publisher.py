@@ -12,6 +12,7 @@ import pika
 from cues_kafka.bridges.published import Template, payload_of, received_by
 from cues_kafka.bridges.rabbitmq.client import RabbitMqConnection, RabbitMqLogin
 from cues_kafka.bridges.rabbitmq.routing import ROUTING_KEYS, wrong_key
+from cues_kafka.bridges.rabbitmq.wire import contents, published
 from cues_kafka.errors import OutputError, RetriableError
 
 PERSISTENT: Final = 2
@@ -59,6 +60,7 @@ class RabbitMqPublisher:
         self._news = threading.Condition()
         self._published = 0  # on this channel; the broker counts in the same way
         self._under_way: set[int] = set()
+        self._below = 1  # all before are confirmed
         self._refused = ""
 
     def prepare(self, value: Any, step: Any, given: Mapping[str, Any]) -> RabbitMqMessage:
@@ -118,7 +120,7 @@ class RabbitMqPublisher:
         if connection is not None:
             connection.close()
         with self._news:
-            self._published = 0
+            self._published, self._below = 0, 1
             self._under_way.clear()
             self._refused = ""
 
@@ -126,23 +128,35 @@ class RabbitMqPublisher:
         declared = self._declared
         expires = None if declared.expiry_s is None else str(declared.expiry_s * 1_000)
         with self._news:
-            for _ in messages:
-                self._published += 1
-                self._under_way.add(self._published)
+            first, self._published = self._published + 1, self._published + len(messages)
+            self._under_way.update(range(first, self._published + 1))
 
         def send() -> None:
-            for name, message in messages:
-                properties = pika.BasicProperties(
-                    message_id=name,
-                    delivery_mode=PERSISTENT,
-                    content_type=declared.content_type or None,
-                    expiration=expires,
-                    headers=dict(message.headers) or None,
-                )
-                key = message.routing_key
-                connection.channel.basic_publish(declared.exchange, key, message.body, properties, mandatory=True)
+            with connection.together() as parts:
+                for name, message in messages:
+                    self._publish(connection.channel, name, message, expires, parts)
 
         connection.do(send)
+
+    def _publish(
+        self, channel: Any, name: str, message: RabbitMqMessage, expires: str | None, parts: list[bytes]
+    ) -> None:
+        declared, key = self._declared, message.routing_key
+        rest = None
+        if not message.headers and channel.is_open:
+            number = channel.channel_number
+            rest = contents(number, name, message.body, declared.content_type, expires, PERSISTENT)
+        if rest is not None:
+            parts += (published(number, declared.exchange, key), rest)
+            return
+        properties = pika.BasicProperties(
+            message_id=name,
+            delivery_mode=PERSISTENT,
+            content_type=declared.content_type or None,
+            expiration=expires,
+            headers=dict(message.headers) or None,
+        )
+        channel.basic_publish(declared.exchange, key, message.body, properties, mandatory=True)
 
     def _wait(self, connection: RabbitMqConnection) -> None:
         """
@@ -173,10 +187,12 @@ class RabbitMqPublisher:
             if isinstance(method, pika.spec.Basic.Nack):
                 self._refused = self._refused or "a queue refuses it, such as one that is full"
             if method.multiple:
-                self._under_way -= {tag for tag in self._under_way if tag <= up_to}
+                self._under_way.difference_update(range(self._below, up_to + 1))
+                self._below = max(self._below, up_to + 1)
             else:
                 self._under_way.discard(up_to)
-            self._news.notify_all()
+            if self._refused or not self._under_way:
+                self._news.notify_all()
 
     def _returned(self, _: Any, method: Any, __: Any, ___: bytes) -> None:
         with self._news:
