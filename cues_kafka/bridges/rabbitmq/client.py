@@ -141,19 +141,20 @@ class RabbitMqConnection:
 
         self._connection.ioloop.add_callback_threadsafe(act)
 
-    def consume(self, queue: str, took: Callable[[Any, Any, Any, bytes], None]) -> None:
+    def consume(self, queue: str, took: Callable[[Any, Any, Any, bytes], None], **more: Any) -> None:
         """
-        Consume a queue as its only consumer.
+        Consume a queue, one for each connection.
 
         Args:
             queue: its name.
             took: called with channel, method, properties and body of each message, on the connection's thread.
+            more: what `basic_consume` of the channel takes besides.
 
         Raises:
             OSError, RetriableError, RecoveryError: see `ask`.
         """
         self._connection.consumer = partial(took, self.channel)
-        self.ask("basic_consume", queue=queue, on_message_callback=took, exclusive=True)
+        self.ask("basic_consume", queue=queue, on_message_callback=took, **more)
 
     def together(self) -> AbstractContextManager[list[bytes]]:
         """Write frames at once, see `WiredConnection`; on the connection's thread."""

@@ -65,7 +65,7 @@ class QueueSource:
             deliveries = QueueDeliveries(connection, arrived, queue=queue, ids=self._ids, key=self._key)
             self._check_alone(connection, queue, 0)
             connection.ask("basic_qos", prefetch_count=self._prefetch)
-            connection.consume(queue, deliveries.receive)
+            connection.consume(queue, deliveries.receive, exclusive=True)
             self._check_alone(connection, queue, 1)
         except BaseException:
             connection.close()

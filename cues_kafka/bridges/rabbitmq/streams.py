@@ -225,7 +225,7 @@ class Flow:
             connection = self._connection
             connection.ask("basic_qos", prefetch_count=stream.prefetch)
             arguments = {"x-stream-offset": self._begin or "first"}
-            connection.ask("basic_consume", queue=stream.name, on_message_callback=self._receive, arguments=arguments)
+            connection.consume(stream.name, self._receive, arguments=arguments)
             if self._from is not None:
                 self._compare(self._from, login.timeout_s)
         except BaseException:

@@ -100,6 +100,7 @@ class StompConnection:
         self._refused = ""
         self._closing = False
         self._writing = threading.Lock()
+        self._unconfirmed = ""  # the receipt of the newest acknowledgements
         self._later: list[bytes] = []
         self._later_bytes = 0
         self._beat_s = self._silence_s = NO_HEART_BEAT_S
@@ -210,7 +211,10 @@ class StompConnection:
 
     def acknowledge(self, tokens: Sequence[str]) -> None:
         """
-        Acknowledge deliveries in one write, and wait until the broker has done it.
+        Acknowledge deliveries in one write.
+
+        It waits until the broker has confirmed those before. So those of one call at most are not confirmed, and the
+        broker works while the next batch is read. Artemis needs 25 to 110 ms for 500 of them.
 
         Args:
             tokens: the header `ack` of each, in order.
@@ -218,11 +222,14 @@ class StompConnection:
         Raises:
             OSError, StompRefused: see `send`.
         """
+        unconfirmed, self._unconfirmed = self._unconfirmed, ""
+        if unconfirmed:
+            self._await(unconfirmed)
         number = str(next(self._numbers))
         last = head_of({"id": tokens[-1], "receipt": number})
         heads = [*(head_of({"id": one}) for one in tokens[:-1]), last]
         self._write("".join([f"ACK\n{one}\n\0" for one in heads]).encode())
-        self._await(number)
+        self._unconfirmed = number
 
     # Connecting
 

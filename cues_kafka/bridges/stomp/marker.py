@@ -7,6 +7,7 @@ from typing import Final
 
 from cues_kafka.bridges.marker import PROBE, MarkerMessage
 from cues_kafka.bridges.stomp.client import LATE, StompLogin
+from cues_kafka.bridges.stomp.frames import Frame, head_of
 from cues_kafka.bridges.stomp.messages import JmsMessage
 from cues_kafka.bridges.stomp.session import StompSession
 
@@ -21,6 +22,7 @@ class StompMarkers:
         """Connect; see `StompSession`."""
         self._session = StompSession(login)
         self._transaction = ""
+        self._heads: dict[tuple[str, str], str] = {}  # the same lines of each message to one destination
         self.timeout_s = login.timeout_s
         self.silence_s = LATE * login.heart_beat_s
 
@@ -42,16 +44,21 @@ class StompMarkers:
 
     def begin(self) -> None:
         self._transaction = secrets.token_hex(8)
-        self._session.send_later("BEGIN", {"transaction": self._transaction})
+        self._heads.clear()
+        self._session.send_later(Frame("BEGIN", {"transaction": self._transaction}).encode())
 
     def write(self, item: JmsMessage) -> None:
-        session, own = self._session, {"persistent": "true", "transaction": self._transaction}
-        headers = {**item.headers, **own, **session.destination(item.kind, item.name)}
+        head = self._heads.get((item.kind, item.name))
+        if head is None:
+            own = {"persistent": "true", "transaction": self._transaction}
+            head = f"SEND\n{head_of({**own, **self._session.destination(item.kind, item.name)})}"
+            self._heads[item.kind, item.name] = head
+        more = head_of(item.headers) if item.headers else ""
         if isinstance(item.body, str):
-            session.send_later("SEND", headers, item.body.encode(), text=True)
-            return
-        empty = {} if item.body else {"content-length": "0"}  # without it a message is a text
-        session.send_later("SEND", {**headers, **empty}, item.body)
+            data, length = item.body.encode(), ""
+        else:  # without its length a message is a text
+            data, length = item.body, f"content-length:{len(item.body)}\n"
+        self._session.send_later(b"%b%b\0" % (f"{head}{more}{length}\n".encode(), data))
 
     def move(self, queue: str, kept: bytes, held: MarkerMessage | None) -> None:
         session, own = self._session, {"persistent": "true", "transaction": self._transaction}

@@ -63,10 +63,9 @@ class StompSession:
         """Send a frame; see `StompConnection.send`."""
         self._connection.send(command, headers, body, receipt=receipt, text=text)
 
-    def send_later(self, command: str, headers: Mapping[str, str], body: bytes = b"", *, text: bool = False) -> None:
-        """Send a frame together with the next ones; see `StompConnection.send_later`."""
-        self._connection.check()
-        self._connection.send_later(Frame(command, headers, body, text).encode())
+    def send_later(self, data: bytes) -> None:
+        """Send the bytes of a frame together with the next ones; see `StompConnection.send_later`."""
+        self._connection.send_later(data)
 
     def message(self, timeout_s: float) -> Frame | None:
         """

@@ -128,7 +128,12 @@ class StompDeliveries:
         return [self._arrival(frame) for frame in frames]
 
     def ack(self, tokens: Sequence[Any]) -> None:
-        """Acknowledge, and wait until the broker has done it: what it has not confirmed stays in the ledger."""
+        """
+        Acknowledge, when the broker has confirmed those before.
+
+        A broker that dies may have lost acknowledgements that it has not confirmed, and have made new deliveries for
+        them. So it may deliver again a window and one batch more, and the ledger has room for four windows.
+        """
         self._open.acknowledge(tokens)
 
     def close(self) -> None:
