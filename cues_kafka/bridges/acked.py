@@ -198,34 +198,33 @@ class LedgerText(LatePlace):
         most: characters of all ids.
     """
 
-    __slots__ = ("_before", "_length", "_mine", "_most")
+    __slots__ = ("_most", "before", "length", "mine")
+
+    before: str | LedgerText
+    length: int
 
     LONGEST: Final = 1_000
     """Texts behind each other of which none is made yet, at most."""
 
     def __init__(self, before: str | LedgerText, mine: str, most: int) -> None:
-        length = before._length + 1 if isinstance(before, LedgerText) else 1
+        length = before.length + 1 if isinstance(before, LedgerText) else 1
         if length > self.LONGEST:
             before, length = str(before), 1
-        self._before, self._mine, self._most, self._length = before, mine, most, length
+        self.before, self.mine, self._most, self.length = before, mine, most, length
 
     def __str__(self) -> str:
-        if not self._length:  # it was made
-            return self._mine
-        parts, at = list[str](), self
-        while at._length:
-            parts.append(at._mine)
-            before = at._before
-            if isinstance(before, str):
-                parts.append(before)
-                break
-            at = before
-        else:
-            parts.append(at._mine)
+        if not self.length:  # it was made
+            return self.mine
+        parts = [self.mine]
+        before = self.before
+        while isinstance(before, LedgerText) and before.length:
+            parts.append(before.mine)
+            before = before.before
+        parts.append(before if isinstance(before, str) else before.mine)
         parts.reverse()
-        self._mine = "".join(parts)[-self._most :]
-        self._before, self._length = "", 0
-        return self._mine
+        self.mine = "".join(parts)[-self._most :]
+        self.before, self.length = "", 0
+        return self.mine
 
 
 class LedgerPlace(LatePlace):

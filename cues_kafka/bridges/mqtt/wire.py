@@ -21,10 +21,9 @@ READ_BYTES: Final = 64 * 1024
 _PUBLISH, _PUBACK = 0x30, b"\x40\x02"
 _NUMBER: Final = struct.Struct("!H")
 
-_TEXTS: Final = {3: "ContentType", 8: "ResponseTopic"}
-_BYTES: Final = {9: "CorrelationData"}
+_ONCE: Final = {3: ("ContentType", True), 8: ("ResponseTopic", True), 9: ("CorrelationData", False)}
 _PAIR, _EXPIRY, _FORMAT = 38, 2, 1
-"""Properties of a message that are read here, by their numbers."""
+"""Properties of a message that are read here, by their numbers: those that are kept have names, and may be texts."""
 
 
 class Unusual(Exception):
@@ -62,9 +61,10 @@ class BufferedClient(Client):
     def __init__(self, *args: Any, modern: bool, took: Callable[[Any], None], **options: Any) -> None:
         """
         Args:
-            args, options: paho's.
+            args: those of paho's client.
             modern: whether it is MQTT 5.
             took: called with each message.
+            options: those of paho's client.
         """
         super().__init__(*args, **options)
         self._modern, self._took = modern, took
@@ -193,11 +193,12 @@ def _properties(data: bytes, at: int, end: int) -> PublishedProperties:
             name, at = _counted(data, at)
             value, at = _counted(data, at)
             pairs.append((name.decode(), value.decode()))
-        elif kind in _TEXTS or kind in _BYTES:
+        elif kind in _ONCE:
             value, at = _counted(data, at)
-            if hasattr(made, name := _TEXTS.get(kind) or _BYTES[kind]):
+            attribute, is_text = _ONCE[kind]
+            if hasattr(made, attribute):
                 raise Unusual
-            setattr(made, name, value.decode() if kind in _TEXTS else value)
+            setattr(made, attribute, value.decode() if is_text else value)
         elif kind == _EXPIRY:
             at += 4
         elif kind == _FORMAT:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import pika
 
 from cues_kafka.bridges.published import Template, payload_of, received_by
 from cues_kafka.bridges.rabbitmq.client import RabbitMqConnection, RabbitMqLogin
 from cues_kafka.bridges.rabbitmq.routing import ROUTING_KEYS, wrong_key
-from cues_kafka.bridges.rabbitmq.wire import contents, published
+from cues_kafka.bridges.rabbitmq.wire import PERSISTENT, contents, published
 from cues_kafka.errors import OutputError, RetriableError
-
-PERSISTENT: Final = 2
 
 
 class ExchangeSettings(NamedTuple):
@@ -145,7 +143,7 @@ class RabbitMqPublisher:
         rest = None
         if not message.headers and channel.is_open:
             number = channel.channel_number
-            rest = contents(number, name, message.body, declared.content_type, expires, PERSISTENT)
+            rest = contents(number, name, message.body, declared.content_type, expires)
         if rest is not None:
             parts += (published(number, declared.exchange, key), rest)
             return

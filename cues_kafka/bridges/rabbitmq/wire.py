@@ -1,7 +1,7 @@
 """pika's connection with two quick ways: whole deliveries are read at once, and many frames are written at once.
 
-pika reads a delivery as three frames, each with its callbacks, and cuts each from the front of all that was received. It
-writes each frame with a call of the socket. Whatever is not a whole delivery for the consumer, or a small message
+pika reads a delivery as three frames, each with its callbacks, and cuts each from the front of all that was received.
+It writes each frame with a call of the socket. Whatever is not a whole delivery for the consumer, or a small message
 without headers, goes pika's way. So does all where a later pika has no such methods.
 """
 
@@ -24,6 +24,9 @@ _CLASS: Final = spec.BasicProperties.INDEX
 _ENDS: Final = spec.FRAME_END
 _HEAD: Final = 7
 
+PERSISTENT: Final = 2
+"""The mode of a message that is kept on disk."""
+
 SMALL_BYTES: Final = 4_000
 """The largest body that is surely one frame: the standard allows no connection whose frames are below 4,096 bytes."""
 
@@ -41,11 +44,13 @@ class WiredConnection(pika.SelectConnection):  # type: ignore[misc]  # pika has 
 
     consumer: Callable[[Any, Any, bytes], None] | None = None
     _together: list[bytes] | None = None
+    _frame_buffer: bytes
 
     @contextmanager
     def together(self) -> Iterator[list[bytes]]:
         """Write what is sent meanwhile at once; frames may be added to what this gives."""
-        self._together = parts = []
+        parts: list[bytes] = []
+        self._together = parts
         try:
             yield parts
         finally:
@@ -68,8 +73,7 @@ class WiredConnection(pika.SelectConnection):  # type: ignore[misc]  # pika has 
         while at < len(data):
             behind = self._take_delivery(data, at)
             if behind:
-                self.bytes_received += behind - at  # pika's heartbeats look at both
-                self.frames_received += 3
+                self.bytes_received += behind - at  # pika's heartbeats look at it
                 at = behind
                 continue
             end = len(data)
@@ -95,11 +99,10 @@ class WiredConnection(pika.SelectConnection):  # type: ignore[misc]  # pika has 
             end = weighed + size + 1
             if kind != spec.FRAME_HEADER or number != _CLASS or second != channel:
                 return 0
-            body = b""
-            behind = end
+            body, behind = b"", int(end)
             if length:
                 kind, second, size = _FRAME.unpack_from(data, end)
-                behind = end + _HEAD + size + 1
+                behind = int(end + _HEAD + size + 1)
                 if kind != spec.FRAME_BODY or size != length or second != channel or behind > len(data):
                     return 0
                 body = data[end + _HEAD : behind - 1]
@@ -109,6 +112,7 @@ class WiredConnection(pika.SelectConnection):  # type: ignore[misc]  # pika has 
             return 0
         method = spec.Basic.Deliver().decode(data, at + _HEAD + 4)
         properties = spec.BasicProperties().decode(data, weighed + _CONTENT.size)
+        self.frames_received += 3 if body else 2
         assert self.consumer is not None
         self.consumer(method, properties, body)
         return behind
@@ -122,15 +126,15 @@ def published(channel: int, exchange: str, routing_key: str) -> bytes:
     return made
 
 
-def contents(channel: int, name: str, body: bytes, content_type: str, expires: str | None, mode: int) -> bytes | None:
-    """The other frames of a message without headers, with its id; None: it is too large for this way."""
+def contents(channel: int, name: str, body: bytes, content_type: str, expires: str | None) -> bytes | None:
+    """The other frames of a message that is kept on disk, without headers; None: it is too large for this way."""
     size, named = len(body), name.encode()
     if size > SMALL_BYTES or len(named) > 255:
         return None
     flags, fields = _MODE | _ID, b""
     if content_type:
         flags, fields = flags | _TYPE, _short(content_type)
-    fields += b"%c" % mode
+    fields += b"%c" % PERSISTENT
     if expires is not None:
         flags, fields = flags | _EXPIRES, fields + _short(expires)
     fields = b"%b%b%b%c%b" % (_CONTENT.pack(_CLASS, 0, size), flags.to_bytes(2, "big"), fields, len(named), named)

@@ -89,8 +89,7 @@ class PlainRows:
         if type(given) is not list:
             return -1
         names, size = self._names, 0
-        for pair in given:
-            name, value = pair
+        for name, value in given:
             room = names.get(name) if type(name) is str else None
             if room is None:
                 if not self._is_usual(name):
@@ -98,19 +97,14 @@ class PlainRows:
                 room = HEADER_BYTES + len(name)
                 if len(names) < MOST_NAMES:
                     names[name] = room
-            if type(value) is str:
-                if not value.isascii():
-                    return -1
-                value = value.encode()
-                pair = (name, value)
-            elif value is None:
-                size += room
-                headers.append((name, None))
-                continue
-            elif type(value) is not bytes:
+            if type(value) is str and value.isascii():
+                data: bytes | None = value.encode()
+            elif value is None or type(value) is bytes:
+                data = value
+            else:
                 return -1
-            size += room + len(value)
-            headers.append(pair if type(pair) is tuple else (name, value))
+            size += room + len(data or b"")
+            headers.append((name, data))
         return size
 
     def _is_usual(self, name: Any) -> bool:

@@ -25,6 +25,7 @@ from cues_kafka.runtime.calling.outage import Outage
 from cues_kafka.runtime.calling.outputs import OVERHEAD_BYTES, Now, Origin, Target, payload, record
 from cues_kafka.runtime.feeds.plain import MARK, ROOM, FeedRow, PlainRows
 
+
 @dataclass(slots=True)
 class RowBatch(Batch):
     """

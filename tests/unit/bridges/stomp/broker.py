@@ -62,6 +62,7 @@ class FakeBroker:
         self.links: list[Link] = []
         self.left_by = threading.Event()
         self.lock = threading.RLock()
+        self.news = threading.Condition(self.lock)  # notified of each frame
         self._numbers = itertools.count(1)
         self._tags = itertools.count(1)
         self._server = socket.create_server(("127.0.0.1", 0))
@@ -85,6 +86,11 @@ class FakeBroker:
         with self.lock:
             return len(self.queues.get(queue, ())) + sum(len(one.unacked) for one in self.links if one.queue == queue)
 
+    def wait_until_left(self, queue: str, count: int) -> None:
+        """Wait until so many messages of a queue are not acknowledged."""
+        with self.news:
+            assert self.news.wait_for(lambda: self.left(queue) == count, 20.0), self.left(queue)
+
     def close(self) -> None:
         """Listen no more."""
         self._server.close()
@@ -105,8 +111,9 @@ class FakeBroker:
         with suppress(OSError):
             while data := link.sock.recv(65_536):
                 for frame in parser.feed(data):
-                    with self.lock:
+                    with self.news:
                         self._do(link, frame)
+                        self.news.notify_all()
         self._gone(link)
 
     def _gone(self, link: Link) -> None:

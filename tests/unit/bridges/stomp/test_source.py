@@ -52,7 +52,7 @@ def test_a_process_that_dies_loses_and_repeats_nothing(
         assert place is not None
         if acknowledged:
             first.committed(0, place)
-            assert broker.left("q") == 1
+            broker.wait_until_left("q", 1)
     broker.drop()
     broker.deaf = set()
     second = stomp(broker).open()
@@ -64,7 +64,7 @@ def test_a_process_that_dies_loses_and_repeats_nothing(
     assert found == ([b"3", b"4"] if committed else [b"1", b"2", b"3", b"4"])
     assert place is not None
     second.committed(0, place)
-    assert broker.left("q") == 0
+    broker.wait_until_left("q", 0)
     second.close()
     first.close()
 
@@ -188,3 +188,18 @@ def test_a_feed_brings_each_message_of_a_queue_once(broker: FakeBroker) -> None:
         running._await(lambda: len(list(running.messages("in"))) == 30, 20.0, "fed")
         running._await(lambda: broker.left("q") == 0, 20.0, "acknowledged")
         assert [one.value for one in running.messages("in")] == list(range(30))
+
+
+def test_acknowledgements_wait_for_those_before_them(broker: FakeBroker) -> None:
+    """So those of one batch at most are not confirmed, and the broker confirms them while the next batch is read."""
+    broker.put("q", b"1", b"2", b"3")
+    source = stomp(broker, timeout_s=0.3).open()
+    broker.deaf = {"ACK"}
+    _, place = taken(source, None, 1)
+    assert place is not None
+    source.committed(0, place)
+    _, place = taken(source, place, 1)
+    assert place is not None
+    with pytest.raises(TimeoutError, match="did not answer in time"):
+        source.committed(0, place)
+    source.close()

@@ -68,3 +68,15 @@ def test_columns_of_different_lengths_are_refused() -> None:
 
     with pytest.raises(ValueError, match="columns of"):
         box.columns()
+
+
+def test_rows_are_added_like_one_after_the_other() -> None:
+    """With and without a partition; none is none."""
+    rows = [("t", None, b"k", b"v", None, 1), ("u", 2, None, None, [("h", b"1")], 3)]
+    one, many = mixed(), mixed()
+    for row in rows:
+        one.add(*row)
+    many.extend_rows(rows)
+    many.extend_rows([])
+    assert list(many) == list(one)
+    assert [list(column) for column in many.columns()] == [list(column) for column in one.columns()]
