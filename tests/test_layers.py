@@ -58,9 +58,9 @@ DRIVERS = {
     "lmdb": ("cues_kafka.state.on_disk",),
     "httpx2": ("cues_kafka.sinks", "cues_kafka.codecs.registry", "cues_kafka.codecs.registry_answers"),
     "psycopg": ("cues_kafka.sinks", "cues_kafka.bridges.outbox.postgres"),
-    "paho": ("cues_kafka.bridges.mqtt.client", "cues_kafka.bridges.mqtt.source", "cues_kafka.bridges.mqtt.publisher"),
+    "paho": tuple(f"cues_kafka.bridges.mqtt.{name}" for name in ("client", "wire", "source", "publisher")),
     "ibmmq": ("cues_kafka.bridges.ibmmq.client",),
-    "pika": ("cues_kafka.bridges.rabbitmq.client", "cues_kafka.bridges.rabbitmq.publisher"),
+    "pika": tuple(f"cues_kafka.bridges.rabbitmq.{name}" for name in ("client", "wire", "publisher")),
     "proton": (
         "cues_kafka.bridges.amqp.engine",
         "cues_kafka.bridges.amqp.client",

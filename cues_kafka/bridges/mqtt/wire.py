@@ -30,7 +30,7 @@ class Unusual(Exception):
     """It is left to paho, which says what is wrong, if anything is."""
 
 
-class PublishedProperties:
+class MessageProperties:
     """Properties of a message, by the names that paho has for them."""
 
     __slots__ = ("ContentType", "CorrelationData", "ResponseTopic", "UserProperty")
@@ -38,7 +38,7 @@ class PublishedProperties:
     UserProperty: list[tuple[str, str]]
 
 
-class Published(NamedTuple):
+class MessagePacket(NamedTuple):
     """A message as it has come; its attributes are those of paho's `MQTTMessage`."""
 
     mid: int
@@ -47,7 +47,7 @@ class Published(NamedTuple):
     qos: int
     dup: bool
     retain: bool
-    properties: PublishedProperties | None
+    properties: MessageProperties | None
 
     @property
     def topic(self) -> str:
@@ -146,7 +146,7 @@ class BufferedClient(Client):
             self._took(message)
         return self._at > before
 
-    def _message(self, data: bytes, at: int) -> tuple[Published, int]:
+    def _message(self, data: bytes, at: int) -> tuple[MessagePacket, int]:
         first = data[at]
         qos = (first & 6) >> 1
         length, at = _varied(data, at + 1)
@@ -168,7 +168,7 @@ class BufferedClient(Client):
                 begin += size
         if begin > end:
             raise Unusual
-        return Published(mid, topic, data[begin:end], qos, bool(first & 8), bool(first & 1), properties), end
+        return MessagePacket(mid, topic, data[begin:end], qos, bool(first & 8), bool(first & 1), properties), end
 
 
 def _varied(data: bytes, at: int) -> tuple[int, int]:
@@ -185,8 +185,8 @@ def _varied(data: bytes, at: int) -> tuple[int, int]:
     raise Unusual
 
 
-def _properties(data: bytes, at: int, end: int) -> PublishedProperties:
-    made, pairs = PublishedProperties(), list[tuple[str, str]]()
+def _properties(data: bytes, at: int, end: int) -> MessageProperties:
+    made, pairs = MessageProperties(), list[tuple[str, str]]()
     while at < end:
         kind, at = data[at], at + 1
         if kind == _PAIR:

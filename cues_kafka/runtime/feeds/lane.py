@@ -271,7 +271,7 @@ class FeedLane(Lane):
 
     def _add(self, rows: Iterable[tuple[Any, str]], batch: RowBatch, place: SourcePlace, most: int) -> bool:
         """Add rows to the batch; whether the source had no more."""
-        deadline, add = batch.began_s + self._policy.max_seconds, self._feeding.into.add
+        deadline, into = batch.began_s + self._policy.max_seconds, self._feeding.into
         most_bytes, gate, now = self._policy.max_bytes, self.interpreter.gate, self._clock.monotonic
         for taken, (message, at) in enumerate(rows, 1):
             if not (isinstance(at, LatePlace) or (type(at) is str and 0 < len(at) <= PLACE_LIMIT)):
@@ -281,7 +281,7 @@ class FeedLane(Lane):
                 return False
             if place.why:
                 self._answers(place)
-            if not add(message, at, batch):
+            if not into.add(message, at, batch):
                 return False
             place.at = at
             if taken >= most or batch.size >= most_bytes or gate.closed or now() >= deadline:

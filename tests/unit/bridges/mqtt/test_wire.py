@@ -13,7 +13,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersi
 from paho.mqtt.packettypes import PacketTypes
 
 from cues_kafka.bridges.mqtt.client import properties_of
-from cues_kafka.bridges.mqtt.wire import BufferedClient, Published
+from cues_kafka.bridges.mqtt.wire import BufferedClient, MessagePacket
 
 VERSIONS = {True: MQTTProtocolVersion.MQTTv5, False: MQTTProtocolVersion.MQTTv311}
 TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), max_size=8)
@@ -87,7 +87,7 @@ def packet(message: Any, *, modern: bool) -> bytes:
     return wire.sent
 
 
-def shown(message: MQTTMessage | Published) -> tuple[Any, ...]:
+def shown(message: MQTTMessage | MessagePacket) -> tuple[Any, ...]:
     """All that a source looks at."""
     try:
         topic: Any = message.topic
@@ -144,7 +144,7 @@ def test_one_read_takes_all_that_has_come() -> None:
     right.sendall(b"".join(packet((n, b"t", b"x", 1, False, False, None), modern=True) for n in range(1, 101)))
     client.read()
     assert [one.mid for one in found] == [*range(1, 101)]
-    assert all(type(one) is Published for one in found)
+    assert all(type(one) is MessagePacket for one in found)
     client.acknowledge(one.mid for one in found)
     client.write()
     assert len(right.recv(10_000)) == 400

@@ -87,7 +87,7 @@ class FakeBroker:
             return len(self.queues.get(queue, ())) + sum(len(one.unacked) for one in self.links if one.queue == queue)
 
     def wait_until_left(self, queue: str, count: int) -> None:
-        """Wait until so many messages of a queue are not acknowledged."""
+        """Wait until this number of messages of a queue is not acknowledged."""
         with self.news:
             assert self.news.wait_for(lambda: self.left(queue) == count, 20.0), self.left(queue)
 
