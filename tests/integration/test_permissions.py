@@ -42,8 +42,8 @@ from cues_kafka.cli.loading import load_graph
 from cues_kafka.cli.main import app
 from cues_kafka.operate.applying import apply_plan
 from cues_kafka.operate.cut.drain import Drain
-from cues_kafka.operate.look.doctor import examine
 from cues_kafka.operate.cut.going_back import GoBack
+from cues_kafka.operate.look.doctor import examine
 from cues_kafka.operate.move.adopt import adopt, forget
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.reset import reset

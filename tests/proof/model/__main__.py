@@ -23,7 +23,7 @@ PACKAGE = Path(__file__).parents[3] / "cues_kafka"
 
 
 def code() -> str:
-    """The digest of what a result speaks of: the core, the explorer without its command, and what they take of ports."""
+    """The digest of what a result speaks of: the core, the explorer, and what both take of the ports."""
     explorer = [file for file in Path(__file__).parent.glob("*.py") if file != Path(__file__)]
     files = [*(PACKAGE / "core").glob("*.py"), *explorer]
     return digest(files, shared=("cues_kafka.ports", PACKAGE / "ports.py"))
