@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer
 from benchmarks.harness import GRAPH, ROOT, Cluster, Pipe, environment, spread, unique, until
 from benchmarks.report import Section, holds
 from cues_kafka.cli.supervise import worker_command
-from cues_kafka.runtime.native.supervisor import Supervisor
+from cues_kafka.workers.supervisor import Supervisor
 
 PER_S = 500
 TARGET_S = 3.0

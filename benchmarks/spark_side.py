@@ -26,16 +26,16 @@ from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.brokers.kafka.session import KafkaSession
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.temporary import temporary_directory
+from cues_kafka.on_spark.direct.plain import PlainBatch
+from cues_kafka.on_spark.direct.slot import Slot
+from cues_kafka.on_spark.direct.work import Work
+from cues_kafka.on_spark.query.jobs import RESULT
+from cues_kafka.on_spark.query.outcome import Outcome
+from cues_kafka.on_spark.query.run import QuerySettings
+from cues_kafka.on_spark.query.worker import SparkWorker
+from cues_kafka.on_spark.source.ranges import PREFIX, RangeRow, SourceInput, range_source
 from cues_kafka.ports import TopicPartition
-from cues_kafka.runtime.spark.direct.plain import PlainBatch
-from cues_kafka.runtime.spark.direct.slot import Slot
-from cues_kafka.runtime.spark.direct.work import Work
-from cues_kafka.runtime.spark.query.jobs import RESULT
-from cues_kafka.runtime.spark.query.outcome import Outcome
-from cues_kafka.runtime.spark.query.run import QuerySettings
-from cues_kafka.runtime.spark.query.worker import SparkWorker
-from cues_kafka.runtime.spark.source.ranges import PREFIX, RangeRow, SourceInput, range_source
-from cues_kafka.runtime.workers import Job
+from cues_kafka.task.workers import Job
 
 
 class Deliver:

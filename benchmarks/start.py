@@ -19,7 +19,7 @@ that imports nothing."""
 
 IMPORTS = {
     "import cues_kafka": "import cues_kafka",
-    "all that a worker imports": "import cues_kafka.cli.main, cues_kafka.runtime.start, cues_kafka.brokers.kafka",
+    "all that a worker imports": "import cues_kafka.cli.main, cues_kafka.running.start, cues_kafka.brokers.kafka",
 }
 
 

@@ -14,11 +14,11 @@ from benchmarks.report import Section, holds
 from benchmarks.throughput import Run, run
 from benchmarks.work import TAKE
 from cues_kafka import Json, Store
-from cues_kafka.runtime.build import store_spec
-from cues_kafka.runtime.task.clock import SystemClock
-from cues_kafka.runtime.task.restoring import Restoring
 from cues_kafka.state.layers import ENTRY, MARK
 from cues_kafka.state.stores import Stores
+from cues_kafka.task.clock import SystemClock
+from cues_kafka.task.making.build import store_spec
+from cues_kafka.task.restoring import Restoring
 
 IN_MEMORY_US = 3
 ON_DISK_US = 12

@@ -43,7 +43,19 @@ from cues_kafka.graph.blobs import Blobs
 from cues_kafka.graph.calls import Http, Once
 from cues_kafka.graph.codec import Codec
 from cues_kafka.graph.dataframe import DataFrameProcessor
-from cues_kafka.graph.declare import Alias, CommitPolicy, Digits, GlobalTable, Json, Limits, Raw, Retry, Store, Table
+from cues_kafka.graph.declare import (
+    Alias,
+    CallPolicy,
+    CommitPolicy,
+    Digits,
+    GlobalTable,
+    Json,
+    Limits,
+    Raw,
+    Retry,
+    Store,
+    Table,
+)
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.dependencies import Topology
 from cues_kafka.graph.effects import Sql, Upsert
@@ -72,6 +84,14 @@ if TYPE_CHECKING:
     from cues_kafka.bridges.stomp.declare import Stomp
     from cues_kafka.brokers.options import Kafka, Memory, Registry
     from cues_kafka.brokers.security import OAuthBearer, Oidc, Plain, Scram, Secret, Tls
+    from cues_kafka.client.client import Client
+    from cues_kafka.client.connect import connect
+    from cues_kafka.client.messages import Messages
+    from cues_kafka.client.queries import Answer
+    from cues_kafka.client.store_view import StoreView
+    from cues_kafka.client.tailer import ClientTailer, alts
+    from cues_kafka.client.topic import ClientTopic
+    from cues_kafka.client.transaction import ClientTransaction
     from cues_kafka.codecs.payloads import payload_of
     from cues_kafka.observe.openlineage import OpenLineage
     from cues_kafka.observe.spans import Spans
@@ -80,22 +100,14 @@ if TYPE_CHECKING:
     from cues_kafka.operate.seen import GraphStatus, InputLag, SeenTask
     from cues_kafka.operate.status import status
     from cues_kafka.ports import Sent
-    from cues_kafka.runtime.calling.imperative import Appender, Tailer
-    from cues_kafka.runtime.calling.step import Received, Step
-    from cues_kafka.runtime.client import Client
-    from cues_kafka.runtime.connect import connect
-    from cues_kafka.runtime.primitives.messages import Messages
-    from cues_kafka.runtime.primitives.tailer import ClientTailer, alts
-    from cues_kafka.runtime.primitives.topic import ClientTopic
-    from cues_kafka.runtime.primitives.transaction import ClientTransaction
-    from cues_kafka.runtime.queries import Answer
-    from cues_kafka.runtime.running import Running
-    from cues_kafka.runtime.start import start
-    from cues_kafka.runtime.status import Status
-    from cues_kafka.runtime.store_view import StoreView
+    from cues_kafka.running.running import Running
+    from cues_kafka.running.start import start
     from cues_kafka.sinks.blobs.reading import DataFile, files
     from cues_kafka.state.mapping import State
     from cues_kafka.state.tables import TableView
+    from cues_kafka.task.calling.imperative import Appender, Tailer
+    from cues_kafka.task.calling.step import Received, Step
+    from cues_kafka.task.status import Status
 
 _LAZY = {
     "Amqp": "cues_kafka.bridges.amqp.declare",
@@ -105,12 +117,12 @@ _LAZY = {
     "Scram": "cues_kafka.brokers.security",
     "Secret": "cues_kafka.brokers.security",
     "Tls": "cues_kafka.brokers.security",
-    "Answer": "cues_kafka.runtime.queries",
-    "Client": "cues_kafka.runtime.client",
-    "ClientTailer": "cues_kafka.runtime.primitives.tailer",
-    "ClientTopic": "cues_kafka.runtime.primitives.topic",
-    "ClientTransaction": "cues_kafka.runtime.primitives.transaction",
-    "Appender": "cues_kafka.runtime.calling.imperative",
+    "Answer": "cues_kafka.client.queries",
+    "Client": "cues_kafka.client.client",
+    "ClientTailer": "cues_kafka.client.tailer",
+    "ClientTopic": "cues_kafka.client.topic",
+    "ClientTransaction": "cues_kafka.client.transaction",
+    "Appender": "cues_kafka.task.calling.imperative",
     "Directory": "cues_kafka.bridges.files",
     "Files": "cues_kafka.bridges.files",
     "GraphStatus": "cues_kafka.operate.seen",
@@ -120,32 +132,32 @@ _LAZY = {
     "Kafka": "cues_kafka.brokers.options",
     "Memory": "cues_kafka.brokers.options",
     "OpenLineage": "cues_kafka.observe.openlineage",
-    "Messages": "cues_kafka.runtime.primitives.messages",
+    "Messages": "cues_kafka.client.messages",
     "Mqtt": "cues_kafka.bridges.mqtt.declare",
     "RabbitMq": "cues_kafka.bridges.rabbitmq.declare",
-    "Received": "cues_kafka.runtime.calling.step",
+    "Received": "cues_kafka.task.calling.step",
     "Registry": "cues_kafka.brokers.options",
     "Repairs": "cues_kafka.operate.repair.ask",
-    "Running": "cues_kafka.runtime.running",
+    "Running": "cues_kafka.running.running",
     "SeenTask": "cues_kafka.operate.seen",
     "Selection": "cues_kafka.operate.repair.filed",
     "Sent": "cues_kafka.ports",
     "Spans": "cues_kafka.observe.spans",
     "SqlOutbox": "cues_kafka.bridges.outbox.declare",
     "State": "cues_kafka.state.mapping",
-    "Status": "cues_kafka.runtime.status",
-    "Step": "cues_kafka.runtime.calling.step",
+    "Status": "cues_kafka.task.status",
+    "Step": "cues_kafka.task.calling.step",
     "Stomp": "cues_kafka.bridges.stomp.declare",
-    "StoreView": "cues_kafka.runtime.store_view",
+    "StoreView": "cues_kafka.client.store_view",
     "TableView": "cues_kafka.state.tables",
-    "alts": "cues_kafka.runtime.primitives.tailer",
-    "Tailer": "cues_kafka.runtime.calling.imperative",
+    "alts": "cues_kafka.client.tailer",
+    "Tailer": "cues_kafka.task.calling.imperative",
     "DataFile": "cues_kafka.sinks.blobs.reading",
-    "connect": "cues_kafka.runtime.connect",
+    "connect": "cues_kafka.client.connect",
     "payload_of": "cues_kafka.codecs.payloads",
     "files": "cues_kafka.sinks.blobs.reading",
     "repairs": "cues_kafka.operate.repair.ask",
-    "start": "cues_kafka.runtime.start",
+    "start": "cues_kafka.running.start",
     "status": "cues_kafka.operate.status",
 }
 
@@ -162,6 +174,7 @@ __all__ = [
     "BrokerError",
     "CallChanged",
     "CallError",
+    "CallPolicy",
     "CallRefused",
     "CallUnanswered",
     "Client",

@@ -24,19 +24,19 @@ from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
 from cues_kafka.brokers.options import Kafka, Memory
+from cues_kafka.client.access import HeadersLike, Since
+from cues_kafka.client.asking import ASK_S, SinceOffsets
+from cues_kafka.client.client import Client
+from cues_kafka.client.connect import connect as connect_now
+from cues_kafka.client.tailer import ClientTailer, Direction, Start, Unblock
+from cues_kafka.client.tailer import alts as alts_now
+from cues_kafka.client.topic import ClientTopic
+from cues_kafka.client.transaction import ClientTransaction
 from cues_kafka.errors import CodecError, ConfigError, CuesError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.topic import Topic
 from cues_kafka.ports import Sent
-from cues_kafka.runtime.calling.step import Received
-from cues_kafka.runtime.client import Client
-from cues_kafka.runtime.connect import connect as connect_now
-from cues_kafka.runtime.primitives.access import HeadersLike, Since
-from cues_kafka.runtime.primitives.asking import ASK_S, SinceOffsets
-from cues_kafka.runtime.primitives.tailer import ClientTailer, Direction, Start, Unblock
-from cues_kafka.runtime.primitives.tailer import alts as alts_now
-from cues_kafka.runtime.primitives.topic import ClientTopic
-from cues_kafka.runtime.primitives.transaction import ClientTransaction
+from cues_kafka.task.calling.step import Received
 
 __all__ = ["AsyncClient", "AsyncMessages", "AsyncTailer", "AsyncTopic", "AsyncTransaction", "alts", "connect"]
 

@@ -30,7 +30,7 @@ from cues_kafka.sinks.calls import Response
 from cues_kafka.sinks.results import Result
 
 if TYPE_CHECKING:
-    from cues_kafka.runtime.calling.step import Step
+    from cues_kafka.task.calling.step import Step
 
 __all__ = [
     "AsyncHttpServer",

@@ -12,11 +12,11 @@ import sys
 from cues_kafka.extras import SPARK, require
 
 try:
-    from cues_kafka.runtime.spark.engine import Spark
-    from cues_kafka.runtime.spark.explain import Explained, Explanation, explain
-    from cues_kafka.runtime.spark.source.client_options import options_of
-    from cues_kafka.runtime.spark.source.format import register
-    from cues_kafka.runtime.spark.write import Written, write_exactly_once
+    from cues_kafka.on_spark.engine import Spark
+    from cues_kafka.on_spark.explain import Explained, Explanation, explain
+    from cues_kafka.on_spark.source.client_options import options_of
+    from cues_kafka.on_spark.source.format import register
+    from cues_kafka.on_spark.write import Written, write_exactly_once
 except ModuleNotFoundError:
     require("cues_kafka.spark", SPARK)
     raise

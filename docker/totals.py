@@ -23,7 +23,7 @@ from cues_kafka import DataFrameProcessor, Graph, Json, Kafka, Processor, Retria
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from cues_kafka.runtime.client import Client
+    from cues_kafka.client.client import Client
 
 CUSTOMERS = 20
 

@@ -3,7 +3,8 @@
 ::
 
     errors . words <- ports <- core | graph | observe <- plan <- records . codecs . state . sinks . bridges . brokers
-           <- runtime <- verify . operate <- aio . spark . targets (public names) . testing . cli . dashboard
+           <- task <- workers . on_spark . client <- running <- verify . operate
+           <- aio . spark . targets (public names) . testing . cli . dashboard
 
 An arrow points at what may be imported; packages of one rank do not import each other. Imports inside functions and
 under `if TYPE_CHECKING` count like all others.
@@ -30,7 +31,9 @@ RANKS = [
     {"core", "graph", "observe"},
     {"plan"},
     {"records", "codecs", "state", "sinks", "bridges", "brokers"},
-    {"runtime"},
+    {"task"},
+    {"workers", "on_spark", "client"},
+    {"running"},
     {"verify", "operate"},
     {"aio", "effects", "spark", "targets", "testing", "cli", "dashboard"},
 ]
@@ -38,9 +41,9 @@ RANK = {name: rank for rank, names in enumerate(RANKS) for name in names}
 
 DRIVERS = {
     "confluent_kafka": ("cues_kafka.brokers.kafka", "cues_kafka.codecs.registry", "cues_kafka.codecs.registry_answers"),
-    "pyspark": ("cues_kafka.runtime.spark",),
-    "pyarrow": ("cues_kafka.runtime.spark", "cues_kafka.sinks.blobs"),
-    "pandas": ("cues_kafka.runtime.spark",),
+    "pyspark": ("cues_kafka.on_spark",),
+    "pyarrow": ("cues_kafka.on_spark", "cues_kafka.sinks.blobs"),
+    "pandas": ("cues_kafka.on_spark",),
     "fastavro": ("cues_kafka.codecs", "cues_kafka.records"),
     "msgspec": ("cues_kafka.codecs", "cues_kafka.sinks.packing", "cues_kafka.sinks.blobs"),
     "jsonschema": ("cues_kafka.codecs.json_validation",),
@@ -192,7 +195,7 @@ def test_every_import_follows_the_arrows() -> None:
         ("cues_kafka.core.task", "from cues_kafka.graph import kind"),
         ("cues_kafka.core.task", "from cues_kafka import graph"),
         ("cues_kafka.core.task", "from ..graph import kind"),
-        ("cues_kafka.core.task", "from .. import runtime"),
+        ("cues_kafka.core.task", "from .. import task"),
         ("cues_kafka.core.task", "import time"),
         ("cues_kafka.core.task", "def f():\n    import structlog"),
         ("cues_kafka.graph.kind", "import tenacity"),
@@ -203,9 +206,9 @@ def test_every_import_follows_the_arrows() -> None:
         ("cues_kafka.brokers.memory.log", "from confluent_kafka import Producer"),
         ("cues_kafka.brokers.kafkaesque", "import confluent_kafka"),
         ("cues_kafka.brokers.kafka.admin", "import fastavro"),
-        ("cues_kafka.runtime.native.worker", "from cues_kafka import start"),
-        ("cues_kafka.runtime.native.worker", "if TYPE_CHECKING:\n    from pyspark.sql import DataFrame"),
-        ("cues_kafka.runtime.native.worker", "import rich.table"),
+        ("cues_kafka.workers.worker", "from cues_kafka import start"),
+        ("cues_kafka.workers.worker", "if TYPE_CHECKING:\n    from pyspark.sql import DataFrame"),
+        ("cues_kafka.workers.worker", "import rich.table"),
         ("cues_kafka.cli.main", "from cues_kafka.testing import fixtures"),
         ("cues_kafka.bridges.outbox.sqlite", "import psycopg.rows"),
         ("cues_kafka.helpers", "from cues_kafka.core import task"),
@@ -219,7 +222,7 @@ def test_a_planted_violation_is_found(module: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("cues_kafka", "from cues_kafka.runtime.start import start"),
+        ("cues_kafka", "from cues_kafka.running.start import start"),
         ("cues_kafka.core.task", "import enum\nfrom .records import Record\nfrom cues_kafka.ports import Position"),
         ("cues_kafka.graph.kind", "if TYPE_CHECKING:\n    from typing_extensions import TypeVar"),
         ("cues_kafka.records.bytes", "import fastavro\nfrom cues_kafka.core.records import Record"),
@@ -255,8 +258,10 @@ def test_importing_the_package_loads_no_driver() -> None:
 
 def test_a_python_process_of_spark_imports_no_worker_and_no_client() -> None:
     """Spark starts several for each query, and each imports a reader of ranges."""
-    others = [f"cues_kafka.runtime.{name}" for name in ("build", "client", "connect", "native.worker", "start")]
-    code = f"import sys, cues_kafka.runtime.spark.source.format; print(*sorted(set({others}) & set(sys.modules)))"
+    others = [
+        f"cues_kafka.{name}" for name in ("task.making.build", "client.client", "workers.worker", "running.start")
+    ]
+    code = f"import sys, cues_kafka.on_spark.source.format; print(*sorted(set({others}) & set(sys.modules)))"
     loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
 
     assert loaded.stdout.split() == []

@@ -272,7 +272,7 @@ COMMANDS = {
 
 TRIED = """
 import contextlib, gc, io, json, os, sys, typer.main
-import cues_kafka.runtime.start
+import cues_kafka.running.start
 from cues_kafka.cli.main import app
 
 program = typer.main.get_command(app)

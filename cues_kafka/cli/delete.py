@@ -67,7 +67,7 @@ def delete(
     from cues_kafka.cli.config import load
     from cues_kafka.cli.loading import load_graph
     from cues_kafka.operate.deleting import Deleting
-    from cues_kafka.runtime.patterns import on_cluster
+    from cues_kafka.task.making.patterns import on_cluster
 
     given = [name for name, one in (("PROCESSOR", processor), ("--topic", topic), ("--unused", unused)) if one]
     if len(given) > 1 or (given and data):

@@ -58,7 +58,7 @@ def doctor(
     from cues_kafka.cli.loading import load_graph
     from cues_kafka.operate.look.doctor import examine
     from cues_kafka.plan.acls import Role
-    from cues_kafka.runtime.patterns import on_cluster
+    from cues_kafka.task.making.patterns import on_cluster
 
     roles = get_args(Role)
     if role not in roles:

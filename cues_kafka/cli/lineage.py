@@ -79,7 +79,7 @@ def lineage(
     from cues_kafka.cli.loading import load_graph
     from cues_kafka.operate.lineage import lineage as walk
     from cues_kafka.operate.lineage import parse_place
-    from cues_kafka.runtime.patterns import on_cluster
+    from cues_kafka.task.making.patterns import on_cluster
 
     topic, offset = parse_place(place)
     declared = load_graph(graph) if graph else None

@@ -34,7 +34,7 @@ def opened(
     """The graph that a command was given, and a client of its cluster, closed at the end."""
     from cues_kafka.brokers.open import open_broker
     from cues_kafka.cli.config import load
-    from cues_kafka.runtime.patterns import on_cluster
+    from cues_kafka.task.making.patterns import on_cluster
 
     graph = load_graph(target)
     broker = open_broker(load({"bootstrap": bootstrap}, profile=profile, file=file).kafka())
@@ -50,7 +50,7 @@ def with_topics_of_patterns(graph: Graph, bootstrap: str | None, profile: str | 
     from cues_kafka.cli.config import load
     from cues_kafka.cli.printing import say
     from cues_kafka.errors import BrokerError
-    from cues_kafka.runtime.patterns import on_cluster
+    from cues_kafka.task.making.patterns import on_cluster
 
     if not graph.patterns:
         return graph

@@ -64,7 +64,7 @@ def announce_on_spark(
         BrokerError: the cluster does not answer.
     """
     require_spark()
-    from cues_kafka.runtime.spark.query.triggers import streaming_trigger
+    from cues_kafka.on_spark.query.triggers import streaming_trigger
 
     streaming_trigger(options.trigger)
     carried, left = _carried(graph, names, chosen=chosen)
@@ -112,11 +112,11 @@ def run_on_spark(
     """
     require_spark()
     from cues_kafka.graph.declare import CommitPolicy
-    from cues_kafka.runtime.spark.engine import Spark
-    from cues_kafka.runtime.spark.query.slots import POLICY
-    from cues_kafka.runtime.spark.query.triggers import AVAILABLE_NOW
-    from cues_kafka.runtime.spark.session import choose_shuffle_partitions, is_jvm_gone, opened_session
-    from cues_kafka.runtime.start import start
+    from cues_kafka.on_spark.engine import Spark
+    from cues_kafka.on_spark.query.slots import POLICY
+    from cues_kafka.on_spark.query.triggers import AVAILABLE_NOW
+    from cues_kafka.on_spark.session import choose_shuffle_partitions, is_jvm_gone, opened_session
+    from cues_kafka.running.start import start
 
     kafka, policy = settings.kafka(), CommitPolicy(**{**dataclasses.asdict(POLICY), **settings.given("commit")})
     carried, _ = _carried(graph, names, chosen=chosen)
@@ -146,7 +146,7 @@ def require_spark() -> None:
         ConfigError: there is no Java.
     """
     require("--engine spark", SPARK)
-    from cues_kafka.runtime.spark import java
+    from cues_kafka.on_spark import java
 
     java.find_java()
 
@@ -178,7 +178,7 @@ def _widest_input(graph: Graph, kafka: Kafka, names: Sequence[str]) -> int:
 
 def _carried(graph: Graph, names: Sequence[str] | None, *, chosen: bool) -> tuple[list[str], dict[str, str]]:
     """What Spark runs of these, and of each other processor why it does not."""
-    from cues_kafka.runtime.spark.explain import explain
+    from cues_kafka.on_spark.explain import explain
 
     explained = explain(graph)
     left = {name: why for name, why in explained.left.items() if names is None or name in names}

@@ -124,7 +124,7 @@ def _pausing(
     from cues_kafka.cli.loading import load_graph
     from cues_kafka.operate.pausing import Pausing
     from cues_kafka.plan.topics import Sides
-    from cues_kafka.runtime.patterns import on_cluster
+    from cues_kafka.task.making.patterns import on_cluster
 
     graph = load_graph(target)
     kafka = load({"bootstrap": bootstrap}, profile=profile, file=file).kafka()

@@ -212,7 +212,7 @@ def _plan(
     bootstrap, profile, file = settings
     found = load({"bootstrap": bootstrap}, profile=profile, file=file)
     if offline:
-        from cues_kafka.runtime.prepare import unset_text, unset_variables
+        from cues_kafka.task.making.prepare import unset_text, unset_variables
 
         planned = _with_clients(plan_graph(graph, sides=found.sides), graph, clients)
         planned = _as_run_refuses(planned, graph, without, require)
@@ -224,7 +224,7 @@ def _plan(
     from cues_kafka.brokers.open import open_broker
     from cues_kafka.operate.forgotten import forgotten_tailers
     from cues_kafka.plan.inspectors import Terms
-    from cues_kafka.runtime.prepare import plan_start
+    from cues_kafka.task.making.prepare import plan_start
 
     kafka = found.kafka()
     broker = open_broker(kafka)
@@ -253,7 +253,7 @@ def _plan(
             raise found.refuse_to_create(f"{count(len(planned.create), 'topic')} missing")
         if applies:
             from cues_kafka.operate.applying import apply_plan
-            from cues_kafka.runtime.prepare import make_stores, make_tables
+            from cues_kafka.task.making.prepare import make_stores, make_tables
 
             make_stores(graph, running, created=None)
             apply_plan(planned, broker)
@@ -271,7 +271,7 @@ def _on_topics(
     graph: Graph, broker: Broker, without: Collection[str], new: Collection[str]
 ) -> tuple[Graph, Collection[str], Collection[str]]:
     """The graph with the topics of its patterns, and what --except and --new name then."""
-    from cues_kafka.runtime.patterns import resolved
+    from cues_kafka.task.making.patterns import resolved
 
     if not graph.patterns:
         return graph, without, new
@@ -313,7 +313,7 @@ def _as_run_refuses(
 ) -> Plan:
     """What this release cannot run, it must not approve either; nor an edge that is weaker than `--require`."""
     from cues_kafka.plan.edges import required_level, too_weak
-    from cues_kafka.runtime.prepare import refusals
+    from cues_kafka.task.making.prepare import refusals
 
     known = [*graph.all_processors]
     if unknown := sorted(set(without) - set(known)):

@@ -68,7 +68,7 @@ def rebuild(
     """
     from cues_kafka.cli.loading import opened
     from cues_kafka.operate.move.rebuild import Rebuild
-    from cues_kafka.runtime.system import System
+    from cues_kafka.task.making.system import System
 
     if yes and dry_run:
         raise ConfigError("--yes and --dry-run exclude each other")

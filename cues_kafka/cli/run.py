@@ -168,7 +168,7 @@ def run(  # noqa: PLR0917 - each is an option of the command line
     """Run a graph until SIGTERM or Ctrl-C."""
     began = time.monotonic()
     if parent is not None:
-        from cues_kafka.runtime.native.supervisor import die_with
+        from cues_kafka.workers.supervisor import die_with
 
         die_with(parent)
     try:
@@ -244,7 +244,7 @@ def run(  # noqa: PLR0917 - each is an option of the command line
                 said = Said.of_workers(workers, name)
             else:
                 from cues_kafka.cli.on_spark import STOP_S, announce_on_spark
-                from cues_kafka.runtime.spark.query.triggers import AVAILABLE_NOW
+                from cues_kafka.on_spark.query.triggers import AVAILABLE_NOW
 
                 announce_on_spark(graph, settings, spark, names=names, chosen=bool(only))
                 given |= {name: options[name] for name in ("engine", "master", "checkpoint", "trigger")}
@@ -285,7 +285,7 @@ def _work(
 ) -> int:
     """Run one native worker in this process; its exit code."""
     from cues_kafka.graph.declare import CallPolicy, CommitPolicy
-    from cues_kafka.runtime.start import start
+    from cues_kafka.running.start import start
 
     kafka = settings.kafka()
     _write_stacks()
@@ -305,7 +305,7 @@ def _work(
 
 def _write_stacks() -> None:
     """Have a crash, such as SIGSEGV, and SIGQUIT write all stacks to stderr; after SIGQUIT the work goes on."""
-    from cues_kafka.runtime.native.supervisor import STACKS
+    from cues_kafka.workers.supervisor import STACKS
 
     assert sys.__stderr__ is not None  # of this process, whatever stands in for sys.stderr
     faulthandler.enable(sys.__stderr__, all_threads=True)
@@ -314,7 +314,7 @@ def _write_stacks() -> None:
 
 def _care(options: Mapping[str, Any], refuse: Refuse, *, spark: bool) -> dict[str, Any]:
     """How the supervisor looks after its workers, as arguments of `Supervisor`."""
-    from cues_kafka.runtime.native.memory import size
+    from cues_kafka.workers.memory import size
 
     for name in ("stall_timeout", "stop_timeout"):
         value = options[name]
@@ -431,7 +431,7 @@ def _resolved(
     """On Spark, the graph with the topics of its patterns as they are now; native workers look for them themselves."""
     if spark is None or not graph.patterns:
         return graph, names
-    from cues_kafka.runtime.patterns import resolved_at
+    from cues_kafka.task.making.patterns import resolved_at
 
     graph, chosen, _ = resolved_at(graph, settings.kafka(), names, ())
     return graph, None if chosen is None else list(chosen)

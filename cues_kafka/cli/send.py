@@ -15,13 +15,13 @@ from cues_kafka.errors import CodecError, ConfigError
 from cues_kafka.words import count
 
 if TYPE_CHECKING:
+    from cues_kafka.client.access import TopicAccess
+    from cues_kafka.client.connect import Connection
+    from cues_kafka.client.topic import ClientTopic
     from cues_kafka.codecs.as_json import AsJson
     from cues_kafka.codecs.lines import MessageLine
     from cues_kafka.graph.feed import Encoded
     from cues_kafka.graph.message import Message
-    from cues_kafka.runtime.connect import Connection
-    from cues_kafka.runtime.primitives.access import TopicAccess
-    from cues_kafka.runtime.primitives.topic import ClientTopic
 
 epilog = """
 \b
@@ -80,7 +80,7 @@ def send(
     """Send messages to a topic."""
     from cues_kafka.cli.config import load
     from cues_kafka.cli.loading import load_graph
-    from cues_kafka.runtime.connect import connect
+    from cues_kafka.client.connect import connect
 
     if atomic and message_id:
         raise ConfigError("--atomic and --id exclude each other: each message with an id is a transaction of its own")
@@ -284,7 +284,7 @@ class Exact:
             CodecError, OutputError: it does not fit the codec of a graph.
         """
         from cues_kafka.graph.feed import Encoded
-        from cues_kafka.runtime.calling.outputs import key_field
+        from cues_kafka.task.calling.outputs import key_field
 
         if data is None:
             return None, key

@@ -76,7 +76,7 @@ def status(
     from cues_kafka.cli.loading import load_graph
     from cues_kafka.operate.status import StatusView
     from cues_kafka.plan.topics import Sides
-    from cues_kafka.runtime.patterns import on_cluster
+    from cues_kafka.task.making.patterns import on_cluster
 
     settings = load({"bootstrap": bootstrap}, profile=profile, file=file)
     kafka = settings.kafka()

@@ -19,7 +19,7 @@ from cues_kafka.words import count
 
 if TYPE_CHECKING:
     from cues_kafka.observe.http import Endpoint
-    from cues_kafka.runtime.native.together import TogetherLook
+    from cues_kafka.workers.together import TogetherLook
 
 
 MOST_BYTES: Final = 80
@@ -80,7 +80,7 @@ def served(graph: str, workers: int, http: str | None) -> Iterator[tuple[Togethe
         yield None
         return
     from cues_kafka.observe.http import listen
-    from cues_kafka.runtime.native.together import TogetherLook
+    from cues_kafka.workers.together import TogetherLook
 
     short = None if len(os.fsencode(tempfile.gettempdir())) <= MOST_BYTES else "/tmp"  # noqa: S108 - private below it
     with tempfile.TemporaryDirectory(prefix="cues-kafka-", dir=short) as directory:
@@ -114,7 +114,7 @@ def supervise(
         served: where their health and metrics are served.
     """
     from cues_kafka.cli.notify import NOTIFY_SOCKET, notify
-    from cues_kafka.runtime.native.supervisor import Supervisor
+    from cues_kafka.workers.supervisor import Supervisor
 
     ended_read, ended_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     started = itertools.count()

@@ -18,13 +18,13 @@ from cues_kafka.graph.times import shown_time, time_of
 from cues_kafka.words import as_data, count, visible
 
 if TYPE_CHECKING:
+    from cues_kafka.client.tailer import ClientTailer, Start
+    from cues_kafka.client.topic import ClientTopic
     from cues_kafka.codecs.as_json import AsJson
     from cues_kafka.graph.declare import CodecSpec
     from cues_kafka.graph.error_message import ErrorMessage
     from cues_kafka.graph.topic import Topic
-    from cues_kafka.runtime.calling.step import Received
-    from cues_kafka.runtime.primitives.tailer import ClientTailer, Start
-    from cues_kafka.runtime.primitives.topic import ClientTopic
+    from cues_kafka.task.calling.step import Received
 
 epilog = """
 \b
@@ -76,9 +76,9 @@ def tail(
     """Show the committed messages of a topic, and what comes."""
     from cues_kafka.cli.config import load
     from cues_kafka.cli.loading import load_graph
+    from cues_kafka.client.connect import connect
     from cues_kafka.graph.declare import Raw
     from cues_kafka.graph.topic import Topic
-    from cues_kafka.runtime.connect import connect
 
     settings = load({"bootstrap": bootstrap}, profile=profile, file=file).kafka()
     place = start_of(start or ("latest" if follow else "earliest"))

@@ -20,7 +20,7 @@ from cues_kafka.words import count as number_of
 
 if TYPE_CHECKING:
     from cues_kafka.graph.definition import Graph
-    from cues_kafka.runtime.running import Running
+    from cues_kafka.running.running import Running
 
 RELOAD: Final = -1
 """The exit code of a worker that is to start itself again."""
@@ -134,14 +134,14 @@ class TaskWatch:
         self._ready = False
         self._empty_s: float | None = None  # since when it has no tasks, and the group has taken it in
         self._stop_timeout_s = stop_timeout_s
-        from cues_kafka.runtime.native.heart import Heart, Loops
+        from cues_kafka.task.heart import Heart, Loops
 
         self._heart = Heart()
         self._loops = Loops(running.loops)
 
     def until(self, signals: Signals) -> int:
         """Watch until a signal comes or the worker ends, stop it, and return the exit code."""
-        from cues_kafka.runtime.calling.failures import ended_by
+        from cues_kafka.task.calling.failures import ended_by
 
         running = self._running
         while (came := self._came(signals)) is None:

@@ -74,7 +74,7 @@ FEED: Final = EdgeKind(
     "files, functions and other sources to Kafka, `Feed(...)`",
     "exactly once (source position stored with the messages)",
     "messages and place in one transaction; the source gives the same messages behind a place",
-    "pytest tests/unit/runtime/feeds tests/unit/bridges/test_files.py",
+    "pytest tests/unit/workers/feeds tests/unit/bridges/test_files.py",
 )
 OUTBOX_FEED: Final = EdgeKind(
     "an outbox table in PostgreSQL or SQLite to Kafka, `Feed(SqlOutbox(...), ...)`",
@@ -102,14 +102,14 @@ INSIDE: Final = {
         'Kafka to Kafka, `strategy="at-least-once"`',
         AT_LEAST_ONCE,
         "from Kafka to Kafka, by strategy=: written before its place; a crash repeats",
-        "pytest tests/unit/runtime/test_strategies.py",
+        "pytest tests/unit/task/test_strategies.py",
         'Leave strategy="at-least-once" out.',
     ),
     "at-most-once": EdgeKind(
         'Kafka to Kafka, `strategy="at-most-once"`',
         AT_MOST_ONCE,
         "from Kafka to Kafka, by strategy=: its place is committed first; a crash drops",
-        "pytest tests/unit/runtime/test_strategies.py",
+        "pytest tests/unit/task/test_strategies.py",
         'Leave strategy="at-most-once" out.',
     ),
 }
@@ -159,7 +159,7 @@ FILES_OF_SPARK: Final = EdgeKind(
     EXACTLY_ONCE,
     "one entry of a log in the store commits all files of a batch; the store must refuse to overwrite, and driver and "
     "executors must see it",
-    "pytest -m 'not slow' tests/unit/runtime/spark/staged/test_batch_files.py tests/spark/test_files_kills.py",
+    "pytest -m 'not slow' tests/unit/on_spark/staged/test_batch_files.py tests/spark/test_files_kills.py",
 )
 OWN_TARGET: Final = EdgeKind(
     'Kafka to a system with transactions, `effects={"db": MyTarget(...)}` or `Sink(..., into=MyTarget(...))`',
@@ -217,7 +217,7 @@ NEVER_TWICE: Final = EdgeKind(
     'Kafka to anything else, `strategy="at-most-once"`',
     AT_MOST_ONCE,
     "the function is never called twice for a message; a crash may leave some uncalled, which verify counts",
-    "pytest -m 'not slow' tests/unit/runtime/test_strategies.py tests/fault/test_strategies.py",
+    "pytest -m 'not slow' tests/unit/task/test_strategies.py tests/fault/test_strategies.py",
     'Leave strategy="at-most-once" out, and write to a database, with effects={...: Sql(...)} or Sink(..., into=...).',
 )
 

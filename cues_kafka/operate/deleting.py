@@ -32,7 +32,7 @@ from cues_kafka.operate.look.drivers import refuse_drivers
 from cues_kafka.operate.look.members import has_members
 from cues_kafka.operate.look.newest import NewestRecords
 from cues_kafka.ports import Clock, TopicPartition
-from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.task.clock import SystemClock
 from cues_kafka.words import count
 
 

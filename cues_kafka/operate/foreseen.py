@@ -40,13 +40,13 @@ from cues_kafka.operate.misplaced import misplaced
 from cues_kafka.plan.plan import Plan
 from cues_kafka.plan.processors import PlannedStop
 from cues_kafka.ports import Broker, Clock, ClusterFacts, TopicPartition
-from cues_kafka.runtime.build import store_spec
-from cues_kafka.runtime.other_inputs import other_sources
-from cues_kafka.runtime.specs import Identity
-from cues_kafka.runtime.task.restoring import Restoring
 from cues_kafka.state.entries import EntriesPlace
 from cues_kafka.state.marks import finished
 from cues_kafka.state.stores import Cache, Stores
+from cues_kafka.task.making.build import store_spec
+from cues_kafka.task.making.other_inputs import other_sources
+from cues_kafka.task.making.specs import Identity
+from cues_kafka.task.restoring import Restoring
 
 AT_ONCE: Final = 8
 """How many tasks are looked at side by side; each takes a client of its own for a moment."""

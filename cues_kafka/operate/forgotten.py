@@ -11,7 +11,7 @@ from cues_kafka.graph.names import backing_topic, group_id
 from cues_kafka.graph.processor import Processor
 from cues_kafka.ports import Broker, Clock, TopicPartition
 from cues_kafka.records.reading import record_below
-from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.task.clock import SystemClock
 
 
 def forgotten_tailers(graph: Graph, broker: Broker, clock: Clock | None = None) -> Iterator[str]:

@@ -11,7 +11,7 @@ from cues_kafka.graph.placed import keyed_topics
 from cues_kafka.plan.processors import PlannedStop
 from cues_kafka.ports import Broker, ClusterFacts, TopicPartition
 from cues_kafka.records.scanning import read_range
-from cues_kafka.runtime.calling.placements import placement_of
+from cues_kafka.task.calling.placements import placement_of
 
 SAMPLE: Final = 100
 """The number of offsets that are read at each end of a partition: a topic may have changed its writers."""

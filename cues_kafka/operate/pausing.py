@@ -24,7 +24,7 @@ from cues_kafka.plan.topics import Sides
 from cues_kafka.ports import Broker, Clock, TopicPartition
 from cues_kafka.records.control import PAUSE, RESET, Hold, Pause, RefusedRecord, encode, key_of_hold
 from cues_kafka.records.status import StatusRecord
-from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.task.clock import SystemClock
 from cues_kafka.words import count
 
 LOOK_S: Final = 0.25

@@ -33,8 +33,8 @@ from cues_kafka.records.reading import published_ends
 from cues_kafka.records.scanning import read_range
 from cues_kafka.records.status import StatusRecord, decode_status
 from cues_kafka.records.strangers import readable
-from cues_kafka.runtime.given import check_graph
-from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.running.given import check_graph
+from cues_kafka.task.clock import SystemClock
 
 UNREADABLE: Final = (
     "restore the partition from a backup, or begin again on purpose: `cues-kafka delete MODULE:GRAPH PROCESSOR`, after "

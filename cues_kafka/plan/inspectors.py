@@ -1,7 +1,7 @@
 """Inspectors: what a plan asks of systems outside before a graph starts. The cluster is the first of them.
 
-An inspector gets the graph, the broker and the terms of the start, and gives `Findings`. `runtime.prepare.INSPECTORS`
-lists all of them.
+An inspector gets the graph, the broker and the terms of the start, and gives `Findings`.
+`task.making.prepare.INSPECTORS` lists all of them.
 """
 
 from __future__ import annotations

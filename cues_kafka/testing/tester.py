@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, get_args, overload
 
 from cues_kafka.brokers.memory import MemoryBroker
+from cues_kafka.client.client import Client, Since
+from cues_kafka.client.messages import Messages
 from cues_kafka.core.delivery import HEADER, parse_provenance
 from cues_kafka.core.effects import Effect
 from cues_kafka.core.records import Record, Totals
@@ -31,19 +33,17 @@ from cues_kafka.graph.processor import Processor
 from cues_kafka.observe.spans import Spans
 from cues_kafka.ports import Clock, Sent
 from cues_kafka.records.reading import records_of
-from cues_kafka.runtime.build import caller_of
-from cues_kafka.runtime.client import Client, Since
-from cues_kafka.runtime.feeds.worker import FeedWorker, feeding_of
-from cues_kafka.runtime.native.worker import ProcessorWorker, WorkerOptions
-from cues_kafka.runtime.prepare import prepare, selected, selected_feeds
-from cues_kafka.runtime.primitives.messages import Messages
-from cues_kafka.runtime.specs import Identity, feed_spec_of, spec_of
-from cues_kafka.runtime.system import System
-from cues_kafka.runtime.task.alone import Alone
-from cues_kafka.runtime.task.gate import Gate
-from cues_kafka.runtime.task.interpreter import Hook
-from cues_kafka.runtime.task.lane import COMMIT_TARGET
 from cues_kafka.sinks.calls import RECORD, REQUEST
+from cues_kafka.task.alone import Alone
+from cues_kafka.task.gate import Gate
+from cues_kafka.task.interpreter import Hook
+from cues_kafka.task.lane import COMMIT_TARGET
+from cues_kafka.task.making.build import caller_of
+from cues_kafka.task.making.prepare import prepare, selected, selected_feeds
+from cues_kafka.task.making.specs import Identity, feed_spec_of, spec_of
+from cues_kafka.task.making.system import System
+from cues_kafka.workers.feeds.worker import FeedWorker, feeding_of
+from cues_kafka.workers.worker import ProcessorWorker, WorkerOptions
 
 _Result = TypeVar("_Result")
 _INSTANCE = "tester"

@@ -11,9 +11,9 @@ from cues_kafka.core.spec import Spec
 from cues_kafka.errors import CuesError
 from cues_kafka.graph.handler import Handler
 from cues_kafka.graph.processor import Processor
-from cues_kafka.runtime.calling.batch import Batch
-from cues_kafka.runtime.calling.caller import Caller
 from cues_kafka.state.stores import Stores
+from cues_kafka.task.calling.batch import Batch
+from cues_kafka.task.calling.caller import Caller
 from cues_kafka.words import count
 
 CHUNK: Final = 1_000

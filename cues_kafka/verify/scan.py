@@ -40,7 +40,7 @@ from cues_kafka.plan.plan import Plan, plan
 from cues_kafka.plan.starts import inspect_starts
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import Broker, ClusterFacts, TopicPartition, Watermarks, WireMessage
-from cues_kafka.runtime.names import former_names
+from cues_kafka.task.making.names import former_names
 from cues_kafka.verify.feeds import feed_parts_of
 from cues_kafka.verify.ledger import Outcomes, Track, offsets_of
 from cues_kafka.verify.parts import Part, parts_of

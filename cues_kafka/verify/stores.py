@@ -23,15 +23,15 @@ from cues_kafka.graph.names import quoted
 from cues_kafka.plan.plan import Plan
 from cues_kafka.ports import ClusterFacts, TopicPartition, WireMessage
 from cues_kafka.records.history import DeliveredSpans, delivered
-from cues_kafka.runtime.build import caller_of
-from cues_kafka.runtime.calling.caller import Caller
-from cues_kafka.runtime.specs import Identity, spec_of
 from cues_kafka.state.entries import TIME_BYTES
 from cues_kafka.state.expiring import Expiring, alive
 from cues_kafka.state.layers import Layers
 from cues_kafka.state.mapping import StoreSpec
 from cues_kafka.state.marks import NO_MARK, order, shown_mark
 from cues_kafka.state.stores import Cache
+from cues_kafka.task.calling.caller import Caller
+from cues_kafka.task.making.build import caller_of
+from cues_kafka.task.making.specs import Identity, spec_of
 from cues_kafka.verify.changelog import Changelog, shown
 from cues_kafka.verify.ledger import BITS, ERROR, LOW, OUTCOME
 from cues_kafka.verify.recompute import NotRecomputed, obstacle, recompute

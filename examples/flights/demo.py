@@ -18,7 +18,7 @@ from cues_kafka.graph.names import backing_topic
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.ports import Broker, TopicPartition
 from cues_kafka.records.reading import has_reached
-from cues_kafka.runtime.prepare import prepare
+from cues_kafka.task.making.prepare import prepare
 from examples.flights.database import LEDGER, NONE, LedgerDatabase
 from examples.flights.graph import graph, plain
 from examples.flights.load import Loader

@@ -22,7 +22,7 @@ from cues_kafka.graph.processor import Processor
 from cues_kafka.ports import Broker, Clock, Reader, TopicFacts, TopicPartition, Watermarks
 from cues_kafka.records.reading import has_reached, newest, published_ends, read_record
 from cues_kafka.records.scanning import due, holds_messages, unstable
-from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.task.clock import SystemClock
 
 PATIENCE_S = 15.0
 """How long questions are repeated: a partition may have no leader for a moment."""

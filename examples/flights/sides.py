@@ -21,8 +21,8 @@ import psutil
 
 from cues_kafka.cli.supervise import worker_command
 from cues_kafka.core.records import Writer
-from cues_kafka.runtime.native.supervisor import Supervisor
-from cues_kafka.runtime.spark.java import find_java
+from cues_kafka.on_spark.java import find_java
+from cues_kafka.workers.supervisor import Supervisor
 from examples.flights.progress import Seen
 
 ROOT = Path(__file__).parents[2]

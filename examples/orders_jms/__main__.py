@@ -23,9 +23,9 @@ from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.cli.supervise import worker_command
 from cues_kafka.ports import Broker
-from cues_kafka.runtime.native.supervisor import Supervisor
-from cues_kafka.runtime.prepare import prepare
+from cues_kafka.task.making.prepare import prepare
 from cues_kafka.verify.scan import verify
+from cues_kafka.workers.supervisor import Supervisor
 from examples.flights.progress import Progress
 from examples.orders_jms.graph import BROKER, DATABASE, TABLES, graph
 from examples.orders_jms.shop import ARTICLES, MISSING, STOCK, Shop, orders, shipped, stock

@@ -20,9 +20,9 @@ from cues_kafka import Kafka, connect
 from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.cli.supervise import worker_command
-from cues_kafka.runtime.native.supervisor import Supervisor
-from cues_kafka.runtime.prepare import prepare
+from cues_kafka.task.making.prepare import prepare
 from cues_kafka.verify.scan import verify
+from cues_kafka.workers.supervisor import Supervisor
 from examples.sensors.graph import ADDRESS, graph
 from examples.sensors.plant import Plant, Siren, alarms, readings
 from tests.servers.mosquitto import Mosquitto

@@ -9,7 +9,7 @@ import pytest
 
 from cues_kafka import Kafka, connect
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.runtime.client import Client
+from cues_kafka.client.client import Client
 from cues_kafka.testing.containers import KafkaContainer
 from cues_kafka.verify.scan import verify
 from tests.docker.engine import Engine

@@ -13,7 +13,7 @@ from typing import Any, Final
 from pymysql.constants import COMMAND
 
 from cues_kafka import Graph, Json, Kafka, Processor, Source, Sql, Topic, start
-from cues_kafka.runtime import CommitPolicy
+from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.sinks.dialect import RELEASE, Dialect, Finish
 from cues_kafka.sinks.lookup import dialect
 from tests.fault.killing import Killing, Point, die

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cues_kafka import Feed, Files, Graph, Json, Kafka, Processor, SqlOutbox, Topic, start
-from cues_kafka.runtime import CommitPolicy
+from cues_kafka.graph.declare import CommitPolicy
 from tests.fault.killing import Killing, Point
 
 PARTITIONS = 2

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cues_kafka import Blobs, Graph, Json, Kafka, Processor, Sink, Source, Topic, start
-from cues_kafka.runtime import CommitPolicy
+from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.sinks.blobs.entries import CommitLog, LogEntry
 from tests.fault.killing import Killing, Point, die
 

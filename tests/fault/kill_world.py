@@ -26,7 +26,7 @@ from cues_kafka import (
     Topic,
     start,
 )
-from cues_kafka.runtime import CommitPolicy
+from cues_kafka.graph.declare import CommitPolicy
 from tests.fault.killing import Killing, Point
 
 PARTITIONS = 2

@@ -34,8 +34,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from cues_kafka import Graph, Json, Kafka, Processor, Source, TaskStopped, Topic, start
-from cues_kafka.runtime import CommitPolicy, Running
-from cues_kafka.runtime.workers import Engine
+from cues_kafka.graph.declare import CommitPolicy
+from cues_kafka.running.running import Running
+from cues_kafka.task.workers import Engine
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 40.0

@@ -11,9 +11,9 @@ import pytest
 
 from cues_kafka import Blobs, CommitPolicy, Graph, Json, Kafka, Message, Sink, Source, Topic, files, start
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.runtime.client import Client
-from cues_kafka.runtime.prepare import prepare
+from cues_kafka.client.client import Client
 from cues_kafka.sinks.blobs.store import open_store
+from cues_kafka.task.making.prepare import prepare
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 from tests.fault import file_world

@@ -12,8 +12,8 @@ import pytest
 
 from cues_kafka import Kafka, Message
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.runtime.client import Client
-from cues_kafka.runtime.prepare import prepare
+from cues_kafka.client.client import Client
+from cues_kafka.task.making.prepare import prepare
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 from tests.fault import kill_world

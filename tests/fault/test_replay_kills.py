@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from cues_kafka import Graph, Kafka, connect, start
 from cues_kafka.cli import loading
 from cues_kafka.cli.main import app
-from cues_kafka.runtime.client import Client
+from cues_kafka.client.client import Client
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.fault import replay_world
 from tests.fault.killing import forked

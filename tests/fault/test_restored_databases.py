@@ -14,9 +14,9 @@ from cues_kafka import CommitPolicy, Graph, Kafka
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.cli.loading import load_graph
 from cues_kafka.cli.main import app
-from cues_kafka.runtime import Running
-from cues_kafka.runtime.prepare import prepare
-from cues_kafka.runtime.status import TaskStatus
+from cues_kafka.running.running import Running
+from cues_kafka.task.making.prepare import prepare
+from cues_kafka.task.status import TaskStatus
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 from tests.fault.support import PATIENCE_S, Load, Setup, until

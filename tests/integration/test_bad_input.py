@@ -19,10 +19,11 @@ from confluent_kafka import admin
 
 from cues_kafka import Graph, Interrupt, Json, Kafka, Message, Out, Raw, Retry, Source, TaskStopped, Topic, connect
 from cues_kafka.brokers.open import open_broker
+from cues_kafka.on_spark.source.planning import OffsetRange
+from cues_kafka.on_spark.source.rows import record_batches
 from cues_kafka.ports import TopicPartition
-from cues_kafka.runtime import Running, Step
-from cues_kafka.runtime.spark.source.planning import OffsetRange
-from cues_kafka.runtime.spark.source.rows import record_batches
+from cues_kafka.running.running import Running
+from cues_kafka.task.calling.step import Step
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 from tests.fault.support import Record, Setup, World, committed, create, produce, produce_any_headers, until

@@ -9,8 +9,8 @@ import pytest
 from cues_kafka import Graph, Kafka, Memory, Message, Processor, RetriableError, Source, Topic, start
 from cues_kafka.brokers.memory import Faults, MemoryBroker
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.runtime.native import worker
 from cues_kafka.testing.fixtures import FaultClusters, KafkaFixture
+from cues_kafka.workers import worker
 from tests.integration.test_supervisor import wait_for
 from tests.unit.samples import same
 

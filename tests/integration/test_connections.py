@@ -23,8 +23,8 @@ from cues_kafka import ConfigError, Graph, Kafka, Source, Topic, connect, proces
 from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.cli.main import main
+from cues_kafka.client.client import Client
 from cues_kafka.errors import CuesError, LoginError, RetriableError
-from cues_kafka.runtime.client import Client
 from cues_kafka.verify.scan import verify
 from tests.fault.support import until
 

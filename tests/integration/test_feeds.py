@@ -18,7 +18,7 @@ import pytest
 
 from cues_kafka import Feed, Files, Graph, Json, Kafka, Processor, Topic, start
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.runtime import CommitPolicy
+from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 from tests.fault.support import Program, committed, until
@@ -100,7 +100,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from cues_kafka import Kafka, start
-from cues_kafka.runtime import CommitPolicy
+from cues_kafka.graph.declare import CommitPolicy
 from tests.integration.test_feeds import graph_of
 bootstrap, name, directory, stops = sys.argv[1:]
 commits = 0

@@ -20,7 +20,7 @@ from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.reset import reset
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.ports import TopicPartition
-from cues_kafka.runtime.prepare import plan_start
+from cues_kafka.task.making.prepare import plan_start
 from cues_kafka.testing.fixtures import KafkaFixture
 
 WIDTH = 3

@@ -18,7 +18,7 @@ import pytest
 
 from cues_kafka import Feed, Graph, Json, Memory, RecoveryError, SqlOutbox, Topic, start
 from cues_kafka.bridges.outbox.mysql import _settings
-from cues_kafka.runtime import CommitPolicy
+from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.testing.tester import Crash, Tester
 from tests.servers.fixtures import MariaDbDatabase, PostgresDatabase
 

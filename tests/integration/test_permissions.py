@@ -55,7 +55,7 @@ from cues_kafka.plan.inspectors import Terms
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import Sides, topics_to_ask
 from cues_kafka.ports import GroupMetadata, NewTopic, TopicPartition
-from cues_kafka.runtime.prepare import plan_start, prepare
+from cues_kafka.task.making.prepare import plan_start, prepare
 from cues_kafka.verify.scan import verify
 from tests.fault.support import until
 from tests.integration.clients import clients

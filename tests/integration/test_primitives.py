@@ -31,8 +31,8 @@ from cues_kafka import (
     connect,
 )
 from cues_kafka.brokers.open import open_broker
+from cues_kafka.client.connect import Connection
 from cues_kafka.ports import Broker, NewTopic, TopicPartition
-from cues_kafka.runtime.connect import Connection
 from cues_kafka.testing.fixtures import KafkaFixture
 
 ROOT = Path(__file__).parents[2]

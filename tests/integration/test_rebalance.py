@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from cues_kafka import Graph, Json, Kafka, Message, Processor, Source, Topic, start
-from cues_kafka.runtime import Running
-from cues_kafka.runtime.native import worker
+from cues_kafka.running.running import Running
 from cues_kafka.testing.fixtures import KafkaFixture
+from cues_kafka.workers import worker
 from tests.fault.support import (
     PATIENCE_S,
     Program,
@@ -251,7 +251,7 @@ def test_a_task_that_moves_ten_times_during_one_slow_step_is_never_quarantined(s
 
 DYING = """
 import os, signal, sys, time
-from cues_kafka.runtime.native.worker import ProcessorWorker
+from cues_kafka.workers.worker import ProcessorWorker
 from cues_kafka import Graph, Json, Kafka, Processor, Source, Topic, start
 
 def same(value):

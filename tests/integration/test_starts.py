@@ -30,7 +30,7 @@ from cues_kafka.brokers.murmur2 import partition_for
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.operate.applying import apply_plan
 from cues_kafka.plan.inspectors import Terms
-from cues_kafka.runtime.prepare import plan_start
+from cues_kafka.task.making.prepare import plan_start
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify

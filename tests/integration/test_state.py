@@ -36,12 +36,12 @@ from cues_kafka.core.records import Attempt
 from cues_kafka.ports import NewTopic, TopicPartition
 from cues_kafka.records.reading import read_record
 from cues_kafka.records.scanning import read_all
-from cues_kafka.runtime.task.clock import SystemClock
-from cues_kafka.runtime.task.following import Tables
-from cues_kafka.runtime.task.restoring import Restoring
 from cues_kafka.state.layers import ENTRY
 from cues_kafka.state.stores import Cache
 from cues_kafka.state.tables import TableSpec
+from cues_kafka.task.clock import SystemClock
+from cues_kafka.task.following import Tables
+from cues_kafka.task.restoring import Restoring
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 

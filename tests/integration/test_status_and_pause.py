@@ -17,7 +17,7 @@ from cues_kafka.operate.pausing import Pausing
 from cues_kafka.operate.status import StatusView, status
 from cues_kafka.plan.topics import Sides
 from cues_kafka.ports import Outgoing
-from cues_kafka.runtime import status_writer
+from cues_kafka.running import status_writer
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.fault.support import Program, until
 

@@ -21,8 +21,8 @@ import psutil
 import pytest
 
 from cues_kafka.errors import ConfigError
-from cues_kafka.runtime.native import supervisor as module
-from cues_kafka.runtime.native.supervisor import KEEP_PLACE, REFUSED, Supervisor
+from cues_kafka.workers import supervisor as module
+from cues_kafka.workers.supervisor import KEEP_PLACE, REFUSED, Supervisor
 from tests.fault.support import until
 
 ROOT = Path(__file__).parents[2]
@@ -277,12 +277,12 @@ def test_no_workers_are_refused() -> None:
 
 def test_workers_die_with_their_supervisor_even_when_that_is_killed(tmp_path: Path) -> None:
     """SIGKILL cleans nothing up, so the kernel does."""
-    worker = "import sys; from cues_kafka.runtime.native.supervisor import die_with; die_with(int(sys.argv[1]))"
+    worker = "import sys; from cues_kafka.workers.supervisor import die_with; die_with(int(sys.argv[1]))"
     worker += "; print(flush=True); import signal; signal.pause()"
     program = dedent(
         f"""
         import os, sys, time
-        from cues_kafka.runtime.native.supervisor import Supervisor
+        from cues_kafka.workers.supervisor import Supervisor
         command = lambda k: [sys.executable, "-c", {worker!r}, str(os.getpid())]
         with Supervisor(command, workers=2, output=open({str(tmp_path / "out")!r}, "wb")) as running:
             print(*running.pids.values(), flush=True)
@@ -302,7 +302,7 @@ def test_workers_die_with_their_supervisor_even_when_that_is_killed(tmp_path: Pa
 
 def test_a_worker_whose_supervisor_died_before_it_could_ask_ends_at_once() -> None:
     """Its parent is another process by then."""
-    program = f"from cues_kafka.runtime.native.supervisor import die_with; die_with({os.getpid()} + 1)"
+    program = f"from cues_kafka.workers.supervisor import die_with; die_with({os.getpid()} + 1)"
 
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == -signal.SIGKILL
 

@@ -19,8 +19,8 @@ from cues_kafka.cli.config import PREFIX, load
 from cues_kafka.cli.loading import load_graph
 from cues_kafka.cli.on_spark import STOP_S
 from cues_kafka.observe.http import _Server
-from cues_kafka.runtime.native.memory import size
-from cues_kafka.runtime.spark.executor import ARGUMENT
+from cues_kafka.on_spark.executor import ARGUMENT
+from cues_kafka.workers.memory import size
 from tests.kubernetes.manifests import (
     EXAMPLE,
     HERE,

@@ -18,14 +18,14 @@ from cues_kafka.core.records import Record
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import Doing, Task
 from cues_kafka.ports import Coordinates, Positions
-from cues_kafka.runtime.calling import pairing
-from cues_kafka.runtime.calling.batch import Batch
-from cues_kafka.runtime.calling.caller import Caller
-from cues_kafka.runtime.calling.failures import Failure
-from cues_kafka.runtime.calling.turnstile import Turnstile
-from cues_kafka.runtime.task.interpreter import Interpreter, record_message
-from cues_kafka.runtime.task.lane import Lane
-from cues_kafka.runtime.task.taking import TakingLane
+from cues_kafka.task.calling import pairing
+from cues_kafka.task.calling.batch import Batch
+from cues_kafka.task.calling.caller import Caller
+from cues_kafka.task.calling.failures import Failure
+from cues_kafka.task.calling.turnstile import Turnstile
+from cues_kafka.task.interpreter import Interpreter, record_message
+from cues_kafka.task.lane import Lane
+from cues_kafka.task.taking import TakingLane
 from tests.proof.simulation.options import MIXED
 
 Patch = pytest.MonkeyPatch

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cues_kafka import Graph, Json, Topic
 from cues_kafka.testing.tester import Crash, Tester
-from tests.unit.runtime.task.test_crashes import GRAPH, NAMES, POLICY, check_records, feed, world
+from tests.unit.task.test_crashes import GRAPH, NAMES, POLICY, check_records, feed, world
 
 CRASHES = st.builds(
     Crash, moment=st.sampled_from(["before", "after"]), effect=st.sampled_from(NAMES), nth=st.integers(1, 40)

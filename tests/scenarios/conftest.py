@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from cues_kafka import Kafka, Memory, connect
-from cues_kafka.runtime.client import Client
-from cues_kafka.runtime.task import lane
+from cues_kafka.client.client import Client
+from cues_kafka.task import lane
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.scenarios.world import Stage
 

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 from cues_kafka import CommitPolicy, ErrorMessage, Fenced, Graph, Kafka, Memory, Running, TaskStopped, Topic, start
 from cues_kafka.brokers.kafka.session import KafkaSession
 from cues_kafka.brokers.memory import MemorySession
+from cues_kafka.client.client import Client
 from cues_kafka.core.delivery import HEADER, parse_provenance
 from cues_kafka.core.hashing import delivery_hash
 from cues_kafka.core.records import Record, Totals
 from cues_kafka.graph.names import backing_topic
 from cues_kafka.ports import Broker, Coordinates
 from cues_kafka.records.reading import records_of
-from cues_kafka.runtime.client import Client
 
 PATIENCE_S = 30.0
 """How long a scenario waits for what must happen. Nothing takes this long unless it is broken."""

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 from cues_kafka import Amqp, Graph, Kafka, Processor, Raw, Source, Topic
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.runtime.prepare import prepare
+from cues_kafka.task.making.prepare import prepare
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 from tests.fault.support import committed

@@ -15,7 +15,7 @@ import pytest
 
 from cues_kafka import Amqp, Feed, Graph, Kafka, Mqtt, Raw, Stomp, Topic
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.runtime.prepare import prepare
+from cues_kafka.task.making.prepare import prepare
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 from tests.fault.support import committed

@@ -40,7 +40,7 @@ from cues_kafka import (
 from cues_kafka.brokers.local.ports import free_ports
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.ports import Observer
-from tests.unit.runtime.native.test_lost_rights import until
+from tests.unit.workers.test_lost_rights import until
 
 PASSWORD = "zq7 Kx/9vT"
 HOST = "db.qqhost.internal"

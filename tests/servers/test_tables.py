@@ -17,12 +17,12 @@ from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.reset import reset
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.ports import Coordinates
-from cues_kafka.runtime.prepare import plan_start
 from cues_kafka.sinks.dialect import OUTBOX, TASKS, Dialect
 from cues_kafka.sinks.lookup import dialect
 from cues_kafka.sinks.rows import UpsertTable
 from cues_kafka.sinks.table_checks import GUARD
 from cues_kafka.sinks.tables import make_tables
+from cues_kafka.task.making.prepare import plan_start
 from cues_kafka.testing.tester import Crash, Tester
 
 

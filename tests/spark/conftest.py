@@ -39,7 +39,7 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture
 def rocksdb(spark: SparkSession) -> Iterator[None]:
     """The state store that `transformWithState` needs."""
-    from cues_kafka.runtime.spark.query.plans import ROCKSDB, STORE
+    from cues_kafka.on_spark.query.plans import ROCKSDB, STORE
 
     spark.conf.set(STORE, ROCKSDB)
     yield

@@ -22,10 +22,10 @@ IMPORTS = (
     "pyspark.worker",
     "cues_kafka.brokers.kafka",
     "cues_kafka.codecs.lookup",
-    "cues_kafka.runtime.spark.direct.frame_batch",
-    "cues_kafka.runtime.spark.direct.work",
-    "cues_kafka.runtime.spark.source.format",
-    "cues_kafka.runtime.spark.staged.part_slot",
+    "cues_kafka.on_spark.direct.frame_batch",
+    "cues_kafka.on_spark.direct.work",
+    "cues_kafka.on_spark.source.format",
+    "cues_kafka.on_spark.staged.part_slot",
 )
 """For the processes of tasks. Those that plan import little, and a daemon of theirs serves few of them."""
 

@@ -19,14 +19,14 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from cues_kafka import Graph, Out
-from cues_kafka.runtime import CommitPolicy
-from cues_kafka.runtime.spark.direct.replay_slot import ReplaySlot
-from cues_kafka.runtime.spark.direct.slot import Slot
-from cues_kafka.runtime.spark.direct.work import Work
-from cues_kafka.runtime.spark.query.worker import SparkWorker
-from cues_kafka.runtime.task.interpreter import Hook
-from cues_kafka.runtime.workers import Job
+from cues_kafka.graph.declare import CommitPolicy
+from cues_kafka.on_spark.direct.replay_slot import ReplaySlot
+from cues_kafka.on_spark.direct.slot import Slot
+from cues_kafka.on_spark.direct.work import Work
+from cues_kafka.on_spark.query.worker import SparkWorker
 from cues_kafka.spark import Spark
+from cues_kafka.task.interpreter import Hook
+from cues_kafka.task.workers import Job
 from tests.fault.support import Setup, run_child
 
 PARTITIONS = 4

@@ -13,11 +13,11 @@ from unittest import mock
 
 from cues_kafka import Blobs, DataFrameProcessor, Graph, Json, Source, Topic
 from cues_kafka.core.records import Staged
-from cues_kafka.runtime.spark.query.outcome import Outcome
-from cues_kafka.runtime.spark.staged import run as staged_run
-from cues_kafka.runtime.spark.staged.batch import StagedBatch
-from cues_kafka.runtime.spark.staged.files import Staging
-from cues_kafka.runtime.spark.staged.manifest import Manifest
+from cues_kafka.on_spark.query.outcome import Outcome
+from cues_kafka.on_spark.staged import run as staged_run
+from cues_kafka.on_spark.staged.batch import StagedBatch
+from cues_kafka.on_spark.staged.files import Staging
+from cues_kafka.on_spark.staged.manifest import Manifest
 from tests.spark.fault_driver import run_graph, session_of
 from tests.spark.staged_driver import WIDTH, Number, PointedStagedSpark, PointedStagedWork, StagedPoint, counts
 

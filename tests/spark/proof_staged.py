@@ -23,7 +23,7 @@ from cues_kafka import Kafka
 from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.temporary import temporary_directory
-from cues_kafka.runtime.prepare import prepare
+from cues_kafka.task.making.prepare import prepare
 from tests.fault.support import ROOT, Setup
 from tests.proof.digest import digest
 from tests.spark.staged_checks import LIMIT, Audit, StagedDrivers, Tally, announcing, at, noted, publishing

@@ -20,19 +20,19 @@ from pyspark import TaskContext
 from cues_kafka import DataFrameProcessor, Graph, Json, Source, Topic
 from cues_kafka.core.records import Staged
 from cues_kafka.core.staged import Enter, Role
-from cues_kafka.runtime.spark.query import files
-from cues_kafka.runtime.spark.query.outcome import Outcome
-from cues_kafka.runtime.spark.query.worker import SparkWorker
-from cues_kafka.runtime.spark.staged import run as staged_run
-from cues_kafka.runtime.spark.staged.batch import StagedBatch
-from cues_kafka.runtime.spark.staged.files import MANIFEST, SMALL_BYTES, Staging
-from cues_kafka.runtime.spark.staged.manifest import Manifest
-from cues_kafka.runtime.spark.staged.part_slot import PartSlot
-from cues_kafka.runtime.spark.staged.publish import StagedWork
-from cues_kafka.runtime.task.clock import SystemClock
-from cues_kafka.runtime.task.interpreter import Hook
-from cues_kafka.runtime.workers import Job
+from cues_kafka.on_spark.query import files
+from cues_kafka.on_spark.query.outcome import Outcome
+from cues_kafka.on_spark.query.worker import SparkWorker
+from cues_kafka.on_spark.staged import run as staged_run
+from cues_kafka.on_spark.staged.batch import StagedBatch
+from cues_kafka.on_spark.staged.files import MANIFEST, SMALL_BYTES, Staging
+from cues_kafka.on_spark.staged.manifest import Manifest
+from cues_kafka.on_spark.staged.part_slot import PartSlot
+from cues_kafka.on_spark.staged.publish import StagedWork
 from cues_kafka.spark import Spark
+from cues_kafka.task.clock import SystemClock
+from cues_kafka.task.interpreter import Hook
+from cues_kafka.task.workers import Job
 from tests.spark.fault_driver import Point, run_graph, session_of
 
 WIDTH = 4
@@ -159,7 +159,7 @@ class PointedBatch(StagedBatch):
         marked = frame.withColumn("headers", f.array(name))
         if point := self._point:
             marked = marked.mapInArrow(_passing(point, mine.batch), marked.schema)
-        with mock.patch("cues_kafka.runtime.spark.staged.files.write_bytes", self._unlisted(mine.batch)):
+        with mock.patch("cues_kafka.on_spark.staged.files.write_bytes", self._unlisted(mine.batch)):
             manifest = super()._stage(staging, marked, mine)
         self._pass("staged", mine.batch)
         return manifest

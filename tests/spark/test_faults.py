@@ -25,7 +25,7 @@ from cues_kafka.operate.move.accept_loss import accept_loss
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
-from cues_kafka.runtime.prepare import prepare
+from cues_kafka.task.making.prepare import prepare
 from cues_kafka.testing.fixtures import FaultClusters, KafkaFixture
 from tests.fault.support import Program, Record, Setup, backing, committed_all, outcomes, trim, until
 from tests.spark.drivers import SINKS, STARTED_S, Drivers, Load, Numbers, await_open, hidden, readable, stable

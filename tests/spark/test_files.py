@@ -17,7 +17,7 @@ import pytest
 from cues_kafka import Blobs, ConfigError, DataFrameProcessor, Graph, Json, Kafka, Source, Topic, files, start
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.graph.blobs import FileTable
-from cues_kafka.runtime.running import Running
+from cues_kafka.running.running import Running
 from cues_kafka.sinks.blobs.store import open_store
 from cues_kafka.spark import Spark, explain
 from cues_kafka.testing.fixtures import KafkaFixture

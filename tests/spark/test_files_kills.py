@@ -13,7 +13,7 @@ import pytest
 from cues_kafka import Kafka, files
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.codecs.error_messages import error_messages
-from cues_kafka.runtime.prepare import prepare
+from cues_kafka.task.making.prepare import prepare
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 from tests.fault.support import Setup, committed_all, until

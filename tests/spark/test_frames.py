@@ -17,10 +17,10 @@ from cues_kafka import DataFrameProcessor, Graph, Json, Kafka, Message, Source, 
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.delivery import HEADER, parse_provenance
 from cues_kafka.errors import CuesError
+from cues_kafka.on_spark.source.format import CuesSource
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.reset import reset
 from cues_kafka.ports import NewTopic, TopicPartition
-from cues_kafka.runtime.spark.source.format import CuesSource
 from cues_kafka.spark import Spark, write_exactly_once
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.spark.streams import frame_of

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cues_kafka.errors import ConfigError
-from cues_kafka.runtime.spark import java
+from cues_kafka.on_spark import java
 from tests.unit.brokers.local.test_java import fake_java
 
 BOOKWORM = 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nID=debian\nVERSION_ID="12"\n'
@@ -73,7 +73,7 @@ def test_a_system_without_a_name_gets_a_sentence(tmp_path: Path) -> None:
 
 def test_set_up_programs_can_ask(tmp_path: Path) -> None:
     """Exit code and text, with what is installed here and with nothing."""
-    command = [sys.executable, "-m", "cues_kafka.runtime.spark.java"]
+    command = [sys.executable, "-m", "cues_kafka.on_spark.java"]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     missing = subprocess.run(command, capture_output=True, text=True, check=False, env={"PATH": str(tmp_path)})
 

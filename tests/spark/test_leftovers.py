@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
 DRIVER = """
 import os, signal, sys
 import psutil
-from cues_kafka.runtime.spark.session import opened_session
+from cues_kafka.on_spark.session import opened_session
 
 with opened_session("local[2]", name="leftovers") as session:
     session.range(1000).repartition(3).cache().count()

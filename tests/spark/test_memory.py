@@ -17,9 +17,9 @@ from pyarrow import parquet
 from cues_kafka import Kafka
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.graph.names import backing_topic
+from cues_kafka.on_spark.staged.chunks import Pack
 from cues_kafka.plan.topics import backing_config
 from cues_kafka.ports import NewTopic, TopicPartition
-from cues_kafka.runtime.spark.staged.chunks import Pack
 from cues_kafka.testing.fixtures import KafkaFixture
 
 MESSAGE_BYTES = 20_000
@@ -31,9 +31,9 @@ CHILD = """
 import sys
 from cues_kafka import Graph, Kafka, Processor, Raw, Source, Topic
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.runtime.prepare import prepare
-from cues_kafka.runtime.spark.direct.work import Work
-from cues_kafka.runtime.specs import Identity
+from cues_kafka.task.making.prepare import prepare
+from cues_kafka.on_spark.direct.work import Work
+from cues_kafka.task.making.specs import Identity
 
 def head(value: bytes) -> bytes:
     return value[:100]
@@ -92,12 +92,12 @@ from pathlib import Path
 from pyarrow import parquet
 from cues_kafka import Kafka
 from cues_kafka.core.records import Staged
-from cues_kafka.runtime.specs import Identity
-from cues_kafka.runtime.spark.staged.manifest import Chunk
-from cues_kafka.runtime.spark.staged.chunks import INDEX
-from cues_kafka.runtime.spark.staged.part_slot import StagedTarget
-from cues_kafka.runtime.calling.outputs import Output
-from cues_kafka.runtime.spark.staged.publish import PublishFiles, StagedWork
+from cues_kafka.task.making.specs import Identity
+from cues_kafka.on_spark.staged.manifest import Chunk
+from cues_kafka.on_spark.staged.chunks import INDEX
+from cues_kafka.on_spark.staged.part_slot import StagedTarget
+from cues_kafka.task.calling.outputs import Output
+from cues_kafka.on_spark.staged.publish import PublishFiles, StagedWork
 
 bootstrap, name, file = sys.argv[1:]
 options = Kafka(bootstrap, transaction_timeout_s=300)

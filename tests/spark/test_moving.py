@@ -11,10 +11,10 @@ import pytest
 
 from cues_kafka import Kafka
 from cues_kafka.brokers.open import open_broker
+from cues_kafka.on_spark.direct.work import Work
 from cues_kafka.ports import TopicPartition
-from cues_kafka.runtime.prepare import prepare
-from cues_kafka.runtime.spark.direct.work import Work
-from cues_kafka.runtime.specs import Identity
+from cues_kafka.task.making.prepare import prepare
+from cues_kafka.task.making.specs import Identity
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.fault.support import QUICK, Child, Children, Setup, backing
 from tests.spark.drivers import GRAPH, STARTED_S, Drivers, Numbers, await_open

@@ -7,9 +7,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Memory
-from cues_kafka.ports import GroupMetadata, NewTopic, Outgoing
-from cues_kafka.runtime.spark.source.planning import from_json, to_json
-from cues_kafka.runtime.spark.source.ranges import (
+from cues_kafka.on_spark.source.planning import from_json, to_json
+from cues_kafka.on_spark.source.ranges import (
     Begins,
     InputRange,
     RangeReader,
@@ -19,6 +18,7 @@ from cues_kafka.runtime.spark.source.ranges import (
     row_of,
     within,
 )
+from cues_kafka.ports import GroupMetadata, NewTopic, Outgoing
 
 ALL = ReadAllAvailable()
 

@@ -11,7 +11,7 @@ import pytest
 
 from cues_kafka import ConfigError, Graph, Kafka, Processor, Source, TaskStopped, start
 from cues_kafka.cli.loading import load_graph
-from cues_kafka.runtime.spark.shipping import ship_options
+from cues_kafka.on_spark.shipping import ship_options
 from cues_kafka.spark import Spark
 from cues_kafka.testing.fixtures import KafkaFixture
 

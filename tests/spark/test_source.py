@@ -1,6 +1,6 @@
 """`format("cues")` in Spark, on a real broker: batches and streams, restarts, losses, and what is refused.
 
-Ranges, options and rows have tests without Spark in tests/unit/runtime/spark/source; here is what only Spark can show.
+Ranges, options and rows have tests without Spark in tests/unit/on_spark/source; here is what only Spark can show.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pyspark.sql.types import StructType
 
 from cues_kafka import Kafka
 from cues_kafka.brokers.open import open_broker
+from cues_kafka.on_spark.source import format as source
+from cues_kafka.on_spark.source import rows
 from cues_kafka.ports import Broker, Headers, NewTopic, Outgoing, Session, TopicPartition
-from cues_kafka.runtime.spark.source import format as source
-from cues_kafka.runtime.spark.source import rows
 from cues_kafka.spark import register
 from cues_kafka.testing.fixtures import KafkaFixture
 

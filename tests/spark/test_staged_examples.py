@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from cues_kafka import Avro, DataFrameProcessor, Graph, Json, Kafka, Source, Topic, start
-from cues_kafka.runtime.running import Running
+from cues_kafka.running.running import Running
 from cues_kafka.spark import Spark
 from cues_kafka.testing.fixtures import KafkaFixture
 from examples.flights import data, independent

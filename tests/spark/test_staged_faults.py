@@ -13,7 +13,7 @@ from pyarrow import parquet
 
 from cues_kafka import Kafka
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.runtime.prepare import prepare
+from cues_kafka.task.making.prepare import prepare
 from cues_kafka.testing.fixtures import FaultClusters, KafkaFixture
 from tests.fault.support import Setup, until
 from tests.spark import test_faults

@@ -12,11 +12,11 @@ import pytest
 
 from cues_kafka import Kafka
 from cues_kafka.brokers.open import open_broker
+from cues_kafka.on_spark.query import files
+from cues_kafka.on_spark.query.plans import STORE
+from cues_kafka.on_spark.staged import files as staging
+from cues_kafka.on_spark.staged.files import SMALL_BYTES, SMALL_ROWS, Staging
 from cues_kafka.ports import NewTopic
-from cues_kafka.runtime.spark.query import files
-from cues_kafka.runtime.spark.query.plans import STORE
-from cues_kafka.runtime.spark.staged import files as staging
-from cues_kafka.runtime.spark.staged.files import SMALL_BYTES, SMALL_ROWS, Staging
 from cues_kafka.spark import write_exactly_once
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.fault.support import committed_all, produce, until

@@ -14,10 +14,10 @@ import pytest
 from cues_kafka import ConfigError, Kafka, RecoveryError, TaskStopped, connect
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.graph.names import backing_topic
+from cues_kafka.on_spark.query.outcome import Outcome
+from cues_kafka.on_spark.staged.batch import StagedBatch
 from cues_kafka.plan.topics import backing_config
 from cues_kafka.ports import NewTopic, TopicPartition
-from cues_kafka.runtime.spark.query.outcome import Outcome
-from cues_kafka.runtime.spark.staged.batch import StagedBatch
 from cues_kafka.spark import Written, register, write_exactly_once
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.spark.streams import frame_of

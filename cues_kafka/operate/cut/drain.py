@@ -29,9 +29,9 @@ from cues_kafka.operate.look.tasks import TaskReading, place_of
 from cues_kafka.ports import Broker, Clock, TopicPartition, Watermarks
 from cues_kafka.records.control import PAUSE, GraphCut, InputCut, Pause, ProcessorCut, StoreCut, encode, key_of
 from cues_kafka.records.scanning import holds_messages, unstable
-from cues_kafka.runtime.specs import Identity
-from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.state.marks import UNFINISHED
+from cues_kafka.task.clock import SystemClock
+from cues_kafka.task.making.specs import Identity
 from cues_kafka.words import count
 
 LEASE_S: Final = 30.0

@@ -28,9 +28,9 @@ from cues_kafka.plan.topics import CLOCKS_MS, KEEPS
 from cues_kafka.ports import Broker, Clock, Position, Positions, TopicPartition
 from cues_kafka.records.control import RESET, GraphCut, ProcessorCut, ResetUnderWay, StoreCut, encode
 from cues_kafka.records.scanning import read_range
-from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.state.layers import MARK, TOPIC
 from cues_kafka.state.marks import UNFINISHED, UNREADABLE, mark_in
+from cues_kafka.task.clock import SystemClock
 from cues_kafka.words import count
 
 _ANOTHER: Final = "Reset to another cut: `cues-kafka cuts MODULE:GRAPH` lists them."

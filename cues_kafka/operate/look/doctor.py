@@ -32,7 +32,7 @@ from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import Sides, retention_ms, topics_to_ask
 from cues_kafka.ports import Broker, Clock, ClusterFacts, TopicPartition
 from cues_kafka.records.scanning import holds_messages
-from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.task.clock import SystemClock
 from cues_kafka.words import at_address, count
 
 WATCH_S: Final = 3.0

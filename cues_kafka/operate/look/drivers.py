@@ -16,7 +16,7 @@ from cues_kafka.operate.status import PERIODS, StatusView
 from cues_kafka.plan.topics import Sides
 from cues_kafka.ports import Broker, Clock
 from cues_kafka.records.status import StatusRecord
-from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.task.clock import SystemClock
 
 DEAD_S: Final = 86_400.0
 """A driver whose newest record is older is dead: this machine's clock is right to within a day."""

@@ -16,8 +16,8 @@ from cues_kafka.plan.plan import Plan, plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import Broker, Clock, ClusterFacts, TopicPartition, Watermarks
 from cues_kafka.records.reading import record_below
-from cues_kafka.runtime.specs import Identity, feed_spec_of, frame_spec, spec_of
-from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.task.clock import SystemClock
+from cues_kafka.task.making.specs import Identity, feed_spec_of, frame_spec, spec_of
 
 
 class TaskReading:

@@ -32,10 +32,10 @@ from cues_kafka.operate.move.history import moved_messages
 from cues_kafka.operate.move.holding import HeldGroups, hold_groups, proof_of, refuse_members
 from cues_kafka.operate.move.notes import notes_of, refuse_stores
 from cues_kafka.ports import Broker, Clock, Position, Positions, TopicPartition, TransactionalSink
-from cues_kafka.runtime.specs import Identity
-from cues_kafka.runtime.task.interpreter import Hook, Interpreter, World
 from cues_kafka.state.layers import TOPIC
 from cues_kafka.state.marks import tool_mark
+from cues_kafka.task.interpreter import Hook, Interpreter, World
+from cues_kafka.task.making.specs import Identity
 
 SESSIONS: Final = 2
 """For how many session time-outs a group is held before a strategy changes that had no lock (W7)."""

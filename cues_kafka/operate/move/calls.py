@@ -17,12 +17,12 @@ from cues_kafka.graph.processor import Processor
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.delivered import CHUNK, DeliveredInput
 from cues_kafka.operate.move.rebuilt import Rebuilt
-from cues_kafka.runtime.build import caller_of, state_dir_of
-from cues_kafka.runtime.calling.batch import Batch
-from cues_kafka.runtime.calling.caller import Caller
-from cues_kafka.runtime.task.restoring import Restoring
 from cues_kafka.state.marks import finished
 from cues_kafka.state.stores import Stores
+from cues_kafka.task.calling.batch import Batch
+from cues_kafka.task.calling.caller import Caller
+from cues_kafka.task.making.build import caller_of, state_dir_of
+from cues_kafka.task.restoring import Restoring
 
 STALE: Final = "STALE_END"
 LOST_S: Final = 3.0

@@ -21,7 +21,7 @@ from cues_kafka.operate.look.changed_inputs import Difference, difference, refus
 from cues_kafka.operate.look.drivers import refuse_drivers
 from cues_kafka.operate.move.base import Maintenance, PlannedMove
 from cues_kafka.ports import Broker, Position, Positions, TopicPartition
-from cues_kafka.runtime.other_inputs import begin_again
+from cues_kafka.task.making.other_inputs import begin_again
 from cues_kafka.words import count
 
 EARLIEST, LATEST = "earliest", "latest"

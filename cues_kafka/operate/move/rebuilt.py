@@ -8,10 +8,10 @@ from typing import Self
 
 from cues_kafka.core.records import Record
 from cues_kafka.core.spec import Spec
-from cues_kafka.runtime.calling.batch import CallContext
 from cues_kafka.state.expiring import Expiring, alive
 from cues_kafka.state.marks import UNFINISHED
 from cues_kafka.state.stores import Cache, Stores
+from cues_kafka.task.calling.batch import CallContext
 from cues_kafka.words import count
 
 

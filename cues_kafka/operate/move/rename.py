@@ -43,8 +43,8 @@ from cues_kafka.operate.move.holding import HeldGroups, hold_groups, proof_of, r
 from cues_kafka.operate.move.renamed_rows import RenamedRows
 from cues_kafka.ports import Broker, Clock, NewTopic, TopicPartition
 from cues_kafka.records.history import Moved
-from cues_kafka.runtime.specs import Identity
-from cues_kafka.runtime.task.interpreter import Hook
+from cues_kafka.task.interpreter import Hook
+from cues_kafka.task.making.specs import Identity
 from cues_kafka.words import count
 
 STAGES: Final = 9

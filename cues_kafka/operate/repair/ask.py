@@ -21,8 +21,8 @@ from cues_kafka.operate.repair.filed import ALL, Causes, FailureCause, FiledErro
 from cues_kafka.operate.repair.find import ErrorFinder, Progress
 from cues_kafka.ports import Broker, Clock, Sender
 from cues_kafka.records.requests import ReplayRequest, Wish, encode_request, kept_payload, what_settled
-from cues_kafka.runtime.given import check_graph
-from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.running.given import check_graph
+from cues_kafka.task.clock import SystemClock
 
 CHUNK: Final = 500
 """Requests that are sent together."""

@@ -17,8 +17,8 @@ from tests.mutants.rules.suites import (
     VERIFY,
 )
 
-PAIRING = "tests/unit/runtime/calling/test_pairing.py"
-PLAIN = "tests/unit/runtime/calling/test_plain.py"
+PAIRING = "tests/unit/task/calling/test_pairing.py"
+PLAIN = "tests/unit/task/calling/test_plain.py"
 BAD_INPUT = "tests/integration/test_bad_input.py"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -163,7 +163,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "columns of different lengths are refused",
         "columns",
         Never("len({len($column) for $column in $made}) > 1"),
-        ("tests/unit/runtime/calling/test_outbox.py",),
+        ("tests/unit/task/calling/test_outbox.py",),
     ),
     # Stores and tables.
     Mutant(

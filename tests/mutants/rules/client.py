@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.edits import Delete, Replace
 from tests.mutants.mutant import Mutant
 
-OUTCOMES = "tests/unit/runtime/primitives/test_outcomes_of_transactions.py"
+OUTCOMES = "tests/unit/client/test_outcomes_of_transactions.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     # Tools.

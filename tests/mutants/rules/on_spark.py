@@ -6,10 +6,10 @@ from tests.mutants.edits import Never, Replace, Without
 from tests.mutants.mutant import Mutant
 from tests.mutants.rules.suites import SLOT
 
-SLOT_INPUTS = "tests/unit/runtime/spark/direct/test_slot_inputs.py"
+SLOT_INPUTS = "tests/unit/on_spark/direct/test_slot_inputs.py"
 PARTS = "tests/unit/operate/test_staged.py"
-STAGING = "tests/unit/runtime/spark/staged/test_files.py"
-BATCH_FILES = "tests/unit/runtime/spark/staged/test_batch_files.py"
+STAGING = "tests/unit/on_spark/staged/test_files.py"
+BATCH_FILES = "tests/unit/on_spark/staged/test_batch_files.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     # Direct slots of Spark.
@@ -77,19 +77,19 @@ MUTANTS: tuple[Mutant, ...] = (
         "D2: a batch that was planned for other inputs delivers nothing of those that it misses",
         "deliver",
         Replace("{$one.topic: $ends.get($one.topic, 0) for $one in self._spec.inputs}", "$ends"),
-        ("tests/unit/runtime/spark/direct/test_changed_inputs.py",),
+        ("tests/unit/on_spark/direct/test_changed_inputs.py",),
     ),
     Mutant(
         "D5: a range that a migration took away is not waited for",
         "watch",
         Replace("$moved := _moved($task)", "($moved := _moved($task)) and not $moved"),
-        ("tests/unit/runtime/spark/direct/test_changed_inputs.py",),
+        ("tests/unit/on_spark/direct/test_changed_inputs.py",),
     ),
     Mutant(
         "D5: a request that another driver has announced is left to it",
         "_free",
         Replace("$theirs is None", "$theirs or $theirs is None"),
-        ("tests/unit/runtime/spark/direct/test_replay_slot.py",),
+        ("tests/unit/on_spark/direct/test_replay_slot.py",),
     ),
     Mutant(
         "Q1: a replay that was fenced did not die",
@@ -98,7 +98,7 @@ MUTANTS: tuple[Mutant, ...] = (
             "self._shows_fenced($partition) and ($left := self.leave($partition)).kind",
             "self._shows_fenced($partition) and $partition < 0 and ($left := self.leave($partition)).kind",
         ),
-        ("tests/unit/runtime/spark/direct/test_replay_slot.py",),
+        ("tests/unit/on_spark/direct/test_replay_slot.py",),
     ),
     Mutant(
         "D3: a join is delivered when one input has nothing left",
@@ -159,7 +159,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "D5: a fenced part succeeds when its record shows it published",
         "_watch",
         Never("is_published($role, $record)"),
-        (PARTS, "tests/unit/runtime/spark/staged/test_part_slot.py"),
+        (PARTS, "tests/unit/on_spark/staged/test_part_slot.py"),
     ),
     Mutant(
         "a batch goes to the topics that it was announced for",

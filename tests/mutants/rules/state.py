@@ -7,10 +7,10 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.rules.suites import HANDLERS, STATE, TIMERS
 
 EXPIRING = "tests/unit/state/test_expiring.py"
-ON_DISK = "tests/unit/runtime/test_state_on_disk.py"
+ON_DISK = "tests/unit/task/test_state_on_disk.py"
 LAYERS = "tests/unit/state/test_layers.py"
-TABLES = "tests/unit/runtime/test_tables.py"
-TABLE_WAITS = "tests/unit/runtime/test_table_waits.py"
+TABLES = "tests/unit/task/test_tables.py"
+TABLE_WAITS = "tests/unit/task/test_table_waits.py"
 SCHEDULED = "tests/unit/state/test_scheduled.py"
 
 MUTANTS: tuple[Mutant, ...] = (

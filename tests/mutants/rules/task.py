@@ -81,13 +81,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "Q2a: a task that is given up while it asks to be alone keeps no other out",
         "_in_turn",
         Never("$takes and self.interpreter.gate.closed"),
-        ("tests/unit/runtime/task/test_alone.py",),
+        ("tests/unit/task/test_alone.py",),
     ),
     Mutant(
         "Q2a: a task whose announced message is still to come stays alone",
         "_in_turn",
         Without("$task.settled"),
-        ("tests/unit/runtime/task/test_alone.py",),
+        ("tests/unit/task/test_alone.py",),
     ),
     Mutant(
         "P7: where effects are declared nothing is called ahead",

@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.rules.suites import DATABASE_PARTS, GUARDS
 
 SUPERVISOR = "tests/integration/test_supervisor.py"
-FEEDS = "tests/unit/runtime/feeds/test_feeds.py"
+FEEDS = "tests/unit/workers/feeds/test_feeds.py"
 RESTORED = "tests/unit/bridges/test_restored_outbox.py"
 
 MUTANTS: tuple[Mutant, ...] = (

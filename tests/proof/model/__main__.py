@@ -30,8 +30,8 @@ def code() -> str:
 
 
 SHELL = (
-    *("runtime/calling/batch.py", "runtime/calling/caller.py", "runtime/task/following.py"),
-    *("runtime/task/handling.py", "state/handlers.py", "state/layers.py", "state/stores.py", "state/tables.py"),
+    *("task/calling/batch.py", "task/calling/caller.py", "task/following.py"),
+    *("task/handling.py", "state/handlers.py", "state/layers.py", "state/stores.py", "state/tables.py"),
     *("operate/look/changed_inputs.py", "operate/move/migrate.py"),
 )
 """What decides in the shell about the worlds that run its code."""

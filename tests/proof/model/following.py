@@ -1,4 +1,4 @@
-"""Reads of a table, by the code of the shell (`runtime.task.following`), for every way that they can go.
+"""Reads of a table, by the code of the shell (`task.following`), for every way that they can go.
 
 What a process keeps of the table between two of them is a value (`Following`), from which the reader and its entries
 are made again. So equal questions have equal answers, and each is asked once.
@@ -16,9 +16,9 @@ from cues_kafka.brokers.memory.log import MemoryMessage
 from cues_kafka.errors import BrokerError, RetriableError
 from cues_kafka.ports import Fetched, TopicPartition, Watermarks
 from cues_kafka.records.reading import PATIENCE_S
-from cues_kafka.runtime.task.following import Tables
 from cues_kafka.state.tables import Held as HeldTable
 from cues_kafka.state.tables import TableSpec
+from cues_kafka.task.following import Tables
 
 TABLE: Final[tuple[tuple[bytes, bytes | None], ...]] = ((b"k", b"1"), (b"j", b"2"), (b"k", None))
 """The messages of each partition; after any number of them the entries are others."""

@@ -1,6 +1,6 @@
 """Calls of a processor with a state handler, by the code of the shell: what a batch leaves, each way that it can go.
 
-`runtime.task.handling`, `runtime.calling.caller` and `state` decide what a handler is told when, so they run here as
+`task.handling`, `task.calling.caller` and `state` decide what a handler is told when, so they run here as
 they are, on a handler that writes down the steps that changed it. What a process holds between two batches is a value
 (`Kept`), from which they are made again. So equal questions have equal answers, and each is asked once.
 
@@ -22,11 +22,11 @@ from cues_kafka.graph.handler import Handler, StateHandler
 from cues_kafka.graph.processor import Processor, Source
 from cues_kafka.graph.topic import Topic
 from cues_kafka.ports import ClusterFacts, TopicFacts
-from cues_kafka.runtime.build import caller_of
-from cues_kafka.runtime.calling.batch import Batch, CallContext, Retrying
-from cues_kafka.runtime.calling.outputs import Now
-from cues_kafka.runtime.task import handling
 from cues_kafka.state.handlers import Standing
+from cues_kafka.task import handling
+from cues_kafka.task.calling.batch import Batch, CallContext, Retrying
+from cues_kafka.task.calling.outputs import Now
+from cues_kafka.task.making.build import caller_of
 from tests.proof.model.states import Delivered, Step
 from tests.proof.model.stores import KEEPS, STORE, Value
 

@@ -1,4 +1,4 @@
-"""What workers do in a world: each effect of a task as a transition, in the place of `runtime.task.interpreter`.
+"""What workers do in a world: each effect of a task as a transition, in the place of `task.interpreter`.
 
 See `world` for what stands for what.
 """

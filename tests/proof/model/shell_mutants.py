@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from cues_kafka.ports import Watermarks
-from cues_kafka.runtime.calling.caller import Caller
-from cues_kafka.runtime.calling.turnstile import EMPTY
-from cues_kafka.runtime.task import handling
-from cues_kafka.runtime.task.following import Tables
 from cues_kafka.state.handlers import Handlers, Standing
 from cues_kafka.state.tables import Held as HeldTable
+from cues_kafka.task import handling
+from cues_kafka.task.calling.caller import Caller
+from cues_kafka.task.calling.turnstile import EMPTY
+from cues_kafka.task.following import Tables
 from tests.proof.model.mutant import CRASH, MOVE, NET, NETS, NOTHING, Mutant, Patch, around_world
 from tests.proof.model.states import Lane, Outcome
 from tests.proof.model.tables import TableWorld

@@ -2,7 +2,7 @@
 
 A driver enters (D6), plans and stages its next batch, announces it or finds what was announced, waits for one task for
 each part, and only then Spark commits the batch. Its announcement and the tasks' publications go through the same
-transitions as any task's (`lanes`), with the same faults. Where `runtime.spark.staged.batch` and `.parts` stand:
+transitions as any task's (`lanes`), with the same faults. Where `on_spark.staged.batch` and `.parts` stand:
 
 - Planning and job 1 are one transition: their files are nothing before they are announced. Each attempt at a batch
   leaves rows of its own (`Staging.rows`). A driver takes only such files away as it knows were not announced.

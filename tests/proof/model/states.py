@@ -34,7 +34,7 @@ HOLE: Final = -1
 RECORDS: Final = {"o": 1, "f": 2, "e": 1, "q": 1, "n": 0, "d": 0, "x": 2}
 
 PAST_GATE: Final = frozenset({Doing.SENDING_OFFSETS, Doing.EMITTING, Doing.PRODUCING, Doing.FLUSHING, Doing.COMMITTING})
-"""Past P5: a revocation waits for these (A3). The same as in `runtime.task.interpreter`."""
+"""Past P5: a revocation waits for these (A3). The same as in `task.interpreter`."""
 
 
 class Turn(NamedTuple):

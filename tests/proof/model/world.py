@@ -2,7 +2,7 @@
 
 A state is a tuple of small integers, one for each worker, each partition, the group, the network and the faults that
 are left; the integers name values of the classes below, of which equal ones are kept once. Workers run the production
-`Task` (see `machine`); what stands here in the place of `runtime.task.interpreter` does its effects as atomic
+`Task` (see `machine`); what stands here in the place of `task.interpreter` does its effects as atomic
 transitions.
 
 What a transition is. An effect that talks to the broker is one transition: the request arrives, is applied and

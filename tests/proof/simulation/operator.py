@@ -11,9 +11,9 @@ from unittest.mock import patch
 from cues_kafka.errors import BrokerError, RecoveryError
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.strategy import change_strategy
-from cues_kafka.runtime.prepare import prepare
-from cues_kafka.runtime.specs import Identity
-from cues_kafka.runtime.task import interpreter
+from cues_kafka.task import interpreter
+from cues_kafka.task.making.prepare import prepare
+from cues_kafka.task.making.specs import Identity
 from cues_kafka.testing.tester import VirtualGate
 from tests.proof.simulation.graphs import build
 from tests.proof.simulation.options import AT_LEAST_ONCE, AT_MOST_ONCE, STRATEGIES, Part, Strategy

@@ -174,9 +174,21 @@ def _fewer_faults(best: Result) -> Iterator[Options]:
 def digest_of_code() -> str:
     """Of the programs that a simulation runs: a result is about these, and about no others."""
     package = ROOT / "cues_kafka"
-    rooms = ("core", "graph", "plan", "codecs", "records", "brokers/memory", "runtime")
+    rooms = (
+        "core",
+        "graph",
+        "plan",
+        "codecs",
+        "records",
+        "brokers/memory",
+        "task",
+        "workers",
+        "client",
+        "running",
+        "on_spark",
+    )
     files = [package / "ports.py", *(file for room in rooms for file in (package / room).rglob("*.py"))]
-    spark = package / "runtime" / "spark"
+    spark = package / "on_spark"
     of_slots = {"slot.py", "slots.py", "outcome.py", "entering.py"}
     files.append(package / "brokers" / "patience.py")
     return digest(file for file in files if spark not in file.parents or file.name in of_slots)

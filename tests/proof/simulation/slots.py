@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from cues_kafka.brokers.memory import MemoryMember
 from cues_kafka.errors import BrokerError
 from cues_kafka.graph.declare import CommitPolicy
+from cues_kafka.on_spark.direct.slot import Slot
 from cues_kafka.ports import TopicPartition
-from cues_kafka.runtime.build import caller_of
-from cues_kafka.runtime.spark.direct.slot import Slot
-from cues_kafka.runtime.specs import Identity, spec_of
+from cues_kafka.task.making.build import caller_of
+from cues_kafka.task.making.specs import Identity, spec_of
 from cues_kafka.testing.tester import VirtualGate
 from tests.proof.simulation.faults import SimulatedCluster
 from tests.proof.simulation.options import Part

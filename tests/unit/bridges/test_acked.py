@@ -10,11 +10,11 @@ import pytest
 
 from cues_kafka import Feed, Graph, GraphError, Json, Memory, RecoveryError, RetriableError, Topic, start
 from cues_kafka.bridges.acked import ID_CHARACTERS, MOST_IDS, Acked, Arrival, AttemptLedger, Ledger, LedgerPlace, digest
+from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.graph.message import Message
-from cues_kafka.runtime import CommitPolicy
-from cues_kafka.runtime.feeds.lane import PLACE_LIMIT
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
+from cues_kafka.workers.feeds.lane import PLACE_LIMIT
 from tests.unit.bridges.acked_world import Queue
 
 

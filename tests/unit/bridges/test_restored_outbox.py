@@ -14,7 +14,7 @@ import pytest
 
 from cues_kafka import Feed, Graph, Json, RecoveryError, SqlOutbox, Topic
 from cues_kafka.bridges.outbox.sqlite import SqliteOutbox
-from cues_kafka.runtime import CommitPolicy
+from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.testing.tester import Crash, Tester
 
 TABLE = "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT, value TEXT NOT NULL)"

@@ -41,8 +41,8 @@ from cues_kafka.operate.foreseen import foresee
 from cues_kafka.operate.move.rebuild import Rebuild
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
-from cues_kafka.runtime import build
 from cues_kafka.state.tables import TableView
+from cues_kafka.task.making import build
 from cues_kafka.testing.tester import Tester
 
 KEYS = [f"c{n}" for n in range(40)]

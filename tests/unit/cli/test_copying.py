@@ -33,8 +33,8 @@ from cues_kafka import (
 )
 from cues_kafka.cli.send import _headers, _Sending
 from cues_kafka.cli.tail import printer
+from cues_kafka.client.connect import Connection
 from cues_kafka.graph.message import header_list, key_bytes
-from cues_kafka.runtime.connect import Connection
 
 
 class Colour(Enum):

@@ -20,7 +20,7 @@ from cues_kafka.operate import status as status_module
 from cues_kafka.operate.repair import ask as repairing
 from cues_kafka.records.control import Hold, encode, key_of_hold
 from cues_kafka.records.status import StatusRecord, TaskOwner, encode_status
-from cues_kafka.runtime.calling.failures import ended_by, show, text_of
+from cues_kafka.task.calling.failures import ended_by, show, text_of
 
 HOSTILE = "\x1b]0;pwned\x07\x1b[2J\nshop: all is well\r\x9b1A\u202etxt\u2066\u200b\U000e0041"
 UNSAFE = {*HOSTILE} - {*"\n]0;pwned[2Jshop: all is wellAtx1"}

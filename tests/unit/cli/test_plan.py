@@ -17,7 +17,7 @@ from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.cli.loading import load_graph
 from cues_kafka.cli.main import app
 from cues_kafka.plan.inspectors import Terms
-from cues_kafka.runtime.prepare import plan_start, prepare
+from cues_kafka.task.making.prepare import plan_start, prepare
 from cues_kafka.testing.tester import Tester
 
 HEAD = """

@@ -90,7 +90,7 @@ def test_limits_reach_the_supervisor(
         seen.append(given)
         raise AskedError
 
-    monkeypatch.setattr("cues_kafka.runtime.native.supervisor.Supervisor", made)
+    monkeypatch.setattr("cues_kafka.workers.supervisor.Supervisor", made)
     found = CliRunner().invoke(app, ["run", "examples.shop:graph", *options])
 
     assert isinstance(found.exception, AskedError), found.output
@@ -184,8 +184,8 @@ def test_process_looks_for_the_packages_of_a_graph_once(monkeypatch: pytest.Monk
         raise AskedError
 
     monkeypatch.setattr("cues_kafka.graph.packages.require", lambda what, _: looked.append(what))
-    monkeypatch.setattr("cues_kafka.runtime.start.open_broker", opened)
-    monkeypatch.setattr("cues_kafka.runtime.native.supervisor.Supervisor", opened)
+    monkeypatch.setattr("cues_kafka.running.start.open_broker", opened)
+    monkeypatch.setattr("cues_kafka.workers.supervisor.Supervisor", opened)
     found = CliRunner().invoke(app, ["run", "examples.shop:graph", *options])
 
     assert isinstance(found.exception, AskedError), found.output

@@ -9,7 +9,7 @@ import pytest
 
 from cues_kafka import ConfigError, Memory, Topic, connect
 from cues_kafka.cli.send import _Sending
-from cues_kafka.runtime.connect import Connection
+from cues_kafka.client.connect import Connection
 
 
 def sending(client: Connection) -> _Sending:

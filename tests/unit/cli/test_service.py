@@ -22,7 +22,7 @@ STOPS = """
 import signal, sys, threading, time
 from cues_kafka import Graph, Memory, Processor, Source, start
 from cues_kafka.cli.watch import Signals, TaskWatch
-from cues_kafka.runtime.native.worker import ProcessorWorker
+from cues_kafka.workers.worker import ProcessorWorker
 
 def hang(self):
     threading.Event().wait(60)

@@ -10,7 +10,7 @@ import pytest
 from cues_kafka import Feed, Graph, Iterate, Json, Memory, Processor, Topic, start
 from cues_kafka.cli.watch import EMPTY_S, TaskWatch, announce
 from cues_kafka.core.records import Totals
-from cues_kafka.runtime.status import Status, TaskStatus
+from cues_kafka.task.status import Status, TaskStatus
 
 
 def same(number: int) -> int:

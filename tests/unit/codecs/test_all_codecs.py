@@ -28,7 +28,7 @@ from cues_kafka.codecs.avro_schema import fingerprint, parse
 from cues_kafka.codecs.json_schema import JsonSchemaCodec
 from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.graph.message import key_bytes
-from cues_kafka.runtime.calling.inheriting import inherit
+from cues_kafka.task.calling.inheriting import inherit
 from tests.unit.codecs.protos import Order
 
 EXAMPLES: Final = settings(max_examples=150, deadline=None, suppress_health_check=[*HealthCheck])

@@ -42,9 +42,9 @@ from cues_kafka.codecs.registered import Registered
 from cues_kafka.codecs.registry import RegistrySchemas, schemas_of
 from cues_kafka.graph.declare import CodecSpec
 from cues_kafka.ports import ClusterFacts, TopicFacts
-from cues_kafka.runtime.build import _table
-from cues_kafka.runtime.calling.inheriting import inherit, key_reader
-from cues_kafka.runtime.calling.outage import Outage
+from cues_kafka.task.calling.inheriting import inherit, key_reader
+from cues_kafka.task.calling.outage import Outage
+from cues_kafka.task.making.build import _table
 from cues_kafka.testing.registry import TestRegistry, _Stored
 from tests.unit.codecs.protos import Order
 

@@ -21,8 +21,8 @@ from cues_kafka import Alias, CodecError, ConfigError, GraphError, Json, Raw, To
 from cues_kafka.codecs import lookup
 from cues_kafka.codecs.json import JsonCodec
 from cues_kafka.codecs.lookup import MadeFor
+from cues_kafka.on_spark.columns import key_column, value_type
 from cues_kafka.ports import WireCodec
-from cues_kafka.runtime.spark.columns import key_column, value_type
 
 
 class Colour(enum.Enum):

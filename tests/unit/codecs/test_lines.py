@@ -28,9 +28,9 @@ from cues_kafka import (
 )
 from cues_kafka.cli.send import _Sending
 from cues_kafka.cli.tail import TOMBSTONE, printer
+from cues_kafka.client.connect import Connection
 from cues_kafka.codecs.lines import headers_json, is_exact_json, key_fields, line_of, read_line, value_fields
 from cues_kafka.ports import Headers, WireMessage
-from cues_kafka.runtime.connect import Connection
 
 RAW = Topic(value=Raw())
 

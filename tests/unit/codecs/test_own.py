@@ -33,7 +33,7 @@ from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.codecs.schema import Scalar, describe
 from cues_kafka.codecs.text import text_of
 from cues_kafka.graph.declare import CodecSpec
-from cues_kafka.runtime.spark.columns import value_type
+from cues_kafka.on_spark.columns import value_type
 from cues_kafka.testing.codecs import check_codec
 from cues_kafka.testing.tester import Tester
 

@@ -17,7 +17,7 @@ def test_units_of_core_and_tasks_pass_without_assertions() -> None:
     """Where an assertion stood for a rule, one of them would fail; pytest keeps the assertions of the tests."""
     options = ["-q", "-x", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib"]
     ignored = ["-W", "ignore::pytest.PytestConfigWarning"]
-    folders = ["tests/unit/core", "tests/unit/runtime/task"]
+    folders = ["tests/unit/core", "tests/unit/task"]
     done = subprocess.run(
         [sys.executable, "-O", "-B", "-m", "pytest", *options, *ignored, "-m", "not full and not slow", *folders],
         cwd=ROOT,

@@ -31,9 +31,9 @@ from cues_kafka.brokers.memory import Faults, MemoryBroker
 from cues_kafka.errors import RetriableError
 from cues_kafka.observe import log as observed
 from cues_kafka.observe.log import INTERVAL_S, LINES, JsonLog, Sparing, get_logger
-from cues_kafka.runtime.task import lane
-from cues_kafka.runtime.task.lane import RESTART_FIRST_S
-from cues_kafka.runtime.task.task_log import TaskLog
+from cues_kafka.task import lane
+from cues_kafka.task.lane import RESTART_FIRST_S
+from cues_kafka.task.task_log import TaskLog
 from cues_kafka.testing.tester import Crash, Tester, VirtualClock
 
 Said = list[tuple[int, str, dict[str, Any]]]

@@ -8,8 +8,8 @@ import pytest
 
 from cues_kafka.observe.log import get_logger
 from cues_kafka.observe.together import EVERY_S, Together
-from cues_kafka.runtime.task.clock import SystemClock
-from cues_kafka.runtime.task.task_log import TaskLog
+from cues_kafka.task.clock import SystemClock
+from cues_kafka.task.task_log import TaskLog
 
 
 @pytest.fixture

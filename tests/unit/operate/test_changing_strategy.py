@@ -10,12 +10,12 @@ import pytest
 
 from cues_kafka import Graph, Json, Processor, RecoveryError, Source, TaskStopped, Topic
 from cues_kafka.core.records import Start
+from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.holding import HeldGroup
 from cues_kafka.operate.move.strategy import change_strategy
 from cues_kafka.operate.repair.ask import Repairs
 from cues_kafka.records.bytes import encode_record
-from cues_kafka.runtime import CommitPolicy
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
 

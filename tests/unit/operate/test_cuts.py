@@ -36,6 +36,7 @@ from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.spec import Move
 from cues_kafka.errors import FatalError
+from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.operate.applying import apply_plan
 from cues_kafka.operate.cut import drain as cuts
 from cues_kafka.operate.cut.control import ControlTopic, cuts_of, delete_cut
@@ -47,11 +48,11 @@ from cues_kafka.plan.topics import KEEPS, topics_to_ask
 from cues_kafka.ports import NewTopic, TopicPartition
 from cues_kafka.records.control import PAUSE, RESET, Pause, ResetUnderWay, encode
 from cues_kafka.records.reading import newest_record
-from cues_kafka.runtime import CommitPolicy, Running
-from cues_kafka.runtime.native.pauses import Pauses
-from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.running.running import Running
 from cues_kafka.state.marks import UNFINISHED
+from cues_kafka.task.clock import SystemClock
 from cues_kafka.testing.tester import Tester
+from cues_kafka.workers.pauses import Pauses
 
 WIDTH = 2
 HELD_S = 20.0

@@ -23,7 +23,7 @@ from cues_kafka.graph.error_message import Errors
 from cues_kafka.observe.refused import REFUSED
 from cues_kafka.ports import TopicPartition
 from cues_kafka.records.unreadable import passed
-from cues_kafka.runtime import status_writer
+from cues_kafka.running import status_writer
 from tests.unit.operate.unwell_graphs import World, graph_of
 
 

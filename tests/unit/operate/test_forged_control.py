@@ -16,7 +16,7 @@ from cues_kafka.operate.cut.drain import Drain
 from cues_kafka.operate.move.reset import reset
 from cues_kafka.operate.pausing import Pausing
 from cues_kafka.plan.topics import Sides
-from cues_kafka.runtime import Running
+from cues_kafka.running.running import Running
 
 CONTROL = "g.control"
 HOLD = {"version": 1, "by": "x", "token": "t", "processor": "p"}

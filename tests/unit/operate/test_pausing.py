@@ -12,6 +12,7 @@ import pytest
 from cues_kafka import ConfigError, Feed, Graph, Iterate, Json, Memory, Processor, RecoveryError, Source, Topic, start
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
+from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.operate import pausing as pausing_module
 from cues_kafka.operate.cut.drain import Drain
 from cues_kafka.operate.pausing import Pausing
@@ -19,9 +20,10 @@ from cues_kafka.operate.status import status
 from cues_kafka.plan.topics import Sides
 from cues_kafka.ports import NewTopic, TopicPartition
 from cues_kafka.records.control import Hold, encode, key_of_hold
-from cues_kafka.runtime import CommitPolicy, Running, status_writer
-from cues_kafka.runtime.native.pauses import Pauses
-from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.running import status_writer
+from cues_kafka.running.running import Running
+from cues_kafka.task.clock import SystemClock
+from cues_kafka.workers.pauses import Pauses
 
 WAIT_S = 20.0
 SIDES = Sides(status=True, control=True)

@@ -38,9 +38,9 @@ from cues_kafka.operate.move import calls
 from cues_kafka.operate.move.rebuild import Rebuild
 from cues_kafka.operate.move.rebuilt import Rebuilt
 from cues_kafka.ports import NewTopic, TopicPartition
-from cues_kafka.runtime.task.gate import Gate
 from cues_kafka.state.expiring import Expiring
 from cues_kafka.state.layers import ENTRY, MARK
+from cues_kafka.task.gate import Gate
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
 

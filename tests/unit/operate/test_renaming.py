@@ -36,10 +36,10 @@ from cues_kafka.operate.move.rename import Renaming
 from cues_kafka.operate.repair.ask import Repairs
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.ports import TopicPartition
-from cues_kafka.runtime.names import inspect_names
-from cues_kafka.runtime.task.clock import SystemClock
-from cues_kafka.runtime.task.interpreter import Hook
 from cues_kafka.sinks import lookup
+from cues_kafka.task.clock import SystemClock
+from cues_kafka.task.interpreter import Hook
+from cues_kafka.task.making.names import inspect_names
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
 from tests.unit.operate.dying import Mortal, Numbers, Verb

@@ -22,13 +22,13 @@ from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import TopicPartition
 from cues_kafka.records.bytes import encode_record
-from cues_kafka.runtime.calling.outputs import Output
-from cues_kafka.runtime.names import inspect_names
+from cues_kafka.task.calling.outputs import Output
+from cues_kafka.task.making.names import inspect_names
 from cues_kafka.testing.tester import Tester
 from cues_kafka.verify.parts import Publication
 from cues_kafka.verify.scan import ANOMALIES, Report, verify
 from examples.flights.progress import Progress
-from tests.unit.runtime.spark.staged.world import GRAPH, PARTS, World, same, typical
+from tests.unit.on_spark.staged.world import GRAPH, PARTS, World, same, typical
 
 
 def tool(world: World) -> Maintenance:

@@ -23,8 +23,9 @@ from cues_kafka.plan.wellness import AHEAD
 from cues_kafka.ports import NewTopic, Outgoing, TopicPartition
 from cues_kafka.records.reading import OPEN_TRANSACTION, newest
 from cues_kafka.records.status import StatusRecord, TaskOwner, encode_status
-from cues_kafka.runtime import Running, status_writer
-from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.running import status_writer
+from cues_kafka.running.running import Running
+from cues_kafka.task.clock import SystemClock
 
 WAIT_S = 20.0
 SIDES = Sides(status=True, control=True)

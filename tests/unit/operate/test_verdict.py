@@ -20,9 +20,9 @@ from cues_kafka.errors import CuesError
 from cues_kafka.graph.error_message import Errors
 from cues_kafka.observe.http import Health
 from cues_kafka.plan.wellness import TaskCondition, is_well, verdict
-from cues_kafka.runtime import status_writer
-from cues_kafka.runtime.health import HealthLook
-from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.running import status_writer
+from cues_kafka.running.health import HealthLook
+from cues_kafka.task.clock import SystemClock
 from tests.unit.operate import unwell_graphs as graphs
 from tests.unit.operate.unwell_graphs import ORDERS, Unwell, World, not_compacted, recreated, redeclared, without
 

@@ -36,11 +36,11 @@ from cues_kafka.graph.publish import Published, Publisher
 from cues_kafka.operate.pausing import Pausing
 from cues_kafka.plan.topics import Sides
 from cues_kafka.ports import GroupMetadata, NewTopic, Outgoing, TopicPartition
-from cues_kafka.runtime import prepare
-from cues_kafka.runtime.native.worker import ProcessorWorker
 from cues_kafka.sinks.dialect import TASKS
 from cues_kafka.sinks.tables import make_tables
+from cues_kafka.task.making import prepare
 from cues_kafka.testing.tester import Tester
+from cues_kafka.workers.worker import ProcessorWorker
 
 ORDERS = TopicPartition("orders", 0)
 

@@ -8,8 +8,8 @@ from cues_kafka import Graph, Processor, Source, Topic
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.errors import ConfigError, TopicsMissing
 from cues_kafka.plan.inspectors import Terms
-from cues_kafka.runtime.names import inspect_names
-from cues_kafka.runtime.prepare import prepare
+from cues_kafka.task.making.names import inspect_names
+from cues_kafka.task.making.prepare import prepare
 from cues_kafka.testing.tester import Tester
 
 

@@ -38,7 +38,7 @@ from cues_kafka.plan.plan import plan
 from cues_kafka.plan.processors import PlannedTask
 from cues_kafka.plan.topics import STATUS_SEGMENT_BYTES, Growth, Sides, backing_config, topics_to_ask
 from cues_kafka.ports import ClusterFacts, NewTopic, TopicFacts
-from cues_kafka.runtime.names import inspect_names
+from cues_kafka.task.making.names import inspect_names
 
 SAFE = {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}
 BACKING = {**SAFE, "cleanup.policy": "compact"}

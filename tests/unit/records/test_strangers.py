@@ -13,6 +13,8 @@ from cues_kafka import Graph, Json, Memory, Once, Processor, Source, Topic, conn
 from cues_kafka.brokers.memory import MemoryMessage
 from cues_kafka.brokers.murmur2 import partition_for
 from cues_kafka.brokers.open import open_broker
+from cues_kafka.client.places import PARTITIONS, place_key
+from cues_kafka.client.places import _decoded as place_of_tailer
 from cues_kafka.core.delivery import ErrorPlace
 from cues_kafka.core.records import Attempt, Extent, Staged, TargetRow, Totals, Writer
 from cues_kafka.errors import CodecError
@@ -47,8 +49,6 @@ from cues_kafka.records.requests import (
     request_in,
 )
 from cues_kafka.records.status import StatusRecord, TaskOwner, decode_status, encode_status
-from cues_kafka.runtime.primitives.places import PARTITIONS, place_key
-from cues_kafka.runtime.primitives.places import _decoded as place_of_tailer
 from cues_kafka.sinks.journal import Answered, check
 from cues_kafka.sinks.journal import encode as answer
 from cues_kafka.testing.tester import Crash, Tester

@@ -11,11 +11,11 @@ import pytest
 
 from cues_kafka import CommitPolicy, Graph, Message, Processor, RetriableError, Retry, Source, Sql, Topic
 from cues_kafka.brokers.memory import MemoryBroker
-from cues_kafka.runtime.task.ahead import HELD_S
-from cues_kafka.runtime.task.alone import PATIENCE_S
 from cues_kafka.sinks.sqlite import Sqlite
+from cues_kafka.task.ahead import HELD_S
+from cues_kafka.task.alone import PATIENCE_S
 from cues_kafka.testing.tester import Tester, VirtualClock
-from tests.unit.runtime.task.test_guards import Disturbed
+from tests.unit.task.test_guards import Disturbed
 
 MESSAGES = 8
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from cues_kafka import CommitPolicy, Graph, Processor, Source, Sql, Topic
-from cues_kafka.runtime.task.lane import Lane
 from cues_kafka.sinks.dialect import SAVEPOINT
 from cues_kafka.sinks.postgres import Postgres
 from cues_kafka.sinks.sqlite import Sqlite
+from cues_kafka.task.lane import Lane
 from cues_kafka.testing.tester import Tester
 
 BATCH = 10

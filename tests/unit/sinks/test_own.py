@@ -30,7 +30,7 @@ from cues_kafka.sinks.lookup import open_target
 from cues_kafka.sinks.traces import AskedAttempt, traces
 from cues_kafka.targets import TargetMoved, TargetPart, TaskName, TransactionalTarget, Transactions, Write
 from cues_kafka.testing.tester import Tester, VirtualClock
-from tests.unit.runtime.task.test_guards import Disturbed
+from tests.unit.task.test_guards import Disturbed
 
 RECORD = ("out", 1, b"k", b"v", [("h", None)], 7)
 FAULTS: dict[str, Callable[[], None]] = {}

@@ -34,12 +34,12 @@ from cues_kafka.core.records import Attempt
 from cues_kafka.ports import HeldAttempt
 from cues_kafka.records.reading import records_of
 from cues_kafka.records.scanning import read_all
-from cues_kafka.runtime.native.worker import ProcessorWorker
-from cues_kafka.runtime.task.parts import MOST, WITHIN_S
 from cues_kafka.sinks.dialect import TASKS
 from cues_kafka.sinks.sql import SqlTarget
+from cues_kafka.task.parts import MOST, WITHIN_S
 from cues_kafka.testing.tester import Crash, Tester, VirtualClock
-from tests.unit.runtime.task.test_guards import Disturbed
+from cues_kafka.workers.worker import ProcessorWorker
+from tests.unit.task.test_guards import Disturbed
 
 SMALL = 2
 """Messages in a transaction of the database."""
@@ -318,7 +318,7 @@ def test_a_stop_in_order_leaves_both_at_one_step(nth: int, tmp_path: Path, monke
 
     monkeypatch.setattr(ProcessorWorker, "stop", stops)
     monkeypatch.setattr(ProcessorWorker, "on_revoke", revokes)
-    monkeypatch.setattr("cues_kafka.runtime.native.worker.PARTS_END_S", 30.0)
+    monkeypatch.setattr("cues_kafka.workers.worker.PARTS_END_S", 30.0)
     sink.at_target = at_target
     graph = sink.tester.graph
     with start(graph, memory, policy=CommitPolicy(max_messages=SMALL)), connect(memory, graph) as client:

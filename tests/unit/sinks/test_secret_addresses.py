@@ -20,11 +20,11 @@ from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.graph import addresses
 from cues_kafka.graph.addresses import DatabaseAddress
 from cues_kafka.plan.inspectors import Terms
-from cues_kafka.runtime.prepare import plan_start
 from cues_kafka.sinks import tables
 from cues_kafka.sinks.lookup import dialect
 from cues_kafka.sinks.mysql import MySql
 from cues_kafka.sinks.patience import asking
+from cues_kafka.task.making.prepare import plan_start
 
 SECRETS = ("hid", "den", "internal", "127.0.0.1", "5x", "99999", "wilma", "stock")
 """Parts of the addresses below, and of a password that a driver takes for something else."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from cues_kafka import Json
 from cues_kafka.graph.declare import Store
 from cues_kafka.ports import Position
-from cues_kafka.runtime.build import store_spec
 from cues_kafka.state.stores import Stores
+from cues_kafka.task.making.build import store_spec
 
 
 def test_a_commit_that_is_only_in_the_changelog_yet_moves_no_position() -> None:

@@ -10,7 +10,7 @@ import pytest
 from cues_kafka import ConfigError, Graph, Json, Processor, RetriableError, Source, State, Store, Topic, alts
 from cues_kafka.brokers.memory import Faults, MemoryBroker
 from cues_kafka.errors import FactoryError
-from cues_kafka.runtime.task.gate import Gate
+from cues_kafka.task.gate import Gate
 from cues_kafka.testing.tester import Crash, Tester, VirtualClock
 
 

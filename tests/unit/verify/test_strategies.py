@@ -8,8 +8,8 @@ from typing import Any
 from cues_kafka import Graph, Json, Processor, Source, Topic
 from cues_kafka.cli.verify import table
 from cues_kafka.core.records import Record, Totals
+from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.records.bytes import encode_record
-from cues_kafka.runtime import CommitPolicy
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import Report, verify
 

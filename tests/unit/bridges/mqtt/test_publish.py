@@ -29,10 +29,10 @@ from cues_kafka.bridges.mqtt import publisher as module
 from cues_kafka.bridges.mqtt.filters import TOPICS
 from cues_kafka.bridges.mqtt.publisher import MqttPublisher
 from cues_kafka.bridges.published import Template
+from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.graph.publish import Published
+from cues_kafka.on_spark.verdict import verdict
 from cues_kafka.plan.edges import edges_of
-from cues_kafka.runtime import CommitPolicy
-from cues_kafka.runtime.spark.verdict import verdict
 from cues_kafka.testing.tester import Crash, Tester
 
 URL = "mqtt://planter:s3cret@127.0.0.1:1"

@@ -10,7 +10,7 @@ import pytest
 
 from cues_kafka.brokers.local import java
 from cues_kafka.errors import ConfigError, CuesError
-from cues_kafka.runtime.spark import java as of_spark
+from cues_kafka.on_spark import java as of_spark
 
 
 def fake_java(home: Path, text: str, code: int = 0) -> Path:

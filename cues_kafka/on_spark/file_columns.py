@@ -1,0 +1,65 @@
+"""Columns of DataFrames as columns of Parquet files (E5): what is left out or refused, and the schema of the files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+
+from cues_kafka.errors import ConfigError
+from cues_kafka.graph.blobs import FileTable
+from cues_kafka.graph.names import hint, quoted
+from cues_kafka.on_spark.columns import HEADERS, KEY, META, TIMESTAMP
+from cues_kafka.sinks.blobs.tables import schema_of
+
+
+def file_columns(frame: Any, table: FileTable, label: str) -> tuple[Any, pa.Schema]:
+    """
+    Return the columns of a DataFrame that go to files, and the schema of these files.
+
+    Without a declared schema it is that of the DataFrame. The struct `_cues` is left out.
+
+    Args:
+        frame: what a function of DataFrames returns.
+        table: the table of files.
+        label: how texts name the processor.
+
+    Raises:
+        ConfigError: a column has a meaning for messages only, is there twice or not at all, or cannot be of the type
+            that is declared for it.
+    """
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - a graph is planned without Spark
+
+    names = [name for name in frame.columns if name != META]
+    if own := sorted({KEY, HEADERS, TIMESTAMP} & set(names)):
+        raise ConfigError(
+            f"{label}: the columns {quoted(own)} are the key, headers and timestamp of a message, and the rows go to "
+            f"files. Drop them, or give them other names: withColumnRenamed({own[0]!r}, {own[0].lstrip('_')!r})"
+        )
+    folded = [name.lower() for name in names]  # readers such as Spark take no notice of case
+    if twice := sorted({name for name in names if folded.count(name.lower()) > 1}):
+        raise ConfigError(f"{label}: the columns {quoted(twice)} are there twice. Give each column a name of its own")
+    if missing := [name for name in table.schema if name not in names]:
+        raise ConfigError(
+            f"{label}: the DataFrame has no column {quoted(missing)}, which schema= of table {table.table!r} "
+            f"names{hint(missing[0], names)}. Columns: {quoted(names)}"
+        )
+    wanted = list(table.schema) or names
+    if not wanted:
+        raise ConfigError(f"{label}: no column is left for table {table.table!r}. Return at least one besides {META!r}")
+    rows = frame.select(*[f"`{name.replace('`', '``')}`" for name in wanted])
+    try:
+        given = to_arrow_schema(rows.schema, timezone="UTC")
+    except PySparkException as error:
+        raise ConfigError(f"{label}: a column has a type that files cannot have; cast it: {error}") from None
+    schema = schema_of(table) if table.schema else pa.schema([field.with_nullable(nullable=True) for field in given])
+    for field, own_type in zip(schema, given.types, strict=True):
+        try:
+            pa.array([], own_type).cast(field.type)
+        except pa.ArrowNotImplementedError:
+            raise ConfigError(
+                f"{label}: the column {field.name!r} is {own_type}, and schema= of table {table.table!r} says "
+                f"{field.type}. Correct one of them"
+            ) from None
+    return rows, schema

@@ -1,0 +1,70 @@
+"""The offsets that a staged batch takes of its sources, and where a query stands by them."""
+
+from __future__ import annotations
+
+import json
+from collections import ChainMap
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from cues_kafka.core.records import Extent, Staged
+from cues_kafka.errors import ConfigError
+from cues_kafka.on_spark.query.offset_log import source_ends
+from cues_kafka.ports import TopicPartition
+from cues_kafka.records.extents import offsets_of
+
+
+def extents_of(
+    session: Any,
+    checkpoint: str,
+    number: int,
+    *,
+    names: Callable[[int, Any], tuple[str, bytes]],
+    first: Mapping[str, str],
+) -> tuple[Extent, ...]:
+    """
+    Return what a micro-batch takes of each source, as Spark wrote it to the checkpoint before it called.
+
+    `names` gives name and topic id for the number and the end of a source; `first` says where batch 0 began, by name.
+
+    Raises:
+        ConfigError: two sources of the query have one name and end at different places.
+    """
+    ends = source_ends(session, checkpoint, number)
+    starts: Sequence[Any] = source_ends(session, checkpoint, number - 1) if number else ()
+    found: dict[str, Extent] = {}
+    for place, end in enumerate(ends):
+        name, topic_id = names(place, end)
+        before = starts[place] if place < len(starts) else None
+        start = canonical(before) if before is not None else "" if number else first.get(name, "")
+        # A source without an offset has no start of the next batch either.
+        extent = Extent(name, topic_id, start, "" if end is None else canonical(end))
+        if found.setdefault(name, extent) != extent:
+            raise ConfigError(
+                f"the query reads {name!r} twice, and not up to the same place: bind it once, use it twice"
+            )
+    return tuple(found[name] for name in sorted(found))
+
+
+def canonical(offsets: Any) -> str:
+    """Offsets as canonical JSON: the same text for the same offsets."""
+    return json.dumps(offsets, sort_keys=True, separators=(",", ":"))
+
+
+def ends_in(batch: Staged) -> dict[TopicPartition, int]:
+    """The end of a batch in each topic."""
+    return dict(ChainMap(*(offsets_of(extent, extent.end) for extent in batch.extents)))
+
+
+def begun(newest: Staged, query: str, committed: Collection[str]) -> dict[TopicPartition, int]:
+    """
+    Find where a query stands in its topics, by the newest record.
+
+    Spark asks where batch 0 begins each time it runs that batch. Only the announcement tells, because the log may have
+    been cut since, or a reset may have moved the processor. From another place its state would not fit the published
+    rows. Spark runs batches again that are not among `committed`, the numbers of those that it knows to be published;
+    the newest batch of another query must be published.
+    """
+    if newest.query != query or str(newest.batch) in committed:
+        return ends_in(newest)
+    return dict(ChainMap(*(offsets_of(extent, extent.start) for extent in newest.extents)))

@@ -1,0 +1,1 @@
+"""A running graph: its start, its handle, its health and its status."""

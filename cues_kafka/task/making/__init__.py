@@ -1,0 +1,1 @@
+"""What a task needs before it works: names, specs, checks and the caller, made from a graph."""
