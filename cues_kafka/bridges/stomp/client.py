@@ -185,13 +185,18 @@ class StompConnection:
         """
         Say goodbye and close. What has no receipt may be done or not. It never raises.
 
+        It waits up to `LEAVE_S` until the broker has confirmed the newest acknowledgements.
+
         Without a goodbye, Artemis counts a failed delivery of each message that is not acknowledged, and gives a
         message up after ten.
 
         Args:
             subscription: one that is ended before; empty: none. Artemis counts without that, too.
         """
-        with self._news:
+        with self._news:  # what is acknowledged is done before another consumer may come
+            number, self._unconfirmed = self._unconfirmed, ""
+            if number:
+                self._news.wait_for(lambda: number in self._receipts or not self.is_open, LEAVE_S)
             first, self._closing = not self._closing, True
             lost, self._why = self._why, self._why or "the connection is closed"
             self._news.notify_all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -203,3 +204,19 @@ def test_acknowledgements_wait_for_those_before_them(broker: FakeBroker) -> None
     with pytest.raises(TimeoutError, match="did not answer in time"):
         source.committed(0, place)
     source.close()
+
+
+def test_a_source_that_closes_waits_for_its_last_acknowledgements(broker: FakeBroker) -> None:
+    """So the next consumer of the queue, which may be another program, gets none of these messages."""
+    broker.put("q", b"1")
+    source = stomp(broker).open()
+    _, place = taken(source, None, 1)
+    assert place is not None
+    closing = threading.Thread(target=source.close)
+    with broker.lock:  # it does nothing meanwhile
+        source.committed(0, place)
+        closing.start()
+        closing.join(0.3)
+        assert closing.is_alive()
+    closing.join()
+    assert broker.left("q") == 0
