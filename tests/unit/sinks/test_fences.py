@@ -178,6 +178,7 @@ class Recorder:
         self._row = row
         self.brief = False
         self.deferrable = False
+        self.limited = False
         self.changed = False
         self.rowcount = 1
 
