@@ -306,6 +306,8 @@ def read_merged(broker: Broker, ranges: Ranges, *, group: str) -> Iterator[tuple
                 if full:
                     reader.pause(full)
                     paused |= full
+            if not heads:  # the ranges end with markers of transactions, which are no messages
+                return
             _, place = heapq.heappop(heads)
             mine = waiting[place]
             yield place, mine.popleft()

@@ -100,3 +100,33 @@ def test_what_was_committed_before_is_within_the_ranges(
     assert scanning.ranges_of(broker, "in", 1, clock) == {PLACE: (0, end)}
     assert clock.monotonic() - began_s == pytest.approx(took_s, abs=0.011)
     assert scanning.ranges_of(broker, "in", 1) == {PLACE: (0, end)}
+
+
+def test_ranges_that_end_with_markers_end_the_read(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An `IndexError` ended the command: brokers may bring the markers behind the last message apart."""
+    session = broker.session("test")
+    session.init(timeout_s=1)
+    session.begin()
+    session.produce([("in", 0, None, b"4", None, 0)])
+    session.flush()
+    session.commit()
+    end = broker.watermarks([PLACE])[PLACE].stable
+    assert end == 6, "the last offset is that of a marker"
+    reader = broker.reader("test")
+    poll, held = reader.poll, list[list[Fetched]]()
+
+    def apart(timeout_s: float, max_messages: int = 10_000) -> list[Fetched]:
+        if held:
+            return held.pop()
+        found = poll(timeout_s, max_messages)
+        if any(one.messages and one.eof is not None for one in found):
+            held.append([one._replace(messages=[]) for one in found])
+            found = [one._replace(eof=None) for one in found]
+        return found
+
+    monkeypatch.setattr(reader, "poll", apart)
+    monkeypatch.setattr(broker, "reader", lambda *_, **__: reader)
+
+    read = [message.value() for _, message in scanning.read_merged(broker, {PLACE: (0, end)}, group="test")]
+
+    assert read == [b"0", b"1", b"2", b"3", b"4"]
