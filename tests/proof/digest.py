@@ -2,7 +2,8 @@
 
 It is taken of syntax trees without docstrings, and the names and folders of files do not count. So better words,
 another layout and a file that moves void no result. What changes what runs does. Of `from a import b` the name `b`
-counts, and of our own modules not where `b` is kept: it is the same program after its file has moved.
+counts, and of our own modules not where `b` is kept: it is the same program after its file has moved. Nor does the
+order of a file's imports count, which follows the names of modules.
 """
 
 from __future__ import annotations
@@ -39,7 +40,13 @@ def digest_of(texts: Iterable[str]) -> str:
 
 def _programs(texts: Iterable[str]) -> list[bytes]:
     """The digest of each program, in an order that names do not decide."""
-    return sorted(_hashed(ast.parse(text)) for text in texts)
+    return sorted(_hashed(_imports_sorted(ast.parse(text).body)) for text in texts)
+
+
+def _imports_sorted(body: list[ast.stmt]) -> list[ast.stmt]:
+    imports = [one for one in body if isinstance(one, ast.Import | ast.ImportFrom)]
+    ordered = sorted(imports, key=lambda one: "".join(_written(one)))
+    return [*ordered, *(one for one in body if one not in imports)]
 
 
 def _joined(programs: Iterable[bytes]) -> str:

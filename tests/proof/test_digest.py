@@ -52,6 +52,7 @@ def test_a_file_that_moves_does_not_change_a_digest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [
+        ("from json import loads\nimport os\n", "import os\nfrom json import loads\n", True),
         ("from cues_kafka.a import f", "from cues_kafka.b.c import f", True),
         ("from cues_kafka.a import f", "from cues_kafka.a import g", False),
         ("from cues_kafka.a import f", "from cues_kafka.a import f as g", False),
