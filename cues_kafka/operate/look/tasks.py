@@ -65,23 +65,11 @@ class TaskReading:
         return found.partitions if found else 0
 
     def topic_id(self, topic: str) -> bytes:
-        """
-        The id of a topic.
-
-        Raises:
-            KeyError: it does not exist.
-        """
+        """The id of a topic that exists."""
         return self.facts.topics[topic].topic_id
 
     def specs(self, name: str, identity: Identity, width: int) -> Callable[[int], Spec]:
-        """
-        Gives a function that makes the specs of a processor's tasks, or of its slots on Spark.
-
-        Args:
-            name: of the processor.
-            identity: of the process that will write their records.
-            width: the number of tasks.
-        """
+        """Gives a function that makes the specs of a processor's tasks, or of its slots on Spark; see `task_spec`."""
         declared = self.graph.all_processors[name]
         if isinstance(declared, Processor):
             return spec_of(self.graph, self.plan, declared, width, identity)
@@ -97,12 +85,9 @@ class TaskReading:
 
     def record(self, spec: Spec, *, whole: bool = False) -> Record | None:
         """
-        The newest committed record of a task.
+        The newest committed record of a task, below the last stable offset.
 
-        Args:
-            spec: the task.
-            whole: below the high watermark, and waits for open transactions (R3); else below the last stable offset, as
-                any reader sees it.
+        `whole`: below the high watermark, for which it waits until open transactions end (R3).
 
         Raises:
             CodecError: it cannot be decoded.
@@ -112,13 +97,7 @@ class TaskReading:
         return record_below(self.broker, place_of(spec), low, high if whole else stable, self.clock, group=spec.group)
 
     def settled(self, spec: Spec, *, whole: bool = False) -> Record | None:
-        """
-        The same, for a tool that writes behind it.
-
-        Raises:
-            RecoveryError: it cannot be decoded.
-            BrokerError: it cannot be read.
-        """
+        """The same, for a tool that writes behind it: what cannot be decoded is a `RecoveryError`."""
         try:
             return self.record(spec, whole=whole)
         except CodecError as error:

@@ -288,12 +288,7 @@ def commit_all(
     """
     Commit moves one after another, and settle each: the last part of every verb (X2).
 
-    Args:
-        moves: may be made one by one, each when those before it are settled.
-        held: the groups of all tasks.
-        broker: the cluster.
-        clock: time.
-        hook: crash points, see `interpreter`.
+    The moves may be made one by one, each when those before it are settled.
 
     Raises:
         RecoveryError: another member has joined, or a task must not be moved; the tasks before it are moved.
@@ -336,12 +331,7 @@ def commit_move(spec: Spec, world: World) -> None:
 
 
 def refuse_moved_on(broker: Broker, group: str, moves: Sequence[PlannedMove]) -> None:
-    """
-    Refuse if another group has committed since the plan was made: its application ran again meanwhile.
-
-    Raises:
-        RecoveryError: it stands elsewhere, or was deleted.
-    """
+    """Refuse if another group has committed since the plan was made: its application ran again meanwhile."""
     planned = {TopicPartition(p.topic, move.spec.partition): p.offset for move in moves for p in move.positions}
     found = broker.committed(group, list(planned))
     if all(offset is None for offset in found.values()):

@@ -30,15 +30,7 @@ CHUNK: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class RebuildWishes:
-    """
-    Which messages shall make the stores.
-
-    Attributes:
-        since: `earliest`, or a time in ISO form: messages before it are left out; None: where the processor began.
-        allow_missing: whether messages that are gone from the input are left out.
-        allow_strays: whether messages are ignored that are not delivered yet and that no task will deliver whose
-            store has the entries of their keys.
-    """
+    """Which messages shall make the stores; see `Rebuild`."""
 
     since: str | None = None
     allow_missing: bool = False

@@ -86,19 +86,7 @@ HeldGroups: TypeAlias = Mapping[str, HeldGroup]
 
 @contextlib.contextmanager
 def hold_groups(broker: Broker, groups: Iterable[str], topic: str, width: int, clock: Clock) -> Iterator[HeldGroups]:
-    """
-    Hold groups until the end of the block.
-
-    Args:
-        broker: the cluster.
-        groups: their names, in the order in which they are joined.
-        topic: an input of the processor.
-        width: the number of its partitions; a member that has all of them is alone.
-        clock: bounds the wait.
-
-    Raises:
-        RecoveryError: another member stays.
-    """
+    """Hold groups until the end of the block, joined in this order; `width` is the number of the topic's partitions."""
     with contextlib.ExitStack() as memberships:
         yield {group: memberships.enter_context(HeldGroup(broker, group, topic, width, clock)) for group in groups}
 
@@ -116,12 +104,7 @@ def proof_of(held: HeldGroups, group: str) -> Callable[[], GroupMetadata]:
 
 
 def refuse_members(broker: Broker, groups: Iterable[str]) -> None:
-    """
-    Refuse while one of these groups has members.
-
-    Raises:
-        RecoveryError: one has.
-    """
+    """Refuse with a `RecoveryError` while one of these groups has members."""
     for group in groups:
         if members := broker.members(group):
             raise RecoveryError(has_members({group: members}))

@@ -18,12 +18,7 @@ def goes_back(record: Record, positions: Positions) -> bool:
 
 
 def refuse_stores(spec: Spec, record: Record | None, positions: Positions) -> None:
-    """
-    Refuse to move a task with stores back.
-
-    Raises:
-        ConfigError: it would go back.
-    """
+    """Refuse with a `ConfigError` to move a task with stores back."""
     if record is not None and record.stores and goes_back(record, positions):
         stores = ", ".join(name for name, _ in record.stores)
         raise ConfigError(

@@ -48,12 +48,13 @@ def settle(tool: Maintenance, to: str, specs: Sequence[Spec]) -> list[PlannedMov
 
     Args:
         tool: what moves the tasks.
-        to: see `settling`.
+        to: `database`: a task goes to where its target stands; `here`: the target is right as it is.
         specs: the tasks.
 
     Raises:
-        ConfigError: the processor has no target, or see `settling`.
-        RecoveryError: the group has members, or see `settling`.
+        ConfigError: the processor has no target, `here` would hide a difference, or the target has no row, or does not
+            say where it stands.
+        RecoveryError: the group has members, or the target stands in a topic that is gone.
     """
     if not isinstance(tool.declared, Processor) or tool.declared.target is None:
         raise ConfigError(f"--to {to}: {tool.specs[0].processor!r} has no database or store in its effects=")
@@ -65,7 +66,8 @@ def _settling(tool: Maintenance, spec: Spec, to: str, it: str) -> PlannedMove | 
     """Bring a task and its target together; None: they are."""
     target, record = tool.target_of(spec), tool.settled(spec)
     held = target.newest()
-    found = settling(spec, record, held, tool.reading.inputs(spec), to, it=it)
+    here = to == HERE
+    found = _here(spec, record, held, it) if here else _to_target(spec, record, held, tool.reading.inputs(spec), it)
     if found is None and record is not None and target.torn:
         found = Settling(held, record.positions, True, ("the log of the store lacks entries, but no attempt",))
     if found is None:
@@ -93,37 +95,11 @@ def _settle(tool: Maintenance, spec: Spec, target: TransactionalSink, was: HeldA
         raise RecoveryError(f"{spec.name}: its target has changed since. Run the command again")
 
 
-def settling(
-    spec: Spec,
-    record: Record | None,
-    held: HeldAttempt | None,
-    inputs: Mapping[str, InputFacts],
-    to: str,
-    *,
-    it: str = "database",
+def _to_target(
+    spec: Spec, record: Record | None, held: HeldAttempt | None, inputs: Mapping[str, InputFacts], it: str
 ) -> Settling | None:
-    """
-    Decide how a task and its target come together again.
-
-    Args:
-        spec: the task.
-        record: its newest record.
-        held: what its target holds.
-        inputs: what the cluster says about its inputs.
-        to: `database`: the task goes to where the target stands; `here`: the target is right as it is, and stands
-            where the task does from now on.
-        it: how texts call the target: `database` or `store`.
-
-    Returns:
-        None: they fit already.
-
-    Raises:
-        ConfigError: `here` would hide a difference, or the target has no row, or does not say where it stands.
-        RecoveryError: the target stands in a topic that is gone.
-    """
+    """The task goes to where the target stands, by its row there; None: they fit."""
     step = record.step if record else 0
-    if to == HERE:
-        return _here(spec, record, held, step, it)
     if held is None:
         if step == 0:
             return None
@@ -183,7 +159,9 @@ def stands_at(record: Record) -> HeldAttempt:
     )
 
 
-def _here(spec: Spec, record: Record | None, held: HeldAttempt | None, step: int, it: str) -> Settling | None:
+def _here(spec: Spec, record: Record | None, held: HeldAttempt | None, it: str) -> Settling | None:
+    """The target is right as it is, and stands where the task does from now on; None: they fit."""
+    step = record.step if record else 0
     if record is None or (held is not None and held.step == step):
         return None
     if held is not None:

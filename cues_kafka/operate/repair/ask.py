@@ -140,7 +140,7 @@ class Repairs:
         """
         self._finder.check(wanted)
         _check_wish(wish, limit)
-        if wanted.processor is not None and (why := self._finder.obstacles.never(wanted.processor)):
+        if wanted.processor is not None and (why := self._finder.never(wanted.processor)):
             raise ConfigError(why)
         for place in sorted(wanted.places):
             self._finder.read(*place)
@@ -206,7 +206,7 @@ class Repairs:
                 name, _, partition = task.rpartition("/")
                 ledger = self._finder.ledgers[name]
                 if ledger is None:
-                    never = self._finder.obstacles.never(name)
+                    never = self._finder.never(name)
                     raise RecoveryError(
                         f"{task} takes no requests now: {never or 'it has no replay topic'}. `cues-kafka errors list` "
                         "shows what is still open"

@@ -7,18 +7,19 @@ from typing import Final, TypeAlias
 
 from cues_kafka.brokers.patience import ask_again
 from cues_kafka.codecs.error_messages import error_messages
-from cues_kafka.core.delivery import ErrorPlace
+from cues_kafka.core.delivery import ErrorPlace, show_topic_id
+from cues_kafka.core.hashing import delivery_hash
+from cues_kafka.core.strategies import EXACTLY_ONCE
 from cues_kafka.errors import CodecError, ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.error_message import ErrorMessage
 from cues_kafka.graph.names import backing_topic, no_such_processor, quoted, replay_topic, tools_group
 from cues_kafka.operate.repair.filed import FiledError, Selection, check_selection
 from cues_kafka.operate.repair.ledger import Ledgers
-from cues_kafka.operate.repair.obstacles import Obstacles
 from cues_kafka.plan.topics import CLOCKS_MS
 from cues_kafka.ports import Broker, Clock, TopicPartition, Watermarks, WireMessage
 from cues_kafka.records.error_messages import read_error
-from cues_kafka.records.requests import what_settled
+from cues_kafka.records.requests import kept_payload, not_paired, what_settled
 from cues_kafka.records.scanning import first_from, ranges_of, read_range
 
 PATIENCE_S: Final = 15.0
@@ -39,7 +40,6 @@ class ErrorFinder:
 
     Attributes:
         ledgers: what is asked for and settled, as of the last look.
-        obstacles: what stands against requests.
         foreign: how many messages of the last look were of other graphs.
         unreadable: how many of them could not be read.
 
@@ -76,7 +76,6 @@ class ErrorFinder:
     def look(self) -> None:
         """Forget what was asked for and settled: the next questions read it again."""
         self.ledgers = Ledgers(self._graph, self._broker, self._clock, self._facts)
-        self.obstacles = Obstacles(self._graph, self.ledgers, self._facts, self._lows)
 
     def check(self, wanted: Selection) -> None:
         """
@@ -143,7 +142,7 @@ class ErrorFinder:
         place = ErrorPlace(self._facts[topic].topic_id, partition, offset)
         ledger = self.ledgers[error.processor]
         settled = self.ledgers.settled(error.processor, place)
-        never = self.obstacles.never(error.processor) or self.obstacles.elsewhere(error)
+        never = self.never(error.processor) or self._elsewhere(error)
         return FiledError(
             topic=topic,
             partition=partition,
@@ -154,7 +153,7 @@ class ErrorFinder:
             number=number,
             asked=ledger.asked.get(place.key) if ledger else None,
             settled=None if settled is None else what_settled(settled),
-            obstacle=never or self.obstacles.gone(error),
+            obstacle=never or self._gone(error),
             droppable=not never,
         )
 
@@ -191,6 +190,71 @@ class ErrorFinder:
         for name, partition, offset in wanted.places:
             named.setdefault(TopicPartition(name, partition), []).append(offset)
         return {place: (min(named[place]), max(named[place]) + 1) for place in found if place in named}
+
+    # What stands against requests
+
+    def never(self, name: str) -> str:
+        """Why a processor takes no requests; empty: it does."""
+        graph = self._graph
+        if name in graph.feeds:
+            return (
+                f"{name} is a feed, and its errors name no message of a topic. Correct the source, and have it give "
+                "the rows again"
+            )
+        if name in graph.dataframes:
+            return (
+                f"{name} is a processor of DataFrames, and Spark's batches take no requests. Send the messages again, "
+                "or declare a Processor with the same work and run it natively"
+            )
+        if name not in graph.processors:
+            if why := self.ledgers.followed(name).why:
+                return why
+            name = self.ledgers.now(name)
+        if (strategy := graph.strategy_of(name)) != EXACTLY_ONCE:
+            return (
+                f"{name} is {strategy}, and only exactly-once settles a request once. Declare strategy='exactly-once' "
+                f"and run `cues-kafka strategy MODULE:GRAPH {name}`, or send the messages again"
+            )
+        if graph.errors_of(name) is None:
+            return f"{name} has no errors topic any more. Declare errors= for it, and restart its workers"
+        missing = [made(graph.name, name) for made in (backing_topic, replay_topic)]
+        if missing := [topic for topic in missing if topic not in self._facts]:
+            return f"topic {missing[0]!r} does not exist. Run `cues-kafka plan MODULE:GRAPH --apply`"
+        return ""
+
+    def _elsewhere(self, error: ErrorMessage) -> str:
+        """Why the task of an error takes no requests; empty: it does."""
+        partition = error.task.rpartition("/")[2]
+        if int(partition) >= self._facts[replay_topic(self._graph.name, self.ledgers.now(error.processor))].partitions:
+            return (
+                f"its replay topic has no partition {partition}. Run `cues-kafka plan MODULE:GRAPH --apply`, and ask "
+                "again"
+            )
+        return ""
+
+    def _gone(self, error: ErrorMessage) -> str:
+        """Why the messages of an error cannot be delivered again; empty: they can, as far as can be seen."""
+        if not error.consumed:
+            return "it names no message"
+        if error.hash != delivery_hash(error.graph, error.processor, error.consumed):
+            return (
+                "a timer failed, not a message, and timers fire once. Drop it, and have a message set the timer again"
+            )
+        processor = self._graph.processors[self.ledgers.now(error.processor)]
+        bindings = dict(processor.inputs)
+        for place, topic in zip(error.consumed, error.topics, strict=True):
+            facts = self._facts.get(topic)
+            if bindings.get(place.binding) != topic:
+                return f"the processor has no input {place.binding!r} on {topic!r} any more"
+            if facts is None or facts.topic_id != place.topic_id:
+                return f"topic {topic!r} was deleted or recreated since ({show_topic_id(place.topic_id)})"
+            marks = self._lows.get(TopicPartition(topic, place.partition))
+            if (marks is None or place.offset < marks.low) and kept_payload(error) is None:
+                return (
+                    f"its message is gone from {topic!r} (retention), and the error message has not kept it. Declare "
+                    "errors=Errors(..., payload=True) for the next time, without redact="
+                )
+        return not_paired(processor.input_shape, list(bindings), error.consumed)
 
 
 def _bounds(place: TopicPartition, marks: Watermarks | None) -> str:
