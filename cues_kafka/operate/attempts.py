@@ -111,10 +111,6 @@ class AttemptRecords:
 
     By bisection: the newest part of a backing topic is not compacted, and has a record for each batch; the newest part
     of a changelog has a mark for each batch that delivers.
-
-    Args:
-        broker: the cluster.
-        reader: a prompt one, with nothing assigned.
     """
 
     def __init__(self, broker: Broker, reader: Reader) -> None:

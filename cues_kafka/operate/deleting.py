@@ -115,11 +115,6 @@ class Deleting:
 
     def __init__(self, graph: Graph, broker: Any, *, clock: Clock | None = None) -> None:
         """
-        Args:
-            graph: the graph.
-            broker: the cluster, which is `Examinable`.
-            clock: time.
-
         Raises:
             BrokerError: the cluster does not answer.
         """

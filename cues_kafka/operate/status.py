@@ -93,15 +93,7 @@ class _Look:
 
 
 class StatusView:
-    """
-    Looks at a graph, once or again and again; one thread at a time.
-
-    Args:
-        graph: the graph.
-        broker: the cluster; its owner closes it.
-        sides: whether status is written.
-        clock: time.
-    """
+    """Looks at a graph, once or again and again; one thread at a time."""
 
     def __init__(self, graph: Graph, broker: Broker, *, sides: Sides, clock: Clock | None = None) -> None:
         self._graph, self._broker, self._sides = graph, broker, sides.of_graph(graph)

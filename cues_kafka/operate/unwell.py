@@ -91,12 +91,6 @@ def ask(graph: Graph, broker: Broker, *, sides: Sides, clock: Clock | None = Non
     These are no faults to such a tool: a task without a worker for which no message waits (it was shut down), and a
     processor that never started (it is new).
 
-    Args:
-        graph: the graph.
-        broker: the cluster.
-        sides: whether status is written.
-        clock: time.
-
     Raises:
         BrokerError: the cluster does not answer.
     """

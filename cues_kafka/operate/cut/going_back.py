@@ -61,12 +61,6 @@ class GoBack:
     """
     Resets a graph to a cut: `plan` says what that does, `carry_out` does it.
 
-    Args:
-        graph: the graph.
-        broker: the cluster.
-        who: the records name it as their writer.
-        clock: time.
-
     Raises:
         ConfigError: the graph takes no cuts.
     """

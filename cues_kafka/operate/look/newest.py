@@ -51,14 +51,7 @@ class NewestRecord(NamedTuple):
 
 
 class NewestRecords:
-    """
-    Reads the newest records of backing partitions, as any reader sees them: it waits for no open transaction.
-
-    Args:
-        broker: the cluster.
-        group: see `records.reading.newest`.
-        clock: time.
-    """
+    """Reads the newest records of backing partitions, as any reader sees them: it waits for no open transaction."""
 
     def __init__(self, broker: Broker, group: str, clock: Clock) -> None:
         self._broker, self._group, self._clock = broker, group, clock

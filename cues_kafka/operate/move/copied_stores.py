@@ -33,10 +33,6 @@ def refuse_other_stores(spec: Spec, record: Record) -> None:
     """
     Refuse where the record's stores are not those of the declaration.
 
-    Args:
-        spec: the task under its old name.
-        record: its newest record.
-
     Raises:
         RecoveryError: stores were added, or are being rebuilt.
     """

@@ -19,15 +19,7 @@ from cues_kafka.words import count
 
 
 class RenamedRows:
-    """
-    The rows of a processor under two names, in the database that it acts on.
-
-    Args:
-        declared: the processor.
-        graph: its graph's name.
-        old: its former name.
-        new: its name now.
-    """
+    """The rows of a processor under two names, in the database that it acts on."""
 
     def __init__(self, declared: Processor, graph: str, old: str, new: str) -> None:
         self._declared, self._graph, self._old, self._new = declared, graph, old, new
@@ -43,10 +35,6 @@ class RenamedRows:
     def refuse_unlike(self, spec: Spec, record: Record) -> None:
         """
         Refuse a task whose database does not stand where its newest record does.
-
-        Args:
-            spec: the task under its old name.
-            record: its newest record.
 
         Raises:
             RecoveryError: the database is ahead, or does not fit.

@@ -33,11 +33,6 @@ class ErrorFinder:
     """
     Finds error messages of a graph.
 
-    Args:
-        graph: the graph.
-        broker: the cluster.
-        clock: time.
-
     Attributes:
         ledgers: what is asked for and settled, as of the last look.
         foreign: how many messages of the last look were of other graphs.

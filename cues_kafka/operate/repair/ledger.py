@@ -51,15 +51,7 @@ class ErrorLedger:
 
 
 class Ledgers:
-    """
-    The ledgers of a graph's processors, each read when it is asked for.
-
-    Args:
-        graph: the graph.
-        broker: the cluster.
-        clock: time.
-        facts: what the cluster says of the topics of its processors.
-    """
+    """The ledgers of a graph's processors, each read when it is asked for."""
 
     def __init__(self, graph: Graph, broker: Broker, clock: Clock, facts: Mapping[str, TopicFacts]) -> None:
         self._graph, self._broker, self._clock, self._facts = graph, broker, clock, facts
