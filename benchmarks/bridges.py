@@ -75,8 +75,9 @@ HOW = f"""100-byte values that are there from the beginning, batches of {BATCH},
 without an acknowledgement. *To Kafka*: the other broker's messages are written in one transaction, and acknowledged
 behind its commit. *From Kafka*: they are published and confirmed, then the positions are committed. By hand,
 [benchmarks/bridges_side.py](../benchmarks/bridges_side.py): a plain loop with pika, paho, Proton or a socket that
-speaks STOMP, and the same acknowledgements. It remembers nothing of what it has had, so a crash doubles messages; it
-carries one header, and ends at the first error. A process outside looks every {EVERY_S * 1000:.0f} ms at the end of
+speaks STOMP by our own frames, and the same acknowledgements and durability. It remembers nothing of what it has had,
+so a crash doubles messages; it carries one header, and ends at the first error. A process outside looks every
+{EVERY_S * 1000:.0f} ms at the end of
 the topic, or at the group's positions. The rate is that behind the first tenth. *CPU* is processor time of the process
 for each message over the same stretch; its ratio is that of the loop to ours, so that more is better in both."""
 
