@@ -95,10 +95,10 @@ if TYPE_CHECKING:
     from cues_kafka.codecs.payloads import payload_of
     from cues_kafka.observe.openlineage import OpenLineage
     from cues_kafka.observe.spans import Spans
+    from cues_kafka.operate.look.seen import GraphStatus, InputLag, SeenTask
+    from cues_kafka.operate.look.status import status
     from cues_kafka.operate.repair.ask import Repairs, repairs
     from cues_kafka.operate.repair.filed import Selection
-    from cues_kafka.operate.seen import GraphStatus, InputLag, SeenTask
-    from cues_kafka.operate.status import status
     from cues_kafka.ports import Sent
     from cues_kafka.running.running import Running
     from cues_kafka.running.start import start
@@ -125,9 +125,9 @@ _LAZY = {
     "Appender": "cues_kafka.task.calling.imperative",
     "Directory": "cues_kafka.bridges.files",
     "Files": "cues_kafka.bridges.files",
-    "GraphStatus": "cues_kafka.operate.seen",
+    "GraphStatus": "cues_kafka.operate.look.seen",
     "IbmMq": "cues_kafka.bridges.ibmmq.declare",
-    "InputLag": "cues_kafka.operate.seen",
+    "InputLag": "cues_kafka.operate.look.seen",
     "Iterate": "cues_kafka.bridges.iterate",
     "Kafka": "cues_kafka.brokers.options",
     "Memory": "cues_kafka.brokers.options",
@@ -139,7 +139,7 @@ _LAZY = {
     "Registry": "cues_kafka.brokers.options",
     "Repairs": "cues_kafka.operate.repair.ask",
     "Running": "cues_kafka.running.running",
-    "SeenTask": "cues_kafka.operate.seen",
+    "SeenTask": "cues_kafka.operate.look.seen",
     "Selection": "cues_kafka.operate.repair.filed",
     "Sent": "cues_kafka.ports",
     "Spans": "cues_kafka.observe.spans",
@@ -158,7 +158,7 @@ _LAZY = {
     "files": "cues_kafka.sinks.blobs.reading",
     "repairs": "cues_kafka.operate.repair.ask",
     "start": "cues_kafka.running.start",
-    "status": "cues_kafka.operate.status",
+    "status": "cues_kafka.operate.look.status",
 }
 
 

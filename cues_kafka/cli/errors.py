@@ -151,7 +151,7 @@ def show(
     file: File = None,
 ) -> None:
     """Show one error message whole, and what became of it."""
-    from cues_kafka.operate.lineage import parse_place
+    from cues_kafka.operate.look.lineage import parse_place
 
     at, offset = parse_place(place)
     with _opened(target, bootstrap, profile, file) as (graph, tool):
@@ -406,7 +406,7 @@ def _wanted(  # noqa: PLR0917  # the filters that all commands have
     until: str | None,
     places: Iterable[str] | None = None,
 ) -> Selection:
-    from cues_kafka.operate.lineage import parse_place
+    from cues_kafka.operate.look.lineage import parse_place
     from cues_kafka.operate.repair.filed import Selection
 
     parsed = [parse_place(place) for place in places or ()]

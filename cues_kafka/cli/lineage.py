@@ -14,7 +14,7 @@ from cues_kafka.cli.printing import say, say_lines
 from cues_kafka.graph.times import shown_time
 
 if TYPE_CHECKING:
-    from cues_kafka.operate.lineage import Ancestor, Changed
+    from cues_kafka.operate.look.lineage import Ancestor, Changed
 
 epilog = """
 \b
@@ -77,8 +77,8 @@ def lineage(
     """
     from cues_kafka.brokers.open import open_broker
     from cues_kafka.cli.loading import load_graph
-    from cues_kafka.operate.lineage import lineage as walk
-    from cues_kafka.operate.lineage import parse_place
+    from cues_kafka.operate.look.lineage import lineage as walk
+    from cues_kafka.operate.look.lineage import parse_place
     from cues_kafka.task.making.patterns import on_cluster
 
     topic, offset = parse_place(place)

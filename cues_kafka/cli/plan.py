@@ -222,7 +222,7 @@ def _plan(
         show(planned)
         return planned
     from cues_kafka.brokers.open import open_broker
-    from cues_kafka.operate.forgotten import forgotten_tailers
+    from cues_kafka.operate.look.forgotten import forgotten_tailers
     from cues_kafka.plan.inspectors import Terms
     from cues_kafka.task.making.prepare import plan_start
 
@@ -285,8 +285,8 @@ def _on_topics(
 def _with_records(planned: Plan, graph: Graph, broker: Broker, names: Sequence[str], kafka: Kafka) -> Plan:
     """The plan with the tasks that would stop, and with what is unwell now."""
     from cues_kafka.brokers.secrets import without_user
-    from cues_kafka.operate.foreseen import foresee
-    from cues_kafka.operate.unwell import ask
+    from cues_kafka.operate.look.foreseen import foresee
+    from cues_kafka.operate.look.unwell import ask
     from cues_kafka.plan.topics import Sides
 
     seen = foresee(graph, broker, planned, names, cluster=kafka)

@@ -20,7 +20,7 @@ from cues_kafka.plan.wellness import LONG_OPEN_S, NOT_AT_WORK
 from cues_kafka.words import at_address, count
 
 if TYPE_CHECKING:
-    from cues_kafka.operate.seen import GraphStatus, SeenTask
+    from cues_kafka.operate.look.seen import GraphStatus, SeenTask
 
 NOT_WELL: Final = 1
 """Exit code: something is wrong, as `plan.wellness` says."""
@@ -74,7 +74,7 @@ def status(
     from cues_kafka.brokers.open import open_broker
     from cues_kafka.cli.config import load
     from cues_kafka.cli.loading import load_graph
-    from cues_kafka.operate.status import StatusView
+    from cues_kafka.operate.look.status import StatusView
     from cues_kafka.plan.topics import Sides
     from cues_kafka.task.making.patterns import on_cluster
 

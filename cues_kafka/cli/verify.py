@@ -20,7 +20,7 @@ from cues_kafka.words import count
 
 if TYPE_CHECKING:
     from cues_kafka.graph.definition import Graph
-    from cues_kafka.operate.unwell import UnwellNow
+    from cues_kafka.operate.look.unwell import UnwellNow
     from cues_kafka.ports import Broker
     from cues_kafka.verify.scan import Report
 
@@ -123,7 +123,7 @@ def verify(
     import json
 
     from cues_kafka.cli.loading import opened
-    from cues_kafka.operate.unwell import ask
+    from cues_kafka.operate.look.unwell import ask
 
     options: dict[str, Any] = {"processors": processor or None}
     if pure and not state:

@@ -140,7 +140,8 @@ DATABASE: Final = EdgeKind(
     'Kafka to a database, `effects={"db": Sql(...)}` or `Sink(..., into=Sql(...).table(...))`',
     EXACTLY_ONCE,
     "rows, outcomes and place in one transaction of the database; it must keep what it commits",
-    "pytest tests/unit/sinks/test_crashes.py tests/integration/test_databases.py tests/unit/operate/test_settling.py",
+    "pytest tests/unit/sinks/test_crashes.py tests/integration/test_databases.py "
+    "tests/unit/operate/move/test_settling.py",
 )
 UPSERT: Final = EdgeKind(
     "Kafka to the newest row of each key, `Sink(..., into=Sql(...).upsert(...))`",

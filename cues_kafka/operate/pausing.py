@@ -19,7 +19,7 @@ from cues_kafka.graph.names import backing_topic, group_id, no_such_processor, q
 from cues_kafka.operate.cut.control import ControlTopic
 from cues_kafka.operate.cut.drain import SHOWN
 from cues_kafka.operate.look.newest import NewestRecord, NewestRecords
-from cues_kafka.operate.status import PERIODS, StatusView
+from cues_kafka.operate.look.status import PERIODS, StatusView
 from cues_kafka.plan.topics import Sides
 from cues_kafka.ports import Broker, Clock, TopicPartition
 from cues_kafka.records.control import PAUSE, RESET, Hold, Pause, RefusedRecord, encode, key_of_hold

@@ -15,7 +15,7 @@ from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.cli.loading import load_graph
 from cues_kafka.cli.main import app
 from cues_kafka.operate.deleting import Deleting
-from cues_kafka.operate.foreseen import foresee
+from cues_kafka.operate.look.foreseen import foresee
 from cues_kafka.operate.move.accept_loss import accept_loss
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.plan.plan import plan

@@ -44,12 +44,12 @@ from cues_kafka.operate.applying import apply_plan
 from cues_kafka.operate.cut.drain import Drain
 from cues_kafka.operate.cut.going_back import GoBack
 from cues_kafka.operate.look.doctor import examine
+from cues_kafka.operate.look.status import status
 from cues_kafka.operate.move.adopt import adopt, forget
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.reset import reset
 from cues_kafka.operate.pausing import Pausing
 from cues_kafka.operate.repair.ask import Repairs
-from cues_kafka.operate.status import status
 from cues_kafka.plan.acls import Acl, Pattern, acls_of, kafka_acls, script
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.plan.plan import plan

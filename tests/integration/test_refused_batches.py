@@ -9,10 +9,10 @@ from confluent_kafka import Producer
 
 from cues_kafka import Graph, Kafka, Processor, Raw, Source, TaskStopped, Topic, start
 from cues_kafka.brokers.open import open_broker
+from cues_kafka.operate.look.status import status
 from cues_kafka.operate.move.accept_loss import accept_loss
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.pausing import Pausing
-from cues_kafka.operate.status import status
 from cues_kafka.plan.topics import Sides
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify

@@ -13,8 +13,8 @@ import pytest
 from cues_kafka import Graph, Json, Kafka, Processor, Source, Topic, connect, start
 from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.cli.loading import load_graph
+from cues_kafka.operate.look.status import StatusView, status
 from cues_kafka.operate.pausing import Pausing
-from cues_kafka.operate.status import StatusView, status
 from cues_kafka.plan.topics import Sides
 from cues_kafka.ports import Outgoing
 from cues_kafka.running import status_writer

@@ -18,7 +18,7 @@ from cues_kafka.brokers.murmur2 import partition_for
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.delivery import HEADER, parse_provenance
 from cues_kafka.graph.error_message import ErrorMessage
-from cues_kafka.operate.lineage import lineage
+from cues_kafka.operate.look.lineage import lineage
 from cues_kafka.ports import TopicPartition
 from cues_kafka.running.running import Running
 from cues_kafka.spark import Spark, explain

@@ -13,7 +13,6 @@ from cues_kafka.brokers.examination import Examination, TopicHealth
 from cues_kafka.errors import BrokerError, CuesError, UnstableOffsets
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import group_id, processor_of
-from cues_kafka.operate.foreseen import foresee
 from cues_kafka.operate.look.broker_checks import (
     check_clocks,
     check_cluster,
@@ -21,11 +20,12 @@ from cues_kafka.operate.look.broker_checks import (
     check_settings,
     check_transactions,
 )
+from cues_kafka.operate.look.foreseen import foresee
 from cues_kafka.operate.look.held_offsets import where_held
 from cues_kafka.operate.look.members import SESSIONS
 from cues_kafka.operate.look.patient import DAY_S, Found, Look, Patient, note, partitions, wrong
-from cues_kafka.operate.seen import GraphStatus
-from cues_kafka.operate.status import StatusView
+from cues_kafka.operate.look.seen import GraphStatus
+from cues_kafka.operate.look.status import StatusView
 from cues_kafka.plan.acls import IMPLIED, Role, acls_of, grant
 from cues_kafka.plan.inspectors import facts_of
 from cues_kafka.plan.plan import plan

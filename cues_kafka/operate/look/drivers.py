@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from cues_kafka.errors import BrokerError, RecoveryError
 from cues_kafka.graph.definition import Graph
-from cues_kafka.operate.status import PERIODS, StatusView
+from cues_kafka.operate.look.status import PERIODS, StatusView
 from cues_kafka.plan.topics import Sides
 from cues_kafka.ports import Broker, Clock
 from cues_kafka.records.status import StatusRecord

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from cues_kafka.core.delivery import ErrorPlace
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, processor_of, replay_topic, tools_group
-from cues_kafka.operate.former_names import FormerName, arrivals, follow
+from cues_kafka.operate.look.former_names import FormerName, arrivals, follow
 from cues_kafka.ports import Broker, Clock, TopicFacts, TopicPartition, WireMessage
 from cues_kafka.records.requests import Wish, refused_key, request_in, settled_in
 from cues_kafka.records.scanning import ranges_of, read_all, read_range

@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.rules.suites import SLOT
 
 SLOT_INPUTS = "tests/unit/on_spark/direct/test_slot_inputs.py"
-PARTS = "tests/unit/operate/test_staged.py"
+PARTS = "tests/unit/operate/move/test_staged.py"
 STAGING = "tests/unit/on_spark/staged/test_files.py"
 BATCH_FILES = "tests/unit/on_spark/staged/test_batch_files.py"
 

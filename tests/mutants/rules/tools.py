@@ -12,7 +12,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "X2: `reset` moves nothing while the group has members",
         "refuse_members",
         Replace("$broker.members($group)", "[]"),
-        ("tests/unit/operate/test_moving.py",),
+        ("tests/unit/operate/move/test_moving.py",),
     ),
     Mutant(
         "verify sees a fork or a join out of order",

@@ -37,7 +37,7 @@ from cues_kafka.brokers.partitioners import crc32_partition, fnv1a_partition, pl
 from cues_kafka.brokers.placement import AT_FIRST, Placement
 from cues_kafka.errors import TaskStopped
 from cues_kafka.graph.partitioners import PARTITIONERS
-from cues_kafka.operate.foreseen import foresee
+from cues_kafka.operate.look.foreseen import foresee
 from cues_kafka.operate.move.rebuild import Rebuild
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask

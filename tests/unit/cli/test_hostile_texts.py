@@ -16,7 +16,7 @@ from cues_kafka.cli import loading
 from cues_kafka.cli.main import app
 from cues_kafka.cli.options import print_error, say_first
 from cues_kafka.cli.tail import printer
-from cues_kafka.operate import status as status_module
+from cues_kafka.operate.look import status as status_module
 from cues_kafka.operate.repair import ask as repairing
 from cues_kafka.records.control import Hold, encode, key_of_hold
 from cues_kafka.records.status import StatusRecord, TaskOwner, encode_status

@@ -15,7 +15,7 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.cli import status as command
 from cues_kafka.cli.main import app
 from cues_kafka.errors import RetriableError
-from cues_kafka.operate.seen import GraphStatus, InputLag, SeenTask
+from cues_kafka.operate.look.seen import GraphStatus, InputLag, SeenTask
 
 AT_S = 1_800_000_000.0
 BIG = 123_456_789

@@ -15,8 +15,8 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.operate import pausing as pausing_module
 from cues_kafka.operate.cut.drain import Drain
+from cues_kafka.operate.look.status import status
 from cues_kafka.operate.pausing import Pausing
-from cues_kafka.operate.status import status
 from cues_kafka.plan.topics import Sides
 from cues_kafka.ports import NewTopic, TopicPartition
 from cues_kafka.records.control import Hold, encode, key_of_hold

@@ -20,8 +20,8 @@ from cues_kafka.core.records import Attempt, Extent, Staged, TargetRow, Totals, 
 from cues_kafka.errors import CodecError
 from cues_kafka.graph.error_message import Errors
 from cues_kafka.observe.refused import REFUSED
+from cues_kafka.operate.look.status import StatusView
 from cues_kafka.operate.pausing import Pausing
-from cues_kafka.operate.status import StatusView
 from cues_kafka.plan.topics import Sides
 from cues_kafka.ports import Coordinates, HeldAttempt, NewTopic, Position
 from cues_kafka.records.bytes import encode_record

@@ -12,8 +12,8 @@ from cues_kafka.cli import verify as command
 from cues_kafka.core.delivery import HEADER, show_topic_id
 from cues_kafka.core.records import KEY
 from cues_kafka.operate.deleting import Deleting
+from cues_kafka.operate.look.unwell import UnwellNow
 from cues_kafka.operate.move.rebuild import Rebuild
-from cues_kafka.operate.unwell import UnwellNow
 from cues_kafka.ports import NewTopic, TopicPartition
 from cues_kafka.state.layers import ENTRY
 from cues_kafka.testing.tester import Tester

@@ -36,9 +36,9 @@ from cues_kafka.cli.main import app
 from cues_kafka.core.delivery import ErrorPlace
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.declare import CommitPolicy
+from cues_kafka.operate.look.unwell import UnwellNow
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.reset import reset
-from cues_kafka.operate.unwell import UnwellNow
 from cues_kafka.ports import NewTopic, TopicPartition
 from cues_kafka.records.requests import ReplayRequest, encode_request
 from cues_kafka.state.layers import ENTRY, MARK

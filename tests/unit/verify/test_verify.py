@@ -18,9 +18,9 @@ from cues_kafka.core.delivery import HEADER, provenance_prefix, show_topic_id
 from cues_kafka.core.records import KEY, Attempt, Record, Totals
 from cues_kafka.errors import ConfigError
 from cues_kafka.operate.applying import apply_plan
+from cues_kafka.operate.look.unwell import UnwellNow
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.reset import reset
-from cues_kafka.operate.unwell import UnwellNow
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import TopicPartition

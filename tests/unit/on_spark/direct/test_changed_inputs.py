@@ -18,10 +18,10 @@ from cues_kafka.on_spark.query.outcome import Outcome
 from cues_kafka.on_spark.source.planning import from_json
 from cues_kafka.on_spark.source.ranges import RangeReader, SourceInput, offsets_of, rows_of
 from cues_kafka.operate.applying import apply_plan
+from cues_kafka.operate.look.status import StatusView
 from cues_kafka.operate.move import migrate as verb
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.rename import Renaming
-from cues_kafka.operate.status import StatusView
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import NewTopic

@@ -29,8 +29,8 @@ from cues_kafka.plan.topics import Sides, topics_to_ask
 from cues_kafka.ports import GroupMetadata, NewTopic, TopicPartition
 from cues_kafka.testing.tester import Tester
 from cues_kafka.verify.scan import verify
-from tests.unit.operate.dying import Mortal, Numbers, Verb
-from tests.unit.operate.test_settling import Shop
+from tests.unit.operate.move.dying import Mortal, Numbers, Verb
+from tests.unit.operate.move.test_settling import Shop
 
 WIDTH = 2
 

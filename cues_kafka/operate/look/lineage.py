@@ -24,7 +24,7 @@ from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import tools_group
 from cues_kafka.graph.processor import Processor
 from cues_kafka.graph.targets import TaskName
-from cues_kafka.operate.attempts import AttemptRecords, StoreChanges, TakenAttempt
+from cues_kafka.operate.look.attempts import AttemptRecords, StoreChanges, TakenAttempt
 from cues_kafka.ports import Broker, Coordinates, Reader, TopicFacts, TopicPartition, WireMessage
 from cues_kafka.records.extents import offsets_of
 from cues_kafka.records.provenance import provenance_of

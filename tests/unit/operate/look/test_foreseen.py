@@ -11,12 +11,12 @@ import pytest
 from cues_kafka import Graph, Json, Processor, Source, State, Store, TaskStopped, Topic
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.operate.applying import apply_plan
-from cues_kafka.operate.foreseen import Foreseen, foresee
+from cues_kafka.operate.look.foreseen import Foreseen, foresee
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import NewTopic, TopicPartition
 from cues_kafka.testing.tester import Crash, Tester
-from tests.unit.operate.test_moving import recreate
+from tests.unit.operate.move.test_moving import recreate
 
 
 def double(n: int) -> int:
@@ -293,7 +293,7 @@ def test_a_changelog_that_is_gone_stops_its_task() -> None:
 
 def test_a_changelog_that_ends_elsewhere_stops_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mark further back than what is read at first is looked for in all of it."""
-    monkeypatch.setattr("cues_kafka.operate.foreseen.LAST", 1)
+    monkeypatch.setattr("cues_kafka.operate.look.foreseen.LAST", 1)
     tester = delivered(graph_of(counted, state=STORE))
     assert foreseen(graph_of(counted, state=STORE), tester).stops == ()
     recreate(tester, "g.work.counts.changelog")

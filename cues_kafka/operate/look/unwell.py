@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 from cues_kafka.errors import BrokerError
 from cues_kafka.graph.definition import Graph
-from cues_kafka.operate.seen import GraphStatus
-from cues_kafka.operate.status import StatusView
+from cues_kafka.operate.look.seen import GraphStatus
+from cues_kafka.operate.look.status import StatusView
 from cues_kafka.plan.topics import Sides
 from cues_kafka.plan.wellness import Unwell, is_well
 from cues_kafka.ports import Broker, Clock

@@ -11,7 +11,7 @@ from cues_kafka import ConfigError, DataFrameProcessor, Graph, Processor, Raw, R
 from cues_kafka.core.delivery import HEADER
 from cues_kafka.core.records import Attempt, Extent, Snapshot, Totals
 from cues_kafka.core.staged import RESET, Announce
-from cues_kafka.operate.foreseen import foresee
+from cues_kafka.operate.look.foreseen import foresee
 from cues_kafka.operate.move.accept_loss import accept_loss
 from cues_kafka.operate.move.base import Maintenance, PlannedMove
 from cues_kafka.operate.move.migrate import migrate

@@ -27,7 +27,7 @@ from cues_kafka.records.scanning import read_all
 from cues_kafka.state.layers import ENTRY
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
-from tests.unit.operate.dying import Killed, Life, Mortal
+from tests.unit.operate.move.dying import Killed, Life, Mortal
 
 FIXED = {"is": False}
 

@@ -15,8 +15,8 @@ from cues_kafka.core.events import InputFacts
 from cues_kafka.core.records import Attempt
 from cues_kafka.errors import GraphError
 from cues_kafka.operate.applying import apply_plan
-from cues_kafka.operate.foreseen import foresee
 from cues_kafka.operate.look.changed_inputs import refuse_busy
+from cues_kafka.operate.look.foreseen import foresee
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.migrate import added, migrate, positions_of
 from cues_kafka.operate.move.reset import reset
@@ -27,8 +27,8 @@ from cues_kafka.ports import TopicPartition
 from cues_kafka.records.scanning import read_all
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
-from tests.unit.operate.test_moving import recreate
-from tests.unit.operate.test_settling import Shop, book
+from tests.unit.operate.move.test_moving import recreate
+from tests.unit.operate.move.test_settling import Shop, book
 
 
 def all_of(**values: int) -> list[int]:

@@ -23,8 +23,8 @@ from cues_kafka.plan.wellness import TaskCondition, is_well, verdict
 from cues_kafka.running import status_writer
 from cues_kafka.running.health import HealthLook
 from cues_kafka.task.clock import SystemClock
-from tests.unit.operate import unwell_graphs as graphs
-from tests.unit.operate.unwell_graphs import ORDERS, Unwell, World, not_compacted, recreated, redeclared, without
+from tests.unit.operate.look import unwell_graphs as graphs
+from tests.unit.operate.look.unwell_graphs import ORDERS, Unwell, World, not_compacted, recreated, redeclared, without
 
 
 class Well(NamedTuple):

@@ -30,7 +30,7 @@ from cues_kafka.brokers.memory.clients import MemoryReader
 from cues_kafka.cli.errors import lines
 from cues_kafka.errors import BrokerError, FatalError
 from cues_kafka.operate.deleting import Deleting
-from cues_kafka.operate.former_names import arrivals
+from cues_kafka.operate.look.former_names import arrivals
 from cues_kafka.operate.move import renamed_rows
 from cues_kafka.operate.move.rename import Renaming
 from cues_kafka.operate.repair.ask import Repairs
@@ -42,7 +42,7 @@ from cues_kafka.task.interpreter import Hook
 from cues_kafka.task.making.names import inspect_names
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
-from tests.unit.operate.dying import Mortal, Numbers, Verb
+from tests.unit.operate.move.dying import Mortal, Numbers, Verb
 
 WIDTH = 2
 

@@ -26,11 +26,11 @@ from cues_kafka import (
 )
 from cues_kafka.cli.lineage import tree
 from cues_kafka.cli.main import app
-from cues_kafka.operate.lineage import lineage
+from cues_kafka.operate.look.lineage import lineage
 from cues_kafka.operate.repair.ask import Repairs
 from cues_kafka.ports import TopicPartition
 from cues_kafka.testing.tester import Tester
-from tests.unit.operate.test_lineage import plain
+from tests.unit.operate.look.test_lineage import plain
 
 
 def note(value: dict[str, Any], seen: Any) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def test_a_message_shows_the_entries_that_its_attempt_changed() -> None:
 
 def test_the_page_shows_what_the_command_prints() -> None:
     """Times and numbers of batches are those of another run."""
-    page = (Path(__file__).parents[3] / "docs" / "lineage.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[4] / "docs" / "lineage.md").read_text(encoding="utf-8")
     command = "cues-kafka lineage noted/0@2 --changes --graph shop:graph"
     block = page.partition(f"```console\n$ {command}\n")[2].partition("```")[0]
     tester = noted("a", "bc")
@@ -127,7 +127,7 @@ def test_a_search_by_halves_finds_what_reading_everything_finds(monkeypatch: pyt
     tester = noted(*"abcdefghijabcdefghij")
     offsets = [message.offset for message in tester.messages("noted")]
     read = [shown(tester, "noted", offset) for offset in offsets]
-    monkeypatch.setattr("cues_kafka.operate.attempts.NEAR", 0)
+    monkeypatch.setattr("cues_kafka.operate.look.attempts.NEAR", 0)
 
     assert [shown(tester, "noted", offset) for offset in offsets] == read
     assert [line.partition(" (")[0] for [line] in read] == [
@@ -310,7 +310,7 @@ def test_the_command_shows_changes_when_it_is_told(monkeypatch: pytest.MonkeyPat
     """Stores without a graph; without the option nothing is looked up."""
     tester = noted("a")
     monkeypatch.setattr("cues_kafka.brokers.open.open_broker", lambda _: tester.broker)
-    (tmp_path / "mine.py").write_text("from tests.unit.operate.test_attempts import STORED as graph\n")
+    (tmp_path / "mine.py").write_text("from tests.unit.operate.look.test_attempts import STORED as graph\n")
 
     def said(*more: str) -> list[str]:
         return CliRunner().invoke(app, ["lineage", *more]).output.splitlines()

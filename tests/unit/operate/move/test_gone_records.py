@@ -10,7 +10,7 @@ import pytest
 from cues_kafka.errors import RecoveryError
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.reset import reset
-from tests.unit.operate.test_settling import Shop
+from tests.unit.operate.move.test_settling import Shop
 
 
 def test_record_that_is_gone_behind_a_reset_leaves_the_database_as_it_is(

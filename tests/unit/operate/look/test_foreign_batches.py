@@ -24,7 +24,7 @@ from cues_kafka.observe.refused import REFUSED
 from cues_kafka.ports import TopicPartition
 from cues_kafka.records.unreadable import passed
 from cues_kafka.running import status_writer
-from tests.unit.operate.unwell_graphs import World, graph_of
+from tests.unit.operate.look.unwell_graphs import World, graph_of
 
 
 class Told(NamedTuple):

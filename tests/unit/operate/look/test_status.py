@@ -16,8 +16,8 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.records import Totals
 from cues_kafka.errors import FatalError, RetriableError
 from cues_kafka.operate.look import newest as newest_module
-from cues_kafka.operate.seen import GraphStatus, SeenTask
-from cues_kafka.operate.status import StatusView, _of_slots, _of_task, status
+from cues_kafka.operate.look.seen import GraphStatus, SeenTask
+from cues_kafka.operate.look.status import StatusView, _of_slots, _of_task, status
 from cues_kafka.plan.topics import Sides
 from cues_kafka.plan.wellness import AHEAD
 from cues_kafka.ports import NewTopic, Outgoing, TopicPartition

@@ -10,9 +10,9 @@ from cues_kafka import Graph, Json, Memory, Processor, Source, TaskStopped, Topi
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.operate.look.doctor import examine
+from cues_kafka.operate.look.status import status
 from cues_kafka.operate.move.accept_loss import accept_loss
 from cues_kafka.operate.move.base import Maintenance
-from cues_kafka.operate.status import status
 from cues_kafka.ports import TopicPartition
 from cues_kafka.records.unreadable import refused_at
 from cues_kafka.verify.scan import verify

@@ -23,7 +23,7 @@ from cues_kafka.errors import BrokerError, ConfigError, UnreadableError, Unstabl
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, group_id, status_topic, tools_group
 from cues_kafka.operate.look.newest import NewestRecord, NewestRecords
-from cues_kafka.operate.seen import GraphStatus, InputLag, SeenState, SeenTask
+from cues_kafka.operate.look.seen import GraphStatus, InputLag, SeenState, SeenTask
 from cues_kafka.plan.inspectors import facts_of
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import Sides

@@ -34,9 +34,9 @@ from cues_kafka.graph.feed import Feed
 from cues_kafka.graph.names import backing_topic, changelog_topic, group_id
 from cues_kafka.graph.processor import Processor
 from cues_kafka.operate.look.changed_inputs import difference, refuse_busy
+from cues_kafka.operate.look.misplaced import misplaced
 from cues_kafka.operate.look.newest import ANOTHER_RELEASE
 from cues_kafka.operate.look.tasks import TaskReading
-from cues_kafka.operate.misplaced import misplaced
 from cues_kafka.plan.plan import Plan
 from cues_kafka.plan.processors import PlannedStop
 from cues_kafka.ports import Broker, Clock, ClusterFacts, TopicPartition

@@ -14,7 +14,7 @@ from cues_kafka import Graph, Json, Processor, Source, Topic
 from cues_kafka.codecs.error_messages import error_messages
 from cues_kafka.core.delivery import HEADER, show_topic_id
 from cues_kafka.errors import CodecError
-from cues_kafka.operate.lineage import AHEAD, lineage
+from cues_kafka.operate.look.lineage import AHEAD, lineage
 from cues_kafka.operate.repair.ask import Repairs
 from cues_kafka.ports import Coordinates, TopicPartition
 from cues_kafka.records.provenance import checked

@@ -32,7 +32,7 @@ from cues_kafka.cli.main import app
 from cues_kafka.core.delivery import HEADER
 from cues_kafka.core.records import KEY, Attempt, Snapshot, Staged, Writer
 from cues_kafka.core.records import Extent as Took
-from cues_kafka.operate.lineage import Ancestor, lineage, parse_place
+from cues_kafka.operate.look.lineage import Ancestor, lineage, parse_place
 from cues_kafka.operate.repair.ask import Repairs
 from cues_kafka.ports import Headers, NewTopic, Outgoing, TopicPartition
 from cues_kafka.records.bytes import encode_record
@@ -113,7 +113,7 @@ def test_a_join_branches_back_to_its_sources() -> None:
 
 def test_the_page_shows_what_the_command_prints() -> None:
     """Times and numbers of batches are those of another run."""
-    page = (Path(__file__).parents[3] / "docs" / "lineage.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[4] / "docs" / "lineage.md").read_text(encoding="utf-8")
     _, _, block = page.partition("```console\n$ cues-kafka lineage bills/0@1\n")
 
     assert plain(block.partition("```")[0].splitlines()) == shown(of(shop(5, 7), "bills", 1))

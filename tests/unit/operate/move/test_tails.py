@@ -8,8 +8,8 @@ import pytest
 
 from cues_kafka import Graph, Json, Message, Processor, Source, Store, Tailer, TaskStopped, Topic
 from cues_kafka.errors import FatalError
-from cues_kafka.operate.forgotten import forgotten_tailers
-from cues_kafka.operate.lineage import lineage
+from cues_kafka.operate.look.forgotten import forgotten_tailers
+from cues_kafka.operate.look.lineage import lineage
 from cues_kafka.operate.move.accept_loss import accept_loss
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.reset import reset
@@ -19,7 +19,7 @@ from cues_kafka.ports import TopicPartition
 from cues_kafka.testing.tester import Tester
 from cues_kafka.verify.recompute import obstacle as cannot_recompute
 from cues_kafka.verify.scan import verify
-from tests.unit.operate.test_moving import recreate
+from tests.unit.operate.move.test_moving import recreate
 
 
 def work(n: int, old: Tailer) -> list[Any]:

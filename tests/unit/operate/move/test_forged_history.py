@@ -9,7 +9,7 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.records import Totals
 from cues_kafka.graph.names import backing_topic
 from cues_kafka.observe.refused import REFUSED
-from cues_kafka.operate.former_names import arrivals
+from cues_kafka.operate.look.former_names import arrivals
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.reset import reset
 from cues_kafka.ports import Position, TopicPartition

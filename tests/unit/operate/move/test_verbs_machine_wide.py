@@ -29,7 +29,7 @@ from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import GroupMetadata, TopicPartition
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
-from tests.unit.operate.dying import Killed, Life, Mortal
+from tests.unit.operate.move.dying import Killed, Life, Mortal
 
 FIXED = {"is": False}
 
