@@ -324,6 +324,61 @@ def test_no_modules_import_each_other() -> None:
     assert cycles(dependencies()) == set()
 
 
+WRITING = ("operate", "task.interpreter", "task.lane", "workers", "on_spark", "client", "running")
+"""What writes to a cluster, or runs what does."""
+
+LOOKING = ("operate.look", "running.given")
+"""Of these, what only looks."""
+
+ACTS = {
+    *("add_partitions", "configure", "create", "delete", "expect", "forget", "loose_session", "member", "sender"),
+    *("session", "settle", "trim"),
+}
+"""Methods of `ports.Broker` and of targets that write, take a lock or join a group."""
+
+
+def acts(module: str, tree: ast.Module) -> list[str]:
+    """What a module imports and calls that writes, in words."""
+    nodes = list(ast.walk(tree))
+    called = (node.func for node in nodes if isinstance(node, ast.Call))
+    methods = (method for method in called if isinstance(method, ast.Attribute) and method.attr in ACTS)
+    found = [f"{module}:{method.lineno}: calls {method.attr}()" for method in methods]
+    for line, name in imports(module, nodes, is_package=False):
+        if _is_below(_short(name), WRITING) and not _is_below(_short(name), LOOKING):
+            found.append(f"{module}:{line}: imports {name}")
+    return found
+
+
+def _is_below(name: str, packages: Iterable[str]) -> bool:
+    return any(f"{name}.".startswith(f"{package}.") for package in packages)
+
+
+def test_what_only_looks_never_writes() -> None:
+    """So `status`, `doctor` and `lineage` can be run at any time, by users without a right to write."""
+    found = []
+    for module, path in modules():
+        if _is_below(_short(module), ["operate.look"]):
+            found += acts(module, ast.parse(path.read_text(encoding="utf-8")))
+
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from cues_kafka.operate.move.base import Maintenance",
+        "from cues_kafka.operate.pausing import Pausing",
+        "from cues_kafka.task.interpreter import Interpreter",
+        "from cues_kafka.client.send import Client",
+        "def f(broker):\n    with broker.session('x') as session:\n        pass",
+        "def f(self):\n    self._broker.create([])",
+    ],
+)
+def test_a_planted_write_is_found(source: str) -> None:
+    """The checker itself is checked: one import or one call each."""
+    assert len(acts("cues_kafka.operate.look.status", ast.parse(source))) == 1
+
+
 def test_a_planted_cycle_is_found() -> None:
     """Through a third module too; what only leads to a cycle is not in it."""
     needs = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set(), "e": {"a"}}
