@@ -85,9 +85,10 @@ class AmqpConnection(AmqpEngine):
 
     def take(self, numbers: Iterable[int], transaction: bytes | None = None) -> None:
         """Take deliveries out of the queue; in a transaction, `forget` them behind its commit."""
+        state = None if transaction is None else [transaction, Described(ulong(ACCEPTED), [])]
         with self.engine():
             for number in numbers:
-                self._accept_now(number, transaction)
+                self._accept_now(number, state)
             if transaction is None:
                 self._forget_now(numbers)
 
@@ -279,12 +280,12 @@ class AmqpConnection(AmqpEngine):
         self._settle_now([number])
         return bytes(found[0]) if found else b""
 
-    def _accept_now(self, number: int, transaction: bytes | None) -> None:
+    def _accept_now(self, number: int, state: list[Any] | None) -> None:
         delivery = self._deliveries[number]
-        if transaction is None:
+        if state is None:
             delivery.update(Delivery.ACCEPTED)
         else:
-            delivery.local.data = [transaction, Described(ulong(ACCEPTED), [])]
+            delivery.local.data = state
             delivery.update(TRANSACTIONAL)
 
     def _settle_now(self, numbers: Iterable[int]) -> int:

@@ -112,8 +112,10 @@ class AmqpDeliveries:
     def receive(self, taken: Taken) -> None:
         """Keep a delivery; on the connection's thread."""
         with self._lock:
+            first = not self._held  # else the reader was told, and takes until none is left
             self._held.append(taken)
-        self._arrived()
+        if first:
+            self._arrived()
 
     def take(self, limit: int) -> Sequence[Arrival]:
         with self._lock:
