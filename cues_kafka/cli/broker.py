@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cues_kafka.cli.options import Command
+from cues_kafka.cli.options import Command, Commands
 from cues_kafka.errors import ConfigError
 from cues_kafka.words import count
 
 if TYPE_CHECKING:
     from cues_kafka.brokers.local.detached import RunningBroker
 
-app = typer.Typer(help="A real Apache Kafka on this machine, without Docker.", no_args_is_help=True)
+app = Commands(help="A real Apache Kafka on this machine, without Docker.", no_args_is_help=True)
 
 NOT_RUNNING, NODE_DOWN = 1, 3
 """Exit codes of `broker status`."""

@@ -39,6 +39,7 @@ import typer
 from cues_kafka.brokers.options import Kafka, Registry
 from cues_kafka.brokers.secrets import HARMLESS, masked, without_user
 from cues_kafka.brokers.security import Secret, security_of, shown_table
+from cues_kafka.cli.options import Options
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.names import hint, quoted
 
@@ -441,13 +442,30 @@ Profile = Annotated[str | None, typer.Option(metavar="NAME", help=f"Profile of {
 File = Annotated[Path | None, typer.Option("--file", metavar="PATH", help=f"Configuration file [default: ./{FILE}].")]
 
 
-def config(bootstrap: Bootstrap = None, profile: Profile = None, file: File = None) -> None:
+@dataclass(frozen=True, slots=True)
+class ClusterOptions(Options):
+    """The options that say where the cluster is, and how to connect to it."""
+
+    bootstrap: Bootstrap = None
+    profile: Profile = None
+    file: File = None
+
+    def load(self) -> Config:
+        """All settings; see `load`."""
+        return load({"bootstrap": self.bootstrap}, profile=self.profile, file=self.file)
+
+    def kafka(self) -> Kafka:
+        """The cluster; see `Config.kafka`."""
+        return self.load().kafka()
+
+
+def config(cluster: ClusterOptions) -> None:
     """
     Print each setting and where it came from.
 
     Secrets are masked.
     """
-    found = load({"bootstrap": bootstrap}, profile=profile, file=file)
+    found = cluster.load()
     width = max(map(len, found.settings))
     for name, setting in found.settings.items():
         match setting.value:

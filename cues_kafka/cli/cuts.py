@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cues_kafka.cli.config import Bootstrap, File, Profile
+from cues_kafka.cli.config import ClusterOptions
 from cues_kafka.cli.options import Target, interrupts
 from cues_kafka.cli.printing import say
 from cues_kafka.errors import ConfigError
@@ -45,9 +45,7 @@ def drain(
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", help="How long the graph may take to come to rest.")
     ] = 300.0,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    file: File = None,
+    cluster: ClusterOptions,
 ) -> None:
     """
     Quiesce a graph, take a snapshot of it (a cut), and resume it.
@@ -60,7 +58,7 @@ def drain(
 
     if not timeout > 0:
         raise ConfigError(f"--timeout {timeout:g}: takes a number of seconds above 0.")
-    with opened(target, bootstrap, profile, file) as (graph, broker), interrupts() as ended:
+    with opened(target, cluster) as (graph, broker), interrupts() as ended:
         tool = Drain(graph, broker, who=f"drain on {socket.gethostname()}")
         taken = tool.take(cut, timeout_s=timeout, tell=lambda text: say(f"{graph.name}: {text}"), ended=ended)
         stores = sum(len(one.stores) for one in taken.processors.values())
@@ -71,15 +69,13 @@ def cuts(
     target: Target,
     *,
     delete: Annotated[str | None, typer.Option(metavar="NAME", help="Delete this cut.")] = None,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    file: File = None,
+    cluster: ClusterOptions,
 ) -> None:
     """List the cuts of a graph, or delete one."""
     from cues_kafka.cli.loading import opened
     from cues_kafka.operate.cut.control import cuts_of, delete_cut
 
-    with opened(target, bootstrap, profile, file) as (graph, broker):
+    with opened(target, cluster) as (graph, broker):
         if delete is not None:
             delete_cut(graph, broker, delete)
             say(f"{graph.name}: cut {delete} is deleted")

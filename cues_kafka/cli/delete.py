@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cues_kafka.cli.config import Bootstrap, File, Profile
+from cues_kafka.cli.config import ClusterOptions
 from cues_kafka.cli.options import BROKEN, WRONG, Target
 from cues_kafka.cli.printing import say, say_lines
 from cues_kafka.errors import ConfigError
@@ -53,9 +53,7 @@ def delete(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print what would be deleted as JSON, and delete nothing.")
     ] = (False),
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    file: File = None,
+    cluster: ClusterOptions,
 ) -> None:
     """
     Delete what a graph has on the cluster.
@@ -64,7 +62,6 @@ def delete(
     functions read and write stay, unless --data or --topic names them.
     """
     from cues_kafka.brokers.open import open_broker
-    from cues_kafka.cli.config import load
     from cues_kafka.cli.loading import load_graph
     from cues_kafka.operate.deleting import Deleting
     from cues_kafka.task.making.patterns import on_cluster
@@ -72,7 +69,7 @@ def delete(
     given = [name for name, one in (("PROCESSOR", processor), ("--topic", topic), ("--unused", unused)) if one]
     if len(given) > 1 or (given and data):
         raise ConfigError(f"{' and '.join([*given, *(['--data'] if data else [])])} exclude each other.")
-    graph, found = load_graph(target), load({"bootstrap": bootstrap}, profile=profile, file=file)
+    graph, found = load_graph(target), cluster.load()
     if confirm not in (None, graph.name):
         raise ConfigError(f"--confirm {confirm}: the graph's name is {graph.name!r}.")
     if not found.named:

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from cues_kafka.cli.config import Bootstrap, File, Profile
-from cues_kafka.cli.options import Command, Target
+from cues_kafka.cli.config import ClusterOptions
+from cues_kafka.cli.options import Command, Commands, Target
 from cues_kafka.errors import ConfigError
 
-app = typer.Typer(help="Print reference documentation generated from the code.", no_args_is_help=True)
+app = Commands(help="Print reference documentation generated from the code.", no_args_is_help=True)
 
 
 @app.command()
@@ -48,9 +48,7 @@ def asyncapi(
         list[str] | None, typer.Option(metavar="HOST:PORT", help="Address of a broker, for readers; repeatable.")
     ] = None,
     document_version: Annotated[str, typer.Option(metavar="VERSION", help="Version of what is described.")] = "1.0.0",
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    file: File = None,
+    cluster: ClusterOptions,
 ) -> None:
     """
     Print the AsyncAPI document of a graph, as JSON.
@@ -62,7 +60,7 @@ def asyncapi(
 
     if wrong := [one for one in server or () if not one.rpartition(":")[2].isdigit() or not one.rpartition(":")[0]]:
         raise ConfigError(f"--server {wrong[0]!r}: write HOST:PORT, such as kafka-1:9092.")
-    graph = with_topics_of_patterns(load_graph(target), bootstrap, profile, file)
+    graph = with_topics_of_patterns(load_graph(target), cluster)
     typer.echo(json.dumps(document(graph, version=document_version, servers=server or ()), indent=2))
 
 

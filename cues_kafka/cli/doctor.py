@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from cues_kafka.cli.config import Bootstrap, File, Profile
+from cues_kafka.cli.config import ClusterOptions
 from cues_kafka.cli.options import BROKEN, WRONG, Target
 from cues_kafka.cli.printing import say_lines
 from cues_kafka.errors import ConfigError
@@ -43,9 +43,7 @@ def doctor(
         float, typer.Option("--for", metavar="SECONDS", help="How long what may be stuck is watched.")
     ] = 3.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    file: File = None,
+    cluster: ClusterOptions,
 ) -> None:
     """
     Look for what is wrong with a graph and its cluster.
@@ -54,7 +52,6 @@ def doctor(
     removed processors have left. Each finding has its remedy. Changes nothing.
     """
     from cues_kafka.brokers.open import open_broker
-    from cues_kafka.cli.config import load
     from cues_kafka.cli.loading import load_graph
     from cues_kafka.operate.look.doctor import examine
     from cues_kafka.plan.acls import Role
@@ -65,7 +62,7 @@ def doctor(
         raise ConfigError(f"--role {role}: there is no such role. Roles: {', '.join(roles)}.")
     if not seconds >= 0:
         raise ConfigError(f"--for {seconds:g}: takes a number of seconds from 0 on.")
-    graph, found = load_graph(target), load({"bootstrap": bootstrap}, profile=profile, file=file)
+    graph, found = load_graph(target), cluster.load()
     kafka = found.kafka()
     broker = open_broker(kafka)
     try:

@@ -6,14 +6,13 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cues_kafka.cli.bars import progress_bar
-from cues_kafka.cli.config import Bootstrap, File, Profile, load
-from cues_kafka.cli.options import BROKEN, Command, Target, at_least, interrupts, pasteable, say_first
+from cues_kafka.cli.config import ClusterOptions
+from cues_kafka.cli.options import BROKEN, Command, Commands, Target, at_least, interrupts, pasteable, say_first
 from cues_kafka.cli.printing import say, say_lines
 from cues_kafka.cli.tables import WIDTH, aligned, fits, paragraph
 from cues_kafka.errors import ConfigError, CuesError
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from cues_kafka.operate.repair.filed import FailureCause, FiledError, Requested, Selection
     from cues_kafka.records.requests import Settled, Wish
 
-app = typer.Typer(help="List error messages, and have their messages delivered again.", no_args_is_help=True)
+app = Commands(help="List error messages, and have their messages delivered again.", no_args_is_help=True)
 
 _EXITS = """
 Exits with 1 if the cluster does not answer, and with 2 if the graph, a setting
@@ -114,9 +113,7 @@ def list_(
         int | None, typer.Option(metavar="N", callback=at_least(1), help="Show N causes, the largest first.")
     ] = None,
     as_json: AsJson = False,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    file: File = None,
+    cluster: ClusterOptions,
 ) -> None:
     """
     Count the open error messages by cause.
@@ -124,7 +121,7 @@ def list_(
     A cause is a processor, a class of exception and a kind.
     """
     wanted = _wanted(processor, kind, exception, since, until)
-    with _opened(target, bootstrap, profile, file) as (graph, tool), progress_bar("reading") as tell:
+    with _opened(target, cluster) as (graph, tool), progress_bar("reading") as tell:
         found = tool.causes(wanted, settled=everything, progress=tell)
     shown = found[:limit]
     if as_json:
@@ -146,21 +143,18 @@ def show(
     ],
     *,
     as_json: AsJson = False,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    file: File = None,
+    cluster: ClusterOptions,
 ) -> None:
     """Show one error message whole, and what became of it."""
     from cues_kafka.operate.look.lineage import parse_place
 
     at, offset = parse_place(place)
-    with _opened(target, bootstrap, profile, file) as (graph, tool):
+    with _opened(target, cluster) as (graph, tool):
         one = tool.show(at.topic, at.partition, offset)
     if as_json:
         say_lines(json.dumps(_error_data(one), indent=2))
         return
-    cluster = load({"bootstrap": bootstrap}, profile=profile, file=file).kafka()
-    for line in lines(one, payload_text(one.message, graph, cluster)):
+    for line in lines(one, payload_text(one.message, graph, cluster.kafka())):
         say(line)
 
 
@@ -207,12 +201,10 @@ def _asks(wish: Wish, doc: str, epilog: str) -> None:
         yes: Yes = False,
         wait: Wait = None,
         as_json: AsJson = False,
-        bootstrap: Bootstrap = None,
-        profile: Profile = None,
-        file: File = None,
+        cluster: ClusterOptions,
     ) -> None:
         wanted = _wanted(processor, kind, exception, since, until, places)
-        with _opened(target, bootstrap, profile, file) as (graph, tool):
+        with _opened(target, cluster) as (graph, tool):
             _ask(graph, tool, wish, wanted, limit=limit, yes=yes, wait=wait, as_json=as_json)
 
     app.command(wish, cls=Command, help=doc, epilog=epilog)(command)
@@ -430,13 +422,11 @@ def _moment(text: str | None, option: str) -> int | None:
 
 
 @contextmanager
-def _opened(
-    target: str, bootstrap: str | None, profile: str | None, file: Path | None
-) -> Iterator[tuple[Graph, Repairs]]:
+def _opened(target: str, cluster: ClusterOptions) -> Iterator[tuple[Graph, Repairs]]:
     from cues_kafka.cli.loading import opened
     from cues_kafka.operate.repair.ask import Repairs
 
-    with opened(target, bootstrap, profile, file) as (graph, broker), Repairs(graph, broker) as tool:
+    with opened(target, cluster) as (graph, broker), Repairs(graph, broker) as tool:
         yield graph, tool
 
 

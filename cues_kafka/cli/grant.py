@@ -6,7 +6,7 @@ from typing import Annotated, get_args
 
 import typer
 
-from cues_kafka.cli.config import Bootstrap, File, Profile
+from cues_kafka.cli.config import ClusterOptions
 from cues_kafka.cli.options import BROKEN, WRONG, Target
 from cues_kafka.cli.plan import principals_of
 from cues_kafka.errors import ConfigError
@@ -44,12 +44,9 @@ def grant(
         typer.Option(metavar="NAME", help="Also what a client with this name needs; repeatable."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Create them. Without this option, only say which.")] = False,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    file: File = None,
+    cluster: ClusterOptions,
 ) -> None:
     """Create the ACLs that the roles of a graph need."""
-    from cues_kafka.cli.config import load
     from cues_kafka.cli.loading import load_graph
     from cues_kafka.plan.acls import Role, acls_of, kafka_acls
 
@@ -57,7 +54,7 @@ def grant(
     if unknown := sorted(set(role or ()) - set(known)):
         raise ConfigError(f"--role {unknown[0]}: there is no such role. Roles: {', '.join(known)}.")
     principals = principals_of(principal or ())
-    found = load({"bootstrap": bootstrap}, profile=profile, file=file)
+    found = cluster.load()
     acls = [acl for acl in acls_of(load_graph(target), client or (), sides=found.sides) if not role or acl.role in role]
     for commands in kafka_acls(acls, principals).values():
         for command in commands:

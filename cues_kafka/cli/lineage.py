@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cues_kafka.cli.config import Bootstrap, File, Profile, load
+from cues_kafka.cli.config import ClusterOptions
 from cues_kafka.cli.options import as_tools_of, at_least
 from cues_kafka.cli.printing import say, say_lines
 from cues_kafka.graph.times import shown_time
@@ -65,9 +65,7 @@ def lineage(
         bool, typer.Option("--changes", help="Show entries of stores and, with --graph, effects of the attempts.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the tree as JSON.")] = False,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    file: File = None,
+    cluster: ClusterOptions,
 ) -> None:
     """
     Show where a message comes from.
@@ -83,7 +81,7 @@ def lineage(
 
     topic, offset = parse_place(place)
     declared = load_graph(graph) if graph else None
-    broker = open_broker(load({"bootstrap": bootstrap}, profile=profile, file=file).kafka())
+    broker = open_broker(cluster.kafka())
     try:
         declared = on_cluster(declared, broker) if declared else None
         with as_tools_of(graph):

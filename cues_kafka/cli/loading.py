@@ -10,7 +10,7 @@ import sysconfig
 import tomllib
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +21,7 @@ from cues_kafka.graph.definition import Graph
 from cues_kafka.words import article
 
 if TYPE_CHECKING:
+    from cues_kafka.cli.config import ClusterOptions
     from cues_kafka.ports import Broker
 
 WRITTEN: Final = ".toml"
@@ -28,26 +29,19 @@ WRITTEN: Final = ".toml"
 
 
 @contextmanager
-def opened(
-    target: str, bootstrap: str | None, profile: str | None, file: Path | None
-) -> Iterator[tuple[Graph, Broker]]:
+def opened(target: str, cluster: ClusterOptions) -> Iterator[tuple[Graph, Broker]]:
     """The graph that a command was given, and a client of its cluster, closed at the end."""
     from cues_kafka.brokers.open import open_broker
-    from cues_kafka.cli.config import load
     from cues_kafka.task.making.patterns import on_cluster
 
     graph = load_graph(target)
-    broker = open_broker(load({"bootstrap": bootstrap}, profile=profile, file=file).kafka())
-    try:
+    with closing(open_broker(cluster.kafka())) as broker:
         yield on_cluster(graph, broker), broker
-    finally:
-        broker.close()
 
 
-def with_topics_of_patterns(graph: Graph, bootstrap: str | None, profile: str | None, file: Path | None) -> Graph:
+def with_topics_of_patterns(graph: Graph, cluster: ClusterOptions) -> Graph:
     """The graph with the topics of its patterns, where a cluster tells them; else a line says that it does not."""
     from cues_kafka.brokers.open import open_broker
-    from cues_kafka.cli.config import load
     from cues_kafka.cli.printing import say
     from cues_kafka.errors import BrokerError
     from cues_kafka.task.making.patterns import on_cluster
@@ -55,11 +49,8 @@ def with_topics_of_patterns(graph: Graph, bootstrap: str | None, profile: str | 
     if not graph.patterns:
         return graph
     try:
-        broker = open_broker(load({"bootstrap": bootstrap}, profile=profile, file=file).kafka())
-        try:
+        with closing(open_broker(cluster.kafka())) as broker:
             return on_cluster(graph, broker)
-        finally:
-            broker.close()
     except (BrokerError, ConfigError) as error:
         named = ", ".join(f"{name} ({source.pattern})" for name, source in graph.patterns.items())
         say(f"Topics of patterns are not looked up: {error}. Each name stands for all that match: {named}.", err=True)

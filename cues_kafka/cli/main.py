@@ -31,9 +31,9 @@ from cues_kafka.cli import (
     topology,
     verify,
 )
-from cues_kafka.cli.options import Command, Program
+from cues_kafka.cli.options import Command, Commands, Program
 
-app = typer.Typer(
+app = Commands(
     name="cues-kafka",
     cls=Program,
     no_args_is_help=True,

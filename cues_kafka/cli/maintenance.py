@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cues_kafka.cli.config import Bootstrap, File, Profile
+from cues_kafka.cli.config import ClusterOptions
 from cues_kafka.cli.options import Target, at_least, say_first
 from cues_kafka.cli.printing import say
 from cues_kafka.errors import ConfigError
@@ -114,9 +113,7 @@ def migrate(
         typer.Option("--drop", metavar="BINDING", help="An input that is gone from the declaration; repeatable."),
     ] = None,
     yes: Yes = False,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    file: File = None,
+    cluster: ClusterOptions,
 ) -> None:
     """
     Add inputs to a processor, or drop some.
@@ -130,7 +127,7 @@ def migrate(
     places = added(add or ())
     _act(
         target, processor, lambda tool: migrate_inputs(tool, places, frozenset(drop or ()), tell=say),
-        who="migrate", yes=yes, bootstrap=bootstrap, profile=profile, file=file,
+        who="migrate", yes=yes, cluster=cluster,
     )  # fmt: skip
 
 
@@ -139,9 +136,7 @@ def strategy(
     processor: Name,
     *,
     yes: Yes = False,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    file: File = None,
+    cluster: ClusterOptions,
 ) -> None:
     """
     Change how often a processor delivers.
@@ -153,7 +148,7 @@ def strategy(
 
     _act(
         target, processor, change_strategy,
-        who="strategy", yes=yes, bootstrap=bootstrap, profile=profile, file=file,
+        who="strategy", yes=yes, cluster=cluster,
     )  # fmt: skip
 
 
@@ -176,9 +171,7 @@ def reset(
         int | None, typer.Option(metavar="P", callback=at_least(0), help="Move only the task of this partition.")
     ] = None,
     yes: Yes = False,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    file: File = None,
+    cluster: ClusterOptions,
 ) -> None:
     """
     Restart a processor elsewhere, or a whole graph at a cut.
@@ -199,23 +192,21 @@ def reset(
     if to.startswith("cut:"):
         if processor is not None or partition is not None:
             raise ConfigError("--to cut:NAME resets the whole graph. Leave out PROCESSOR and --partition.")
-        _go_back(target, to.removeprefix("cut:"), yes=yes, bootstrap=bootstrap, profile=profile, file=file)
+        _go_back(target, to.removeprefix("cut:"), yes=yes, cluster=cluster)
         return
     if processor is None:
         raise ConfigError("which processor? Write cues-kafka reset MODULE:GRAPH PROCESSOR, or give --to cut:NAME.")
     _act(
         target, processor, lambda tool: reset_tasks(tool, to=to, partition=partition),
-        who="reset", yes=yes, bootstrap=bootstrap, profile=profile, file=file,
+        who="reset", yes=yes, cluster=cluster,
     )  # fmt: skip
 
 
-def _go_back(
-    target: str, name: str, *, yes: bool, bootstrap: str | None, profile: str | None, file: Path | None
-) -> None:
+def _go_back(target: str, name: str, *, yes: bool, cluster: ClusterOptions) -> None:
     from cues_kafka.cli.loading import opened
     from cues_kafka.operate.cut.going_back import GoBack
 
-    with opened(target, bootstrap, profile, file) as (graph, broker):
+    with opened(target, cluster) as (graph, broker):
         tool = GoBack(graph, broker, who=f"reset on {socket.gethostname()}")
         planned = tool.plan(name)
         if not planned.all and not planned.unfinished:
@@ -233,9 +224,7 @@ def adopt(
     group: Annotated[str, typer.Option(metavar="NAME", help="Consumer group whose place the processor takes over.")],
     keep: Annotated[bool, typer.Option("--keep", help="Leave the group's offsets, instead of deleting them.")] = False,
     yes: Yes = False,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    file: File = None,
+    cluster: ClusterOptions,
 ) -> None:
     """
     Take over the place of a consumer group.
@@ -248,7 +237,7 @@ def adopt(
     from cues_kafka.operate.move.adopt import forget
     from cues_kafka.operate.move.base import Maintenance
 
-    with opened(target, bootstrap, profile, file) as (graph, broker):
+    with opened(target, cluster) as (graph, broker):
         tool = Maintenance(graph, broker, processor, who=f"adopt on {socket.gethostname()}")
         moves = take_over(tool, group)
         say_first(map(_begins, moves), yes=yes)
@@ -267,9 +256,7 @@ def accept_loss(
     processor: Name,
     *,
     yes: Yes = False,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    file: File = None,
+    cluster: ClusterOptions,
 ) -> None:
     """
     Skip messages that are gone from the log.
@@ -281,7 +268,7 @@ def accept_loss(
 
     _act(
         target, processor, accept_loss_of,
-        who="accept-loss", yes=yes, bootstrap=bootstrap, profile=profile, file=file,
+        who="accept-loss", yes=yes, cluster=cluster,
     )  # fmt: skip
 
 
@@ -292,14 +279,12 @@ def _act(
     *,
     who: str,
     yes: bool,
-    bootstrap: str | None,
-    profile: str | None,
-    file: Path | None,
+    cluster: ClusterOptions,
 ) -> None:
     from cues_kafka.cli.loading import opened
     from cues_kafka.operate.move.base import Maintenance
 
-    with opened(target, bootstrap, profile, file) as (graph, broker):
+    with opened(target, cluster) as (graph, broker):
         options = getattr(broker, "options", None)  # a cluster in memory has none
         session_s = getattr(options, "session_timeout_s", 10.0)
         tool = Maintenance(graph, broker, processor, who=f"{who} on {socket.gethostname()}", session_s=session_s)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cues_kafka.cli.options import BROKEN, UNDONE
@@ -16,48 +14,16 @@ from cues_kafka.extras import SPARK, require
 
 if TYPE_CHECKING:
     from cues_kafka.brokers.options import Kafka
-    from cues_kafka.cli.config import Config
+    from cues_kafka.cli.run_options import GraphRun, SparkOptions
     from cues_kafka.graph.definition import Graph
-    from cues_kafka.ports import Observer
 
 STOP_S: Final = 60.0
 """From SIGTERM to SIGKILL: a micro-batch ends, and the session waits up to 15 s for Spark's processes."""
 
 
-@dataclass(frozen=True, slots=True)
-class SparkOptions:
-    """
-    What the command line says of Spark.
-
-    Attributes:
-        checkpoint: directory of the queries' progress.
-        master: of the cluster.
-        trigger: see `Spark`; its default is a micro-batch as soon as there is something.
-    """
-
-    checkpoint: str
-    master: str = "local[*]"
-    trigger: str = "0 seconds"
-
-    @property
-    def directory(self) -> str:
-        """The checkpoint; made absolute if it is on this machine, so that the working directory does not matter."""
-        here = self.master.startswith("local") and "://" not in self.checkpoint
-        return str(Path(self.checkpoint).absolute()) if here else self.checkpoint
-
-
-def announce_on_spark(
-    graph: Graph, settings: Config, options: SparkOptions, *, names: Sequence[str] | None, chosen: bool
-) -> None:
+def announce_on_spark(chosen: GraphRun, options: SparkOptions) -> None:
     """
     Refuse what is wrong before a JVM is started, and print what runs on Spark, and why the rest does not.
-
-    Args:
-        graph: what to run.
-        settings: of the cluster and of commits.
-        options: of Spark.
-        names: of the processors that --only and --except leave; None: all.
-        chosen: --only names them, so Spark must carry all of them.
 
     Raises:
         ConfigError: Spark is not installed, it cannot carry what was chosen, or the plan is refused.
@@ -66,44 +32,17 @@ def announce_on_spark(
     require_spark()
     from cues_kafka.on_spark.query.triggers import streaming_trigger
 
+    graph = chosen.graph
     streaming_trigger(options.trigger)
-    carried, left = _carried(graph, names, chosen=chosen)
+    carried, left = _carried(graph, chosen.names, chosen=bool(chosen.options.only))
     said = "; ".join(f"{name} ({why})" for name, why in left.items())
     say(f"{graph.name}: running {', '.join(carried)} on Spark" + (f"; not there: {said}" if said else ""))
-    _widest_input(graph, settings.kafka(), carried)
+    _widest_input(graph, chosen.settings.kafka(), carried)
 
 
-def run_on_spark(
-    graph: Graph,
-    settings: Config,
-    options: SparkOptions,
-    *,
-    names: Sequence[str] | None,
-    chosen: bool,
-    new: Sequence[str],
-    fail_fast: bool,
-    began: float,
-    observers: Sequence[Observer] = (),
-    http: str | None = None,
-    warn: bool = True,
-    tells: bool = True,
-) -> int:
+def run_on_spark(chosen: GraphRun, options: SparkOptions) -> int:
     """
     Run under a supervisor until a signal comes, or all is delivered; the exit code.
-
-    Args:
-        graph: what to run.
-        settings: of the cluster and of commits.
-        options: of Spark.
-        names: of the processors that --only and --except leave; None: all.
-        chosen: --only names them, so Spark must carry all of them.
-        new: processors that the user says are new, not renamed ones.
-        fail_fast: end when a task stops.
-        began: when the command did.
-        observers: told when the run begins and ends.
-        http: where to serve health and metrics; None: nowhere.
-        warn: print the plan's warnings.
-        tells: print sentences about stopped tasks; else the log has them.
 
     Raises:
         ConfigError: Spark is not installed or does not start, it cannot carry what was chosen, or the plan is refused.
@@ -118,8 +57,9 @@ def run_on_spark(
     from cues_kafka.on_spark.session import choose_shuffle_partitions, is_jvm_gone, opened_session
     from cues_kafka.running.start import start
 
+    observers, graph, settings = chosen.observers(), chosen.graph, chosen.settings
     kafka, policy = settings.kafka(), CommitPolicy(**{**dataclasses.asdict(POLICY), **settings.given("commit")})
-    carried, _ = _carried(graph, names, chosen=chosen)
+    carried, _ = _carried(graph, chosen.names, chosen=bool(chosen.options.only))
     slots = _widest_input(graph, kafka, carried)
     quiet = settings["log_level"] != "debug"
     with Signals() as signals, opened_session(options.master, name=graph.name, quiet=quiet) as session:
@@ -127,11 +67,13 @@ def run_on_spark(
             say(f"{graph.name}: {said}")
         engine = Spark(session, checkpoint=options.directory, trigger=options.trigger, policy=policy)
         running = start(
-            graph, kafka, engine=engine, only=carried, timeout_s=None, new=new, create_topics=settings.named,
-            observers=observers, http=http,
+            graph, kafka, engine=engine, only=carried, timeout_s=None, new=chosen.new,
+            create_topics=settings.named, observers=observers, http=chosen.told["http"],
         )  # fmt: skip
-        announce(running, settings.address, warn=warn)
-        watch = TaskWatch(graph, running, fail_fast=fail_fast, succeeded=True, began=began, tells=tells)
+        announce(running, settings.address, warn=chosen.warns)
+        watch = TaskWatch(
+            graph, running, fail_fast=chosen.fail_fast, succeeded=True, began=chosen.began, tells=not chosen.as_json
+        )
         code, failed = watch.until(signals), running.failed
         ends = options.trigger == AVAILABLE_NOW and not (failed and is_jvm_gone(failed))
         return UNDONE if code == BROKEN and ends else code

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import wraps
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
@@ -19,6 +21,8 @@ from cues_kafka.errors import BrokerError, ConfigError, CuesError, GraphError
 
 if TYPE_CHECKING:
     from typer._click.formatting import HelpFormatter
+
+F = TypeVar("F", bound=Callable[..., None])
 
 BROKEN, WRONG, FAILED, REFUSED, DONE, UNDONE = 1, 2, 3, 4, 5, 6
 """Exit codes: the cluster or a function fails; a graph or setting is wrong; a task stopped under --fail-fast. The last
@@ -66,6 +70,49 @@ def pasteable(text: str, target: str | None = None) -> str:
     """
     target = _TARGET.get() if target is None else target
     return _OF_A_GRAPH.sub(lambda found: found[1] + target, text) if target else text
+
+
+class Options:
+    """Options that a command takes together, as one parameter: a dataclass with a field for each."""
+
+    __slots__ = ()
+
+
+class Commands(typer.Typer):
+    """Registers commands, whose options may be in groups."""
+
+    def command(self, name: str | None = None, **given: Any) -> Callable[[F], F]:
+        """Register a command; each field of its `Options` is an option of its own."""
+
+        def register(command: F) -> F:
+            super(Commands, self).command(name, **given)(_ungrouped(command))
+            return command
+
+        return register
+
+
+def _ungrouped(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with a parameter for each option, which typer reads."""
+    hints = get_type_hints(command, include_extras=True)
+    groups = {name: kind for name, kind in hints.items() if isinstance(kind, type) and issubclass(kind, Options)}
+    if not groups:
+        return command
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
+        own = inspect.signature(groups[name], eval_str=True).parameters.values() if name in groups else [parameter]
+        parameters += [one.replace(kind=one.KEYWORD_ONLY) for one in own]
+
+    @wraps(command)
+    def called(**given: Any) -> None:
+        made = {
+            name: group(**{one: given.pop(one) for one in inspect.signature(group).parameters})
+            for name, group in groups.items()
+        }
+        command(**given, **made)
+
+    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    called.__annotations__ = {one.name: one.annotation for one in parameters}
+    return called
 
 
 class Command(TyperCommand):

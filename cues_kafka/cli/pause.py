@@ -6,12 +6,11 @@ import getpass
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cues_kafka.cli.config import Bootstrap, File, Profile
+from cues_kafka.cli.config import ClusterOptions
 from cues_kafka.cli.options import BROKEN, Target, interrupts
 from cues_kafka.cli.printing import say
 from cues_kafka.errors import ConfigError
@@ -59,14 +58,12 @@ def pause(
     processor: Which = None,
     *,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait for the tasks.")] = 60.0,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    file: File = None,
+    cluster: ClusterOptions,
 ) -> None:
     """Pause a running graph, or one of its processors."""
     if not timeout > 0:
         raise ConfigError(f"--timeout {timeout:g}: takes a number of seconds above 0.")
-    with _pausing(target, bootstrap, profile, file) as (name, tool), interrupts() as ended:
+    with _pausing(target, cluster) as (name, tool), interrupts() as ended:
         left = tool.pause(processor, timeout_s=timeout, tell=lambda text: say(f"{name}: {text}"), ended=ended)
         what = processor or "all processors"
         if not left:
@@ -84,14 +81,12 @@ def resume(
     *,
     reset: Annotated[bool, typer.Option("--reset", help="Take back a reset that is not complete, too.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --reset: also where tools have moved tasks.")] = False,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    file: File = None,
+    cluster: ClusterOptions,
 ) -> None:
     """Let what is paused go on."""
     if reset and processor is not None:
         raise ConfigError("--reset: a reset holds the whole graph. Leave the processor out.")
-    with _pausing(target, bootstrap, profile, file) as (name, tool):
+    with _pausing(target, cluster) as (name, tool):
         known = tool.names
         done = tool.resume(processor, reset=reset, sure=yes)
         for hold in done.holds:
@@ -115,19 +110,16 @@ def resume(
 
 
 @contextmanager
-def _pausing(
-    target: str, bootstrap: str | None, profile: str | None, file: Path | None
-) -> Iterator[tuple[str, Pausing]]:
+def _pausing(target: str, cluster: ClusterOptions) -> Iterator[tuple[str, Pausing]]:
     """The name of the graph, and what pauses it."""
     from cues_kafka.brokers.open import open_broker
-    from cues_kafka.cli.config import load
     from cues_kafka.cli.loading import load_graph
     from cues_kafka.operate.pausing import Pausing
     from cues_kafka.plan.topics import Sides
     from cues_kafka.task.making.patterns import on_cluster
 
     graph = load_graph(target)
-    kafka = load({"bootstrap": bootstrap}, profile=profile, file=file).kafka()
+    kafka = cluster.kafka()
     broker = open_broker(kafka)
     try:
         graph = on_cluster(graph, broker)

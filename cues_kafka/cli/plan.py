@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from cues_kafka.cli.config import Bootstrap, File, Profile
-from cues_kafka.cli.options import BROKEN, DIFFERS, WRONG, New, Require, Target
+from cues_kafka.cli.config import ClusterOptions
+from cues_kafka.cli.options import BROKEN, DIFFERS, WRONG, New, Options, Require, Target
 from cues_kafka.cli.printing import say, say_lines
 from cues_kafka.errors import BrokerError, ConfigError
 from cues_kafka.graph.names import no_such_processor
@@ -19,10 +20,8 @@ from cues_kafka.plan.wellness import is_well
 from cues_kafka.words import count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from cues_kafka.brokers.options import Kafka
+    from cues_kafka.cli.config import Config
     from cues_kafka.graph.definition import Graph
     from cues_kafka.plan.plan import Plan
     from cues_kafka.ports import Broker
@@ -54,23 +53,25 @@ setting is wrong. With --exit-code, exits with {DIFFERS} if --apply would change
 """
 
 
-def plan(
-    target: Target,
-    *,
-    offline: Annotated[bool, typer.Option("--offline", help="Ask no cluster.")] = False,
+@dataclass(frozen=True, slots=True)
+class PlanOptions(Options):
+    """What to plan, what to print of it, and whether to apply it."""
+
+    target: Target
+    offline: Annotated[bool, typer.Option("--offline", help="Ask no cluster.")] = False
     apply: Annotated[
         bool, typer.Option("--apply", help="Create the topics, and make the changes to topics that are printed.")
-    ] = False,
-    topics: Annotated[bool, typer.Option("--topics", help="Add all names and the settings of new topics.")] = False,
-    acls: Annotated[bool, typer.Option("--acls", help="Add the permissions that each role needs.")] = False,
+    ] = False
+    topics: Annotated[bool, typer.Option("--topics", help="Add all names and the settings of new topics.")] = False
+    acls: Annotated[bool, typer.Option("--acls", help="Add the permissions that each role needs.")] = False
     principal: Annotated[
         list[str] | None,
         typer.Option(metavar="ROLE=USER", help="With --acls: who has a role, such as worker=User:shop-1; repeatable."),
-    ] = None,
+    ] = None
     client: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="With --acls: also what a client with this name needs; repeatable."),
-    ] = None,
+    ] = None
     form: Annotated[
         str,
         typer.Option(
@@ -79,31 +80,43 @@ def plan(
             help="With --acls: text (in the plan), kafka-acls (a script of the permissions alone) or json (the same as "
             "data).",
         ),
-    ] = "text",
+    ] = "text"
     command_config: Annotated[
         str | None,
         typer.Option("--command-config", metavar="FILE", help="With --format kafka-acls: the administrator's login."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    ] = None
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help=f"Exit with {DIFFERS} if --apply would change something.")
-    ] = False,
+    ] = False
     without: Annotated[
         list[str] | None,
         typer.Option(
             "--except", metavar="NAME", help="Ignore what refuses this processor, as for `run --except`; repeatable."
         ),
-    ] = None,
+    ] = None
     records: Annotated[
         bool,
         typer.Option("--records", help="Read the newest records too: which tasks would stop, and what to do first."),
-    ] = False,
-    require: Require = None,
-    new: New = None,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    file: File = None,
-) -> None:
+    ] = False
+    require: Require = None
+    new: New = None
+
+    def show(self, planned: Plan, *, acls: bool = False) -> None:
+        """Print a plan as it was asked for; `acls`: also with the permissions."""
+        if self.as_json:
+            text = json.dumps(planned.to_dict(), indent=2)
+        else:
+            principals = principals_of(self.principal or ())
+            text = planned.text(topics=self.topics, acls=self.acls or acls, principals=principals)
+        say_lines(text.replace("MODULE:GRAPH", self.target))  # so that commands can be pasted
+
+    def running(self, graph: Graph) -> tuple[str, ...]:
+        """The processors that --except leaves."""
+        return tuple({*graph.all_processors} - set(self.without or ()))
+
+
+def plan(options: PlanOptions, cluster: ClusterOptions) -> None:
     """
     Show what a graph would change on the cluster.
 
@@ -111,66 +124,38 @@ def plan(
     warnings, and the reasons why the graph must not run.
     Nothing is created without --apply.
     """
-
-    def show(planned: Plan, *, acls: bool = acls) -> None:
-        if as_json:
-            text = json.dumps(planned.to_dict(), indent=2)
-        else:
-            text = planned.text(topics=topics, acls=acls, principals=principals)
-        say_lines(text.replace("MODULE:GRAPH", target))  # so that commands can be pasted
-
-    if exit_code and (offline or apply):
-        other = "--apply, which makes the changes" if apply else "--offline: without a cluster nothing is compared"
+    if options.exit_code and (options.offline or options.apply):
+        without = "--offline: without a cluster nothing is compared"
+        other = "--apply, which makes the changes" if options.apply else without
         raise ConfigError(f"--exit-code compares the graph with the cluster. Drop {other}.")
-    principals = principals_of(principal or ())
-    if not acls and (client or command_config or form != "text"):
+    principals = principals_of(options.principal or ())
+    if not options.acls and (options.client or options.command_config or options.form != "text"):
         raise ConfigError("--client, --format and --command-config say more of permissions. Add --acls.")
-    if form != "text":
-        asked = AclOptions(form, principals, client or (), command_config)
-        _print_acls(target, asked, bootstrap=bootstrap, profile=profile, file=file)
+    if options.form != "text":
+        _print_acls(options, principals, cluster)
         return
-    where = (bootstrap, profile, file)
-    planned = _plan(
-        *(target, without or (), client or (), show),
-        offline=offline,
-        apply=apply,
-        records=records,
-        require=require,
-        new=new or (),
-        settings=where,
-    )
+    planned = _planned(options, cluster)
     if planned.refusals or planned.stops or not is_well(planned.unwell):
         raise typer.Exit(BROKEN)
-    if exit_code and planned.would_change:
+    if options.exit_code and planned.would_change:
         raise typer.Exit(DIFFERS)
 
 
-class AclOptions(NamedTuple):
-    """How permissions are printed alone; see the options of `plan`."""
-
-    form: str
-    principals: dict[str, str]
-    clients: Collection[str]
-    command_config: str | None
-
-
-def _print_acls(target: str, asked: AclOptions, **settings: Any) -> None:
+def _print_acls(options: PlanOptions, principals: dict[str, str], cluster: ClusterOptions) -> None:
     """Print the permissions alone; the cluster is not asked, they follow from the graph."""
-    from cues_kafka.cli.config import load
     from cues_kafka.cli.loading import load_graph
     from cues_kafka.plan.acls import acls_data, acls_of, script
 
-    found = load({"bootstrap": settings.pop("bootstrap")}, **settings)
-    acls = acls_of(load_graph(target), asked.clients, sides=found.sides)
-    match asked.form:
+    found = cluster.load()
+    acls = acls_of(load_graph(options.target), options.client or (), sides=found.sides)
+    match options.form:
         case "json":
-            say_lines(json.dumps(acls_data(acls, asked.principals), indent=2))
+            say_lines(json.dumps(acls_data(acls, principals), indent=2))
         case "kafka-acls":
             address = found["bootstrap"] if found.named else None
-            lines = script(acls, asked.principals, bootstrap=address, command_config=asked.command_config)
-            say_lines("\n".join(lines))
+            say_lines("\n".join(script(acls, principals, bootstrap=address, command_config=options.command_config)))
         case _:
-            raise ConfigError(f"--format {asked.form}: write text, kafka-acls or json.")
+            raise ConfigError(f"--format {options.form}: write text, kafka-acls or json.")
 
 
 def principals_of(given: Collection[str]) -> dict[str, str]:
@@ -185,51 +170,43 @@ def principals_of(given: Collection[str]) -> dict[str, str]:
     return found
 
 
-def _plan(
-    target: str,
-    without: Collection[str],
-    clients: Collection[str],
-    show: Callable[..., None],
-    *,
-    offline: bool,
-    apply: bool,
-    records: bool,
-    require: str | None,
-    new: Collection[str],
-    settings: tuple[str | None, str | None, Path | None],
-) -> Plan:
-    from cues_kafka.cli.config import load
+def _planned(options: PlanOptions, cluster: ClusterOptions) -> Plan:
+    """The plan, which is printed, and applied if that was asked for."""
     from cues_kafka.cli.loading import load_graph
-    from cues_kafka.plan.plan import plan as plan_graph
-    from cues_kafka.plan.refusals import outgrown
 
-    if offline and apply:
+    if options.offline and options.apply:
         raise ConfigError("--apply needs the cluster. Drop --offline.")
-    if offline and records:
+    if options.offline and options.records:
         raise ConfigError("--records reads the cluster. Drop --offline.")
-    graph = load_graph(target)
-    require_packages(graph, {*graph.all_processors} - set(without))
-    bootstrap, profile, file = settings
-    found = load({"bootstrap": bootstrap}, profile=profile, file=file)
-    if offline:
-        from cues_kafka.task.making.prepare import unset_text, unset_variables
+    graph = load_graph(options.target)
+    require_packages(graph, options.running(graph))
+    return (_offline if options.offline else _on_cluster)(options, graph, cluster.load())
 
-        planned = _with_clients(plan_graph(graph, sides=found.sides), graph, clients)
-        planned = _as_run_refuses(planned, graph, without, require)
-        running = tuple({*graph.all_processors} - set(without))
-        unset = (f"{where}: {unset_text(one)} where workers run" for where, one in unset_variables(graph, running))
-        planned = dataclasses.replace(planned, warnings=(*planned.warnings, *unset))
-        show(planned)
-        return planned
+
+def _offline(options: PlanOptions, graph: Graph, found: Config) -> Plan:
+    from cues_kafka.plan.plan import plan as plan_graph
+    from cues_kafka.task.making.prepare import unset_text, unset_variables
+
+    planned = _with_clients(plan_graph(graph, sides=found.sides), graph, options)
+    planned = _as_run_refuses(planned, graph, options.without or (), options.require)
+    unset = unset_variables(graph, options.running(graph))
+    warnings = (f"{where}: {unset_text(one)} where workers run" for where, one in unset)
+    planned = replace(planned, warnings=(*planned.warnings, *warnings))
+    options.show(planned)
+    return planned
+
+
+def _on_cluster(options: PlanOptions, graph: Graph, found: Config) -> Plan:
     from cues_kafka.brokers.open import open_broker
     from cues_kafka.operate.look.forgotten import forgotten_tailers
     from cues_kafka.plan.inspectors import Terms
+    from cues_kafka.plan.plan import plan as plan_graph
+    from cues_kafka.plan.refusals import outgrown
     from cues_kafka.task.making.prepare import plan_start
 
     kafka = found.kafka()
-    broker = open_broker(kafka)
-    try:
-        graph, without, new = _on_topics(graph, broker, without, new)
+    with closing(open_broker(kafka)) as broker:
+        graph, without, new = _on_topics(graph, broker, options.without or (), options.new or ())
         running = tuple({*graph.all_processors} - set(without))
         terms = Terms(running, tuple(new), accept_unchecked=kafka.accept_unchecked, cluster=kafka)
         try:
@@ -237,34 +214,36 @@ def _plan(
         except BrokerError as error:
             if not error.forbidden:
                 raise
-            planned = _with_clients(plan_graph(graph, sides=found.sides), graph, clients)
-            planned = dataclasses.replace(planned, refusals=(str(error),))
-            show(planned, acls=True)  # what would help, as far as it follows from the graph alone
+            planned = _with_clients(plan_graph(graph, sides=found.sides), graph, options)
+            planned = replace(planned, refusals=(str(error),))
+            options.show(planned, acls=True)  # what would help, as far as it follows from the graph alone
             return planned
-        planned = _as_run_refuses(_with_clients(planned, graph, clients), graph, without, require, kafka)
-        planned = dataclasses.replace(planned, warnings=(*planned.warnings, *forgotten_tailers(graph, broker)))
-        if records:
+        planned = _as_run_refuses(_with_clients(planned, graph, options), graph, without, options.require, kafka)
+        planned = replace(planned, warnings=(*planned.warnings, *forgotten_tailers(graph, broker)))
+        if options.records:
             planned = _with_records(planned, graph, broker, running, kafka)
-        unnamed = apply and planned.create and not found.named
-        applies = apply and not unnamed and not planned.refusals
-        resolved = set(outgrown(planned.processors)) if applies else set()
-        show(dataclasses.replace(planned, warnings=tuple(one for one in planned.warnings if one not in resolved)))
+        unnamed = options.apply and planned.create and not found.named
+        applies = options.apply and not unnamed and not planned.refusals
+        solved = set(outgrown(planned.processors)) if applies else set()
+        options.show(replace(planned, warnings=tuple(one for one in planned.warnings if one not in solved)))
         if unnamed:
             raise found.refuse_to_create(f"{count(len(planned.create), 'topic')} missing")
         if applies:
-            from cues_kafka.operate.applying import apply_plan
-            from cues_kafka.task.making.prepare import make_stores, make_tables
-
-            make_stores(graph, running, created=None)
-            apply_plan(planned, broker)
-            make_tables(graph, running, create=True)
-            done = [f"{count(len(planned.create), 'topic')} created"] if planned.create else []
-            done += [f"partitions added to {count(len(planned.grow), 'topic')}"] if planned.grow else []
-            done += [f"{count(len(planned.alter), 'setting')} changed"] if planned.alter else []
-            say(f"Applied: {', '.join(done) or 'nothing had to change'}.", err=True)
+            _apply(planned, graph, broker, running)
         return planned
-    finally:
-        broker.close()
+
+
+def _apply(planned: Plan, graph: Graph, broker: Broker, running: Sequence[str]) -> None:
+    from cues_kafka.operate.applying import apply_plan
+    from cues_kafka.task.making.prepare import make_stores, make_tables
+
+    make_stores(graph, running, created=None)
+    apply_plan(planned, broker)
+    make_tables(graph, running, create=True)
+    done = [f"{count(len(planned.create), 'topic')} created"] if planned.create else []
+    done += [f"partitions added to {count(len(planned.grow), 'topic')}"] if planned.grow else []
+    done += [f"{count(len(planned.alter), 'setting')} changed"] if planned.alter else []
+    say(f"Applied: {', '.join(done) or 'nothing had to change'}.", err=True)
 
 
 def _on_topics(
@@ -296,16 +275,16 @@ def _with_records(planned: Plan, graph: Graph, broker: Broker, names: Sequence[s
     now = asked.of_processors(names).at(without_user(kafka.bootstrap))
     warnings = (*planned.warnings, *seen.warnings, *now.unseen)
     unwell = tuple(one for one in now.unwell if one.kind != "refused")  # the plan has its own refusals
-    return dataclasses.replace(planned, stops=seen.stops, warnings=warnings, unwell=unwell)
+    return replace(planned, stops=seen.stops, warnings=warnings, unwell=unwell)
 
 
-def _with_clients(planned: Plan, graph: Graph, clients: Collection[str]) -> Plan:
+def _with_clients(planned: Plan, graph: Graph, options: PlanOptions) -> Plan:
     """The plan with the permissions of clients with names, which the graph does not know."""
     from cues_kafka.plan.acls import acls_of
     from cues_kafka.plan.topics import Sides
 
     sides = Sides(status=planned.status is not None, control=planned.control is not None)
-    return dataclasses.replace(planned, acls=acls_of(graph, clients, sides=sides))
+    return replace(planned, acls=acls_of(graph, options.client or (), sides=sides))
 
 
 def _as_run_refuses(
@@ -320,4 +299,4 @@ def _as_run_refuses(
         raise ConfigError(f"--except: {no_such_processor(graph.name, unknown, known)}")
     names = [name for name in graph.processors if name not in without]
     weak = too_weak(planned.edges, required_level(require), set(known) - set(without)) if require else ()
-    return dataclasses.replace(planned, refusals=(*planned.refusals, *refusals(graph, names, kafka), *weak))
+    return replace(planned, refusals=(*planned.refusals, *refusals(graph, names, kafka), *weak))

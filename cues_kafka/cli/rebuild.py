@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cues_kafka.cli.bars import progress_bar
-from cues_kafka.cli.config import Bootstrap, File, Profile, load
+from cues_kafka.cli.config import ClusterOptions
 from cues_kafka.cli.maintenance import Name, Yes
 from cues_kafka.cli.options import BROKEN, Target
 from cues_kafka.cli.printing import say
@@ -56,9 +56,7 @@ def rebuild(
     pure: Annotated[bool, typer.Option("--pure", help="Call the function although it has effects or retries.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would happen, and exit with 0.")] = False,
     yes: Yes = False,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    file: File = None,
+    cluster: ClusterOptions,
 ) -> None:
     """
     Make the stores of a processor again from its input.
@@ -72,8 +70,8 @@ def rebuild(
 
     if yes and dry_run:
         raise ConfigError("--yes and --dry-run exclude each other")
-    kafka = load({"bootstrap": bootstrap}, profile=profile, file=file).kafka()
-    with opened(target, bootstrap, profile, file) as (graph, broker):
+    kafka = cluster.kafka()
+    with opened(target, cluster) as (graph, broker):
         used = graph.processors[processor].call.context.items() if processor in graph.processors else ()
         factories = {name: graph.system[name] for name, place in used if place == "system"}
         with closing(System(factories)) as system:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cues_kafka.cli.config import Bootstrap, File, Profile
+from cues_kafka.cli.config import ClusterOptions
 from cues_kafka.cli.options import Target, say_first
 from cues_kafka.cli.printing import say
 
@@ -30,9 +30,7 @@ def rename(
     new: Annotated[str, typer.Argument(metavar="NEW", hidden=True, help="Its name in this graph.")],
     *,
     yes: Annotated[bool, typer.Option("--yes", help="Do it. Without this option, only say what would happen.")] = False,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    file: File = None,
+    cluster: ClusterOptions,
 ) -> None:
     """
     Let a processor go on under another name.
@@ -43,7 +41,7 @@ def rename(
     from cues_kafka.cli.loading import opened
     from cues_kafka.operate.move.rename import Renaming
 
-    with opened(target, bootstrap, profile, file) as (graph, broker):
+    with opened(target, cluster) as (graph, broker):
         tool = Renaming(graph, broker, old, new, who=f"rename on {socket.gethostname()}")
         planned = tool.plan(tell=say)
         if planned.done:

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cues_kafka.cli.config import Bootstrap, File, Profile
-from cues_kafka.cli.options import Command, Target
+from cues_kafka.cli.config import Bootstrap, ClusterOptions, File, Profile
+from cues_kafka.cli.options import Command, Commands, Target
 from cues_kafka.cli.printing import say, say_lines
 from cues_kafka.errors import ConfigError
 from cues_kafka.extras import REGISTRY, require
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from cues_kafka.codecs.registry import RegistrySchemas
     from cues_kafka.codecs.subjects import Checked
 
-app = typer.Typer(help="Compare a graph's schemas with a registry, and add them.", no_args_is_help=True)
+app = Commands(help="Compare a graph's schemas with a registry, and add them.", no_args_is_help=True)
 
 Url = Annotated[str | None, typer.Option("--registry", metavar="URL", help="Registry to ask, in place of the file's.")]
 
@@ -69,7 +67,7 @@ def check(
 
     MODULE:GRAPH names the graph: shop:graph, path/shop.py:graph, or path/shop.toml. Nothing is written.
     """
-    found, _ = _checked(target, registry, bootstrap, profile, file)
+    found, _ = _checked(target, registry, ClusterOptions(bootstrap, profile, file))
     if as_json:
         say_lines(json.dumps([_plain(one) for one in found], indent=2))
     else:
@@ -94,7 +92,7 @@ def register(
     MODULE:GRAPH names the graph: shop:graph, path/shop.py:graph, or path/shop.toml. If one schema does not fit, none is
     registered.
     """
-    found, schemas = _checked(target, registry, bootstrap, profile, file)
+    found, schemas = _checked(target, registry, ClusterOptions(bootstrap, profile, file))
     _show(found)
     missing = [one for one in found if one.subject.written and one.state != "registered"]
     if any(one.state == "incompatible" for one in missing):
@@ -108,11 +106,8 @@ def register(
         say(f"{one.subject.name}: registered as {number}")
 
 
-def _checked(
-    target: str, url: str | None, bootstrap: str | None, profile: str | None, file: Path | None
-) -> tuple[list[Checked], RegistrySchemas]:
+def _checked(target: str, url: str | None, cluster: ClusterOptions) -> tuple[list[Checked], RegistrySchemas]:
     from cues_kafka.brokers.options import Registry
-    from cues_kafka.cli.config import load
     from cues_kafka.cli.loading import load_graph, with_topics_of_patterns
     from cues_kafka.codecs.registry import schemas_of
     from cues_kafka.codecs.subjects import check as compare
@@ -121,12 +116,12 @@ def _checked(
 
     graph = load_graph(target)
     require(f"graph {graph.name!r}", [REGISTRY, *codecs_of(graph, graph.topics_used())])
-    options = load(profile=profile, file=file).kafka().registry
+    options = replace(cluster, bootstrap=None).kafka().registry
     if url is not None:
-        options = Registry(url) if options is None else dataclasses.replace(options, url=url)
+        options = Registry(url) if options is None else replace(options, url=url)
     if options is None:
         raise ConfigError("no registry is named. Give --registry URL, or url under [registry] in cues-kafka.toml.")
-    graph = with_topics_of_patterns(graph, bootstrap, profile, file)
+    graph = with_topics_of_patterns(graph, cluster)
     schemas = schemas_of(options)
     return [compare(one, schemas) for one in subjects(graph)], schemas
 

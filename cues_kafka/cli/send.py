@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
-from cues_kafka.cli.config import Bootstrap, File, Profile
+from cues_kafka.cli.config import ClusterOptions
 from cues_kafka.errors import CodecError, ConfigError
 from cues_kafka.words import count
 
@@ -73,18 +73,15 @@ def send(
     atomic: Annotated[
         bool, typer.Option("--atomic", help="Send all messages in one transaction: readers see all or none.")
     ] = False,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    file: File = None,
+    cluster: ClusterOptions,
 ) -> None:
     """Send messages to a topic."""
-    from cues_kafka.cli.config import load
     from cues_kafka.cli.loading import load_graph
     from cues_kafka.client.connect import connect
 
     if atomic and message_id:
         raise ConfigError("--atomic and --id exclude each other: each message with an id is a transaction of its own")
-    settings = load({"bootstrap": bootstrap}, profile=profile, file=file).kafka()
+    settings = cluster.kafka()
     headers = _headers(header or [])
     with connect(settings, load_graph(graph) if graph else None, name=name) as client:
         to = _Sending(client, topic, form, key=key, headers=headers, named=name is not None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from cues_kafka.cli.config import Bootstrap, File, Profile
+from cues_kafka.cli.config import ClusterOptions
 from cues_kafka.cli.options import Target, interrupts, pasteable
 from cues_kafka.cli.printing import say, say_lines
 from cues_kafka.cli.tables import WIDTH, aligned, fits, paragraph
@@ -66,19 +66,16 @@ def status(
     *,
     watch: Annotated[bool, typer.Option("--watch", help="Look again every 2 s, until Ctrl-C.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON; with --watch a line for each look.")] = False,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    file: File = None,
+    cluster: ClusterOptions,
 ) -> None:
     """Show what each task does, and how far behind it is."""
     from cues_kafka.brokers.open import open_broker
-    from cues_kafka.cli.config import load
     from cues_kafka.cli.loading import load_graph
     from cues_kafka.operate.look.status import StatusView
     from cues_kafka.plan.topics import Sides
     from cues_kafka.task.making.patterns import on_cluster
 
-    settings = load({"bootstrap": bootstrap}, profile=profile, file=file)
+    settings = cluster.load()
     kafka = settings.kafka()
     broker = open_broker(kafka)
     try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
-from cues_kafka.cli.config import Bootstrap, File, Profile
+from cues_kafka.cli.config import ClusterOptions
 from cues_kafka.cli.options import as_tools_of, at_least, interrupts
 from cues_kafka.cli.printing import say
 from cues_kafka.errors import CodecError, ConfigError
@@ -69,18 +69,15 @@ def tail(
         typer.Option("--format", metavar="FORMAT", help="What to show: value; full, with place and key; or json."),
     ] = "value",
     graph: Annotated[str, typer.Option(metavar="MODULE:GRAPH", help="Use the codecs of this graph.")] = "",
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    file: File = None,
+    cluster: ClusterOptions,
 ) -> None:
     """Show the committed messages of a topic, and what comes."""
-    from cues_kafka.cli.config import load
     from cues_kafka.cli.loading import load_graph
     from cues_kafka.client.connect import connect
     from cues_kafka.graph.declare import Raw
     from cues_kafka.graph.topic import Topic
 
-    settings = load({"bootstrap": bootstrap}, profile=profile, file=file).kafka()
+    settings = cluster.kafka()
     place = start_of(start or ("latest" if follow else "earliest"))
     declared = load_graph(graph) if graph else None
     with as_tools_of(graph), connect(settings, declared) as client, interrupts() as over:

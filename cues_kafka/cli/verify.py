@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from cues_kafka.cli.bars import progress_bar
-from cues_kafka.cli.config import Bootstrap, File, Profile, load
+from cues_kafka.cli.config import ClusterOptions
 from cues_kafka.cli.options import Target, pasteable
 from cues_kafka.cli.printing import say, say_lines
 from cues_kafka.cli.tables import WIDTH, aligned, fits, paragraph
@@ -111,9 +111,7 @@ def verify(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    file: File = None,
+    cluster: ClusterOptions,
 ) -> None:
     """
     Find lost, torn, duplicated or reordered messages.
@@ -129,12 +127,12 @@ def verify(
     if pure and not state:
         raise ConfigError("--pure goes with --state only")
     if state:
-        kafka = load({"bootstrap": bootstrap}, profile=profile, file=file).kafka()
+        kafka = cluster.kafka()
         options |= {"state": True, "pure": pure or (), "cluster": kafka}
     # What functions print is no part of the report.
-    with opened(target, bootstrap, profile, file) as (graph, broker), redirect_stdout(sys.stderr):
+    with opened(target, cluster) as (graph, broker), redirect_stdout(sys.stderr):
         report = _look(graph, broker, options)
-        found = load({"bootstrap": bootstrap}, profile=profile, file=file)
+        found = cluster.load()
         now = ask(graph, broker, sides=found.sides).at(found["bootstrap"])
     now = now.of_processors(processor or list(graph.all_processors))
     if as_json:

@@ -54,6 +54,7 @@ from cues_kafka.cli.config import load
 from cues_kafka.cli.loading import load_graph
 from cues_kafka.cli.main import app
 from cues_kafka.cli.run import _may_reload
+from cues_kafka.cli.run_options import RunOptions
 from cues_kafka.errors import BrokerError, CuesError, LoginError, RetriableError
 from cues_kafka.plan.acls import Acl, acls_of
 from cues_kafka.plan.plan import plan
@@ -643,10 +644,11 @@ def test_sighup_tries_the_token_that_lies_in_the_file_now(
     )
     in_use = answer(load(file=settings, env={}, cwd=tmp_path).kafka())
 
-    tried = [_may_reload({}, None, settings)]
+    options = RunOptions("shop:graph", file=settings)
+    tried = [_may_reload(options)]
     for changed in ("no token", read(broker, "worker.token")):
         token.write_text(changed)
-        tried.append(_may_reload({}, None, settings))
+        tried.append(_may_reload(options))
 
     assert (in_use, tried) == (True, [True, False, True])
     assert "not reloaded, the workers go on as they are" in capsys.readouterr().err

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from cues_kafka.cli.config import CALLS, COMMIT, FILE, RUN, load
 from cues_kafka.cli.main import app
-from cues_kafka.cli.run import run
+from cues_kafka.cli.run_options import RunOptions
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.declare import CallPolicy, CommitPolicy
 
@@ -251,7 +251,7 @@ def test_options_of_run_are_settings_with_the_same_names(tmp_path: Path) -> None
     """Each option of `run` but those that name a processor, the file, or a setting at the top level or of calls."""
     others = {"bootstrap", "log_level", "log_format", "state_dir", "call_timeout"}
     chosen = {"target", "only", "without", "new", "profile", "file", "parent", "unwarned"}
-    assert set(RUN) == inspect.signature(run).parameters.keys() - others - chosen
+    assert set(RUN) == inspect.signature(RunOptions).parameters.keys() - others - chosen
     (tmp_path / FILE).write_text('[run]\nworkers = 4\nstop_timeout = 60\n[profile.prod.run]\nhttp = "9100"\n')
     found = load({"run.workers": 2}, profile="prod", env={"CUES_KAFKA_RUN_FAIL_FAST": "yes"}, cwd=tmp_path)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Annotated
+
 import typer
 from typer.testing import CliRunner
 
-from cues_kafka.cli.options import Command, Program, Target, pasteable, say_first
+from cues_kafka.cli.options import Command, Commands, Options, Program, Target, pasteable, say_first
 from cues_kafka.errors import GraphError, RecoveryError
 
-app = typer.Typer(cls=Program)
+app = Commands(cls=Program)
 under = typer.Typer()
 app.add_typer(under, name="under")
 
@@ -55,3 +58,24 @@ def test_what_a_command_would_do_names_the_graph_too() -> None:
         say_first([TEXT], yes=True)
 
     assert CliRunner().invoke(app, ["plan", "shop:g"]).stdout == f"{PASTED}\n"
+
+
+@dataclass(frozen=True)
+class Place(Options):
+    """Two options that several commands have."""
+
+    x: int = 0
+    y: Annotated[int, typer.Option("--down")] = 0
+
+
+def test_options_of_a_group_are_options_of_the_command_in_the_order_of_its_parameters() -> None:
+    """The command gets the group as one value."""
+
+    @app.command(cls=Command)
+    def move(target: Target, first: bool = False, *, place: Place, last: bool = False) -> None:
+        typer.echo((target, first, place, last))
+
+    [command] = [one for name, one in typer.main.get_group(app).commands.items() if name == "move"]
+    assert [one.name for one in command.params] == ["target", "first", "x", "y", "last"]
+    given = CliRunner().invoke(app, ["move", "shop:g", "--down", "2", "--last"])
+    assert given.stdout == "('shop:g', False, Place(x=0, y=2), True)\n"

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from cues_kafka.cli import run as command
 from cues_kafka.cli.config import FILE, RUN, load
 from cues_kafka.cli.main import app
+from cues_kafka.cli.run_options import GraphRun
 
 
 @pytest.mark.parametrize(
@@ -101,8 +102,8 @@ def test_stop_timeout_without_workers_reaches_the_watch(monkeypatch: pytest.Monk
     """A single process ends itself."""
     seen: list[Any] = []
 
-    def work(*_: Any, stop_timeout_s: float | None, **__: Any) -> int:
-        seen.append(stop_timeout_s)
+    def work(chosen: GraphRun) -> int:
+        seen.append(chosen.told["stop_timeout"])
         return 0
 
     monkeypatch.setattr(command, "_work", work)
@@ -153,8 +154,8 @@ def test_option_undoes_the_switch_in_the_file(
     (tmp_path / FILE).write_text(f"[run]\n{text}\n")
     monkeypatch.chdir(tmp_path)
 
-    def work(*_: Any, fail_fast: bool, **__: Any) -> int:
-        seen.append(fail_fast)
+    def work(chosen: GraphRun) -> int:
+        seen.append(chosen.fail_fast)
         return 0
 
     monkeypatch.setattr(command, "_work", work)

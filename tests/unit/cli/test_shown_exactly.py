@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from cues_kafka import Avro, Digits, Errors, Graph, Json, Processor, Raw, Source, State, Store, Topic
 from cues_kafka.brokers import open as open_module
 from cues_kafka.cli import loading
+from cues_kafka.cli.config import ClusterOptions
 from cues_kafka.cli.errors import show
 from cues_kafka.cli.lineage import lineage
 from cues_kafka.cli.tail import plain_json
@@ -76,7 +77,7 @@ def commands_of(tester: Tester, graph: Graph) -> Iterator[None]:
 def printed(command: Any, *words: str, **options: Any) -> str:
     """What a command prints. It is called as a function: the whole command line takes long to build."""
     with redirect_stdout(StringIO()) as out:
-        command(*words, bootstrap="localhost:1", **options)
+        command(*words, cluster=ClusterOptions("localhost:1"), **options)
     return out.getvalue()
 
 
