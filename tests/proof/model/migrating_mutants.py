@@ -11,6 +11,7 @@ from cues_kafka.core import recover as rules
 from cues_kafka.core.events import InputFacts
 from cues_kafka.core.records import Record, Snapshot
 from cues_kafka.core.spec import Spec
+from cues_kafka.operate.look.changed_inputs import refuse_busy
 from cues_kafka.operate.move import migrate as migrating
 from cues_kafka.ports import Positions
 from tests.proof.model.dropping import DroppingWorld
@@ -19,7 +20,7 @@ from tests.proof.model.mutant import CRASH, MOVE, NET, NOTHING, Mutant, Patch, a
 from tests.proof.model.replaying import AGAIN
 from tests.proof.model.versions import TOOL
 
-_BUSY = migrating.refuse_busy
+_BUSY = refuse_busy
 _POSITIONS = migrating.positions_of
 
 
