@@ -16,6 +16,7 @@ def apply_plan(planned: Plan, broker: Broker) -> None:
         BrokerError: the cluster refused.
     """
     planned.refuse()
+    # New topics first, and looked at: a cluster that gives them settings that lose data must not get partitions either.
     broker.create(planned.create)
     if created := [topic.name for topic in planned.create]:
         refuse_unsafe(broker.facts(created), created)

@@ -237,6 +237,9 @@ class Deleting:
         """
         self._refuse_used(planned, tell)
         for part in planned.parts:
+            # The group first: Kafka refuses that while a worker is in it. The backing topic last: a task that is
+            # started meanwhile goes on by its record, or stops without its changelogs. Without its record (R4) it would
+            # begin at start= and deliver everything again.
             if part.group:
                 gone = self._broker.forget(part.group, self._broker.partitions())
                 left = f"group {part.group} stays: it has offsets of a topic that was created just now"

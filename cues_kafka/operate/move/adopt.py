@@ -66,4 +66,5 @@ def _may_begin(tool: Maintenance, spec: Spec, offsets: Mapping[TopicPartition, i
 
 def forget(tool: Maintenance, group: str) -> bool:
     """Delete an adopted group, so that its application cannot go on there; False: it has other topics' offsets."""
+    # Only behind `carry_out`: until each task has its record, these offsets are the only place of what it has to read.
     return tool.broker.forget(group, [i.topic for i in tool.inputs])

@@ -91,9 +91,11 @@ class TakenAlong:
                 session.init(timeout_s=FENCE_S)
                 for nth in range(chunks):
                     session.begin()
+                    # R4b: each with a mark below that of the record, so a task that dies here has none of it.
                     session.produce(islice(entries, CHUNK))
                     session.produce([(topic, self._new.partition, MARK, b"%d" % _mark_at(first + nth), None, 0)])
                     session.flush()
+                    # P5: asked behind the flush, which takes long. A worker of either name may have joined by then.
                     tick()
                     session.commit()
                     self._done[name] = (nth + 1) * CHUNK

@@ -131,6 +131,8 @@ class Rebuild(Maintenance):
         # P5: held from here to the last commit. A worker that joined after the calls would deliver messages that the
         # new entries lack.
         self._held = self._stack.enter_context(self.hold_group())
+        # R1, after the group is free: the records are then read up to the high watermark (R3), and nothing of a dead
+        # worker can come behind them. Before, this would end the transactions of a worker that lives.
         for spec in self.specs[: self._backing_size]:
             session = self.broker.session(spec.transactional_id)
             try:
@@ -232,6 +234,7 @@ class Rebuild(Maintenance):
                     f"{one.spec.name}: its record is gone from {one.spec.backing!r} since its messages were read. "
                     "Find who deletes records there, then run the same command again"
                 )
+            # X3: the record that is not unfinished any more is in the transaction of the entries, and in no other.
             record = replace(record, stores=finished(record.stores))
             yield rewrite(one.spec, record, record.positions, partial(self._in_time, one), ids)
 
@@ -248,11 +251,9 @@ class Rebuild(Maintenance):
             yield change
 
     def _announced(self, group: Sequence[Rebuilt]) -> Iterator[PlannedMove]:
-        """
-        Say in a record of each task that its stores are not finished, then add partitions.
-
-        X3: those of the changelogs come last. Without them no worker starts, and with them each task has its record.
-        """
+        """Say in a record of each task that its stores are not finished, then add partitions."""
+        # X3: first the records, so that no task runs with the entries of other keys. The changelogs last: without their
+        # partitions `plan` refuses every start, and with them each task has its record.
         present = [one for one in group if one.spec.partition < self._backing_size]
         yield from self._begun(present)
         own = (self.specs[0].backing, self.reading.plan[self._processor.name].replay)

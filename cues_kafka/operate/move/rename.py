@@ -281,6 +281,7 @@ class Renaming:
         if planned.done:
             return
         refuse_members(self._broker, self._groups)
+        # Before any record: records, entries and requests of the new name need its topics.
         self._broker.create(planned.create)
         # X5: both groups are held from the first record to the last. Between the records neither name may be started: a
         # worker of the old one would deliver what the new one takes over, and one of the new one would begin at start=.

@@ -31,6 +31,8 @@ class ErrorLedger:
             request = readable(message, request_in, "a request to replay")
             if request is not None:
                 found.append((refused_key(self._replay.topic_id, message), request.error.key, request.wish))
+        # Y1: what is settled is read behind the requests. The other way round a request that a task refuses in between
+        # would count as asked for, and would not be asked for again.
         self.look()
         for refused, key, wish in found:
             if refused not in self.settled:  # else its task has refused it, so nothing is asked for
