@@ -24,6 +24,7 @@ from cues_kafka.codecs import framing
 from cues_kafka.codecs.avro_compat import problems
 from cues_kafka.codecs.avro_decode import decoder
 from cues_kafka.codecs.avro_fit import misfits
+from cues_kafka.codecs.avro_instances import Reading
 from cues_kafka.codecs.avro_limits import check_of
 from cues_kafka.codecs.avro_records import Unfit
 from cues_kafka.codecs.avro_references import in_order, with_references
@@ -38,7 +39,7 @@ from cues_kafka.codecs.avro_schema import (
     schema_of,
     shape_of,
 )
-from cues_kafka.codecs.avro_values import Reading, Writing
+from cues_kafka.codecs.avro_values import Writing
 from cues_kafka.codecs.registered import Own, Part, Registered, Schemas, Writers, unfit
 from cues_kafka.codecs.schema import Null, OneOf, Shape, describe
 from cues_kafka.codecs.sizes import check_read, check_written
