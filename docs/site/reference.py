@@ -39,7 +39,7 @@ GROUPS: Final = (
         _of(
             "cues_kafka",
             "Graph Processor processor DataFrameProcessor Source Sink Topic Message Out Step Received Retry"
-            " CommitPolicy has_type has_tag has_header Topology Meta Place",
+            " CommitPolicy CallPolicy has_type has_tag has_header Topology Meta Place",
         ),
         "What you declare, and what a function gets and returns. :doc:`/graphs` explains it by example.",
     ),

@@ -17,7 +17,9 @@ from cues_kafka.sinks.lookup import store_of
 from cues_kafka.sinks.sqlite import Sqlite
 from cues_kafka.sinks.tables import make_tables
 from cues_kafka.targets import TargetMoved, TaskName, TransactionalTarget, Transactions
-from cues_kafka.testing.targets import CASES, Case, TargetContract
+from cues_kafka.testing.target_bench import Case
+from cues_kafka.testing.target_cases import CASES
+from cues_kafka.testing.targets import TargetContract
 from tests.unit.testing.shelves import Shelves
 
 
