@@ -20,7 +20,7 @@ from cues_kafka.graph.topic import Topic
 from cues_kafka.observe.spans import current_trace
 from cues_kafka.ports import Broker, Clock, NewTopic, Outgoing, TopicFacts, TopicPartition, WireMessage
 from cues_kafka.records.scanning import Ranges, ranges_of
-from cues_kafka.task.calling.caller import Decoder
+from cues_kafka.task.calling.decoding import Decoder
 from cues_kafka.task.calling.outputs import Target, payload
 from cues_kafka.task.calling.step import Received
 from cues_kafka.task.making.build import decoder, target_of

@@ -13,6 +13,7 @@ from cues_kafka.graph.names import hint, no_such_processor, quoted
 from cues_kafka.graph.processor import Processor
 from cues_kafka.ports import Sent, TopicPartition
 from cues_kafka.task.lane import Lane
+from cues_kafka.task.parts.stores import Storing
 
 
 class Answer(NamedTuple):
@@ -83,15 +84,16 @@ def ask(question: Question, lanes: Mapping[int, Lane], width: int, default: Any)
     values: dict[int, Any] = {}
     positions: dict[TopicPartition, int] = {}
     for partition, lane in asked.items():
-        said = lane.stores.committed(store, key) if lane.stores else None
+        storing = lane.part(Storing)
+        said = storing.stores.committed(store, key) if storing else None
         if said is None and home in (None, partition):
             return None
         if said is None:  # it is only asked whether it has a key that it does not own
             continue
         data, stands = said
         if data is not None:
-            assert lane.stores
-            values[partition] = lane.stores.cache(store).spec.value.decode(data)
+            assert storing
+            values[partition] = storing.stores.cache(store).spec.value.decode(data)
         if home in (None, partition):
             positions |= {TopicPartition(at.topic, partition): at.offset for at in stands}
     if len(values) > 1 or (home is not None and values.keys() - {home}):

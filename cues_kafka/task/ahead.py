@@ -6,17 +6,14 @@ target (E1) holds it meanwhile, together with what it has locked.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from typing import NamedTuple
 
-from cues_kafka.core import events as on
 from cues_kafka.core.events import IllegalEvent
 from cues_kafka.core.task import Doing, Task
 from cues_kafka.errors import RetriableError
-from cues_kafka.ports import Clock, TransactionalSink
-from cues_kafka.task.calling.batch import Batch, CallContext
+from cues_kafka.task.calling.batch import Batch
 from cues_kafka.task.calling.pairing import Buffer
+from cues_kafka.task.desk import Desk
 from cues_kafka.task.interpreter import IN_TRANSACTION
 
 HELD_S = 5.0
@@ -43,49 +40,28 @@ def check_follows(task: Task, batch: Batch) -> None:
         )
 
 
-class OpenBatch(NamedTuple):
-    """
-    What calls ahead need of the lane that they fill a batch of.
-
-    Attributes:
-        fill: calls user code for one chunk; gives how many steps ended.
-        drop: forgets the open batch if this buffer is still the lane's; whether it is. Called under the lane's lock.
-        state: what the task does now.
-        is_present: whether this buffer is still the lane's.
-    """
-
-    fill: Callable[[Task, Buffer], int]
-    drop: Callable[[Buffer], bool]
-    state: Callable[[], Doing]
-    is_present: Callable[[Buffer], bool]
-
-
 class CallsAhead:
     """
-    Calls user code of one task while a commit of it is under way.
+    Calls user code of one task while a commit of it is under way. All methods are the calling thread's.
 
     Attributes:
-        sole: whether no other task is called on this thread. Only then may its target stay open between two calls of
+        sole: whether no other task is called on this thread. Only then may a target stay open between two calls of
             `Lane.work`: another task's call could wait for what it has locked, and keep the thread from committing it.
-        failed: what went wrong; heard when the commit under way is through. The lane's lock guards it.
     """
 
-    def __init__(self, context: CallContext, clock: Clock, lock: threading.Lock, batch: OpenBatch) -> None:
+    def __init__(self, desk: Desk, fill: Callable[..., int]) -> None:
+        """
+        Args:
+            desk: what the lane works on.
+            fill: calls user code; see `Filling.fill`.
+        """
         self.sole = False
-        self.failed: on.Event | None = None
-        self._context, self._clock, self._lock, self._open = context, clock, lock, batch
+        self._desk, self._fill = desk, fill
 
     @property
     def held_alone(self) -> bool:
         """Whether nothing outside of Kafka shows that a batch is called ahead, and no other task is held up by it."""
-        target = self._context.target
-        return target is None or (target.ahead and self.sole and self._context.calls is None)
-
-    @property
-    def barred(self) -> bool:
-        """Whether nothing may be called ahead until the commit is through."""
-        # A handler holds one batch at a time: it would checkpoint what may not come.
-        return self.failed is not None or self._context.handlers is not None
+        return all(part.may_hold(sole=self.sole) for part in self._desk.at.may_hold)
 
     def call(self, task: Task, buffer: Buffer) -> bool:
         """Call user code if the commit can only be waited for; whether a step ended. `assign` drops what is void."""
@@ -93,35 +69,35 @@ class CallsAhead:
             return False
         called = False
         try:
-            called = self._open.fill(task, buffer) > 0
-        except RetriableError as error:  # of a codec's registry, or of the target
-            self._fail(buffer, on.Failed(str(error), self._clock.monotonic(), remedy=error.remedy))
-        if self._context.target is not None:
-            self._let_recovery_ask(self._context.target, buffer)
+            called = self._fill(task, buffer, once=True) > 0
+        except RetriableError as error:  # of a codec's registry, or of a participant
+            self._drop(buffer, str(error), error.remedy)
+        if self._desk.at.free:
+            self._let_recovery_ask(buffer)
         return called
 
-    def hold_briefly(self, buffer: Buffer | None, batch: Batch | None) -> None:
-        """Take back what a target has held too long, also where the task may not call now; it is called again."""
-        if buffer is None or batch is None or self._context.target is None:
+    def hold_briefly(self) -> None:
+        """Take back what is held too long, also where the task may not call now; it is called again."""
+        desk, buffer, batch = self._desk, self._desk.buffer, self._desk.batch
+        if buffer is None or batch is None or not desk.at.free:
             return
-        if self._clock.monotonic() - batch.began_s >= HELD_S:
-            text = f"Kafka's commit took longer than {HELD_S:g} s"
-            self._fail(buffer, on.Failed(text, self._clock.monotonic()))
+        if desk.clock.monotonic() - batch.began_s >= HELD_S:
+            self._drop(buffer, f"Kafka's commit took longer than {HELD_S:g} s")
 
-    def _fail(self, buffer: Buffer, failed: on.Event) -> None:
-        """Drop what was called ahead; the task recovers when the commit under way is through."""
-        with self._lock:
-            if self._open.drop(buffer):
-                self.failed = failed
-        if self._context.target is not None:
-            self._context.target.discard()
+    def _drop(self, buffer: Buffer, why: str, remedy: str = "") -> None:
+        self._desk.drop(buffer, self._desk.fail(why, remedy))
+        self._free()
 
-    def _let_recovery_ask(self, target: TransactionalSink, buffer: Buffer) -> None:
+    def _free(self) -> None:
+        for part in self._desk.at.free:
+            part.free()
+
+    def _let_recovery_ask(self, buffer: Buffer) -> None:
         """
         Take back what was called ahead of a commit that has failed meanwhile: its lock is in the way of `ask`.
 
         The state comes first. If it is that of a commit, a recovery begins later, and `ask` takes the batch back.
         """
-        state = self._open.state()
-        if not self._open.is_present(buffer) or state not in COMMITTING | {Doing.READY}:
-            target.discard()
+        state = self._desk.task.state
+        if not self._desk.is_present(buffer) or state not in COMMITTING | {Doing.READY}:
+            self._free()

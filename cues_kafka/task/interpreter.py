@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
@@ -26,12 +26,12 @@ from cues_kafka.ports import (
     Broker,
     Clock,
     GroupMetadata,
+    HeldAttempt,
     Inlet,
     Observer,
     Positions,
     Session,
     TopicPartition,
-    TransactionalSink,
 )
 from cues_kafka.records.bytes import encode_record
 from cues_kafka.records.extents import offsets_of
@@ -71,6 +71,18 @@ IN_TRANSACTION = frozenset({Doing.SENDING_OFFSETS, Doing.EMITTING, Doing.PRODUCI
 """Past P5: a revocation waits for the end of these states (A3)."""
 
 
+class AskedAhead(Protocol):
+    """What a recovery asks for an attempt ahead of Kafka (E1); see `ports.TransactionalSink`."""
+
+    def ask(self, owner: int, step: int) -> HeldAttempt | None:
+        """The newest attempt; None: it holds none."""
+        ...
+
+    def outbox(self) -> Iterable[tuple[Any, ...]]:
+        """Its records."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """
@@ -87,7 +99,7 @@ class World:
         observers: told what the task does, besides the log.
         changes: what a tool writes behind the record that moves the task, such as entries of its stores; asked again
             whenever the transaction is.
-        target: commits what user code writes outside of Kafka with the attempt (E1); None: nothing does.
+        asked: has committed what user code writes outside of Kafka with the attempt (E1); None: nothing has.
         commit_offsets: have the group's member commit these offsets (W5); waits for its answer if told to, and raises a
             `BrokerError` if that is no.
         waits: called before the task waits for the cluster within a transaction: user code may be called ahead (P7).
@@ -102,7 +114,7 @@ class World:
     inlet: Inlet | None = None
     observers: Sequence[Observer] = ()
     changes: Callable[[], Iterable[tuple[Any, ...]]] | None = None
-    target: TransactionalSink | None = None
+    asked: AskedAhead | None = None
     commit_offsets: CommitOffsets = lambda _, __: None
     waits: Callable[[], None] = lambda: None
 
@@ -304,14 +316,14 @@ class Interpreter:
 
     def _ask_target(self, effect: do.AskTarget) -> on.Event:
         """Its records are made when they are produced: their provenance names the attempt that commits them."""
-        target = self._world.target
-        assert target is not None
-        held = target.ask(effect.owner, effect.step)
+        asked = self._world.asked
+        assert asked is not None
+        held = asked.ask(effect.owner, effect.step)
         row = None if held is None else row_of(held)
         if row is not None and self.task.record is not None and row.step > self.task.record.step:
             sequence = self.task.next_sequence
             log.warning("behind its target", task=self.task.spec.name, steps=row.step - self.task.record.step)
-            records = list(target.outbox())
+            records = list(asked.outbox())
             check_places(records, self._world.broker)
             self._records = (published(records, sequence),)
         return on.TargetAsked(row)

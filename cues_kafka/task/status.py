@@ -9,6 +9,7 @@ from cues_kafka.core.records import Totals
 from cues_kafka.observe.tally import TaskTally
 from cues_kafka.ports import Positions
 from cues_kafka.task.lane import Lane
+from cues_kafka.task.parts.stores import Storing
 
 STARTING: Final = frozenset({"new", "starting"})
 
@@ -130,7 +131,7 @@ def task_status(
     resting: bool = False,
 ) -> TaskStatus:
     """Make the status of one task; its worker knows what of it the lane does not."""
-    task, halt = lane.task, lane.stopped
+    task, halt, storing = lane.task, lane.stopped, lane.part(Storing)
     where = lane.stopped_at if halt else {}
     return TaskStatus(
         task=lane.spec.name,
@@ -150,6 +151,6 @@ def task_status(
         held=held,
         resting=resting and lane.at_rest,
         tails=task.record.tails if task.record else (),
-        late=lane.stores.late if lane.stores else 0,
+        late=storing.stores.late if storing else 0,
         missed=lane.missed,
     )

@@ -37,11 +37,12 @@ from cues_kafka.sinks.calls import RECORD, REQUEST
 from cues_kafka.task.alone import Alone
 from cues_kafka.task.gate import Gate
 from cues_kafka.task.interpreter import Hook
-from cues_kafka.task.lane import COMMIT_TARGET
 from cues_kafka.task.making.build import caller_of
 from cues_kafka.task.making.prepare import prepare, selected, selected_feeds
 from cues_kafka.task.making.specs import Identity, feed_spec_of, spec_of
 from cues_kafka.task.making.system import System
+from cues_kafka.task.parts.stores import Storing
+from cues_kafka.task.parts.target import COMMIT_TARGET
 from cues_kafka.workers.feeds.worker import FeedWorker, feeding_of
 from cues_kafka.workers.worker import ProcessorWorker, WorkerOptions
 
@@ -315,10 +316,8 @@ class Tester:
         workers, self._workers = self._workers, []
         for worker in workers:
             for lane in worker.lanes.values():
-                if lane.stores is not None:
-                    lane.stores.close(orderly=False)
-                if lane.target is not None:
-                    lane.target.close(orderly=False)
+                for part in lane.parts:
+                    part.close(orderly=False)
 
     def _hook(self) -> Hook:
         def hook(moment: str, effect: str) -> None:
@@ -394,7 +393,7 @@ class Tester:
             return True
         lanes = [lane for worker in self._workers for lane in worker.lanes.values()]
         # Time does not pass for a timer that is due by the clock: one that sets the next one would never end.
-        wakes = [wake for lane in lanes if (wake := lane.wake_at_s) and not lane.waits_for_timer]
+        wakes = [wake for lane in lanes if (wake := lane.wake_at_s) and not lane.waits_for_clock]
         if not wakes:
             return False
         self.clock.advance(min(wakes) - self.clock.monotonic())
@@ -451,7 +450,8 @@ class Tester:
         entries: dict[Any, Any] = {}
         for worker in self._workers:
             for lane in worker.lanes.values() if worker.name == found[0].name else ():
-                for cache in lane.stores.caches if lane.stores else ():
+                storing = lane.part(Storing)
+                for cache in storing.stores.caches if storing else ():
                     if cache.spec.name == store:
                         entries |= cache.decoded()
         return entries

@@ -14,6 +14,7 @@ from cues_kafka.graph.processor import Processor
 from cues_kafka.state.stores import Stores
 from cues_kafka.task.calling.batch import Batch
 from cues_kafka.task.calling.caller import Caller
+from cues_kafka.task.parts.stores import stores_of
 from cues_kafka.words import count
 
 CHUNK: Final = 1_000
@@ -94,8 +95,7 @@ def recompute(
             "and what its entries were then is not kept"
         )
     context = caller.context_of(spec)
-    stores = context.stores
-    assert stores is not None
+    stores = stores_of(context)
     found = Totals()
     rest = iter(steps)
     while chunk := list(islice(rest, CHUNK)):

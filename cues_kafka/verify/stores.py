@@ -32,6 +32,7 @@ from cues_kafka.state.stores import Cache
 from cues_kafka.task.calling.caller import Caller
 from cues_kafka.task.making.build import caller_of
 from cues_kafka.task.making.specs import Identity, spec_of
+from cues_kafka.task.parts.stores import stores_of
 from cues_kafka.verify.changelog import Changelog, shown
 from cues_kafka.verify.ledger import BITS, ERROR, LOW, OUTCOME
 from cues_kafka.verify.recompute import NotRecomputed, obstacle, recompute
@@ -135,8 +136,7 @@ class StoreScan:
             width = self._facts.topics[task.processor.lead].partitions
             identity = Identity("tool", "verify", "")
             spec = spec_of(self._graph, self._planned, task.processor, width, identity)(task.partition)
-            stores = caller.context_of(spec).stores
-            assert stores is not None
+            stores = stores_of(caller.context_of(spec))
             specs = [one.spec for one in stores.caches]
             logs = {one.name: self._changelog(task, one, record, found) for one in specs}
             try:

@@ -32,12 +32,14 @@ from cues_kafka.task.alone import PROCESS, Alone
 from cues_kafka.task.calling.caller import Caller
 from cues_kafka.task.calling.failures import ended_by
 from cues_kafka.task.calling.pairing import Buffer, OutOfOrder
+from cues_kafka.task.filling import Filling
 from cues_kafka.task.heart import Loop
 from cues_kafka.task.interpreter import Hook
 from cues_kafka.task.lane import RECOVERY_PATIENCE_S, Calling, Lane
 from cues_kafka.task.making.apart import Away
+from cues_kafka.task.parts.stores import Storing
 from cues_kafka.task.status import TaskStatus, task_status
-from cues_kafka.task.taking import TakingLane
+from cues_kafka.task.taking import Taking
 from cues_kafka.task.workers import Stopped, Worker
 from cues_kafka.workers.member_offsets import MemberOffsets
 
@@ -393,7 +395,7 @@ class ProcessorWorker(Worker):
     def _let_parts_end(self) -> None:
         """At a stop, let the caller have Kafka follow what targets have committed: tools want both at one step (E1)."""
         caller = self._threads[1]
-        if self._stopping.is_set() and caller.is_alive() and any(lane.target for lane in self.lanes.values()):
+        if self._stopping.is_set() and caller.is_alive() and any(lane.commits_first for lane in self.lanes.values()):
             caller.join(timeout=PARTS_END_S)
 
     def _serve(self, member: Member) -> None:
@@ -575,8 +577,8 @@ class ProcessorWorker(Worker):
             self._assigned.append(lane)
 
     def _make_lane(self, spec: Spec, **world: Any) -> Lane:
-        kind = TakingLane if spec.rules.takes else Lane
-        return kind(spec, self._caller, commit_offsets=self._offsets.commit, wake=self._notify, **world)
+        fills = Taking if spec.rules.takes else Filling
+        return Lane(spec, self._caller, commit_offsets=self._offsets.commit, wake=self._notify, fills=fills, **world)
 
     def on_revoke(self, partitions: Sequence[int]) -> None:
         """Close the gates, then wait for transactions past P5. Returning acknowledges the revocation."""
@@ -642,7 +644,7 @@ class ProcessorWorker(Worker):
             lane.calls_ahead.sole = len(lanes) == 1
             event = lane.finish() if holding else lane.work()
             if self._stopping.is_set():  # the gates are closing, and the pool may be gone
-                if event is not None and lane.target is not None:
+                if event is not None and lane.commits_first:
                     self._advance(lane, event)  # see `_let_parts_end`
                 return worked
             worked = worked or lane.ahead
@@ -803,7 +805,8 @@ class ProcessorWorker(Worker):
                 found = facts.get(asked.topic)
                 if found is not None and found.topic_id != asked.topic_id:
                     self._submit(lane, lane.fail(f"topic {asked.topic!r} was recreated"))
-            for one in lane.stores.caches if lane.stores and lane.ready else ():
+            storing = lane.part(Storing)
+            for one in storing.stores.caches if storing and lane.ready else ():
                 topic, there = one.spec.changelog, changelogs.get(one.spec.changelog)
                 if one.place.topic_id and (there is None or there.topic_id != one.place.topic_id):
                     self._submit(lane, lane.fail(f"topic {topic!r} was deleted or recreated"))

@@ -10,7 +10,7 @@ import pytest
 
 from cues_kafka import Graph, Sql
 from cues_kafka.brokers.local import LocalBroker
-from cues_kafka.task.parts import MOST
+from cues_kafka.task.parts.part_commits import MOST
 from tests.fault.support import Child, Setup, backing, until
 from tests.integration.databases import SERVERS, Shop, Shops
 

@@ -20,12 +20,12 @@ from cues_kafka.core.task import Doing, Task
 from cues_kafka.ports import Coordinates, Positions
 from cues_kafka.task.calling import pairing
 from cues_kafka.task.calling.batch import Batch
-from cues_kafka.task.calling.caller import Caller
-from cues_kafka.task.calling.failures import Failure
+from cues_kafka.task.calling.ending import Ending
+from cues_kafka.task.calling.failures import Delivering
 from cues_kafka.task.calling.turnstile import Turnstile
 from cues_kafka.task.interpreter import Interpreter, record_message
 from cues_kafka.task.lane import Lane
-from cues_kafka.task.taking import TakingLane
+from cues_kafka.task.taking import Taking
 from tests.proof.simulation.options import MIXED
 
 Patch = pytest.MonkeyPatch
@@ -75,41 +75,41 @@ def attempt_outside_the_transaction(patch: Patch) -> None:
 
 def error_besides_an_output(patch: Patch) -> None:
     """A handled exception leaves an output too (I8)."""
-    fail = Caller._fail
+    fail = Ending.fail
 
-    def both(self: Any, error: BaseException, failure: Failure) -> bool:
-        done = fail(self, error, failure)
-        if done and self._target:
-            self._add(failure.taken, failure.batch, [(self._target, b"k", b'"x"', [], None, None)])
+    def both(self: Any, error: BaseException, step: Delivering) -> bool:
+        done = fail(self, error, step)
+        if done and (output := self._function.output):
+            self._adding.add(step.taken, step.batch, [(output, b"k", b'"x"', [], None, None)])
         return done
 
-    patch.setattr(Caller, "_fail", both)
+    patch.setattr(Ending, "fail", both)
 
 
 def failed_step_skipped(patch: Patch) -> None:
     """What is to be called again is counted as delivered."""
-    fail = Caller._fail
+    fail = Ending.fail
 
-    def skip(self: Any, error: BaseException, failure: Failure) -> bool:
-        done = fail(self, error, failure)
-        if not done and failure.batch.halt and failure.batch.halt.kind == "retry":
-            failure.batch.halt = None
-            failure.batch.deliveries += 1
+    def skip(self: Any, error: BaseException, step: Delivering) -> bool:
+        done = fail(self, error, step)
+        if not done and step.batch.halt and step.batch.halt.kind == "retry":
+            step.batch.halt = None
+            step.batch.deliveries += 1
             return True
         return done
 
-    patch.setattr(Caller, "_fail", skip)
+    patch.setattr(Ending, "fail", skip)
 
 
 def hash_over_more_than_the_messages(patch: Patch) -> None:
     """Something of the batch goes into the hash, so another attempt has another one (I6)."""
-    coordinates = Caller.coordinates
+    coordinates = Batch.coordinates
 
-    def more(self: Any, taken: Any, batch: Batch) -> tuple[Coordinates, ...]:
-        found = coordinates(self, taken, batch)
-        return tuple(place._replace(binding=f"{place.binding}{batch.sequence}") for place in found)
+    def more(self: Batch, taken: Any) -> tuple[Coordinates, ...]:
+        found = coordinates(self, taken)
+        return tuple(place._replace(binding=f"{place.binding}{self.sequence}") for place in found)
 
-    patch.setattr(Caller, "coordinates", more)
+    patch.setattr(Batch, "coordinates", more)
 
 
 def flush_that_does_not_look(patch: Patch) -> None:
@@ -232,9 +232,9 @@ def called_ahead_survives_a_failed_commit(patch: Patch) -> None:
     assign = Lane.assign
 
     def keep(self: Any, positions: Positions) -> None:
-        batch = self._batch
+        batch = self._desk.batch
         assign(self, positions)
-        self._batch = batch
+        self._desk.batch = batch
 
     patch.setattr(Lane, "assign", keep)
 
@@ -246,12 +246,12 @@ def order_of_what_was_put_back_kept(patch: Patch) -> None:
 
 def position_behind_what_has_ended(patch: Patch) -> None:
     """W2: the step that is under way when its task leaves is given back, and started again."""
-    report = TakingLane._report
+    report = Taking.report
 
     def behind_the_ended(self: Any, cut: Any, _: int, totals: Any, halt: Any) -> on.Called:
         return report(self, cut, totals.deliveries, totals, halt)
 
-    patch.setattr(TakingLane, "_report", behind_the_ended)
+    patch.setattr(Taking, "report", behind_the_ended)
 
 
 def gate_that_lets_steps_pass(patch: Patch) -> None:
@@ -277,15 +277,15 @@ def outcomes_lost_with_the_session(patch: Patch) -> None:
 
 def failure_before_the_first_call_drops(patch: Patch) -> None:
     """I16: what fails between the take and the first call drops the batch. The simulation found this one."""
-    advance = TakingLane._advance
+    advance = Taking.advance
 
-    def at_once(self: Any, event: on.Event) -> None:
+    def at_once(self: Any, event: on.Event, go: Callable[[on.Event], None]) -> None:
         if isinstance(event, on.Failed) and self._taken is None:
-            Lane._advance(self, event)
+            go(event)
         else:
-            advance(self, event)
+            advance(self, event, go)
 
-    patch.setattr(TakingLane, "_advance", at_once)
+    patch.setattr(Taking, "advance", at_once)
 
 
 def drops_not_counted(patch: Patch) -> None:

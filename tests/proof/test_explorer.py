@@ -302,7 +302,11 @@ def test_the_explorer_imports_the_core_and_of_the_shell_what_it_runs() -> None:
     assert {"cues_kafka.core.task", "cues_kafka.core"} <= names
     allowed = ("cues_kafka.core", "cues_kafka.ports", "tests.proof.model")
     assert all(name.startswith(allowed) for name in names if name.startswith("cues_kafka"))
-    run = {"cues_kafka.task.handling", "cues_kafka.task.following.Tables", "cues_kafka.state.handlers"}
+    run = {
+        "cues_kafka.task.parts.handlers.Handling",
+        "cues_kafka.task.following.Tables",
+        "cues_kafka.state.handlers",
+    }
     run |= {"cues_kafka.bridges.acked.Acked"}
     assert run <= set(imported(drivers))
 

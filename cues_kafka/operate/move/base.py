@@ -299,7 +299,7 @@ def commit_all(
             if move.spec.move is not None:
                 target = opened.enter_context(contextlib.closing(move.target())) if move.target else None
                 alone = proof_of(held, move.spec.group)
-                world = World(broker, clock, no_reader, alone, hook, changes=move.changes, target=target)
+                world = World(broker, clock, no_reader, alone, hook, changes=move.changes, asked=target)
                 commit_move(move.spec, world)
         # Settled last: what is outside of Kafka then says where the committed record stands. The other way round, a
         # tool that dies between the two would leave a target at a place that no record has (E1).

@@ -22,6 +22,7 @@ from cues_kafka.state.stores import Stores
 from cues_kafka.task.calling.batch import Batch
 from cues_kafka.task.calling.caller import Caller
 from cues_kafka.task.making.build import caller_of, state_dir_of
+from cues_kafka.task.parts.stores import stores_of
 from cues_kafka.task.restoring import Restoring
 
 STALE: Final = "STALE_END"
@@ -84,8 +85,7 @@ class RebuildCalls:
     def _empty(self, partition: int, record: Record | None) -> Rebuilt:
         spec = self._specs[partition]
         context = self._caller.context_of(spec)
-        assert context.stores is not None
-        context.stores.open()
+        stores_of(context).open()
         return Rebuilt(spec, record, context, *self._present(spec, record))
 
     def _present(
@@ -98,8 +98,7 @@ class RebuildCalls:
         """
         if any(spec.partition >= self._reading.width(topic) for _, topic in spec.stores):
             return None, False, {}
-        stores = self._caller.context_of(spec).stores
-        assert stores is not None
+        stores = stores_of(self._caller.context_of(spec))
         kept = finished(record.stores) if record else ()
         foreign: dict[str, set[bytes]] = {}
         clients = self._reading.broker, self._reading.clock
@@ -136,8 +135,7 @@ class RebuildCalls:
 
     def _call(self, one: Rebuilt, source: int, steps: list[Any]) -> None:
         """Call the function for these messages of a partition, and keep its changes."""
-        stores = one.context.stores
-        assert stores is not None
+        stores = stores_of(one.context)
         while steps:
             batch = Batch(self._specs[source], 0, self._ids, one.context)
             stores.begin_batch(0)

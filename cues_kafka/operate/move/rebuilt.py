@@ -11,7 +11,8 @@ from cues_kafka.core.spec import Spec
 from cues_kafka.state.expiring import Expiring, alive
 from cues_kafka.state.marks import UNFINISHED
 from cues_kafka.state.stores import Cache, Stores
-from cues_kafka.task.calling.batch import CallContext
+from cues_kafka.task.parts.participant import CallContext
+from cues_kafka.task.parts.stores import stores_of
 from cues_kafka.words import count
 
 
@@ -52,8 +53,7 @@ class Rebuilt:
     @property
     def made(self) -> Stores:
         """The new entries."""
-        assert self.context.stores is not None
-        return self.context.stores
+        return stores_of(self.context)
 
     @property
     def unfinished(self) -> bool:

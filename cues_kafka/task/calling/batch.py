@@ -4,63 +4,25 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cues_kafka.core import events as on
 from cues_kafka.core.delivery import provenance_prefix
 from cues_kafka.core.events import Halt
 from cues_kafka.core.records import Totals
 from cues_kafka.core.spec import Spec
-from cues_kafka.ports import Awaited, BatchReport, Coordinates, Positions, Sink, TransactionalSink, WireMessage
-from cues_kafka.sinks.calls import Calls
-from cues_kafka.state.handlers import Handlers
-from cues_kafka.state.stores import Stores
+from cues_kafka.ports import BatchReport, Coordinates, Positions, WireMessage
 from cues_kafka.task.calling.fired import Fired
-from cues_kafka.task.calling.imperative import Hands
 from cues_kafka.task.calling.outbox import Outbox
 from cues_kafka.task.calling.outputs import Now
-from cues_kafka.task.calling.placements import Placements
+from cues_kafka.task.calling.pairing import Buffer
 from cues_kafka.task.calling.replayed import Replayed
 from cues_kafka.task.calling.turnstile import Mark, Turnstile
-from cues_kafka.task.following import Tables
 
 Taken = tuple[tuple[int, WireMessage], ...]
 """The consumed messages of one step, each with the index of its binding, the lead's first."""
-
-
-@dataclass(frozen=True, slots=True)
-class CallContext:
-    """
-    What the calls of one task have besides their messages.
-
-    Attributes:
-        values: the values of parameters from `opts=`, `system=` and their like, by name.
-        sink: where the calls write besides Kafka; None: nowhere that the lane knows of.
-        stores: the task's stores, which are then the sink, too; None: it has none.
-        tables: those that it looks up; None: it has none.
-        handlers: those of its stores that are objects of the user's; None: it has none.
-        timed: as `values`, for the function of its timers.
-        target: commits what the calls write outside of Kafka with the attempt (E1); None: nothing does.
-        placed: told which messages the function is called with, before each call; None: nothing asks for it.
-        calls: what the function calls by `effects=` and knows its step (E4); None: nothing.
-        hands: the task's tailers and appenders (L1); None: it has none.
-        placements: looks whether messages are in their keys' partitions; None: nothing counts on it.
-        awaited: what is waited for before each chunk of calls.
-    """
-
-    values: Mapping[str, Any]
-    sink: Sink | None = None
-    stores: Stores | None = None
-    tables: Tables | None = None
-    handlers: Handlers | None = None
-    timed: Mapping[str, Any] = field(default_factory=dict)
-    target: TransactionalSink | None = None
-    placed: Callable[[Sequence[Coordinates]], None] | None = None
-    calls: Calls | None = None
-    hands: Hands | None = None
-    placements: Placements | None = None
-    awaited: Sequence[Awaited] = ()
 
 
 @dataclass(slots=True)
@@ -96,6 +58,8 @@ class Batch:
         turnstile: what each of its steps passes before it is called, at-most-once (W2); None: they need not.
         steps: those of its earlier chunks; only kept where there are handlers.
         retrying: earlier calls of its first step; only kept where there are handlers.
+        buffer: what its messages were taken from; None: something else, such as a tool, has them.
+        tail_ends: up to where tailers show messages to the calls (S5).
         now: the monotonic clock that retries are timed by.
         began_s: when it was opened, by that clock.
         today: the time of day, for timestamps.
@@ -106,7 +70,7 @@ class Batch:
     spec: Spec
     sequence: int
     topic_ids: Mapping[str, bytes]
-    context: CallContext
+    context: Any  # a `CallContext`, whose participants take batches: so its type cannot be named here
     starts: int = 0
     records: Outbox = field(default_factory=Outbox)
     deliveries: int = 0
@@ -135,6 +99,8 @@ class Batch:
     retrying: Retrying | None = None
     ends: Positions = ()
     tails: Positions = ()
+    buffer: Buffer | None = None
+    tail_ends: Positions = ()
     now: Callable[[], float] = time.monotonic
     today: Now = field(default_factory=lambda: Now(time.time))
     notes: list[dict[str, Any]] = field(default_factory=list)
@@ -159,6 +125,10 @@ class Batch:
         self.messages, self.size, self.drained, self.timers = mark.messages, mark.size, mark.drained, mark.timers
         del self.notes[mark.notes :]
 
+    def called(self) -> on.Called:
+        """The event that commits it."""
+        return on.Called(self.ends, self.totals, self.halt, tails=self.tails, replays=self.behind)
+
     def report(self) -> BatchReport:
         """What observers are told when the batch is committed."""
         seconds = self.now() - self.began_s
@@ -180,6 +150,19 @@ class Batch:
     def begun_by(self) -> Fired | Replayed | None:
         """What names the present step, and stands in its provenance; None: its messages do."""
         return self.fired or self.replayed
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether the task may stop, or wait, for what the function wants: a replay never does that (Y1)."""
+        return self.replayed is None
+
+    def coordinates(self, taken: Taken) -> tuple[Coordinates, ...]:
+        """The coordinates of consumed messages, in the order of bindings; of a timer, those whose step set it."""
+        if (begun_by := self.begun_by) is not None:
+            return begun_by.consumed
+        inputs, ids, partition = self.spec.inputs, self.topic_ids, self.spec.partition
+        rows = [(inputs[index].binding, message) for index, message in taken]
+        return tuple([Coordinates(binding, ids[binding], partition, message.offset()) for binding, message in rows])
 
     @property
     def begun_by_messages(self) -> int:

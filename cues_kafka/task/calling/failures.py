@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePath
 from types import CodeType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from cues_kafka.core.hashing import delivery_hash
 from cues_kafka.errors import CuesError, context_of
 from cues_kafka.graph.addresses import led_to
 from cues_kafka.graph.error_message import ErrorCause, ErrorMessage
 from cues_kafka.ports import Coordinates, WireMessage
-from cues_kafka.sinks.calls import Delivery
 from cues_kafka.task.calling.carried import Shown
 from cues_kafka.task.calling.step import Step
 from cues_kafka.words import visible
@@ -50,8 +49,12 @@ MOST_TEXT = 500
 """Characters of an exception's text in a log line. The error message has more of it."""
 
 
+Outcome: TypeAlias = Literal["outputs", "error", "nil"]
+"""How a step ends."""
+
+
 @dataclass(slots=True)
-class Failure:
+class Delivering:
     """
     A step that is being delivered, and how far it came.
 
@@ -62,8 +65,11 @@ class Failure:
         kind: `decode`, `raised`, `output`, `retries exhausted` or `quarantine`.
         step: what user code saw; None: it was not called.
         decoding: the message that was decoded last, with the index of its binding; None: the lead's.
-        delivery: what its calls know of it; None: it was not called, or makes none.
         fn: the function, which is where an output comes from that cannot be sent; None: it was not called.
+        given: what the function gets for this step alone, by the name of the parameter; None: nothing.
+        own: what participants keep of it, by participant; None: nothing.
+        outcome: how it ended; None: it has not.
+        messages: how many outputs it has.
     """
 
     taken: tuple[tuple[int, WireMessage], ...]
@@ -72,8 +78,24 @@ class Failure:
     kind: str = "decode"
     step: Step | None = None
     decoding: tuple[int, WireMessage] | None = None
-    delivery: Delivery | None = None
     fn: Any = None
+    given: Mapping[str, Any] | None = None
+    own: dict[object, Any] | None = None
+    outcome: Outcome | None = None
+    messages: int = 0
+
+    def keep(self, part: object, what: Any) -> None:
+        """A participant keeps something of the step."""
+        self.own = {**(self.own or {}), part: what}
+
+    def kept(self, part: object) -> Any:
+        """What a participant has kept; None: nothing."""
+        return None if self.own is None else self.own.get(part)
+
+    @property
+    def consumed(self) -> tuple[Coordinates, ...]:
+        """The coordinates of its messages; of a timer, those of the messages whose step set it."""
+        return self.batch.coordinates(self.taken)
 
     def describe(self, error: BaseException) -> str:
         """Which message, what happened, and where in the user's code."""
@@ -113,7 +135,7 @@ def place(taken: Sequence[tuple[int, WireMessage]]) -> str:
     return ", ".join(f"{m.topic()}/{m.partition()} at {m.offset()}" for _, m in taken)
 
 
-def note(failure: Failure, error: BaseException, consumed: Sequence[Coordinates]) -> dict[str, Any]:
+def note(failure: Delivering, error: BaseException, consumed: Sequence[Coordinates]) -> dict[str, Any]:
     """Keys and values for the log: which step failed, and how."""
     return {
         "at": failure.place,
@@ -250,7 +272,7 @@ def merged_context(error: BaseException) -> dict[str, str]:
 
 
 def error_message(
-    failure: Failure,
+    failure: Delivering,
     error: BaseException,
     consumed: Sequence[Coordinates],
     declaration: Mapping[str, Any],
@@ -290,6 +312,6 @@ def error_message(
     )
 
 
-def _timer_of(failure: Failure) -> dict[str, str]:
+def _timer_of(failure: Delivering) -> dict[str, str]:
     fired = failure.batch.fired
     return {} if fired is None else {"timer.key": fired.set.key, "timer.due": fired.due}

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Any, TypeAlias
 
-from cues_kafka.core.records import Choice
+from cues_kafka.core.records import Choice, Record
+from cues_kafka.core.spec import Spec
 from cues_kafka.core.turns import drop, shares
 from cues_kafka.ports import Fetched, Position, Positions, WireMessage
 from cues_kafka.task.calling.imperative import Stands
@@ -133,12 +134,14 @@ class Buffer:
 
     Attributes:
         pairing: `single`, `join` or `alts`.
+        starts: where its messages begin, and requests to replay.
         standing: where the task's tailers stand behind what was taken (L2); None: it is not set yet.
         requests: messages of the replay topic (Y1); None: there is none, or it cannot be read.
     """
 
     def __init__(self, pairing: str, positions: Positions, replays: Positions = ()) -> None:
         self.pairing = pairing
+        self.starts = positions + replays
         self.standing: Stands | None = None
         self._queues = [_Queue(position) for position in positions]
         self._by_topic = {queue.position.topic: queue for queue in self._queues}
@@ -352,3 +355,8 @@ class Buffer:
         with self._lock:
             self._put_back(rest)
             return self._positions()
+
+
+def buffer_of(spec: Spec, positions: Positions, record: Record | None) -> Buffer:
+    """A task's buffer of messages from these positions on, and of requests behind those that its record has settled."""
+    return Buffer(spec.pairing, positions, record.replays if spec.replays and record else ())

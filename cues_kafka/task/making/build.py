@@ -44,18 +44,30 @@ from cues_kafka.state.on_disk import library
 from cues_kafka.state.scheduled import key_of, timer_of
 from cues_kafka.state.stores import Stores
 from cues_kafka.state.tables import TableSpec
-from cues_kafka.task.calling.batch import CallContext
-from cues_kafka.task.calling.caller import Caller, Decoder
+from cues_kafka.task.calling.caller import Caller
 from cues_kafka.task.calling.carried import carried_by
+from cues_kafka.task.calling.decoding import Decoder
+from cues_kafka.task.calling.function import Function
 from cues_kafka.task.calling.imperative import Hands, TailerSpec
 from cues_kafka.task.calling.inheriting import inherit, key_reader
 from cues_kafka.task.calling.outage import Outage
 from cues_kafka.task.calling.outputs import OVERHEAD_BYTES, Output, Returned, Target, key_field
-from cues_kafka.task.calling.placed import PlacedCaller
 from cues_kafka.task.calling.placements import placement_of, placements_of
 from cues_kafka.task.calling.step import Received, unreadable
 from cues_kafka.task.following import Tables
 from cues_kafka.task.making.file_schemas import with_schemas
+from cues_kafka.task.parts.calls import JournaledCalls
+from cues_kafka.task.parts.handlers import Handling
+from cues_kafka.task.parts.keys import Keys
+from cues_kafka.task.parts.order import arranged
+from cues_kafka.task.parts.participant import CallContext, Participant
+from cues_kafka.task.parts.replays import ReplayRequests
+from cues_kafka.task.parts.sink import SinkBatches
+from cues_kafka.task.parts.stores import Storing
+from cues_kafka.task.parts.tables import Awaiting, Following
+from cues_kafka.task.parts.tailers import Tailing
+from cues_kafka.task.parts.target import Committing, Placing
+from cues_kafka.task.parts.timers import Timing
 from cues_kafka.task.waiting import TablesRead
 
 if TYPE_CHECKING:
@@ -140,37 +152,48 @@ def caller_of(
     effects, known = with_schemas(graph, processor), KnownStore()
     known_ms = int((time() + LEARN_S) * 1000)
 
+    read_key = key_reader([graph.topic(topic) for _, topic in processor.inputs])
+    sampling = _sampling(graph, processor, spans)
+
     def context_of(spec: Spec) -> CallContext:
         stores = Stores(specs, spec.partition) if specs else None
         own = {**(stores.values if stores else {}), **(tables.values(spec.partition) if tables else {})}
         everything = {**values, **own}
-        target, placed = None, None
-        if processor.target:
-            target = open_target(effects, graph.name, processor.name, spec.partition, known)
-            everything |= target.values
-            placed = getattr(target, "placed", None) if processor.placed else None
+        target = open_target(effects, graph.name, processor.name, spec.partition, known) if processor.target else None
+        everything |= target.values if target is not None else {}
         published = PublishSink(publishers) if publishers else None
         everything |= published.values if published else {}
         everything |= {name: one.value for name, one in processor.targets.items() if isinstance(one, Given)}
         given = {name: one for name, one in everything.items() if name in processor.call.context}
-        timed = {name: everything[name] for name in processor.timer_call.context} if processor.timer_call else {}
-        handlers = Handlers(declared, given, stores, monotonic) if declared and stores else None
-        journal = Journal(kept, spec.partition, journal_bytes) if kept else None
-        made = Calls(calls, shared, journal) if shared else None
         hands = Hands(tailers, appenders, spec.partition) if tailers or appenders else None
         if hands is not None:
             given |= {name: one for name, one in hands.values.items() if name in processor.call.context}
         keys = placements_of(graph, processor, facts, spec.partition, known_ms)
-        sink = published or stores
-        awaited = (TablesRead(tables, spec),) if tables and tables.awaited else ()
-        return CallContext(given, sink, stores, tables, handlers, timed, target, placed, made, hands, keys, awaited)
+        handlers = Handlers(declared, given, stores, monotonic) if declared and stores else None
+        parts = (
+            Keys(keys, tables) if keys else None,
+            Handling(handlers, stores) if handlers and stores else None,
+            sampling(),
+            Tailing(hands, spec, read_key) if hands is not None else None,
+            Timing(processor, stores, targets, everything) if processor.timers and stores else None,
+            ReplayRequests(spec, graph.error_topics()) if spec.replays else None,
+            Storing(stores, spec) if stores else None,
+            SinkBatches(published) if published else None,
+            Following(tables, spec) if tables else None,
+            Awaiting(TablesRead(tables, spec)) if tables and tables.awaited else None,
+            JournaledCalls(Calls(calls, shared, Journal(kept, spec.partition, journal_bytes) if kept else None), spec)
+            if shared
+            else None,
+            _committing(processor, target, calls=bool(shared)),
+        )
+        return CallContext(given, arranged(parts))
 
     def release() -> None:
         for one in (tables, shared, *publishers.values()):
             if one is not None:
                 one.close()
 
-    return _maker(graph, processor, spans)(
+    function = Function(
         processor,
         decoders=[
             decoder(graph.topic(topic), MadeFor(topic, cluster), nulls=is_sink(processor))
@@ -180,25 +203,28 @@ def caller_of(
         errors=target_of(graph.topic(errors), facts.topics[errors], "errors", client_bytes, cluster)
         if errors
         else None,
-        context_of=context_of,
-        release=release,
         carried=carried_by(graph, processor),
-        error_topics=graph.error_topics(),
-        key=key_reader([graph.topic(topic) for _, topic in processor.inputs]),
+        key=read_key,
     )
+    return Caller(function, context_of=context_of, release=release)
 
 
-def _maker(graph: Graph, processor: Processor, spans: Spans | None) -> Callable[..., Caller]:
-    """What makes the caller: spans and checks of keys are in it only where they are needed."""
-    kind = PlacedCaller if keyed_topics(processor) else Caller
+def _committing(processor: Processor, target: Any, *, calls: bool) -> Committing | None:
+    if target is None:
+        return None
+    placed = getattr(target, "placed", None) if processor.placed else None
+    return Committing(target, calls=calls) if placed is None else Placing(target, placed, calls=calls)
+
+
+def _sampling(graph: Graph, processor: Processor, spans: Spans | None) -> Callable[[], Participant | None]:
+    """What makes the participant of a task that has spans; its package is imported only where they are asked for."""
     if spans is None:
-        return kind
-    from cues_kafka.task.calling.traced import TracedCaller, TracedPlacedCaller  # noqa: PLC0415 - needs an extra
+        return lambda: None
+    from cues_kafka.task.parts.spans import Sampling, Tracing  # noqa: PLC0415 - needs an extra
 
     written = {*graph.error_topics(), *(topic for one in graph.processors.values() for topic in one.output_topics)}
     entering = [topic in graph.sources or topic not in written for _, topic in processor.inputs]
-    traced = TracedPlacedCaller if kind is PlacedCaller else TracedCaller
-    return partial(traced, spans=spans, graph=graph.name, entering=entering)
+    return partial(Tracing, Sampling(spans, graph.name, entering), is_async=processor.call.is_async)
 
 
 def state_dir_of(options: Any, facts: ClusterFacts) -> Path | None:

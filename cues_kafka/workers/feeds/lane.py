@@ -1,143 +1,40 @@
-"""One task of a feed at work: reads its part of the source, and fills the batch that its task commits.
-
-It is a lane (`task.lane`) whose messages come from a source, not from partitions. Nothing is announced before
-it is read (G3): a lane reads, encodes, and reports `Called` with the place behind the last row. While a commit is under
-way it reads ahead (P7). If the commit fails, a recovery voids what was read, and reading goes on from the place of the
-newest record.
-"""
+"""One task of a feed at work, for those that ask how it is. `reading` says how it fills its batches."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from cues_kafka.core import effects as do
-from cues_kafka.core import events as on
-from cues_kafka.core.events import Halt
-from cues_kafka.core.task import Task
-from cues_kafka.errors import Fenced, Interrupt, RecoveryError, RetriableError
-from cues_kafka.graph.feed import Feed, LatePlace, ReplayableSource, called_if_there
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Positions
-from cues_kafka.task.calling.batch import Batch, CallContext
-from cues_kafka.task.calling.failures import location, show
-from cues_kafka.task.calling.outputs import Now
-from cues_kafka.task.calling.pairing import Buffer
+from cues_kafka.task.calling.failures import show
 from cues_kafka.task.lane import Lane
-from cues_kafka.workers.feeds.rows import Into, RowBatch
+from cues_kafka.workers.feeds.reading import Feeding, FeedReading
 
 log = get_logger("cues_kafka.task")
 
-ASK_FIRST_S = 0.1
-ASK_MAX_S = 10.0
-"""A source that does not answer is asked again after the first pause, which doubles up to the second one."""
-
-PLACE_LIMIT = 200_000
-"""Characters of a place. It is in each record of the task, which has at most 256,000 bytes."""
-
-
-class SourcePlace(Buffer):
-    """
-    How far a source was read since the last recovery. It takes the place of what other tasks fetch.
-
-    Attributes:
-        at: the place behind the last row that was read; None: the beginning.
-        told: the place up to which the source was told that everything is committed.
-        look_at_s: when the source is asked next.
-        ended: whether it had nothing more when it was asked last.
-        failures: how often it did not answer since it last did.
-        since_s: when it began not to answer.
-        why: why it does not answer; empty: it does.
-    """
-
-    def __init__(self, positions: Positions, at: str | None) -> None:
-        super().__init__("single", positions)
-        self.at = at
-        self.told: str | None = None
-        self.look_at_s = 0.0
-        self.ended = False
-        self.failures = 0
-        self.since_s = 0.0
-        self.why = ""
-
-
-class Feeding:
-    """
-    What the lanes of one feed share, in the place of a `Caller`.
-
-    Attributes:
-        feed: the declaration.
-        source: what is read.
-        into: where it goes.
-        error_topics: none.
-    """
-
-    def __init__(self, feed: Feed, into: Into) -> None:
-        self.feed = feed
-        self.source: ReplayableSource = feed.source
-        if opens := called_if_there(feed.source, "open"):
-            self.source = opens()
-        self.into = into
-        self.processor = feed
-        self.error_topics: tuple[str, ...] = ()  # a feed has no errors to replay
-
-    @property
-    def most(self) -> int:
-        """Rows of one batch at most, if the source says so."""
-        return int(getattr(self.source, "most", sys.maxsize))
-
-    @property
-    def prompt(self) -> bool:
-        """Whether the source is to be told of each commit at once."""
-        return bool(getattr(self.source, "prompt", False))
-
-    @property
-    def batch_bytes(self) -> int | None:
-        return self.into.batch_bytes
-
-    def context_of(self, _: Any) -> CallContext:
-        """Nothing besides its rows."""
-        return CallContext({})
-
-    def place(self, steps: Any, index: int) -> str:
-        """What a call that takes long is about: the place behind which the source is asked."""
-        return self.into.show(str(steps[index])) if steps[index] else "the beginning of the source"
-
-    def under_way(self, steps: Any, ended: int) -> int:
-        """One look at the source is one call."""
-        return 0
-
-    def release(self, part: int) -> None:
-        """Another process may read this part from now on."""
-        if part < self.feed.parts and (releases := called_if_there(self.source, "release")):
-            releases(part)
-
-    def close(self) -> None:
-        """No task is left."""
-        if closes := called_if_there(self.source, "close"):
-            closes()
+MANY = 10
+"""A `Tester` lets time pass for a source that does not answer until it has been asked so often."""
 
 
 class FeedLane(Lane):
     """One task of a feed; see `Lane` for what it has besides."""
 
-    def __init__(self, spec: Any, feeding: Feeding, **world: Any) -> None:
-        super().__init__(spec, feeding, **world)  # type: ignore[arg-type]
-        self._feeding = feeding
-        self._hurried = False
+    _filling: FeedReading
 
-    # What others see.
+    def __init__(self, spec: Any, feeding: Feeding, **world: Any) -> None:
+        super().__init__(spec, feeding, fills=partial(FeedReading, feeding=feeding), **world)  # type: ignore[arg-type]
 
     @property
     def idle(self) -> bool:
         """Whether nothing is read or on its way, and the source had nothing more when it was asked last."""
-        place = self.buffer
+        reading, place = self._filling, self._filling.place
         return (
-            isinstance(place, SourcePlace)
+            place is not None
             and place.ended
-            and not self._hurried
-            and not self._awaited(place)
+            and not reading.hurried
+            and not reading.awaits(place)
             and super().idle
             and place is self.buffer
         )
@@ -151,43 +48,42 @@ class FeedLane(Lane):
     def read_up_to(self) -> str:
         """The committed place, for people."""
         record = self.task.record
-        return self._feeding.into.show(record.place) if record and record.place else ""
+        return self._filling.feeding.into.show(record.place) if record and record.place else ""
 
     @property
     def silent(self) -> str:
         """Why the source does not answer, and for how long; empty: it answers."""
-        place = self.buffer
-        if not isinstance(place, SourcePlace) or not place.why:
+        place = self._filling.place
+        if place is None or not place.why:
             return ""
         return f"source does not answer for {self.silent_s:.0f} s: {place.why}"
 
     @property
     def silent_s(self) -> float:
         """For how long the source has not answered, in seconds; 0: it answers."""
-        place = self.buffer
-        silent = isinstance(place, SourcePlace) and bool(place.why)
-        return self._clock.monotonic() - place.since_s if silent and isinstance(place, SourcePlace) else 0.0
+        place = self._filling.place
+        return 0.0 if place is None or not place.why else self._desk.clock.monotonic() - place.since_s
 
     @property
     def wake_at_s(self) -> float | None:
         """When to call `work` again; None: no need."""
-        place = self.buffer
-        if self.busy or isinstance(self.interpreter.effect, do.Stop) or self._ask_at_s is not None:
+        place = self._filling.place
+        if self.busy or isinstance(self.interpreter.effect, do.Stop) or self._desk.ask_at_s is not None:
             return super().wake_at_s
-        if not isinstance(place, SourcePlace) or not isinstance(self.interpreter.effect, do.Await):
+        if place is None or not isinstance(self.interpreter.effect, do.Await):
             return None
-        return 0.0 if self._awaited(place) else place.look_at_s
+        return 0.0 if self._filling.awaits(place) else place.look_at_s
 
     @property
-    def waits_for_timer(self) -> bool:
+    def waits_for_clock(self) -> bool:
         """Whether it waits for news of a source that had nothing more, or that has failed often."""
-        place = self.buffer
-        waits = isinstance(place, SourcePlace) and place.look_at_s > self._clock.monotonic()
-        return waits and isinstance(place, SourcePlace) and (place.ended or place.failures > MANY)
+        place = self._filling.place
+        waits = place is not None and place.look_at_s > self._desk.clock.monotonic()
+        return waits and place is not None and (place.ended or place.failures > MANY)
 
     def look(self) -> None:
         """Ask the source at once: it has news, or may have."""
-        self._hurried = True
+        self._filling.hurried = True
 
     def revoke(self, timeout_s: float, **more: Any) -> bool:
         """
@@ -195,152 +91,12 @@ class FeedLane(Lane):
 
         The next start tells it again. Until then a broker would keep messages whose outcome is committed.
         """
-        place = self.buffer
+        place = self._filling.place
         released = super().revoke(timeout_s, **more)
         told_now = released and timeout_s > 0 and not self._working
-        if told_now and isinstance(place, SourcePlace) and not place.why:
+        if told_now and place is not None and not place.why:
             try:
-                self._tell_committed(place)
+                self._filling.tell_committed(place)
             except Exception as error:  # noqa: BLE001 - it is shown, and the next start tells the source again
                 log.warning("source not told of the last commit", task=self.spec.name, why=show(error))
         return released
-
-    # How.
-
-    def _new_buffer(self, positions: Positions) -> Buffer:
-        record = self.task.record
-        return SourcePlace(positions, record.place or None if record else None)
-
-    def _fill(self, task: Task, buffer: Buffer, *, once: bool) -> int:
-        """Read what is there, up to the policy's limits or for one chunk; gives how many rows were read."""
-        assert isinstance(buffer, SourcePlace)
-        if self._hurried:
-            self._hurried, buffer.look_at_s = False, 0.0
-        if self._clock.monotonic() < buffer.look_at_s and not self._awaited(buffer):
-            return 0
-        with self._lock:
-            if self.buffer is not buffer:
-                return 0
-            batch = self._batch
-        if batch is None:
-            batch = RowBatch(
-                self.spec, task.next_sequence, {}, self._context, now=self._clock.monotonic, today=Now(self._clock.time)
-            )
-        assert isinstance(batch, RowBatch)
-        room = min(self._limit, self._feeding.most) - batch.deliveries
-        if batch.halt or room <= 0 or batch.size >= self._policy.max_bytes:
-            return 0
-        before = batch.deliveries
-        if self.spec.partition >= self._feeding.feed.parts:
-            batch.halt = self._no_such_part()
-        else:
-            self._read(batch, buffer, min(room, READ_AHEAD) if once else room)
-        with self._lock:
-            if self.buffer is buffer and (batch.deliveries or batch.halt):
-                self._batch = batch
-        if self.interpreter.gate.closed:  # the task is given up, and the source may have connected behind its release
-            self._feeding.release(self.spec.partition)
-        return batch.deliveries - before
-
-    def _read(self, batch: RowBatch, place: SourcePlace, most: int) -> None:
-        """Read up to `most` rows."""
-        self.interpreter.point("before", "Call")
-        self._calling = [place.at], batch, batch.deliveries
-        try:
-            self._tell_committed(place)
-            left = self._add(self._feeding.source.read(self.spec.partition, place.at, most), batch, place, most)
-            place.ended = left and not batch.halt
-            place.look_at_s = self._clock.monotonic() + self._feeding.feed.poll_seconds if place.ended else 0.0
-            if batch.halt is None:
-                self._answers(place)
-        except (OSError, RetriableError) as error:
-            if not self.interpreter.gate.closed:  # else the task is given up, which may have ended the connection
-                self._does_not_answer(place, error)
-        except RecoveryError as error:
-            batch.halt, batch.cause = Halt("refused", str(error), error.remedy or REMEDY), error
-        except (Interrupt, Fenced) as error:
-            batch.halt, batch.cause = Halt("interrupt", show(error), "it was asked for"), error
-        except Exception as error:  # noqa: BLE001 - it is shown, and the task stops
-            where = f" at {at}" if (at := location(error)) else ""
-            behind = self._feeding.into.show(str(place.at)) if place.at else "its beginning"
-            text = f"the source raised behind {behind}: {show(error)}{where}"
-            batch.halt, batch.cause = Halt("unhandled", text, "fix the source; the task is retried"), error
-        finally:
-            self._calling = None
-        self.interpreter.point("after", "Call")
-
-    def _add(self, rows: Iterable[tuple[Any, str]], batch: RowBatch, place: SourcePlace, most: int) -> bool:
-        """Add rows to the batch; whether the source had no more."""
-        deadline, into = batch.began_s + self._policy.max_seconds, self._feeding.into
-        most_bytes, gate, now = self._policy.max_bytes, self.interpreter.gate, self._clock.monotonic
-        for taken, (message, at) in enumerate(rows, 1):
-            if not (isinstance(at, LatePlace) or (type(at) is str and 0 < len(at) <= PLACE_LIMIT)):
-                shown = f"one of {len(at)} characters" if isinstance(at, str) and at else repr(at)
-                text = f"the source gave {shown} as a place; a place is a text of 1 to {PLACE_LIMIT:,} characters"
-                batch.halt = Halt("refused", text, "fix the source; the task is retried")
-                return False
-            if place.why:
-                self._answers(place)
-            if not into.add(message, at, batch):
-                return False
-            place.at = at
-            if taken >= most or batch.size >= most_bytes or gate.closed or now() >= deadline:
-                return False
-        return True
-
-    def _tell_committed(self, place: SourcePlace) -> None:
-        """Tell the source what it may drop."""
-        record = self.task.record
-        if record is None or not record.place or record.place == place.told:
-            return
-        if tells := called_if_there(self._feeding.source, "committed"):
-            tells(self.spec.partition, record.place)
-        place.told = record.place
-
-    def _awaited(self, place: SourcePlace) -> bool:
-        """Whether the source waits for a commit that it was not told of, such as a broker for acknowledgements."""
-        record = self.task.record
-        return self._feeding.prompt and not place.why and bool(record and record.place and record.place != place.told)
-
-    def _answers(self, place: SourcePlace) -> None:
-        if place.why:
-            after_s = round(self._clock.monotonic() - place.since_s, 3)
-            log.info("source answers again", task=self.spec.name, after_s=after_s)
-        place.failures, place.why = 0, ""
-        self.interpreter.tell_recovered()
-
-    def _does_not_answer(self, place: SourcePlace, error: BaseException) -> None:
-        """Ask again after a pause. What was read before stays read."""
-        now = self._clock.monotonic()
-        if not place.why:
-            place.since_s = now
-        place.why, place.ended = show(error), False
-        pause_s = min(ASK_FIRST_S * 2.0 ** min(place.failures, 32), ASK_MAX_S)
-        place.failures += 1
-        place.look_at_s = now + pause_s
-        log.warning("source does not answer", task=self.spec.name, why=place.why, again_in_s=pause_s)
-
-    def _no_such_part(self) -> Halt:
-        return Halt(
-            "refused",
-            f"the source has {self._feeding.feed.parts} parts, none for this task: {self.spec.backing!r} was given "
-            "more partitions",
-            "give the feed a new name; partitions cannot be taken away",
-        )
-
-    def _close(self, _: Task, batch: Batch) -> on.Event | None:
-        """Make the event that commits an open batch."""
-        assert isinstance(batch, RowBatch)
-        self._closed, self._closed_s = batch, self._clock.monotonic()
-        batch.seal()
-        batch.place = str(batch.place)  # of a `LatePlace`, the one text of a batch that is made
-        return on.Called((), batch.totals, batch.halt, batch.place)
-
-
-MANY = 10
-"""A `Tester` lets time pass for a source that does not answer until it has been asked so often."""
-
-READ_AHEAD = 500
-"""Rows that are read at once while a commit is under way."""
-
-REMEDY = "see docs/feeds.md; the task is retried"

@@ -16,7 +16,8 @@ from cues_kafka.task.calling.carried import carried_by
 from cues_kafka.task.lane import Lane
 from cues_kafka.task.making.build import decoder, target_of
 from cues_kafka.task.status import TaskStatus
-from cues_kafka.workers.feeds.lane import Feeding, FeedLane
+from cues_kafka.workers.feeds.lane import FeedLane
+from cues_kafka.workers.feeds.reading import Feeding
 from cues_kafka.workers.feeds.rows import Into
 from cues_kafka.workers.worker import ProcessorWorker, WorkerOptions
 

@@ -52,15 +52,15 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a task stops before a key that another partitioner placed",
-        "run",
+        "Keys.run",
         Replace(
             """
             if $wrong is None:
-                return super().run($*given)
+                return inner($*given)
             """,
             """
             if $wrong is None or at >= 0:
-                return super().run($*given)
+                return inner($*given)
             """,
         ),
         ("tests/unit/brokers/test_placement.py",),
@@ -74,7 +74,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an error message is no output in the totals",
-        "_became_error",
+        "Ending._add_error",
         Delete("$batch.messages -= 1"),
         (CRASHES, PLAIN, VERIFY),
     ),
@@ -168,34 +168,38 @@ MUTANTS: tuple[Mutant, ...] = (
     # Stores and tables.
     Mutant(
         "a failed step changes no store",
-        "_fail",
-        Delete("""
-            if $context.stores is not None and $called:
-                $context.stores.undo_step()
-            """),
+        "Storing.undo_step",
+        Delete("self.stores.undo_step()"),
         (STATE,),
     ),
     Mutant(
         "steps that are called one by one leave nothing of the call for all of them",
-        "_run_alone",
-        Delete("""
+        "Lists._each_alone",
+        Replace(
+            """
             $batch.back_to($before)
-            if $batch.context.stores is not None:
-                self._end_frames($error)
-                $batch.context.stores.undo_step()
-            """),
+            if $batch.turnstile is not None:
+                $*taken
+            if $at.undo_step:
+                $*undoing
+            """,
+            """
+            if $batch.turnstile is not None:
+                $*taken
+            """,
+        ),
         (STATE,),
     ),
     Mutant(
         "the error of a step is committed without its traces in a handler",
-        "_handlers_fit",
+        "Handling.may_end",
         Delete("$handlers.reset(counts=False)"),
         (HANDLERS,),
     ),
     Mutant(
         "a step that is retried begins with handlers as they were",
         "_became_error",
-        Replace("$failure.kind not in UNDECODED", "not isinstance(error, self._retry)"),
+        Replace("$step.kind not in UNDECODED", "not isinstance(error, self._retried)"),
         (HANDLERS,),
     ),
     Mutant(
@@ -206,35 +210,35 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "F4: a timer that failed is removed with its step",
-        "_fire_one",
+        "Timing._deliver",
         Replace(
             """
-            if not self._fail($error, $failure):
+            if not $caller.ending.fail($error, $step):
                 return
-            $timers.end($fired.set)
+            $timers.end($due)
             """,
             """
-            if not self._fail($error, $failure):
+            if not $caller.ending.fail($error, $step):
                 return
-            $timers.end($fired.set._replace(due_ms=0))
+            $timers.end($due._replace(due_ms=0))
             """,
         ),
         (TIMERS,),
     ),
     Mutant(
         "F3: an announced batch of messages ends where a timer is due",
-        "_run_others",
+        "Timing.between",
         Replace(
-            "self._fire is not None and not self.fire($batch, $batch.most - $batch.deliveries)",
-            "self._fire is not None and $batch.most and not self.fire($batch, $batch.most)",
+            "self.fire($caller, $batch, $batch.most - $batch.deliveries)",
+            "not $batch.most or self.fire($caller, $batch, $batch.most)",
         ),
         (TIMERS,),
     ),
     # Tables of a database.
     Mutant(
         "E2: a row names the message of its own call",
-        "_invoke",
-        Delete("$batch.context.placed([self._place_of($received, $batch)])"),
+        "Placing.begin_step",
+        Delete("self._placed($places)"),
         (ROWS,),
     ),
     # Tools.
@@ -289,9 +293,9 @@ MUTANTS: tuple[Mutant, ...] = (
     # Databases.
     Mutant(
         "E1: a list with an exception in its result is called one by one",
-        "_fail",
+        "Committing.undo_step",
         Delete("""
-            if $failure.batch.tentative:
+            if $step.batch.tentative:
                 raise FailedTogether from $error
             """),
         (f"{TARGETS}::test_an_exception_in_the_result_of_a_list_takes_back_the_rows_of_its_message_alone",),

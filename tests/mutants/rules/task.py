@@ -67,7 +67,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "Y3: nothing is called ahead of a replay that comes next",
         "_call_ahead",
-        Replace("self._replay_comes_next($task, $buffer)", "not self._lock"),
+        Never("self._filling.announcing.next_source($task, $buffer) is not None"),
         (REPLAYS,),
     ),
     Mutant(
@@ -79,13 +79,13 @@ MUTANTS: tuple[Mutant, ...] = (
     # The order of a task's work.
     Mutant(
         "Q2a: a task that is given up while it asks to be alone keeps no other out",
-        "_in_turn",
+        "_answer_exclusively",
         Never("$takes and self.interpreter.gate.closed"),
         ("tests/unit/task/test_alone.py",),
     ),
     Mutant(
         "Q2a: a task whose announced message is still to come stays alone",
-        "_in_turn",
+        "_answer_exclusively",
         Without("$task.settled"),
         ("tests/unit/task/test_alone.py",),
     ),
@@ -97,19 +97,19 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "P7: of several tasks in a process none is called ahead on a target",
-        "held_alone",
-        Without("self.sole"),
+        "Committing.may_hold",
+        Without("sole"),
         (AHEAD,),
     ),
     Mutant(
         "P7: a target that locks more than rows is not called ahead on",
-        "held_alone",
+        "Committing.may_hold",
         Without("$target.ahead"),
         (AHEAD,),
     ),
     Mutant(
         "P7: a batch that is called ahead on a target begins behind the attempt that is being committed",
-        "_open",
+        "Committing.begin_batch",
         Replace("$task.next_base", "$task.record.step"),
         (AHEAD,),
     ),
@@ -127,8 +127,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "Q2a: what a target holds ahead is committed while another task is alone",
-        "_in_turn",
-        Replace("self._heard(self._close_ahead, $task, $buffer, $effect)", "None"),
+        "_answer_exclusively",
+        Replace("self._retriable_as_failed(self._filling.finish_ahead, $task, $buffer, $effect)", "None"),
         (AHEAD,),
     ),
     Mutant(
@@ -155,7 +155,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "A2: what is called for an old buffer is late",
         "_is_late",
-        Without("self._worked_on is not self.buffer"),
+        Without("$desk.worked_on is not self.buffer"),
         (GUARDS, "tests/proof/test_defects.py"),
     ),
     # Stores and tables.
@@ -167,21 +167,21 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "P7: nothing is called ahead on a handler",
-        "barred",
-        Without("self._context.handlers is not None"),
+        "Handling.may_hold",
+        Replace("False", "True"),
         (HANDLERS,),
     ),
     Mutant(
         "F3: due timers are announced before messages",
-        "_polled",
-        Never("$timers.due is not None"),
+        "Announcing.polled",
+        Never("$source.is_due()"),
         (TIMERS,),
     ),
     # Tools.
     Mutant(
         "L2: the place of the batch is that of its own steps",
-        "_close",
-        Replace("self._worked_on.standing.positions", "self.task.record.tails if self.task.record else ()"),
+        "Tailing.seal",
+        Replace("$batch.buffer.standing.positions", "task.record.tails if task.record else ()"),
         (IMPERATIVE,),
     ),
     Mutant(
@@ -193,13 +193,13 @@ MUTANTS: tuple[Mutant, ...] = (
     # Databases.
     Mutant(
         "E1: the next part begins where the part before ended",
-        "_begin_part",
+        "Committing.before_chunk",
         Replace("$task.next_base + $batch.kept", "$task.next_base"),
         (DATABASE_PARTS,),
     ),
     Mutant(
         "E1: what is committed in parts is not committed once more",
-        "_committed",
+        "Committing.seal",
         Replace("$batch.deliveries == $batch.kept", "not $batch.deliveries"),
         (DATABASE_PARTS,),
     ),

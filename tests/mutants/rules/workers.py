@@ -83,13 +83,13 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "E1: at a stop Kafka follows parts",
         "_call_loop",
-        Replace("$lane.in_parts", "not $lane.target"),
+        Replace("$lane.in_parts", "not $lane.commits_first"),
         (DATABASE_PARTS,),
     ),
     Mutant(
         "E1: at a stop Kafka follows the last part",
         "call_once",
-        Replace("$lane.target is not None", "$lane.target is None"),
+        Replace("$lane.commits_first", "not $lane.commits_first"),
         (DATABASE_PARTS,),
     ),
     # Feeds.

@@ -30,8 +30,9 @@ def code() -> str:
 
 
 SHELL = (
-    *("task/calling/batch.py", "task/calling/caller.py", "task/following.py"),
-    *("task/handling.py", "state/handlers.py", "state/layers.py", "state/stores.py", "state/tables.py"),
+    *(f"task/calling/{name}.py" for name in ("batch", "caller", "ending", "function", "one", "plain")),
+    *("task/parts/handlers.py", "task/parts/stores.py", "task/following.py"),
+    *("state/handlers.py", "state/layers.py", "state/stores.py", "state/tables.py"),
     *("operate/look/changed_inputs.py", "operate/move/migrate.py"),
 )
 """What decides in the shell about the worlds that run its code."""

@@ -1,6 +1,6 @@
 """Calls of a processor with a state handler, by the code of the shell: what a batch leaves, each way that it can go.
 
-`task.handling`, `task.calling.caller` and `state` decide what a handler is told when, so they run here as
+`task.parts.handlers`, `task.calling.caller` and `state` decide what a handler is told when, so they run here as
 they are, on a handler that writes down the steps that changed it. What a process holds between two batches is a value
 (`Kept`), from which they are made again. So equal questions have equal answers, and each is asked once.
 
@@ -16,17 +16,20 @@ from typing import Any, Final, NamedTuple
 from cues_kafka.brokers.memory.log import MemoryMessage
 from cues_kafka.core.delivery import HEADER, parse_provenance
 from cues_kafka.core.spec import Spec
+from cues_kafka.core.task import Task
 from cues_kafka.graph.declare import Raw, Retry
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.handler import Handler, StateHandler
 from cues_kafka.graph.processor import Processor, Source
 from cues_kafka.graph.topic import Topic
 from cues_kafka.ports import ClusterFacts, TopicFacts
-from cues_kafka.state.handlers import Standing
-from cues_kafka.task import handling
-from cues_kafka.task.calling.batch import Batch, CallContext, Retrying
+from cues_kafka.state.handlers import Handlers, Standing
+from cues_kafka.task.calling.batch import Batch, Retrying
 from cues_kafka.task.calling.outputs import Now
 from cues_kafka.task.making.build import caller_of
+from cues_kafka.task.parts.handlers import Handling
+from cues_kafka.task.parts.participant import CallContext
+from cues_kafka.task.parts.stores import stores_of
 from tests.proof.model.states import Delivered, Step
 from tests.proof.model.stores import KEEPS, STORE, Value
 
@@ -290,7 +293,7 @@ class Calling:
     """
 
     def __init__(self, spec: Spec, *, asks: bool) -> None:
-        self._spec = spec
+        self._spec, self._task = spec, Task(spec)
         self._known: dict[Asked, tuple[Went, ...]] = {}
         self._run: Any = None
         self._kinds: dict[int, str] = {}
@@ -336,7 +339,7 @@ class Calling:
         asked = run.asked
         self._kinds = {step[0][1]: kind for step, kind in zip(asked.steps, asked.kinds, strict=True)}
         context = self._made(run)
-        assert context.handlers is not None
+        handlers = handlers_of(context)
         batch = Batch(
             *(self._spec, asked.record + 1, {"a": b"a" * 16}, context), now=lambda: 0.0, today=Now(lambda: 0.0)
         )
@@ -357,7 +360,7 @@ class Calling:
         model = context.values.get(STORE)
         again = batch.halt is not None and batch.halt.kind == "retry"
         kept = Kept(
-            standing=context.handlers.standing,
+            standing=handlers.standing,
             told=model.told if isinstance(model, Steps) else None,
             retrying=again,
             sealed=batch.sequence if batch.deliveries else -1,
@@ -370,24 +373,22 @@ class Calling:
     def _made(self, run: Run) -> CallContext:
         """The stores and the handler as the process has them."""
         context, kept = self._caller.context_of(self._spec), run.asked.kept
-        assert context.stores is not None
-        assert context.handlers is not None
+        handlers = handlers_of(context)
         entries = ((b"%d" % at, b"%d" % step[0][1]) for at, step in enumerate(run.asked.committed) if step)
-        context.stores.cache(STORE).layers.load(entries)
-        context.handlers.standing = kept.standing
-        context.handlers._now = lambda: run.clock_s
+        stores_of(context).cache(STORE).layers.load(entries)
+        handlers.standing = kept.standing
+        handlers._now = lambda: run.clock_s
         if kept.told is not None:
             made = Steps(run, kept.told)
-            context.handlers._held[STORE].made = made
-            context.handlers._values[STORE] = made
+            handlers._held[STORE].made = made
+            handlers._values[STORE] = made
         return context
 
     # As the lane does it: `_open`, `_called` or `_fill` or `_quarantined`, and `_close`.
 
     def _fill(self, batch: Batch, asked: Asked) -> None:
-        assert batch.context.stores is not None
-        batch.context.stores.begin_batch(batch.sequence)
-        handling.begin(batch)
+        for part in batch.context.at.begin_batch:
+            part.begin_batch(batch, self._task)
         messages = [self._message(step[0][1]) for step in asked.steps]
         if asked.quarantine:
             if batch.halt is None:
@@ -396,16 +397,12 @@ class Calling:
         retrying = Retrying(1, 0.0) if asked.kept.retrying else None
         done, chunk = 0, asked.chunk
         while done < len(messages) and not (batch.halt or batch.closed):
-            done += handling.call(self._caller, messages[done : done + chunk], batch, retrying)
+            done += self._caller.run(messages[done : done + chunk], batch, retrying)
             chunk, retrying = len(messages), None
 
     def _close(self, batch: Batch) -> None:
-        if not batch.deliveries:
-            return
-        handling.seal(self._caller, batch)
-        if batch.deliveries:
-            assert batch.context.stores is not None
-            batch.context.stores.before_commit(batch.sequence, batch.records)
+        for part in batch.context.at.seal:
+            part.seal(batch, self._task, self._caller)
 
     def _message(self, offset: int) -> MemoryMessage:
         return MemoryMessage(TOPIC, self._spec.partition, offset, None, b"%d" % offset, None, (1, 0), 0)
@@ -430,3 +427,10 @@ def _following(made: list[tuple[int, int]]) -> tuple[int, ...] | None:
     while made and made[-1][0] + 1 == made[-1][1]:
         made.pop()
     return (*(way for way, _ in made[:-1]), made[-1][0] + 1) if made else None
+
+
+def handlers_of(context: CallContext) -> Handlers:
+    """The handlers of a task."""
+    handling = context.part(Handling)
+    assert handling is not None
+    return handling.handlers

@@ -8,10 +8,12 @@ from typing import Any, Final
 from cues_kafka.ports import Watermarks
 from cues_kafka.state.handlers import Handlers, Standing
 from cues_kafka.state.tables import Held as HeldTable
-from cues_kafka.task import handling
-from cues_kafka.task.calling.caller import Caller
+from cues_kafka.task.calling.one import One
 from cues_kafka.task.calling.turnstile import EMPTY
 from cues_kafka.task.following import Tables
+from cues_kafka.task.parts import handlers
+from cues_kafka.task.parts.handlers import Handling
+from cues_kafka.task.parts.stores import Storing
 from tests.proof.model.mutant import CRASH, MOVE, NET, NETS, NOTHING, Mutant, Patch, around_world
 from tests.proof.model.states import Lane, Outcome
 from tests.proof.model.tables import TableWorld
@@ -19,28 +21,33 @@ from tests.proof.model.tables import TableWorld
 # State handlers.
 
 
-def _checkpoint_later() -> tuple[Patch, Patch]:
+def _checkpoint_later() -> tuple[Patch, ...]:
     """What a batch has changed is asked for when it is committed, and goes with the next one."""
-    begin = handling.begin
+    begin = Handling.begin_batch
 
-    def seal(caller: Any, batch: Any) -> None:
-        batch.context.stores.begin_step()
-        caller.drain(batch.context.handlers.drained(), batch)
+    def seal(self: Any, batch: Any, task: Any, caller: Any) -> None:
+        if batch.deliveries:
+            self._stores.begin_step()
+            caller.adding.drain(self.handlers.drained(), batch)
 
-    def asked(batch: Any) -> None:
-        begin(batch)
+    def asked(self: Any, batch: Any, task: Any) -> None:
+        self._stores.begin_batch(batch.sequence)  # the changes of the batch before are in it
+        begin(self, batch, task)
         if batch.halt is None:
-            batch.context.handlers.checkpoint()
+            self.handlers.checkpoint()
 
-    return (handling, "seal", seal), (handling, "begin", asked)
+    def kept(self: Any, batch: Any, task: Any) -> None:
+        """`asked` has begun the batch."""
+
+    return (Handling, "seal", seal), (Handling, "begin_batch", asked), (Storing, "begin_batch", kept)
 
 
-def _called_on_traces(caller: Any, steps: Any, batch: Any, *, counts: bool) -> None:
+def _called_on_traces(self: Any, inner: Any, steps: Any, batch: Any, *, counts: bool) -> None:
     """The steps before one that raised are called again on the handler that they have changed already."""
     batch.back_to(EMPTY)
     batch.spoiled = False
-    batch.context.stores.begin_batch(batch.sequence)
-    caller.run(steps, batch, batch.retrying)
+    self._stores.begin_batch(batch.sequence)
+    inner(steps, batch, batch.retrying)
 
 
 def _nothing_committed(self: Any, name: str, one: Any, *, initial: bool) -> None:
@@ -64,25 +71,26 @@ def _told_in_time() -> Patch:
 
 def _told_early() -> Patch:
     """A handler hears of the commit when its batch is sealed."""
-    old = handling.seal
+    old = Handling.seal
 
-    def seal(caller: Any, batch: Any) -> None:
-        old(caller, batch)
-        batch.context.handlers.committed(batch.sequence)
+    def seal(self: Any, batch: Any, task: Any, caller: Any) -> None:
+        old(self, batch, task, caller)
+        if batch.deliveries:
+            self.handlers.committed(batch.sequence)
 
-    return handling, "seal", seal
+    return Handling, "seal", seal
 
 
 def _not_closed() -> Patch:
     """Where user code asks for a commit, the batch goes on."""
-    old = Caller._settle
+    old = One.settle
 
-    def settle(self: Any, taken: Any, batch: Any, *rest: Any) -> bool:
-        ended = old(self, taken, batch, *rest)
-        batch.closed = False
+    def settle(self: Any, step: Any, result: Any) -> bool:
+        ended = old(self, step, result)
+        step.batch.closed = False
         return ended
 
-    return Caller, "_settle", settle
+    return One, "settle", settle
 
 
 HANDLERS: Final[tuple[Mutant, ...]] = (
@@ -103,12 +111,12 @@ HANDLERS: Final[tuple[Mutant, ...]] = (
         "an error with the traces of its step in the handler",
         "handler",
         NOTHING,
-        ((Caller, "_handlers_fit", lambda *_: True),),
+        ((Handling, "may_end", lambda *_: True),),
     ),
-    Mutant("steps are called again without a reset", "handler", NOTHING, ((handling, "_again", _called_on_traces),)),
+    Mutant("steps are called again without a reset", "handler", NOTHING, ((Handling, "_again", _called_on_traces),)),
     Mutant("a reset that takes too long is believed", "handler", NET, (_told_in_time(),)),
     Mutant("a commit that user code asks for comes later", "handler-alone", NOTHING, (_not_closed(),)),
-    Mutant("a batch whose handler failed goes on", "handler", NET, ((handling, "halt", lambda *_: None),)),
+    Mutant("a batch whose handler failed goes on", "handler", NET, ((handlers, "halt", lambda *_: None),)),
 )
 
 # Tables.

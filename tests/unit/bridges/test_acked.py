@@ -14,7 +14,7 @@ from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.graph.message import Message
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
-from cues_kafka.workers.feeds.lane import PLACE_LIMIT
+from cues_kafka.workers.feeds.reading import PLACE_LIMIT
 from tests.unit.bridges.acked_world import Queue
 
 

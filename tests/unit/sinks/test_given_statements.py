@@ -15,7 +15,7 @@ from cues_kafka import CommitPolicy, Graph, Processor, Source, Sql, Topic
 from cues_kafka.sinks.dialect import SAVEPOINT
 from cues_kafka.sinks.postgres import Postgres
 from cues_kafka.sinks.sqlite import Sqlite
-from cues_kafka.task.lane import Lane
+from cues_kafka.task.filling import Filling
 from cues_kafka.testing.tester import Tester
 
 BATCH = 10
@@ -46,7 +46,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return opened
 
     monkeypatch.setattr(Sqlite, "connect", traced)
-    monkeypatch.setattr(Lane, "_chunk_size", lambda lane, left: left)
+    monkeypatch.setattr(Filling, "chunk_size", lambda filling, left: left)
     return statements
 
 

@@ -36,7 +36,7 @@ from cues_kafka.records.reading import records_of
 from cues_kafka.records.scanning import read_all
 from cues_kafka.sinks.dialect import TASKS
 from cues_kafka.sinks.sql import SqlTarget
-from cues_kafka.task.parts import MOST, WITHIN_S
+from cues_kafka.task.parts.part_commits import MOST, WITHIN_S
 from cues_kafka.testing.tester import Crash, Tester, VirtualClock
 from cues_kafka.workers.worker import ProcessorWorker
 from tests.unit.task.test_guards import Disturbed

@@ -17,6 +17,7 @@ from cues_kafka.core.records import Snapshot
 from cues_kafka.core.task import Task
 from cues_kafka.ports import Fetched, Position, TopicPartition, WireMessage
 from cues_kafka.task.alone import PATIENCE_S, WISH_S, Alone
+from cues_kafka.task.announcing import Announcing
 from cues_kafka.task.calling.batch import Batch
 from cues_kafka.task.calling.pairing import Buffer
 from cues_kafka.task.lane import Lane
@@ -139,16 +140,16 @@ def test_a_task_stays_alone_while_its_announced_message_comes_again(monkeypatch:
     tester = Tester(Graph("suspect", Source("in"), Processor(deadly, inputs="in", outputs="out")))
     tester.send("in", "once")
     assert tester.run_to_death()
-    commit, polled, release = MemorySession.commit, Lane._polled, Alone.release
+    commit, polled, release = MemorySession.commit, Announcing.polled, Alone.release
     suspect, waited = ["the coordinator did not answer"], list[bool]()
     released: list[bool] = []
 
     def commit_and_doubt(session: MemorySession) -> str | None:
         return commit(session) or (suspect.pop() if suspect else None)
 
-    def polled_later(lane: Lane, task: Task, buffer: Buffer) -> Event | None:
+    def polled_later(announcing: Announcing, task: Task, buffer: Buffer) -> Event | None:
         if task.settled or waited:
-            return polled(lane, task, buffer)
+            return polled(announcing, task, buffer)
         waited.append(True)
         return None
 
@@ -157,7 +158,7 @@ def test_a_task_stays_alone_while_its_announced_message_comes_again(monkeypatch:
         release(alone, lane)
 
     monkeypatch.setattr(MemorySession, "commit", commit_and_doubt)
-    monkeypatch.setattr(Lane, "_polled", polled_later)
+    monkeypatch.setattr(Announcing, "polled", polled_later)
     monkeypatch.setattr(Alone, "release", release_settled)
     tester.run()
 

@@ -262,7 +262,7 @@ def test_a_transaction_that_fails_leaves_nothing_in_a_handler(
 def made_by(tester: Tester) -> Counts:
     """The object of the only task."""
     [lane] = tester._workers[0].lanes.values()
-    made: Counts = lane._context.values["model"]
+    made: Counts = lane._desk.context.values["model"]
     return made
 
 

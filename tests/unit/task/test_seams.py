@@ -33,10 +33,11 @@ from cues_kafka.ports import (
     Watermarks,
 )
 from cues_kafka.task.alone import Alone
-from cues_kafka.task.calling.batch import CallContext
 from cues_kafka.task.making.build import caller_of
 from cues_kafka.task.making.prepare import prepare
 from cues_kafka.task.making.specs import Identity, spec_of
+from cues_kafka.task.parts.participant import CallContext
+from cues_kafka.task.parts.sink import SinkBatches
 from cues_kafka.testing.tester import Inline, VirtualClock
 from cues_kafka.workers.worker import ProcessorWorker, WorkerOptions
 
@@ -180,7 +181,7 @@ class Payments:
             Processor(self.pay, inputs="in", outputs="out", opts={"db": None}, effects=True),
             errors="errors",
         )
-        context = CallContext({"db": self.sink.db}, sink=sink)
+        context = CallContext({"db": self.sink.db}, [SinkBatches(sink)])
         self.metric = Metric()
         self.shell = Shell(graph, context_of=lambda _: context, observers=[self.metric])
 

@@ -38,7 +38,7 @@ from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.running.running import Running
 from cues_kafka.task.alone import ASK_AGAIN_S
 from cues_kafka.task.calling.outputs import Now
-from cues_kafka.task.lane import Lane
+from cues_kafka.task.parts.timers import Timing
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
 
@@ -370,15 +370,15 @@ def test_announced_timers_wait_for_a_clock_that_is_behind(monkeypatch: pytest.Mo
     tester.restart().run(crash=Crash("after", "Commit", 1))
     assert tester.crashed
 
-    now, announce = tester.clock.time, Lane._announce_timers
+    now, announce = tester.clock.time, Timing.announce
     asked: list[float] = []
 
-    def counted(lane: Lane, *args: Any) -> Any:
+    def counted(timing: Timing, *args: Any) -> Any:
         asked.append(now())
-        return announce(lane, *args)
+        return announce(timing, *args)
 
     monkeypatch.setattr(tester.clock, "time", lambda: now() - 0.5)
-    monkeypatch.setattr(Lane, "_announce_timers", counted)
+    monkeypatch.setattr(Timing, "announce", counted)
     tester.restart().run()
 
     assert len(tester.values("out")) == 2

@@ -41,6 +41,7 @@ from cues_kafka.ports import NewTopic, TopicPartition
 from cues_kafka.state.expiring import Expiring
 from cues_kafka.state.layers import ENTRY, MARK
 from cues_kafka.task.gate import Gate
+from cues_kafka.task.parts.stores import Storing
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
 
@@ -177,7 +178,11 @@ def test_entries_follow_their_keys_into_added_partitions(born: int, width: int) 
     for word in WORDS:
         place = partition_for(word.encode(), width)
         [worker] = after._workers
-        held = [p for p, lane in worker.lanes.items() if lane.stores and word in lane.stores.cache("counts").decoded()]
+        held = [
+            p
+            for p, lane in worker.lanes.items()
+            if (storing := lane.part(Storing)) and word in storing.stores.cache("counts").decoded()
+        ]
         assert held == [place]
     after.stop()
     report = verify(graph, tester.broker, state=True)

@@ -11,7 +11,7 @@ import pytest
 from cues_kafka import Graph, Json, Message, Out, Processor, Raw, Retry, Source, State, Store, Topic
 from cues_kafka.brokers.memory import MemoryMessage
 from cues_kafka.ports import UNREADABLE, Headers
-from cues_kafka.task.calling import caller as calling
+from cues_kafka.task.calling import function, plain
 from cues_kafka.testing.tester import Tester
 
 COUNT = 60
@@ -275,7 +275,8 @@ def test_a_message_whose_headers_cannot_be_read_can_be_quarantined(monkeypatch: 
     """Its error message inherits nothing from it, so they are not asked for again there."""
     odd = Unreadable(monkeypatch)
     world = world_of(Function(), "failed")
-    monkeypatch.setattr(calling, "unreadable", lambda _: world.kill())
+    for reads in (plain, function):
+        monkeypatch.setattr(reads, "unreadable", lambda _: world.kill())
     world.send("in", b"odd")
     while world.run_to_death():
         continue

@@ -49,7 +49,7 @@ def batch_of(message: Any, target: Target, *, quick: bool) -> tuple[Any, ...]:
     if not quick:
         object.__setattr__(into, "_plain", SimpleNamespace(record=lambda *_: None))
     today = Now(lambda: NOW_MS / 1000)
-    batch = RowBatch(SPEC, 7, {}, SimpleNamespace(), today=today)  # type: ignore[arg-type]
+    batch = RowBatch(SPEC, 7, {}, SimpleNamespace(), today=today)
     added = into.add(message, "place", batch)
     batch.seal()
     halt = batch.halt and batch.halt.text
@@ -103,7 +103,7 @@ def test_names_of_strangers_are_not_kept() -> None:
 def test_rows_of_a_batch_say_which_they_are() -> None:
     """The header of provenance is written at the end, for rows of both ways."""
     into = Into(TARGET, as_is, None, str, None, None)  # type: ignore[arg-type]
-    batch = RowBatch(SPEC, 7, {}, SimpleNamespace(), today=Now(lambda: NOW_MS / 1000))  # type: ignore[arg-type]
+    batch = RowBatch(SPEC, 7, {}, SimpleNamespace(), today=Now(lambda: NOW_MS / 1000))
     for place, message in enumerate((Message(Encoded(b"1")), Message(Encoded(b"2"), partition=1), Message(b"3"))):
         assert into.add(message, str(place), batch)
     batch.seal()

@@ -30,9 +30,6 @@ def is_part(task: Task, batch: Batch, *, limit: int, now_s: float) -> bool:
         limit: steps in one transaction of the target.
         now_s: monotonic time.
     """
-    target = batch.context.target
-    if target is None or not target.parts or batch.context.calls is not None:  # answers of calls are records, too
-        return False
     if not task.pipelined or batch.halt or batch.closed or len(batch.records):
         return False
     full = batch.deliveries - batch.kept >= limit
