@@ -1,0 +1,216 @@
+"""How large a room's files, classes and functions may be, and that a lane and a caller name no capability."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from cues_kafka.task.parts import participant
+from cues_kafka.task.parts.order import ORDER
+
+ROOT: Final = Path(__file__).parents[1]
+PACKAGE: Final = ROOT / "cues_kafka"
+
+MOST: Final = {"file": 500, "class": 400, "methods": 30, "function": 60}
+"""Lines, and the number of methods."""
+
+STRICT: Final = ("task/",)
+"""Rooms without an exception: one task at work."""
+
+BESIDE: Final = ("task/making/",)
+"""What makes a task is not at work."""
+
+CEILINGS: Final[Mapping[str, int]] = {
+    "class brokers/kafka/admin.py::Admin": 424,
+    "class brokers/memory/cluster.py::Cluster": 460,
+    "class client/tailer.py::ClientTailer": 486,
+    "class on_spark/query/worker.py::SparkWorker": 458,
+    "class running/running.py::Running": 448,
+    "class workers/worker.py::ProcessorWorker": 660,
+    "file bridges/acked.py": 618,
+    "file brokers/kafka/admin.py": 521,
+    "file brokers/memory/cluster.py": 523,
+    "file brokers/options.py": 625,
+    "file client/tailer.py": 566,
+    "file core/machine.py": 743,
+    "file on_spark/query/worker.py": 544,
+    "file ports.py": 906,
+    "file sinks/calls.py": 507,
+    "file state/on_disk.py": 514,
+    "file testing/tester.py": 536,
+    "file verify/tasks.py": 525,
+    "file workers/supervisor.py": 594,
+    "file workers/worker.py": 819,
+    "function cli/rebuild.py::rebuild": 64,
+    "function cli/supervise.py::supervise": 62,
+    "function on_spark/write.py::write_exactly_once": 77,
+    "function operate/move/rebuild.py::Rebuild.__init__": 62,
+    "function plan/plan.py::plan": 65,
+    "function running/running.py::Running.query": 65,
+    "function running/start.py::start": 147,
+    "function task/making/build.py::caller_of": 130,
+    "function verify/scan.py::verify": 76,
+    "function verify/tasks.py::TaskBalance.report": 78,
+    "function workers/worker.py::ProcessorWorker.__init__": 70,
+    "methods brokers/kafka/admin.py::Admin": 31,
+    "methods brokers/memory/cluster.py::Cluster": 49,
+    "methods client/store_view.py::StoreView": 32,
+    "methods client/tailer.py::ClientTailer": 50,
+    "methods graph/dependencies.py::Topology": 31,
+    "methods on_spark/query/worker.py::SparkWorker": 43,
+    "methods running/running.py::Running": 37,
+    "methods sinks/blobs/target.py::BlobTarget": 37,
+    "methods sinks/sql.py::SqlTarget": 35,
+    "methods workers/worker.py::ProcessorWorker": 48,
+}
+"""What is larger in other rooms, with its size when this test was written. It may only shrink."""
+
+CAPABILITIES: Final = re.compile("(store|table|handler|target|tailer|timer|replay|span|journal|trail|hand)s?")
+"""Words of what takes part in steps, which is in `task/parts`."""
+
+
+@cache
+def sizes() -> dict[str, int]:
+    """By `kind path::name`, all that is larger than `MOST`."""
+    found: dict[str, int] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        name = str(path.relative_to(PACKAGE))
+        found[f"file {name}"] = text.count("\n")
+        for owner, node in _definitions(ast.parse(text)):
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            if isinstance(node, ast.ClassDef):
+                found[f"class {name}::{owner}"] = lines
+                methods = (ast.FunctionDef, ast.AsyncFunctionDef)
+                found[f"methods {name}::{owner}"] = sum(isinstance(one, methods) for one in node.body)
+            else:
+                found[f"function {name}::{owner}"] = lines
+    return {name: size for name, size in found.items() if size > MOST[name.split()[0]]}
+
+
+def _definitions(
+    node: ast.AST, owner: str = ""
+) -> Iterator[tuple[str, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Classes and functions with their qualified names."""
+    for one in ast.iter_child_nodes(node):
+        if isinstance(one, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            name = f"{owner}.{one.name}" if owner else one.name
+            yield name, one
+            yield from _definitions(one, name)
+        else:
+            yield from _definitions(one, owner)
+
+
+def test_a_task_at_work_is_in_small_pieces() -> None:
+    """No file above 500 lines, class above 400 or 30 methods, function above 60."""
+    assert {name: size for name, size in sizes().items() if _is_strict(name)} == {}
+
+
+def _is_strict(name: str) -> bool:
+    where = name.split()[1]
+    return where.startswith(STRICT) and not where.startswith(BESIDE)
+
+
+def test_what_is_larger_elsewhere_only_shrinks() -> None:
+    """A new piece keeps to the limits, and an old one to its size."""
+    others = {name: size for name, size in sizes().items() if not _is_strict(name)}
+
+    assert {name: size for name, size in others.items() if size > CEILINGS.get(name, 0)} == {}
+    assert CEILINGS.keys() - others.keys() == set(), "it is small now: take its line away"
+
+
+@pytest.mark.parametrize(
+    ("file", "owner"),
+    [("lane.py", "Lane"), ("seen.py", "Seen"), ("filling.py", "Filling"), ("calling/caller.py", "Caller")],
+)
+def test_a_lane_and_a_caller_name_no_capability(file: str, owner: str) -> None:
+    """The next one is one file and one row, and no line of these."""
+    tree = ast.parse((PACKAGE / "task" / file).read_text(encoding="utf-8"))
+    [found] = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == owner]
+
+    assert sorted(name for name in _names(found) if any(map(CAPABILITIES.fullmatch, _words(name)))) == []
+
+
+def _words(name: str) -> list[str]:
+    """The words of an identifier."""
+    return re.sub("([A-Z])", r"_\1", name).lower().split("_")
+
+
+def _names(node: ast.AST) -> set[str]:
+    """All identifiers in a piece of code."""
+    found = set()
+    for one in ast.walk(node):
+        for field in ("id", "attr", "name", "arg"):
+            if isinstance(name := getattr(one, field, None), str):
+                found.add(name)
+    return found
+
+
+def test_every_participant_has_its_place_in_the_order() -> None:
+    """With a reason; and nothing is in the order that does not take part."""
+    found = {
+        node.name
+        for path in (PACKAGE / "task" / "parts").glob("*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and node.name not in BASES and _takes_part(node)
+    }
+
+    assert found - VARIANTS.keys() == ORDER.keys()
+    assert all(ORDER.values())
+
+
+BASES: Final = {"Participant", "StepParticipant", "StepSource"}
+
+VARIANTS: Final = {"Placing": "Committing"}
+"""Participants that take the place of another one."""
+
+
+def _takes_part(node: ast.ClassDef) -> bool:
+    return any(isinstance(base, ast.Name) and base.id in BASES | VARIANTS.keys() | ORDER.keys() for base in node.bases)
+
+
+def test_a_plain_pipe_has_no_participant_at_any_moment() -> None:
+    """So its loop has no line more than it had without them."""
+    at = participant.Moments(())
+
+    assert {name: found for name, found in vars(at).items() if found != ()} == {"flat": True, "side_by_side": True}
+
+
+def test_a_participant_is_called_at_the_moments_that_it_overrides_alone() -> None:
+    """What takes back goes the other way round."""
+
+    class One(participant.StepParticipant):
+        def begin_step(self, step: object, received: object) -> None:
+            """Does something."""
+
+        def undo_step(self, error: object, step: object) -> None:
+            """Does something, too."""
+
+    class Other(One):
+        def void(self) -> None:
+            """Does something."""
+
+    first, second = One(), Other()
+    at = participant.Moments((first, second))
+
+    assert (at.begin_step, at.undo_step, at.void) == ((first, second), (second, first), (second,))
+    others = {name: found for name, found in vars(at).items() if name not in ("begin_step", "undo_step", "void")}
+    assert {name: found for name, found in others.items() if found not in ((), True)} == {}
+
+
+def test_every_moment_of_a_participant_is_looked_for() -> None:
+    """One that is left out of the lists would never come."""
+    moments = {
+        name
+        for kind in (participant.Participant, participant.StepParticipant)
+        for name in vars(kind)
+        if not name.startswith("_")
+    }
+
+    assert moments - vars(participant.Moments(())).keys() == {"each", "apart", "check", "outbox", "missed"}
