@@ -12,7 +12,7 @@ mutants. A mutant that has no place, or more than one, is an error that names th
 takes out, a comment is lost or left behind without notice when its statement changes, and no rule needed one.
 
 **A result is kept** for as long as the mutated file, the mutant's tests and the files that have them are the same
-programs (`tests.proof.digest`): words, layout and the file's folder do not count, nor does how the mutant is written.
+programs (`tests.proof.digest`): words, layout and folders do not count, nor does how the mutant is written.
 It is the whole file and not only the mutated function, because other code of the file may guard the same rule. Code of
 other files does not count, so after a larger change `--again` is the proof.
 """
@@ -115,9 +115,10 @@ def results(due: Iterable[Mutant], tree: Path, run: Run) -> Iterator[Mapping[str
 
 
 def digest(mutant: Mutant, changed: Source, root: Path = ROOT) -> str:
-    """Of the program that the mutant makes of its file, of its tests' names, and of the files that have them."""
+    """Of the program that the mutant makes of its file, of the files of its tests, and of which tests of them run."""
     files = sorted({test.partition("::")[0] for test in mutant.tests})
-    return digest_of([changed.text, repr(mutant.tests), *((root / one).read_text(encoding="utf-8") for one in files)])
+    chosen = sorted(test.partition("::")[2] for test in mutant.tests)
+    return digest_of([changed.text, repr(chosen), *((root / one).read_text(encoding="utf-8") for one in files)])
 
 
 def read(path: Path) -> dict[str, Any]:
