@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import difflib
 import functools
 import inspect
 import re
@@ -72,7 +71,9 @@ def quoted(names: Iterable[str]) -> str:
 
 def hint(name: str, known: Iterable[str]) -> str:
     """`` (did you mean 'orders'?)``, or nothing if no known name is near."""
-    near = difflib.get_close_matches(name, list(known), n=1)
+    from difflib import get_close_matches  # noqa: PLC0415  # a millisecond of each start, for the text of an error
+
+    near = get_close_matches(name, list(known), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 

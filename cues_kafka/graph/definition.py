@@ -21,13 +21,10 @@ from cues_kafka.graph.durations import written
 from cues_kafka.graph.error_message import Errors, check_errors
 from cues_kafka.graph.feed import Feed
 from cues_kafka.graph.graph_parts import GraphParts
-from cues_kafka.graph.merging import merged, rebound
 from cues_kafka.graph.names import check_name, prefixed, quoted
-from cues_kafka.graph.patterns import check_patterns, resolved
 from cues_kafka.graph.processor import DECORATED, Declaration, Processor, Source, bind_timers
 from cues_kafka.graph.processor_fields import Strategy
 from cues_kafka.graph.topic import Topic, check_choice, read_only, set_fields
-from cues_kafka.graph.topology import check_cuts, isomorphic, topology_of
 from cues_kafka.graph.wiring import check_topics, check_wiring
 from cues_kafka.words import article
 
@@ -97,8 +94,12 @@ class Graph(GraphParts):
         check_wiring(self)
         check_topics(self)
         if self.cuts is not None:
+            from cues_kafka.graph.topology import check_cuts  # noqa: PLC0415  # each module costs each start a millisecond
+
             check_cuts(self)
         if self.patterns:
+            from cues_kafka.graph.patterns import check_patterns  # noqa: PLC0415  # the same
+
             check_patterns(self)
 
     def resolve(self, topics: Collection[str]) -> Graph:
@@ -113,6 +114,8 @@ class Graph(GraphParts):
         Raises:
             GraphError: nothing matches and the graph has nothing else, or a pattern matches a topic that it writes.
         """
+        from cues_kafka.graph.patterns import resolved  # noqa: PLC0415  # few graphs have patterns
+
         if not self.patterns:
             return self
         parts, settings = resolved(self, topics)
@@ -131,6 +134,8 @@ class Graph(GraphParts):
         Raises:
             GraphError: without `override`, two different parts of one name, or one topic with two settings.
         """
+        from cues_kafka.graph.merging import merged  # noqa: PLC0415  # few programs merge graphs
+
         name = self.name if name is None else name
         parts, settings = merged((self, *others), f"Merging into {name!r}", override=override)
         return Graph(name, *parts, **settings)
@@ -155,6 +160,8 @@ class Graph(GraphParts):
         Raises:
             GraphError: a topic or processor that the graph does not have, or what comes out contradicts itself.
         """
+        from cues_kafka.graph.merging import rebound  # noqa: PLC0415  # as in `merge`
+
         parts, settings = rebound(self, topics or {}, opts or {}, names or {})
         return Graph(self.name, *parts, **settings)
 
@@ -184,10 +191,14 @@ class Graph(GraphParts):
     @property
     def topology(self) -> Topology:
         """Which sources, feeds and processors come before which others."""
+        from cues_kafka.graph.topology import topology_of  # noqa: PLC0415  # few programs ask
+
         return topology_of(self)
 
     def isomorphic(self, other: Graph) -> bool:
         """Whether both are the same up to the names of processors and topics."""
+        from cues_kafka.graph.topology import isomorphic  # noqa: PLC0415  # as in `topology`
+
         return isomorphic(self, other)
 
 
