@@ -11,10 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from cues_kafka.arguments import known_arguments
+from cues_kafka.brokers.addresses import addresses, check_bootstrap
+from cues_kafka.brokers.forced import (
+    AGE,
+    ALIASES,
+    COMMON_TUNING,
+    FORCED,
+    FORCED_BY_KEY,
+    OURS,
+    READERS,
+    REFRESH,
+    SIZES,
+    TUNING,
+    WRITERS,
+    Forced,
+    Role,
+)
 from cues_kafka.brokers.java_names import equal_of
 from cues_kafka.brokers.secrets import masked, scrubbed, without_user
 from cues_kafka.brokers.security import Security, is_loopback, read_secrets
@@ -23,146 +39,11 @@ from cues_kafka.errors import ConfigError
 if TYPE_CHECKING:
     from cues_kafka.ports import Broker, Clock
 
-Role: TypeAlias = Literal["admin", "session", "sender", "reader", "member"]
 GroupProtocol: TypeAlias = Literal["classic", "consumer"]
 Assignor: TypeAlias = Literal["cooperative-sticky", "range", "roundrobin", "uniform"]
 
-_WRITERS: tuple[Role, ...] = ("session", "sender")
-_READERS: tuple[Role, ...] = ("reader", "member")
-_ALL: tuple[Role, ...] = ("admin", *_WRITERS, *_READERS)
-
-OURS = object()
-"""In `FORCED`: the framework sets the value per client, and a user cannot give one."""
-
-
-class Forced(NamedTuple):
-    """
-    One setting that the guarantee needs, by librdkafka's name, with the clients that get it.
-
-    Attributes:
-        value: the only value; a `str` that starts with "=" names the option that it follows; `OURS`: set per client.
-        reason: what the error says when a user's value is refused.
-    """
-
-    key: str
-    roles: tuple[Role, ...]
-    value: Any
-    reason: str
-
-
-FORCED: tuple[Forced, ...] = (
-    # which messages readers see, and from where
-    Forced("enable.auto.commit", _READERS, False, "positions are committed inside transactions only; committing by "
-           "time loses or repeats messages"),
-    Forced("enable.auto.offset.store", _READERS, False, "positions come from the backing topic, never from the client"),
-    Forced("auto.offset.reset", _READERS, "error", "any other value skips or repeats data in silence; a processor's "
-           "start= says where it begins"),
-    Forced("isolation.level", _READERS, "read_committed", "anything else reads messages of aborted transactions"),
-    Forced("check.crcs", _READERS, True, "flipped bits must not become messages"),
-    Forced("allow.auto.create.topics", _READERS, False, "a misspelt name must not become a topic"),
-    Forced("enable.partition.eof", _READERS, OURS, "a position moves over markers by the end of a partition"),
-    # what writers promise
-    Forced("enable.idempotence", _WRITERS, True, "without it a retry writes a message twice"),
-    Forced("acks", _WRITERS, "all", "an acknowledged message must survive the loss of a broker"),
-    Forced("partitioner", _WRITERS, "murmur2_random", "Java clients place keys by murmur2; joins with their topics "
-           "would miss"),
-    Forced("delivery.report.only.error", _WRITERS, False, "delivery reports are counted before every commit"),
-    Forced("transactional.id", ("session",), OURS, "it is the lock of a task, <graph>.<processor>.<partition>"),
-    Forced("transaction.timeout.ms", ("session",), "=transaction_timeout_s", "set transaction_timeout_s= instead"),
-    Forced("message.timeout.ms", ("session",), OURS, "it follows from transaction_timeout_s=, which bounds it"),
-    Forced("statistics.interval.ms", ("session",), 5000, "the statistics are a cross-check for suspect commits"),
-    Forced("log.connection.close", ("session",), True, "a connection that closes during a commit makes it suspect; "
-           "the log line is the only trace"),
-    Forced("log_level", ("session",), 6, "log lines are a witness of suspect commits; filter the logger "
-           "cues_kafka.librdkafka instead"),
-    # time
-    Forced("socket.timeout.ms", _ALL, "=socket_timeout_s", "set socket_timeout_s= instead: a commit that takes this "
-           "long is suspect"),
-    # the group
-    Forced("session.timeout.ms", ("member",), "=session_timeout_s", "set session_timeout_s= instead"),
-    Forced("heartbeat.interval.ms", ("member",), "=heartbeat_s", "set heartbeat_s= instead"),
-    Forced("max.poll.interval.ms", ("member",), "=max_poll_interval_s", "set max_poll_interval_s= instead: a third of "
-           "it bounds how long a revocation waits"),
-    Forced("group.protocol", ("member",), OURS, "set group_protocol= instead"),
-    Forced("partition.assignment.strategy", ("member",), OURS, "set assignor= instead"),
-    Forced("group.remote.assignor", ("member",), OURS, "set assignor= instead"),
-    Forced("group.id", _READERS, OURS, "the group is <graph>.<processor>"),
-    Forced("group.instance.id", ("member",), OURS, "the supervisor gives each worker its own"),
-    # addresses and callbacks
-    Forced("bootstrap.servers", _ALL, OURS, "give the address as the first argument of Kafka(...)"),
-    Forced("logger", _ALL, OURS, "the client's log lines go to the logger cues_kafka.librdkafka"),
-    Forced("log_cb", _ALL, OURS, "the client's log lines go to the logger cues_kafka.librdkafka"),
-    Forced("error_cb", _ALL, OURS, "it collects the reasons that error messages name"),
-    Forced("stats_cb", _ALL, OURS, "it is a cross-check for suspect commits"),
-    Forced("throttle_cb", _ALL, OURS, "it is counted in the metrics, and logged"),
-    Forced("on_delivery", _ALL, OURS, "delivery reports are counted before every commit"),
-    Forced("on_commit", _ALL, OURS, "consumers never commit; positions are in transactions"),
-    Forced("default.topic.config", _ALL, OURS, "put its settings directly into producer= or consumer="),
-)  # fmt: skip
-
-ALIASES: dict[str, str] = {
-    "metadata.broker.list": "bootstrap.servers",
-    "request.required.acks": "acks",
-    "delivery.timeout.ms": "message.timeout.ms",
-    "auto.commit.enable": "enable.auto.commit",
-}
-"""librdkafka's other names for settings in `FORCED`: a second name must not get around the table."""
-
-_FORCED_BY_KEY: dict[str, Forced] = {forced.key: forced for forced in FORCED}
-
-_SIZES = {"message.max.bytes": 1_000_000, "batch.size": 1_000_000}
-
 LEAST_BYTES = 262_144
 """The least `message.max.bytes`: a backing record may have 256,000 bytes, an error message 16,000."""
-
-_AGE, _REFRESH = "metadata.max.age.ms", "topic.metadata.refresh.interval.ms"
-
-_TUNING: dict[Role, dict[str, Any]] = {
-    # Lingering only matters while a batch is being enqueued: flush() overrides it. The queue bounds hold the memory of
-    # one task, 64 MiB and 100,000 messages; a session waits while the queue is full. The size limits are the client's.
-    # A client that has lost all brokers begins with the bootstrap addresses again, and throws its handles of brokers
-    # away. A session then never asked for the coordinator of its group again (docs/faults.md). Without that it connects
-    # to the brokers that it knows; where these are gone it fails, and the next session begins with the addresses.
-    # The age of metadata also ends what the client remembers of a group's coordinator. Without that a session that did
-    # not use it while that broker left waits for the old one (docs/faults.md). While the brokers have not noticed a
-    # death no offsets are sent, so the age must be less than that takes (9 s by default, 3 s with local nodes). Topics
-    # must be asked for more often, or the client forgets their leaders.
-    "session": {
-        "linger.ms": 5,
-        "compression.type": "lz4",
-        "queue.buffering.max.kbytes": 65_536,
-        "metadata.recovery.strategy": "none",
-        _AGE: 2_000,
-        _REFRESH: 700,
-        **_SIZES,
-    },
-    "sender": {"linger.ms": 5, "compression.type": "lz4", "message.timeout.ms": 30_000, **_SIZES},
-    # A fetch under way delays the end of a partition and a newly assigned one, so its wait is short. The queue bounds
-    # and the size of a fetch hold memory: compressed messages unpack to many times their size. With these values a
-    # worker with a backlog of 400,000 messages in 4 partitions has 140 MiB at its peak; with 10,000 kept ready for each
-    # partition 149, and no faster; with the client's defaults up to 170 more. A full queue is looked at again after
-    # 10 ms, not after the default second.
-    "reader": {
-        "fetch.wait.max.ms": 100,
-        "fetch.error.backoff.ms": 100,
-        "fetch.queue.backoff.ms": 10,
-        "fetch.message.max.bytes": 262_144,
-        "queued.min.messages": 5_000,
-        "queued.max.messages.kbytes": 16_384,
-    },
-    # The group shares new partitions when a member has heard of them; by default it asks every five minutes.
-    "member": {_REFRESH: 15_000},
-    "admin": {},
-}
-"""Our defaults for what may be chosen freely; the user's settings win."""
-
-_COMMON_TUNING: dict[str, Any] = {
-    "reconnect.backoff.max.ms": 1_000,
-    "socket.keepalive.enable": True,
-    # A transaction that follows another one at once waits for this time until the coordinator has ended that one. With
-    # three brokers, one record then takes 33 ms at 10 ms, 11 at 1, and 100 more at librdkafka's default.
-    "retry.backoff.ms": 2,
-}
 
 LEAST_STATUS_S = 0.5
 """The least `status_every_s`: a process looks at its tasks as often."""
@@ -292,7 +173,7 @@ class Kafka:
     def __post_init__(self) -> None:
         for name in ("config", "producer", "consumer"):
             object.__setattr__(self, name, dict(getattr(self, name)))
-        _check_bootstrap(self.bootstrap)
+        check_bootstrap(self.bootstrap)
         _check_times(self)
         _check_group(self)
         for name, key, value in self._user_settings():
@@ -320,7 +201,7 @@ class Kafka:
     @property
     def max_bytes(self) -> int:
         """Bytes of the largest record that its producers take."""
-        return _bytes({**_SIZES, **self.config, **self.producer}, "message.max.bytes")
+        return _bytes({**SIZES, **self.config, **self.producer}, "message.max.bytes")
 
     def brief(self) -> Kafka:
         """The same with the shortest `transaction_timeout_s` that is allowed."""
@@ -344,11 +225,11 @@ class Kafka:
             batch_bytes: the largest batch of records that all topics of a producer take. A topic refuses a larger one
                 as a whole, and the client never divides it.
         """
-        own = self.producer if role in _WRITERS else self.consumer if role in _READERS else {}
+        own = self.producer if role in WRITERS else self.consumer if role in READERS else {}
         chosen = {**self.common(), **own}
-        settings = {**_COMMON_TUNING, **_TUNING[role], **(tuning or {}), **chosen}
-        if _REFRESH in chosen and _AGE not in chosen:
-            settings.pop(_AGE, None)  # ours goes with our own interval only
+        settings = {**COMMON_TUNING, **TUNING[role], **(tuning or {}), **chosen}
+        if REFRESH in chosen and AGE not in chosen:
+            settings.pop(AGE, None)  # ours goes with our own interval only
         for forced in FORCED:
             settings.pop(forced.key, None)
             if role in forced.roles and forced.value is not OURS:
@@ -425,43 +306,10 @@ def _bytes(settings: Mapping[str, Any], key: str) -> int:
         raise ConfigError(f"{key}={settings[key]!r} is not a number of bytes; write a whole number") from None
 
 
-def addresses(bootstrap: str) -> list[tuple[str, int]]:
-    """
-    Hosts and ports of a bootstrap string.
-
-    Raises:
-        ConfigError: one of them is not ``host:port``.
-    """
-    found = []
-    for part in bootstrap.split(","):
-        scheme, _, address = part.strip().rpartition("://")
-        if scheme and scheme.lower() not in ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl"):
-            raise ConfigError(
-                f"{part.strip()!r} is an address for {scheme}, but brokers speak Kafka's own protocol. Write "
-                f"{address.partition('/')[0]!r}, and encryption as config={{'security.protocol': 'SSL'}}"
-            )
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-            raise ConfigError(f"{part.strip()!r} is not the address of a broker; write host:port, several with commas")
-        found.append((host.strip("[]"), int(port)))
-    return found
-
-
 def login_of(settings: Mapping[str, Any]) -> tuple[str, str]:
     """The security protocol of a client in lower case, and its SASL mechanism as given; empty: none."""
     protocol = str(settings.get("security.protocol", "plaintext")).lower()
     return protocol, str(settings.get("sasl.mechanisms") or settings.get("sasl.mechanism") or "")
-
-
-def _check_bootstrap(bootstrap: str) -> None:
-    if not bootstrap.strip():
-        raise ConfigError("Kafka(...) needs the address of a broker: Kafka('localhost:9092')")
-    if "@" in bootstrap:
-        raise ConfigError(
-            "the address of a broker holds no user name and no password: write host:port only, and the login as "
-            "security=Scram(user, password), or as config={'sasl.username': ..., 'sasl.password': ...}"
-        )
-    addresses(bootstrap)
 
 
 def _check_times(options: Kafka) -> None:
@@ -517,7 +365,7 @@ def _check_group(options: Kafka) -> None:
 
 
 def _check_name(name: str, key: str, value: Any) -> None:
-    if isinstance(value, Mapping) and key not in _FORCED_BY_KEY:
+    if isinstance(value, Mapping) and key not in FORCED_BY_KEY:
         inner = next(iter(value), "...")
         raise ConfigError(
             f"{name}={{{key!r}: ...}} holds a table, but librdkafka's settings are flat: write the whole name with its "
@@ -530,7 +378,7 @@ def _check_name(name: str, key: str, value: Any) -> None:
 
 
 def _check_forced(options: Kafka, name: str, key: str, value: Any) -> None:
-    forced = _FORCED_BY_KEY.get(ALIASES.get(key, key))
+    forced = FORCED_BY_KEY.get(ALIASES.get(key, key))
     if forced is None:
         return
     if forced.key == "message.timeout.ms" and name == "producer" and key == forced.key:

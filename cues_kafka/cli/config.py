@@ -27,9 +27,8 @@ import difflib
 import json
 import os
 import tomllib
-import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -37,7 +36,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from cues_kafka.brokers.options import Kafka, Registry
-from cues_kafka.brokers.secrets import HARMLESS, masked, without_user
+from cues_kafka.brokers.secrets import masked, without_user
 from cues_kafka.brokers.security import Secret, security_of, shown_table
 from cues_kafka.cli.options import Options
 from cues_kafka.errors import ConfigError
@@ -45,9 +44,12 @@ from cues_kafka.graph.names import hint, quoted
 
 if TYPE_CHECKING:
     from cues_kafka.plan.topics import Sides
+from cues_kafka.cli.setting_values import checked_value, fetched_value, flat_table, is_mapping, parsed_value
 
 FILE: Final = "cues-kafka.toml"
+
 PREFIX: Final = "CUES_KAFKA_"
+
 DEFAULT_BOOTSTRAP: Final = "localhost:9092"
 
 COMMIT: Final = {
@@ -94,8 +96,6 @@ _OURS: Final = ("registry", "security")
 
 _LIBRDKAFKA: Final = ("SASL_", "SSL_", "SECURITY_")
 """Prefixes of names that users mistake for our variables; to ignore one would lose a setting, often a password."""
-
-_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,15 +204,15 @@ def load(
         if name in given:
             no = "no-" if given[name] is False else ""
             option = f"--{no}{name.removeprefix('run.').replace('_', '-')}"
-            setting = Setting(name, _check(kind, given[name], option), option)
+            setting = Setting(name, checked_value(kind, given[name], option), option)
         elif env.get(variable):
-            setting = Setting(name, _parse(kind, env[variable], variable), variable)
+            setting = Setting(name, parsed_value(kind, env[variable], variable), variable)
         elif name in written:
             value, origin = written[name]
-            setting = Setting(name, _check(kind, value, f"{name} in {origin}"), origin)
+            setting = Setting(name, checked_value(kind, value, f"{name} in {origin}"), origin)
         else:
             setting = Setting(name, default, "default")
-        settings[name] = _merged(setting, written.get(name), env) if _is_mapping(kind) else setting
+        settings[name] = _merged(setting, written.get(name), env) if is_mapping(kind) else setting
     return Config(settings)
 
 
@@ -271,56 +271,21 @@ def _merged(setting: Setting, written: tuple[Any, str] | None, env: Mapping[str,
     origins = []
     variable = PREFIX + setting.name.upper()
     if written is not None:
-        found |= _flattened(_check(dict, written[0], f"{setting.name} in {written[1]}"))
+        found |= flat_table(checked_value(dict, written[0], f"{setting.name} in {written[1]}"))
         origins.append(written[1])
     if setting.origin not in ("default", *origins):
-        found |= _flattened(setting.value)
+        found |= flat_table(setting.value)
         origins.append(setting.origin)
     for single in sorted(env):
         key = single.removeprefix(f"{variable}__")
         if key != single and key:
             found[key.lower() if setting.name in _OURS else key.lower().replace("_", ".")] = env[single]
             origins.append(single)
-    fetched = {key: _fetched(value, f"{setting.name} {key!r}", env) for key, value in found.items()}
+    fetched = {key: fetched_value(value, f"{setting.name} {key!r}", env) for key, value in found.items()}
     if setting.name == "security":  # a secret in a file or variable stays there, and each new client reads it again
         places = {key: value for key, value in found.items() if isinstance(value, Mapping)}
         fetched |= {key: Secret(**place) for key, place in places.items() if "file" in place or env is os.environ}
     return Setting(setting.name, fetched, ", ".join(origins) or "default")
-
-
-def _flattened(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Join keys by dots again: TOML reads `sasl.password = "x"` without quotes as a table in a table."""
-    found: dict[str, Any] = {}
-    for key, value in table.items():
-        name = prefix + key
-        if isinstance(value, Mapping) and not _is_reference(name, value):
-            found |= _flattened(value, f"{name}.")
-        else:
-            found[name] = value
-    return found
-
-
-def _is_reference(name: str, value: Mapping[str, Any]) -> bool:
-    """Whether a table is `{env = ...}` or `{file = ...}`, and not the end of a key such as `x.file`."""
-    return len(value) == 1 and bool(value.keys() & {"env", "file"}) and f"{name}.{next(iter(value))}" not in HARMLESS
-
-
-def _fetched(value: Any, what: str, env: Mapping[str, str]) -> Any:
-    """The value itself, or what the variable or file that it names holds."""
-    if not isinstance(value, Mapping):
-        return value
-    ((kind, place),) = value.items()
-    if kind == "env":
-        if place not in env:
-            raise ConfigError(f"{what}: the environment has no variable {place!r}. Set it, or name another.")
-        return env[place]
-    try:
-        return Path(str(place)).read_text("utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise ConfigError(
-            f"{what}: the file {str(place)!r} cannot be read: {why}. Mount it, or name another."
-        ) from None
 
 
 def _refuse_misspelt(env: Mapping[str, str]) -> None:
@@ -399,46 +364,10 @@ def _flat(table: Mapping[str, Any], origin: str) -> dict[str, tuple[Any, str]]:
     return found
 
 
-def _parse(kind: Any, text: str, variable: str) -> Any:
-    """A value from an environment variable."""
-    if kind is bool:
-        if text.lower() not in (*_TRUE, *_FALSE):
-            raise ConfigError(f"{variable}: write true or false.")
-        return text.lower() in _TRUE
-    readers: dict[Any, Callable[[str], Any]] = {int: int, float: float}
-    try:
-        value = json.loads(text) if _is_mapping(kind) else readers.get(kind, str)(text)
-    except ValueError:
-        wanted = 'an object in JSON, such as {"security.protocol": "SSL"}' if _is_mapping(kind) else "a number"
-        raise ConfigError(f"{variable}: write {wanted}.") from None  # without the value: it may hold a secret
-    return _check(kind, value, variable)
-
-
-def _check(kind: Any, value: Any, what: str) -> Any:
-    """The value, if it has the right type; a whole number is taken for any number."""
-    allowed: tuple[Any, ...] = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
-    if allowed:
-        if value not in allowed:
-            raise ConfigError(f"{what}: this value is unknown. Choose one of {', '.join(map(str, allowed))}.")
-        return value
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    wanted = dict if _is_mapping(kind) else kind
-    if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
-        raise ConfigError(f"{what}: takes {_words(wanted)}, not {type(value).__name__}.")
-    return value
-
-
-def _words(kind: type) -> str:
-    return {dict: "a table", bool: "true or false", int: "a whole number", float: "a number", str: "text"}[kind]
-
-
-def _is_mapping(kind: Any) -> bool:
-    return typing.get_origin(kind) in (dict, Mapping, types.MappingProxyType)
-
-
 Bootstrap = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Brokers to connect to, separated by commas.")]
+
 Profile = Annotated[str | None, typer.Option(metavar="NAME", help=f"Profile of {FILE} to use.")]
+
 File = Annotated[Path | None, typer.Option("--file", metavar="PATH", help=f"Configuration file [default: ./{FILE}].")]
 
 

@@ -232,10 +232,8 @@ Options that are tried last: they take whole numbers, too, a `float` takes what 
 that is a symbol of an enum is that.
 """
 
-
 _NAMED: Final = ("record", "error", "map", "enum", "fixed")
 """Kinds of options that a pair may name, or an `AvroRecord`."""
-
 
 _SAYS: Final = {"record": "an AvroRecord, which says what it is", "map": "an AvroRecord, which says what it is"}
 

@@ -19,10 +19,8 @@ from cues_kafka.testing.tester import Tester
 MESSAGES: Final = 12
 """How many numbers a graph of the suite writes, in two partitions; those that end with 3 fail after their write."""
 
-
 EFFECTS: Final = ("AskTarget", "Init", "Call", "CommitTarget", "Begin", "Produce", "SendOffsets", "Flush", "Commit")
 """Before and after these effects of the runtime a process is killed."""
-
 
 RECORDS: Final = [
     ("written", 0, None, b"1", None, 5),
@@ -30,7 +28,6 @@ RECORDS: Final = [
     ("written", 1, b"\n", b"x" * 600_000, [], 0),
 ]
 """What Kafka gets with an attempt, as a target must give it back."""
-
 
 PROCESSOR: Final = "contract"
 

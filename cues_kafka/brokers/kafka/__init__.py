@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, TypeVar
 
+from cues_kafka.brokers.addresses import addresses
 from cues_kafka.brokers.examination import Examination
 from cues_kafka.brokers.kafka.admin import Admin
 from cues_kafka.brokers.kafka.groups import NoAnswer, committed, committed_or_why
@@ -19,7 +20,7 @@ from cues_kafka.brokers.kafka.member import KafkaMember
 from cues_kafka.brokers.kafka.reader import KafkaReader, open_since
 from cues_kafka.brokers.kafka.sender import KafkaSender
 from cues_kafka.brokers.kafka.session import KafkaSession
-from cues_kafka.brokers.options import Kafka, addresses
+from cues_kafka.brokers.options import Kafka
 from cues_kafka.brokers.patience import FIRST_S, ask_again
 from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.ports import ClusterFacts, Listener, NewTopic, TopicPartition, Watermarks

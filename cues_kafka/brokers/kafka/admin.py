@@ -24,6 +24,7 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions
 from confluent_kafka.cimpl import NewTopic as ClientNewTopic
 
+from cues_kafka.brokers.addresses import addresses
 from cues_kafka.brokers.kafka.classify import error_of, name, translate
 from cues_kafka.brokers.kafka.groups import partitions_of
 from cues_kafka.brokers.kafka.opening import check_files, check_own_settings
@@ -31,7 +32,7 @@ from cues_kafka.brokers.kafka.probe import Finding, find_reason
 from cues_kafka.brokers.kafka.rights import KINDS, Right
 from cues_kafka.brokers.kafka.unsettable import refused_setting
 from cues_kafka.brokers.kafka.watch import Watch
-from cues_kafka.brokers.options import Kafka, addresses
+from cues_kafka.brokers.options import Kafka
 from cues_kafka.brokers.patience import ask_again
 from cues_kafka.errors import BrokerError, FatalError, LoginError, RetriableError
 from cues_kafka.observe.log import get_logger

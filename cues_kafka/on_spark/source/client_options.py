@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
+from cues_kafka.brokers.forced import ALIASES, FORCED, OURS
 from cues_kafka.brokers.java_names import EQUALS
-from cues_kafka.brokers.options import ALIASES, FORCED, OURS, Kafka
+from cues_kafka.brokers.options import Kafka
 from cues_kafka.brokers.token_sources import ClientCredentials
 from cues_kafka.errors import ConfigError
 

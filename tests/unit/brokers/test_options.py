@@ -15,9 +15,10 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from typer.testing import CliRunner
 
+from cues_kafka.brokers.forced import FORCED, Role
 from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.brokers.options import FORCED, Kafka, Memory, Role
+from cues_kafka.brokers.options import Kafka, Memory
 from cues_kafka.brokers.secrets import masked
 from cues_kafka.cli.main import app
 from cues_kafka.errors import ConfigError, CuesError
