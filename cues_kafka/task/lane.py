@@ -108,7 +108,6 @@ class Lane(Seen):
 
     @property
     def ahead(self) -> bool:
-        """See `Lane`."""
         return self._desk.ahead
 
     # Advancing

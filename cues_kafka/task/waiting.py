@@ -48,7 +48,6 @@ class TablesRead:
         self._wanted = {place: one for one in tables.awaited for place in places_of(one, spec.partition)}
 
     def wait(self, given_up: Callable[[], bool]) -> None:
-        """See `ports.Awaited.wait`."""
         tables = self._tables
         clock = tables.clock
         began_s = clock.monotonic()

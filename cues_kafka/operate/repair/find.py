@@ -85,7 +85,6 @@ class ErrorFinder:
             raise ConfigError(no_such_processor(self._graph.name, [wanted.processor], known))
 
     def find(self, wanted: Selection, progress: Progress | None = None) -> Iterator[FiledError]:
-        """See `Repairs.find`."""
         self.check(wanted)
         self.foreign = self.unreadable = 0
         self.look()

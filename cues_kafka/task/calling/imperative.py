@@ -395,17 +395,14 @@ class StepTailer:
 
     @property
     def offset(self) -> int:
-        """See `Tailer`."""
         self._hands.demand_call()
         return self._hands.offset_of(self._spec.binding)
 
     def peek(self) -> Received | None:
-        """See `Tailer`."""
         message = self._head()
         return None if message is None else self._received(message)
 
     def read(self) -> Received | None:
-        """See `Tailer`."""
         message = self._head()
         if message is None:
             # Over markers: where retention takes them, the tailer must not seem to stand below the log (L2).
@@ -415,7 +412,6 @@ class StepTailer:
         return self._received(message)
 
     def messages(self, limit: int | None = None) -> Iterator[Received]:
-        """See `Tailer`."""
         left = limit
         while left is None or left > 0:
             if (one := self.read()) is None:
@@ -424,18 +420,15 @@ class StepTailer:
             left = None if left is None else left - 1
 
     def seek(self, offset: int) -> None:
-        """See `Tailer`."""
         low, end = self._bounds()
         if type(offset) is not int or not low <= offset <= end:
             raise ValueError(f"seek({offset!r}): {self!r} has offsets {low} to {end}")
         self._hands.move(self._spec.binding, offset)
 
     def to_start(self) -> None:
-        """See `Tailer`."""
         self._hands.move(self._spec.binding, self._bounds()[0])
 
     def to_end(self) -> None:
-        """See `Tailer`."""
         self._hands.move(self._spec.binding, self._bounds()[1])
 
     def _head(self) -> WireMessage | None:
@@ -475,7 +468,6 @@ class StepAppender:
         return f"Appender({self._target.topic!r})"
 
     def append(self, message: Any) -> None:
-        """See `Appender`."""
         self._hands.append(self._target, message)
 
 

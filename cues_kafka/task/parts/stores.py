@@ -69,7 +69,6 @@ class Storing(StepParticipant):
             self.stores.before_commit(batch.sequence, batch.records)
 
     def following(self, call: Callable[[Any], Any], time: Callable[[], Callable[[], int]]) -> Callable[[Any], Any]:
-        """See `Stores.following`."""
         return self.stores.following(call, time() if self.stores.timed else None)
 
     def begin_step(self, step: Delivering, received: Mapping[str, Received]) -> None:
