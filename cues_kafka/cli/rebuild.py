@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 import sys
-from contextlib import closing, redirect_stdout
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -85,15 +86,8 @@ def rebuild(
                 system=system.values,
                 cluster=kafka,
             )
-            try:
-                with tool:
-                    differing = _run(tool, yes=yes)
-            except KeyboardInterrupt:
-                say(
-                    "Interrupted. Each task has its old entries or the new ones. Run the command again to go on.",
-                    err=True,
-                )
-                raise typer.Exit(INTERRUPTED) from None
+            with _told_if_interrupted(), tool:
+                differing = _run(tool, yes=yes)
     if yes:
         say(f"{processor}: {count(differing, 'task')} rebuilt")
     elif not differing:
@@ -102,6 +96,15 @@ def rebuild(
         say("Nothing was changed. Add --yes to do it.", err=True)
         if not dry_run:
             raise typer.Exit(BROKEN)
+
+
+@contextmanager
+def _told_if_interrupted() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        say("Interrupted. Each task has its old entries or the new ones. Run the command again to go on.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def _run(tool: Rebuild, *, yes: bool) -> int:

@@ -19,6 +19,7 @@ from cues_kafka.words import count
 
 if TYPE_CHECKING:
     from cues_kafka.observe.http import Endpoint
+    from cues_kafka.workers.supervisor import Supervisor
     from cues_kafka.workers.together import TogetherLook
 
 
@@ -142,14 +143,18 @@ def supervise(
             say(f"{said.who}, supervised by pid {os.getpid()}")
             while signals.wait(None, ended_read) == signal.SIGHUP:
                 signals.again()
-                if not may_reload():
-                    continue
-                say(f"replacing {said.how_many}" + (" one by one" if workers > 1 else ""))
-                if supervisor.roll(ended=lambda: signals.came is not None):
-                    say(f"replaced: {said.who}")
-                elif signals.came is None:
-                    say("not all workers are replaced: see why the last one is not ready", fg="red", err=True)
+                if may_reload():
+                    say(f"replacing {said.how_many}" + (" one by one" if workers > 1 else ""))
+                    _replace(supervisor, signals, said)
             notify("STOPPING=1")
         if supervisor.gave_up != 0:
             say(f"stopped: {said.who}")
         return supervisor.gave_up or 0
+
+
+def _replace(supervisor: Supervisor, signals: Signals, said: Said) -> None:
+    """Replace the workers until a signal comes."""
+    if supervisor.roll(ended=lambda: signals.came is not None):
+        say(f"replaced: {said.who}")
+    elif signals.came is None:
+        say("not all workers are replaced: see why the last one is not ready", fg="red", err=True)

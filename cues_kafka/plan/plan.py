@@ -9,7 +9,7 @@ reads them, and refuses both (R5).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
@@ -163,18 +163,11 @@ def plan(
     wanted = _user_topics(graph, brokers) | own | of_feeds
     unread = tuple(unread_settings(graph, facts))
 
-    def declared(topic: str) -> Mapping[str, str]:
-        return {} if topic in own or topic in of_feeds else graph.topic(topic).config
-
     return Plan(
         graph=graph.name,
         brokers=brokers,
         processors=processors,
-        create=tuple(
-            NewTopic(topic, width, replication(graph, topic, brokers), config, may_lack(config, declared(topic)))
-            for topic, (width, config) in wanted.items()
-            if topic not in known
-        ),
+        create=tuple(_new_topics(graph, wanted, {*own, *of_feeds}, known, brokers)),
         grow=tuple(
             Growth(topic, known[topic].partitions, width)
             for topic, (width, _) in own.items()
@@ -299,6 +292,17 @@ def _user_topics(graph: Graph, brokers: int | None) -> _Wanted:
                 config["message.timestamp.type"] = "LogAppendTime"  # an error message ages by the brokers' clock only
             found[name] = settings.partitions, config | dict(settings.config)
     return found
+
+
+def _new_topics(
+    graph: Graph, wanted: _Wanted, own: Container[str], known: Container[str], brokers: int | None
+) -> Iterator[NewTopic]:
+    """Topics that are not there yet; those of the user's may lack settings that are not declared."""
+    for topic, (width, config) in wanted.items():
+        if topic not in known:
+            declared = {} if topic in own else graph.topic(topic).config
+            copies = replication(graph, topic, brokers)
+            yield NewTopic(topic, width, copies, config, may_lack(config, declared))
 
 
 def _settings_for_cuts(
