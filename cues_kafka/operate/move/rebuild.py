@@ -99,18 +99,21 @@ class Rebuild(Maintenance):
         self._cluster, self._system = cluster, system or {}
         self.progress = progress
         self._changelogs = dict(self.reading.plan[processor].changelogs)
-        needed = {*self._changelogs.values(), *self._processor.output_topics}
-        if missing := sorted(needed - self.reading.facts.topics.keys()):
-            raise ConfigError(
-                f"topics {', '.join(map(repr, missing))} do not exist. `cues-kafka plan MODULE:GRAPH --apply` creates "
-                "them"
-            )
+        self._refuse_missing()
         self._width = self.reading.width(self._processor.lead)
         self.specs = tuple(map(self.make, range(self._width)))
         self._held: HeldGroups = {}
         self._stack = contextlib.ExitStack()
         self._born = 0
         self.notes: list[str] = []
+
+    def _refuse_missing(self) -> None:
+        needed = {*self._changelogs.values(), *self._processor.output_topics}
+        if missing := sorted(needed - self.reading.facts.topics.keys()):
+            raise ConfigError(
+                f"topics {', '.join(map(repr, missing))} do not exist. `cues-kafka plan MODULE:GRAPH --apply` creates "
+                "them"
+            )
 
     # Holding the group
 
