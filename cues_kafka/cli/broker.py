@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cues_kafka.cli.options import Command, Commands
+from cues_kafka.cli.options import AsJson, Command, Commands
 from cues_kafka.errors import ConfigError
 from cues_kafka.words import count
 
@@ -21,7 +21,6 @@ NOT_RUNNING, NODE_DOWN = 1, 3
 """Exit codes of `broker status`."""
 
 Name = Annotated[str, typer.Option(metavar="NAME", help="Name of the broker, to have several.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command(

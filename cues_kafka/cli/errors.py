@@ -6,13 +6,25 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cues_kafka.cli.bars import progress_bar
 from cues_kafka.cli.config import ClusterOptions
-from cues_kafka.cli.options import BROKEN, Command, Commands, Target, at_least, interrupts, pasteable, say_first
+from cues_kafka.cli.options import (
+    BROKEN,
+    AsJson,
+    Command,
+    Commands,
+    Options,
+    Target,
+    at_least,
+    interrupts,
+    pasteable,
+    say_first,
+)
 from cues_kafka.cli.printing import say, say_lines
 from cues_kafka.cli.tables import WIDTH, aligned, fits, paragraph
 from cues_kafka.errors import ConfigError, CuesError
@@ -81,33 +93,53 @@ NAMED = 20
 Places = Annotated[
     list[str] | None, typer.Argument(metavar="[TOPIC/P@OFFSET]...", hidden=True, help="Only these error messages.")
 ]
-ProcessorName = Annotated[str | None, typer.Option("--processor", metavar="NAME", help="Only those of this processor.")]
-Kind = Annotated[
-    str | None,
-    typer.Option(metavar="KIND", help="Only this kind: raised, decode, output, 'retries exhausted' or quarantine."),
-]
-ExceptionName = Annotated[
-    str | None, typer.Option("--exception", metavar="CLASS", help="Only this class of exception, such as KeyError.")
-]
-Since = Annotated[str | None, typer.Option(metavar="TIME", help="Only those that failed at this time or later.")]
-Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only those that failed before this time.")]
 Limit = Annotated[int | None, typer.Option(metavar="N", callback=at_least(1), help="Ask for N of them at most.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it. Without it, only say what would happen.")]
 Wait = Annotated[
     float | None, typer.Option(metavar="SECONDS", help="Wait until tasks have settled them, this long at most.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Filters(Options):
+    """Which error messages a command is for."""
+
+    processor: Annotated[
+        str | None, typer.Option("--processor", metavar="NAME", help="Only those of this processor.")
+    ] = None
+    kind: Annotated[
+        str | None,
+        typer.Option(metavar="KIND", help="Only this kind: raised, decode, output, 'retries exhausted' or quarantine."),
+    ] = None
+    exception: Annotated[
+        str | None, typer.Option("--exception", metavar="CLASS", help="Only this class of exception, such as KeyError.")
+    ] = None
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Only those that failed at this time or later.")] = (
+        None
+    )
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only those that failed before this time.")] = None
+
+    def selection(self, places: Iterable[str] = ()) -> Selection:
+        """What they select, of these error messages if some are named."""
+        from cues_kafka.operate.look.lineage import parse_place
+        from cues_kafka.operate.repair.filed import Selection
+
+        parsed = [parse_place(place) for place in places]
+        return Selection(
+            processor=self.processor,
+            kind=self.kind,
+            exception=self.exception,
+            since_ms=_moment(self.since, "--since"),
+            until_ms=_moment(self.until, "--until"),
+            places=frozenset((place.topic, place.partition, offset) for place, offset in parsed),
+        )
 
 
 @app.command("list", cls=Command, epilog=_list_epilog)
 def list_(
     target: Target,
     *,
-    processor: ProcessorName = None,
-    kind: Kind = None,
-    exception: ExceptionName = None,
-    since: Since = None,
-    until: Until = None,
+    filters: Filters,
     everything: Annotated[bool, typer.Option("--all", help="Count those that are settled, too.")] = False,
     limit: Annotated[
         int | None, typer.Option(metavar="N", callback=at_least(1), help="Show N causes, the largest first.")
@@ -120,7 +152,7 @@ def list_(
 
     A cause is a processor, a class of exception and a kind.
     """
-    wanted = _wanted(processor, kind, exception, since, until)
+    wanted = filters.selection()
     with _opened(target, cluster) as (graph, tool), progress_bar("reading") as tell:
         found = tool.causes(wanted, settled=everything, progress=tell)
     shown = found[:limit]
@@ -192,18 +224,14 @@ def _asks(wish: Wish, doc: str, epilog: str) -> None:
         target: Target,
         places: Places = None,
         *,
-        processor: ProcessorName = None,
-        kind: Kind = None,
-        exception: ExceptionName = None,
-        since: Since = None,
-        until: Until = None,
+        filters: Filters,
         limit: Limit = None,
         yes: Yes = False,
         wait: Wait = None,
         as_json: AsJson = False,
         cluster: ClusterOptions,
     ) -> None:
-        wanted = _wanted(processor, kind, exception, since, until, places)
+        wanted = filters.selection(places or ())
         with _opened(target, cluster) as (graph, tool):
             _ask(graph, tool, wish, wanted, limit=limit, yes=yes, wait=wait, as_json=as_json)
 
@@ -388,28 +416,6 @@ def _how(settled: Settled) -> str:
 def _consumed(one: FiledError) -> list[str]:
     rows = zip(one.message.topics, one.message.consumed, strict=True)
     return [f"{topic}/{place.partition}@{place.offset} ({place.binding})" for topic, place in rows]
-
-
-def _wanted(  # noqa: PLR0917  # the filters that all commands have
-    processor: str | None,
-    kind: str | None,
-    exception: str | None,
-    since: str | None,
-    until: str | None,
-    places: Iterable[str] | None = None,
-) -> Selection:
-    from cues_kafka.operate.look.lineage import parse_place
-    from cues_kafka.operate.repair.filed import Selection
-
-    parsed = [parse_place(place) for place in places or ()]
-    return Selection(
-        processor=processor,
-        kind=kind,
-        exception=exception,
-        since_ms=_moment(since, "--since"),
-        until_ms=_moment(until, "--until"),
-        places=frozenset((place.topic, place.partition, offset) for place, offset in parsed),
-    )
 
 
 def _moment(text: str | None, option: str) -> int | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cues_kafka.cli.config import ClusterOptions
-from cues_kafka.cli.options import Target, at_least, say_first
+from cues_kafka.cli.options import Target, Yes, at_least, say_first
 from cues_kafka.cli.printing import say
 from cues_kafka.errors import ConfigError
 from cues_kafka.words import count
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from cues_kafka.operate.move.base import Maintenance, PlannedMove
 
 Name = Annotated[str, typer.Argument(metavar="PROCESSOR", hidden=True, help="A processor in this graph.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do it. Without this option, only say what would happen.")]
 
 reset_epilog = """
 \b

@@ -52,6 +52,8 @@ Require = Annotated[
     ),
 ]
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it. Without this option, only say what would happen.")]
 
 _OF_A_GRAPH: Final = re.compile(r"(cues-kafka(?: [a-z-]+)+ )MODULE:GRAPH")
 

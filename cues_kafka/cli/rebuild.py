@@ -12,8 +12,8 @@ import typer
 
 from cues_kafka.cli.bars import progress_bar
 from cues_kafka.cli.config import ClusterOptions
-from cues_kafka.cli.maintenance import Name, Yes
-from cues_kafka.cli.options import BROKEN, Target
+from cues_kafka.cli.maintenance import Name
+from cues_kafka.cli.options import BROKEN, Target, Yes
 from cues_kafka.cli.printing import say
 from cues_kafka.errors import ConfigError
 from cues_kafka.words import count

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cues_kafka.cli.config import ClusterOptions
-from cues_kafka.cli.options import Target, say_first
+from cues_kafka.cli.options import Target, Yes, say_first
 from cues_kafka.cli.printing import say
 
 epilog = """
@@ -29,7 +29,7 @@ def rename(
     old: Annotated[str, typer.Argument(metavar="OLD", hidden=True, help="The name of the processor until now.")],
     new: Annotated[str, typer.Argument(metavar="NEW", hidden=True, help="Its name in this graph.")],
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without this option, only say what would happen.")] = False,
+    yes: Yes = False,
     cluster: ClusterOptions,
 ) -> None:
     """

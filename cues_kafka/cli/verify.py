@@ -12,7 +12,7 @@ import typer
 
 from cues_kafka.cli.bars import progress_bar
 from cues_kafka.cli.config import ClusterOptions
-from cues_kafka.cli.options import Target, pasteable
+from cues_kafka.cli.options import AsJson, Target, pasteable
 from cues_kafka.cli.printing import say, say_lines
 from cues_kafka.cli.tables import WIDTH, aligned, fits, paragraph
 from cues_kafka.errors import ConfigError
@@ -110,7 +110,7 @@ def verify(
             help="With --state: call this processor although it has effects or retries; repeatable.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
     cluster: ClusterOptions,
 ) -> None:
     """

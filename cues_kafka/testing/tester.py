@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar, get_args, overload
+from typing import Any, Final, get_args, overload
 
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.client.client import Client, Since
@@ -23,13 +22,10 @@ from cues_kafka.core.delivery import HEADER, parse_provenance
 from cues_kafka.core.effects import Effect
 from cues_kafka.core.records import Record, Totals
 from cues_kafka.errors import ConfigError, TaskStopped
-from cues_kafka.graph.calls import Given, Http
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.effects import Effect as Declared
 from cues_kafka.graph.error_message import ErrorMessage
 from cues_kafka.graph.names import backing_topic, hint, quoted
-from cues_kafka.graph.processor import Processor
 from cues_kafka.observe.spans import Spans
 from cues_kafka.ports import Clock, Sent
 from cues_kafka.records.reading import records_of
@@ -43,15 +39,11 @@ from cues_kafka.task.making.specs import Identity, feed_spec_of, spec_of
 from cues_kafka.task.making.system import System
 from cues_kafka.task.parts.stores import Storing
 from cues_kafka.task.parts.target import COMMIT_TARGET
+from cues_kafka.testing.stand_ins import Inline, stood_in
 from cues_kafka.workers.feeds.worker import FeedWorker, feeding_of
 from cues_kafka.workers.worker import ProcessorWorker, WorkerOptions
 
-_Result = TypeVar("_Result")
 _INSTANCE = "tester"
-_STANDS_IN: Final = {
-    "database": "Declare it with env=, and set the variable to sqlite:///path/to/file",
-    "store": "Declare it with env=, and set the variable to file:///path/to/directory",
-}
 _EFFECTS: Final = frozenset(effect.__name__ for effect in get_args(Effect)) | {COMMIT_TARGET, REQUEST, RECORD}
 _IDLE_TURNS = 3
 
@@ -112,16 +104,6 @@ class VirtualFeedWorker(FeedWorker):
         super().on_assign(partitions)
         for partition in partitions:
             self.lanes[partition].interpreter.gate = VirtualGate(self.clock)
-
-
-class Inline(Executor):
-    """Runs what is submitted at once, on the caller's thread."""
-
-    def submit(self, fn: Callable[..., _Result], /, *args: Any, **kwargs: Any) -> Future[_Result]:
-        """Run it."""
-        future: Future[_Result] = Future()
-        future.set_result(fn(*args, **kwargs))
-        return future
 
 
 @dataclass(frozen=True, slots=True)
@@ -510,27 +492,3 @@ class Tester:
             raise ConfigError(
                 f"graph {self.graph.name!r} has no processor {processor!r}; it has {names}{hint(processor, known)}."
             )
-
-
-def stood_in(processor: Processor, fakes: Mapping[str, Any]) -> Processor:
-    """
-    A processor with what stands in for its effects.
-
-    Raises:
-        ConfigError: a database cannot be stood in for by an object.
-    """
-    found: dict[str, Declared] = {}
-    for name, one in processor.targets.items():
-        if name not in fakes:
-            continue
-        fake = fakes[name]
-        if one.transactional:
-            raise ConfigError(
-                f"Tester(effects={{{name!r}: ...}}): nothing stands in for the transactions of a {one.holder}. "
-                f"{_STANDS_IN.get(one.holder, 'Give it an address of its own for tests')}"
-            )
-        if isinstance(one, Http) and callable(getattr(fake, "handle_request", None)):
-            found[name] = one.over(lambda fake=fake: fake)  # type: ignore[misc]
-        else:
-            found[name] = Given(fake)
-    return processor.replace(effects={**processor.targets, **found}) if found else processor

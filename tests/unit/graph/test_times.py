@@ -10,7 +10,7 @@ import pytest
 
 from cues_kafka import ConfigError, Graph, GraphError, Memory, Processor, Source, connect
 from cues_kafka.brokers.memory import MemoryBroker
-from cues_kafka.cli.errors import _wanted
+from cues_kafka.cli.errors import Filters
 from cues_kafka.cli.tail import start_of
 from cues_kafka.graph.timers import due_ms
 from cues_kafka.graph.times import milliseconds_of, shown_time, time_of
@@ -53,7 +53,7 @@ def test_millisecond_of_a_time_is_exact() -> None:
 
 def selection(since: str | None = None, until: str | None = None) -> object:
     """What `errors` makes of its options."""
-    return _wanted(None, None, None, since, until)
+    return Filters(since=since, until=until).selection()
 
 
 def client_since() -> None:

@@ -38,7 +38,8 @@ from cues_kafka.task.making.prepare import prepare
 from cues_kafka.task.making.specs import Identity, spec_of
 from cues_kafka.task.parts.participant import CallContext
 from cues_kafka.task.parts.sink import SinkBatches
-from cues_kafka.testing.tester import Inline, VirtualClock
+from cues_kafka.testing.stand_ins import Inline
+from cues_kafka.testing.tester import VirtualClock
 from cues_kafka.workers.worker import ProcessorWorker, WorkerOptions
 
 
