@@ -25,14 +25,7 @@ class TaskReading:
     Reads what the cluster says of a graph and of its tasks, part by part, each when it is needed.
 
     Topics and the plan are asked once. Records, ends and offsets move while workers run, so each question about them is
-    a new one.
-
-    Args:
-        graph: the graph.
-        broker: the cluster.
-        clock: bounds the wait for records.
-        facts: what the cluster says of the topics; None: ask.
-        planned: the plan of the graph there; None: make it from the facts.
+    a new one. Facts and a plan that a caller has already are not asked for again.
     """
 
     def __init__(

@@ -31,16 +31,7 @@ LOST_S: Final = 3.0
 
 
 class RebuildCalls:
-    """
-    Makes the stores of tasks from what they have delivered. Use it as a context manager.
-
-    Args:
-        tool: has the tasks.
-        processor: their processor.
-        system: values of `Graph(system=)`.
-        cluster: options of the cluster, for codecs and for the directory of stores on the disk.
-        notes: gets what the operator should know besides.
-    """
+    """Makes the stores of tasks from what they have delivered; a context manager, which removes scratch files."""
 
     def __init__(
         self, tool: Maintenance, processor: Processor, system: Mapping[str, Any], cluster: Any, notes: list[str]

@@ -39,15 +39,7 @@ class RebuildWishes:
 
 class DeliveredInput:
     """
-    Finds and reads what the tasks of a processor have delivered.
-
-    Args:
-        tool: has the tasks.
-        processor: their processor.
-        records: of the tasks.
-        wishes: which messages shall make the stores.
-        notes: gets what the operator should know besides.
-        tell: told how many offsets were read, of how many.
+    Finds and reads what the tasks of a processor have delivered. `notes` gets what the operator should know besides.
 
     Attributes:
         records: the newest record of each task; None: it has none.
