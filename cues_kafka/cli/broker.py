@@ -20,7 +20,7 @@ app = Commands(help="A real Apache Kafka on this machine, without Docker.", no_a
 NOT_RUNNING, NODE_DOWN = 1, 3
 """Exit codes of `broker status`."""
 
-Name = Annotated[str, typer.Option(metavar="NAME", help="Name of the broker, to have several.")]
+Name = Annotated[str, typer.Option(metavar="NAME", help="Name of the broker, if you have several.")]
 
 
 @app.command(
@@ -49,11 +49,13 @@ def up(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Setting of Kafka; repeatable.")
     ] = None,
     secure: Annotated[
-        bool, typer.Option("--secure", help="TLS, users and ACLs: no client has a right that no ACL gives it.")
+        bool, typer.Option("--secure", help="TLS, users and ACLs: clients have only the rights that ACLs grant.")
     ] = False,
     version: Annotated[
         str | None,
-        typer.Option("--kafka-version", metavar="VERSION", help="Version of Kafka; a wrong one is answered with all."),
+        typer.Option(
+            "--kafka-version", metavar="VERSION", help="Version of Kafka; for an unknown version, the error lists all."
+        ),
     ] = None,
     benchmark: Annotated[
         bool, typer.Option("--benchmark", help="Tune the broker for benchmarks: full JIT, 1 GiB heap.")
@@ -62,8 +64,8 @@ def up(
     """
     Start a broker and leave it running.
 
-    Its data lives until `cues-kafka broker down`. If it runs already, nodes
-    that have ended are started again.
+    Its data is kept until `cues-kafka broker down`. If the broker runs
+    already, nodes that have ended are started again.
     """
     from cues_kafka.brokers.local import detached
 
@@ -186,7 +188,7 @@ one of its nodes does not answer.
 """
 )
 def status(name: Name = "default", as_json: AsJson = False) -> None:
-    """Say where a broker is, and which of its nodes answer."""
+    """Print the address of a broker, and which nodes answer."""
     import json
 
     from cues_kafka.brokers.local import detached

@@ -21,10 +21,10 @@ Examples:
   cues-kafka drain shop:graph --cut before-upgrade
   cues-kafka drain shop:graph --cut before-upgrade --timeout 60
 
-The graph must say how long a cut holds: Graph(..., cuts="7 days"). `reset --to
-cut:NAME` goes back to it. Ctrl-C ends the wait, and the workers go on. So they
-do within 30 s if this command is killed. Exits with 1 if no cut was taken, and
-with 2 if the graph or a setting is wrong.
+The graph must declare how long cuts are kept: Graph(..., cuts="7 days"). `reset
+--to cut:NAME` goes back to a cut. After Ctrl-C the workers continue at once,
+and if this command is killed, within 30 s. Exits with 1 if no cut was taken,
+and with 2 if the graph or a setting is wrong.
 """
 
 cuts_epilog = """
@@ -33,25 +33,25 @@ Examples:
   cues-kafka cuts shop:graph
   cues-kafka cuts shop:graph --delete before-upgrade
 
-Exits with 1 if the cluster does not answer, and with 2 if there is no such
-cut, or the graph or a setting is wrong.
+Exits with 1 if the cluster does not answer, and with 2 if the cut does not
+exist, or the graph or a setting is wrong.
 """
 
 
 def drain(
     target: Target,
     *,
-    cut: Annotated[str, typer.Option("--cut", metavar="NAME", help="Name of the cut that is taken.")],
+    cut: Annotated[str, typer.Option("--cut", metavar="NAME", help="Name of the new cut.")],
     timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How long the graph may take to come to rest.")
+        float, typer.Option(metavar="SECONDS", help="How long to wait until all messages are delivered.")
     ] = 300.0,
     cluster: ClusterOptions,
 ) -> None:
     """
     Quiesce a graph, take a snapshot of it (a cut), and resume it.
 
-    Workers pause what reads from sources, and deliver what is between processors. Then the cut is written: where each
-    task stands, and where its stores stand. The workers need not stop.
+    Workers pause the processors that read from sources, and deliver the messages between processors. Then the cut is
+    written: the position of each task and of its stores. The workers need not stop.
     """
     from cues_kafka.cli.loading import opened
     from cues_kafka.operate.cut.drain import Drain

@@ -22,26 +22,28 @@ Examples:
   # say what the graph has on the cluster; delete it if you type its name
   cues-kafka delete shop:graph
   cues-kafka delete shop:graph --confirm shop
-  # one processor, also one that the graph does not declare any more
+  # one processor, also one that the graph no longer declares
   cues-kafka delete shop:graph check --confirm shop
-  # all that removed processors and stores have left
+  # all leftovers of removed processors and stores
   cues-kafka delete shop:graph --unused --confirm shop
   cues-kafka delete shop:graph --topic shop.clean --confirm shop
 
-Stop the workers first. If the command is cut short, run it again. Exits with {BROKEN} if
-nothing was deleted, and with {WRONG} if the graph or a setting is wrong.
+Stop the workers first. If the command is interrupted, run it again. Exits with
+{BROKEN} if nothing was deleted, and with {WRONG} if the graph or a setting is
+wrong.
 """
 
 
 def delete(
     target: Target,
     processor: Annotated[
-        str | None, typer.Argument(metavar="[PROCESSOR]", hidden=True, help="Only what this processor has.")
+        str | None,
+        typer.Argument(metavar="[PROCESSOR]", hidden=True, help="Only the topics and the group of this processor."),
     ] = None,
     *,
     topic: Annotated[str | None, typer.Option(metavar="TOPIC", help="Only this topic that the graph uses.")] = None,
     unused: Annotated[
-        bool, typer.Option("--unused", help="Only what processors and stores have left that are not declared any more.")
+        bool, typer.Option("--unused", help="Only leftovers of processors and stores that are no longer declared.")
     ] = False,
     data: Annotated[
         bool,

@@ -47,7 +47,9 @@ def asyncapi(
     server: Annotated[
         list[str] | None, typer.Option(metavar="HOST:PORT", help="Address of a broker, for readers; repeatable.")
     ] = None,
-    document_version: Annotated[str, typer.Option(metavar="VERSION", help="Version of what is described.")] = "1.0.0",
+    document_version: Annotated[
+        str, typer.Option(metavar="VERSION", help="Version of the described application.")
+    ] = "1.0.0",
     cluster: ClusterOptions,
 ) -> None:
     """

@@ -40,16 +40,17 @@ def doctor(
         str, typer.Option(metavar="ROLE", help="Compare the rights of this user with those of a role; see plan --acls.")
     ] = "worker",
     seconds: Annotated[
-        float, typer.Option("--for", metavar="SECONDS", help="How long what may be stuck is watched.")
+        float,
+        typer.Option("--for", metavar="SECONDS", help="How long to watch tasks and transactions that may be stuck."),
     ] = 3.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
     cluster: ClusterOptions,
 ) -> None:
     """
-    Look for what is wrong with a graph and its cluster.
+    Find what is wrong with a graph and its cluster.
 
-    Checks brokers, clocks, permissions, open transactions, groups, settings of topics, the records of tasks, and what
-    removed processors have left. Each finding has its remedy. Changes nothing.
+    Checks brokers, clocks, permissions, open transactions, groups, settings of topics, the records of tasks, and
+    leftovers of removed processors. Prints a remedy for each finding. Changes nothing.
     """
     from cues_kafka.brokers.open import open_broker
     from cues_kafka.cli.loading import load_graph

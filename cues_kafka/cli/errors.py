@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from cues_kafka.operate.repair.filed import FailureCause, FiledError, Requested, Selection
     from cues_kafka.records.requests import Settled, Wish
 
-app = Commands(help="List error messages, and have their messages delivered again.", no_args_is_help=True)
+app = Commands(help="List error messages, and replay or drop them.", no_args_is_help=True)
 
 _EXITS = """
 Exits with 1 if the cluster does not answer, and with 2 if the graph, a setting
@@ -93,10 +93,10 @@ NAMED = 20
 Places = Annotated[
     list[str] | None, typer.Argument(metavar="[TOPIC/P@OFFSET]...", hidden=True, help="Only these error messages.")
 ]
-Limit = Annotated[int | None, typer.Option(metavar="N", callback=at_least(1), help="Ask for N of them at most.")]
+Limit = Annotated[int | None, typer.Option(metavar="N", callback=at_least(1), help="At most N error messages.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it. Without it, only say what would happen.")]
 Wait = Annotated[
-    float | None, typer.Option(metavar="SECONDS", help="Wait until tasks have settled them, this long at most.")
+    float | None, typer.Option(metavar="SECONDS", help="Wait until tasks have settled them, at most this long.")
 ]
 
 
@@ -140,7 +140,7 @@ def list_(
     target: Target,
     *,
     filters: Filters,
-    everything: Annotated[bool, typer.Option("--all", help="Count those that are settled, too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also count settled error messages.")] = False,
     limit: Annotated[
         int | None, typer.Option(metavar="N", callback=at_least(1), help="Show N causes, the largest first.")
     ] = None,
@@ -177,7 +177,7 @@ def show(
     as_json: AsJson = False,
     cluster: ClusterOptions,
 ) -> None:
-    """Show one error message whole, and what became of it."""
+    """Show one error message in full, and its outcome."""
     from cues_kafka.operate.look.lineage import parse_place
 
     at, offset = parse_place(place)

@@ -17,10 +17,10 @@ Examples:
   cues-kafka files file:///data/lake --check
 
 Only files of committed batches are listed. Credentials come from the
-environment. Exits with 2 if there is no store at the address or no such
-table in it, and with 1 if the store does not answer or its log lacks an
-entry. With --check it lists the committed files that are missing or have
-another size than they were written with, and exits with 1 if there are any.
+environment. Exits with 2 if the address has no store, or the store lacks the
+table, and with 1 if the store does not answer or its log lacks an entry. With
+--check, lists the committed files that are missing or whose size has changed,
+and exits with 1 if there are any.
 """
 
 
@@ -34,7 +34,7 @@ def files(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON text for each file.")] = False,
     check: Annotated[
         bool,
-        typer.Option("--check", help="List only files that are missing or cut in the store, and exit with 1 then."),
+        typer.Option("--check", help="List only files that are missing or truncated; exit with 1 if there are any."),
     ] = False,
 ) -> None:
     """List the files that processors have committed in a store."""

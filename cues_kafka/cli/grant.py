@@ -23,8 +23,9 @@ Examples:
   # two roles, with your own users
   cues-kafka grant shop:graph --role worker --role sender --principal worker=User:shop-1 --yes
 
-Log in as a user who may create ACLs. Those that are there already stay. Exits with
-{BROKEN} if the cluster refuses, and with {WRONG} if the graph or a setting is wrong.
+Log in as a user with the right to create ACLs. Existing ACLs stay. Exits with
+{BROKEN} if the cluster refuses, and with {WRONG} if the graph or a setting is
+wrong.
 """
 
 
@@ -33,17 +34,17 @@ def grant(
     *,
     role: Annotated[
         list[str] | None,
-        typer.Option("--role", metavar="ROLE", help="Only this role's; repeatable [default: all roles]."),
+        typer.Option("--role", metavar="ROLE", help="Only for this role; repeatable [default: all roles]."),
     ] = None,
     principal: Annotated[
         list[str] | None,
-        typer.Option(metavar="ROLE=USER", help="Who has a role, such as worker=User:shop-1; repeatable."),
+        typer.Option(metavar="ROLE=USER", help="The user of a role, such as worker=User:shop-1; repeatable."),
     ] = None,
     client: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Also what a client with this name needs; repeatable."),
+        typer.Option(metavar="NAME", help="Also for a client with this name; repeatable."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Create them. Without this option, only say which.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Create the ACLs. Without this option, only print them.")] = False,
     cluster: ClusterOptions,
 ) -> None:
     """Create the ACLs that the roles of a graph need."""

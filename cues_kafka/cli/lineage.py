@@ -22,16 +22,16 @@ Examples:
   cues-kafka lineage shop.bills/0@17
   cues-kafka lineage shop.errors/2@4711 --json | jq .inputs
   cues-kafka lineage shop.totals/0@9 --most 20 --bootstrap localhost:9092
-  # entries of stores and effects of the attempts, too
+  # also the changed entries of stores, and the effects
   cues-kafka lineage shop.bills/0@17 --changes --graph shop:graph
   # on a secured cluster, as the user of a verifier
   cues-kafka lineage shop.bills/0@17 --graph shop:graph --profile verifier
 
-The ancestors are found by the provenance headers of the messages, so no graph
-is needed. --changes looks into the records and changelogs of the tasks; with
---graph it asks the graph's databases and stores of files, too. On a secured
-cluster, --graph names a graph whose verifier you log in as. Exits with 2 if
-there is no such message, and with 1 if the cluster cannot be read.
+The command finds the ancestors by the provenance headers of the messages, so it
+needs no graph. --changes reads the records and changelogs of the tasks; with
+--graph also the graph's databases and stores of files. On a secured cluster,
+log in as the verifier of the graph that --graph names. Exits with 2 if the
+message does not exist, and with 1 if the cluster cannot be read.
 """
 
 MOST_TEXT = 200
@@ -58,11 +58,9 @@ def lineage(
     most: Annotated[
         int, typer.Option("--most", metavar="N", callback=at_least(1), help="Look at this many messages at most.")
     ] = 1_000,
-    graph: Annotated[
-        str, typer.Option(metavar="MODULE:GRAPH", help="Read with the rights of this graph's verifier.")
-    ] = "",
+    graph: Annotated[str, typer.Option(metavar="MODULE:GRAPH", help="Read as the verifier of this graph.")] = "",
     changes: Annotated[
-        bool, typer.Option("--changes", help="Show entries of stores and, with --graph, effects of the attempts.")
+        bool, typer.Option("--changes", help="Also show changed entries of stores and, with --graph, effects.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the tree as JSON.")] = False,
     cluster: ClusterOptions,

@@ -24,9 +24,9 @@ reset_epilog = """
 Examples:
   # say what would be repeated
   cues-kafka reset shop:graph check
-  # deliver everything that is there again
+  # deliver all messages of the input again
   cues-kafka reset shop:graph check --yes
-  # skip what one task has not delivered yet
+  # skip the messages that one task has not delivered yet
   cues-kafka reset shop:graph check --to latest --partition 2 --yes
   # begin one task at an offset, and all of them at a time
   cues-kafka reset shop:graph check --to 4711 --partition 2 --yes
@@ -80,9 +80,9 @@ Examples:
   # say where the added input would begin
   cues-kafka migrate shop:graph match --add refunds=latest
   cues-kafka migrate shop:graph match --add refunds=latest --yes
-  # deliver all that the added input holds
+  # deliver all messages of the added input
   cues-kafka migrate shop:graph match --add refunds=earliest --yes
-  # say what a dropped input has not delivered
+  # say which messages of a dropped input are not delivered
   cues-kafka migrate shop:graph match --drop legacy
   # an input is read from another topic now
   cues-kafka migrate shop:graph match --drop orders --add orders=earliest --yes
@@ -220,13 +220,13 @@ def adopt(
     target: Target,
     processor: Name,
     *,
-    group: Annotated[str, typer.Option(metavar="NAME", help="Consumer group whose place the processor takes over.")],
+    group: Annotated[str, typer.Option(metavar="NAME", help="Consumer group whose offsets the processor takes over.")],
     keep: Annotated[bool, typer.Option("--keep", help="Leave the group's offsets, instead of deleting them.")] = False,
     yes: Yes = False,
     cluster: ClusterOptions,
 ) -> None:
     """
-    Take over the place of a consumer group.
+    Continue where a consumer group has stopped.
 
     For a processor that never ran. Stop the group's application first. The group is then deleted, so that the
     application cannot go on there and deliver the same messages; with --keep it stays.

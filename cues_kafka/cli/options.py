@@ -42,7 +42,7 @@ Target = Annotated[
 
 New = Annotated[
     list[str] | None,
-    typer.Option("--new", metavar="NAME", help="This processor is new, not another one renamed; repeatable."),
+    typer.Option("--new", metavar="NAME", help="This processor is new, not a renamed one; repeatable."),
 ]
 
 Require = Annotated[

@@ -25,12 +25,12 @@ Examples:
   cues-kafka pause shop:graph check
   cues-kafka pause shop:graph check --timeout 300
 
-A paused task finishes its batch, commits it, and keeps its partition. The
-pause holds until `cues-kafka resume`, also over restarts. Ctrl-C ends the
-wait, and the pause stays.
+A paused task finishes its batch, commits it, and keeps its partition. The pause
+lasts until `cues-kafka resume`, also across restarts. Ctrl-C stops waiting, but
+the pause stays.
 
-Exits with 0 when every task has paused, 1 if some have not in time (they are
-named), and 2 if the graph or a setting is wrong.
+Exits with 0 when every task is paused, 1 if some tasks are not paused in time
+(prints their names), and 2 if the graph or a setting is wrong.
 """
 
 resume_epilog = """
@@ -39,13 +39,13 @@ Examples:
   # everything that is paused
   cues-kafka resume shop:graph
   cues-kafka resume shop:graph check
-  # also a reset that is not complete, where no reset was begun
+  # also end an incomplete reset, if no task was moved yet
   cues-kafka resume shop:graph --reset
 
-Workers go on within a second. Without a processor it also deletes records on
-the control topic that cannot be read. Exits with 1 if something holds tasks
-all the same, or the cluster does not answer, and with 2 if the graph or a
-setting is wrong.
+Workers continue within a second. Without a processor, the command also deletes
+unreadable records on the control topic. Exits with 1 if tasks are still held
+back, or the cluster does not answer, and with 2 if the graph or a setting is
+wrong.
 """
 
 Which = Annotated[
@@ -79,11 +79,11 @@ def resume(
     target: Target,
     processor: Which = None,
     *,
-    reset: Annotated[bool, typer.Option("--reset", help="Take back a reset that is not complete, too.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="With --reset: also where tools have moved tasks.")] = False,
+    reset: Annotated[bool, typer.Option("--reset", help="Also cancel an incomplete reset.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --reset: even if tools have moved tasks.")] = False,
     cluster: ClusterOptions,
 ) -> None:
-    """Let what is paused go on."""
+    """Resume a graph, or one of its processors."""
     if reset and processor is not None:
         raise ConfigError("--reset: a reset holds the whole graph. Leave the processor out.")
     with _pausing(target, cluster) as (name, tool):

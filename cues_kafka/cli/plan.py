@@ -37,10 +37,10 @@ Examples:
   cues-kafka plan shop:graph --acls
   # a script that grants them; also to clients that connect with a name
   cues-kafka plan shop:graph --acls --format kafka-acls --client billing-1
-  # create topics, and give the framework's own what they lack
+  # create topics, and add what cues-kafka's own topics lack
   cues-kafka plan shop:graph --apply
   cues-kafka plan shop:graph --json | jq .refusals
-  # before new code is deployed: would its tasks go on?
+  # before you deploy new code: would its tasks continue?
   cues-kafka plan shop:graph --records
   # refuse a graph with an edge that may lose or repeat messages
   cues-kafka plan shop:graph --require exactly-once
@@ -59,18 +59,20 @@ class PlanOptions(Options):
 
     target: Target
     offline: Annotated[bool, typer.Option("--offline", help="Ask no cluster.")] = False
-    apply: Annotated[
-        bool, typer.Option("--apply", help="Create the topics, and make the changes to topics that are printed.")
-    ] = False
-    topics: Annotated[bool, typer.Option("--topics", help="Add all names and the settings of new topics.")] = False
-    acls: Annotated[bool, typer.Option("--acls", help="Add the permissions that each role needs.")] = False
+    apply: Annotated[bool, typer.Option("--apply", help="Create and change topics as printed.")] = False
+    topics: Annotated[bool, typer.Option("--topics", help="Also print all names, and the settings of new topics.")] = (
+        False
+    )
+    acls: Annotated[bool, typer.Option("--acls", help="Also print the permissions that each role needs.")] = False
     principal: Annotated[
         list[str] | None,
-        typer.Option(metavar="ROLE=USER", help="With --acls: who has a role, such as worker=User:shop-1; repeatable."),
+        typer.Option(
+            metavar="ROLE=USER", help="With --acls: the user of a role, such as worker=User:shop-1; repeatable."
+        ),
     ] = None
     client: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="With --acls: also what a client with this name needs; repeatable."),
+        typer.Option(metavar="NAME", help="With --acls: also for a client with this name; repeatable."),
     ] = None
     form: Annotated[
         str,
@@ -92,12 +94,12 @@ class PlanOptions(Options):
     without: Annotated[
         list[str] | None,
         typer.Option(
-            "--except", metavar="NAME", help="Ignore what refuses this processor, as for `run --except`; repeatable."
+            "--except", metavar="NAME", help="Ignore refusals of this processor, as for `run --except`; repeatable."
         ),
     ] = None
     records: Annotated[
         bool,
-        typer.Option("--records", help="Read the newest records too: which tasks would stop, and what to do first."),
+        typer.Option("--records", help="Also read the newest records: print which tasks would stop, and the remedy."),
     ] = False
     require: Require = None
     new: New = None
@@ -120,9 +122,8 @@ def plan(options: PlanOptions, cluster: ClusterOptions) -> None:
     """
     Show what a graph would change on the cluster.
 
-    Prints what would change, a line for each processor, what each edge guarantees, and which edge is the weakest; then
-    warnings, and the reasons why the graph must not run.
-    Nothing is created without --apply.
+    Prints what would change, a line for each processor, the guarantee of each edge, and the weakest edge; then
+    warnings, and the reasons why the graph must not run. Creates nothing without --apply.
     """
     if options.exit_code and (options.offline or options.apply):
         without = "--offline: without a cluster nothing is compared"

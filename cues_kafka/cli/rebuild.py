@@ -48,22 +48,22 @@ def rebuild(
         typer.Option("--from", metavar="PLACE", help="earliest, or a time: leave messages before it out."),
     ] = None,
     allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="Go on without messages that are gone from the input.")
+        bool, typer.Option("--allow-missing", help="Continue without messages that are gone from the input.")
     ] = False,
     allow_strays: Annotated[
         bool,
-        typer.Option("--allow-strays", help="Go on although messages wait in partitions that their keys have left."),
+        typer.Option("--allow-strays", help="Continue although messages wait in partitions that their keys have left."),
     ] = False,
-    pure: Annotated[bool, typer.Option("--pure", help="Call the function although it has effects or retries.")] = False,
+    pure: Annotated[bool, typer.Option("--pure", help="Call the function even if it has effects or retries.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would happen, and exit with 0.")] = False,
     yes: Yes = False,
     cluster: ClusterOptions,
 ) -> None:
     """
-    Make the stores of a processor again from its input.
+    Rebuild the stores of a processor from its input.
 
-    For a function that was fixed, and for an input that got more partitions. The function is called for all messages
-    that were delivered, and its outputs are dropped. Each task has its old entries until it has the new ones.
+    Use it after the function was fixed, or the input got more partitions. The function is called for all messages
+    that were delivered, and its outputs are discarded. Each task keeps its old entries until it has the new ones.
     """
     from cues_kafka.cli.loading import opened
     from cues_kafka.operate.move.rebuild import Rebuild

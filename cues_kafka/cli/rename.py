@@ -14,29 +14,30 @@ from cues_kafka.cli.printing import say
 epilog = """
 \b
 Examples:
-  # say where each task would go on
+  # say where each task would continue
   cues-kafka rename shop:graph check verdict
   cues-kafka rename shop:graph check verdict --yes
 
-First shut the workers of the processor down gracefully, and declare its new name:
-Processor(fn, name="verdict", renamed_from="check", ...). If the command is cut
-short, run it again. Exits with 1 if nothing was done, and with 2 if the graph is wrong.
+First shut the workers of the processor down gracefully, and declare its new
+name: Processor(fn, name="verdict", renamed_from="check", ...). If the command
+is interrupted, run it again. Exits with 1 if nothing was done, and with 2 if
+the graph is wrong.
 """
 
 
 def rename(
     target: Target,
-    old: Annotated[str, typer.Argument(metavar="OLD", hidden=True, help="The name of the processor until now.")],
-    new: Annotated[str, typer.Argument(metavar="NEW", hidden=True, help="Its name in this graph.")],
+    old: Annotated[str, typer.Argument(metavar="OLD", hidden=True, help="The current name of the processor.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", hidden=True, help="Its new name, as declared in this graph.")],
     *,
     yes: Yes = False,
     cluster: ClusterOptions,
 ) -> None:
     """
-    Let a processor go on under another name.
+    Rename a processor, so that it continues under another name.
 
-    Its tasks keep their places and counts, and nothing is delivered again. Until the command is through, tasks of
-    the old and of the new version stop if they are started, and their error names this command.
+    Its tasks keep their positions and counts, and nothing is delivered again. Until the command has finished,
+    tasks of the old and the new version stop if they are started, and their error names this command.
     """
     from cues_kafka.cli.loading import opened
     from cues_kafka.operate.move.rename import Renaming

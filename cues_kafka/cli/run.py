@@ -39,30 +39,30 @@ Examples:
   cues-kafka run shop:graph --bootstrap localhost:9092 --only check
   # names that survive a restart of all workers
   cues-kafka run shop:graph --workers 2 --instance blue
-  # 'verdict' is not another processor under a new name
+  # 'verdict' is a new processor, not a renamed one
   cues-kafka run shop:graph --new verdict
   # only if no edge may lose or repeat messages
   cues-kafka run shop:graph --require exactly-once
-  # health and Prometheus metrics of all workers, on a port of this machine
+  # health and Prometheus metrics of all workers, on a local port
   cues-kafka run shop:graph --workers 4 --http 127.0.0.1:9100
-  # replace a worker that takes more memory; 60 s for all to stop
+  # replace workers that use more memory; allow 60 s for the shutdown
   cues-kafka run shop:graph --workers 4 --max-memory 512MiB --stop-timeout 60
-  # log lines as JSON, for a collector of logs
+  # log lines as JSON, for a log collector
   cues-kafka run shop:graph --log-format json
-  # tell a catalog of data which topics are read and written
+  # report to a data catalog which topics are read and written
   cues-kafka run shop:graph --openlineage http://marquez:5000
-  # spans for one message in a hundred, to $OTEL_EXPORTER_OTLP_ENDPOINT
+  # spans for 1 % of the messages, to $OTEL_EXPORTER_OTLP_ENDPOINT
   cues-kafka run shop:graph --spans 0.01
   # on Spark, with two threads on this machine
   cues-kafka run shop:graph --engine spark --master 'local[2]' --checkpoint /var/lib/shop
-  # on Spark, until all messages of now are delivered
+  # on Spark, until all present messages are delivered
   cues-kafka run shop:graph --engine spark --checkpoint s3a://shop/state --trigger available-now
 
 SIGTERM and Ctrl-C shut down gracefully. SIGHUP replaces the workers one by one,
-with new code, settings and passwords. SIGQUIT to a worker writes the stacks of
-its threads to the log. When a task stops, its cause and the
-remedy are printed, and it is retried; with --fail-fast the worker ends with
-exit code 3 instead. A wrong graph or setting ends it with exit code 2.
+with new code, settings and passwords. On SIGQUIT a worker writes the stacks of
+its threads to the log. When a task stops, the command prints the cause and the
+remedy, and retries the task; with --fail-fast the worker exits with 3 instead.
+A wrong graph or setting exits with 2.
 """
 
 

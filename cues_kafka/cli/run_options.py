@@ -1,4 +1,4 @@
-"""What ``cues-kafka run`` was told: its options, and what settings and the graph make of them."""
+"""The options of ``cues-kafka run``, merged with the settings and the graph."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ class RunOptions(Options):
         list[str] | None, typer.Option("--only", metavar="NAME", help="Run only this processor; repeatable.")
     ] = None
     without: Annotated[
-        list[str] | None, typer.Option("--except", metavar="NAME", help="Run all processors but this one; repeatable.")
+        list[str] | None,
+        typer.Option("--except", metavar="NAME", help="Run all processors except this one; repeatable."),
     ] = None
     engine: Annotated[
         str | None,
@@ -54,12 +55,10 @@ class RunOptions(Options):
     ] = None
     master: Annotated[
         str | None,
-        typer.Option(
-            metavar="URL", help="Spark: its master; local[2] is two threads on this machine. Default: local[*]."
-        ),
+        typer.Option(metavar="URL", help="Spark: URL of the master; local[2]: two local threads. Default: local[*]."),
     ] = None
     checkpoint: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Spark: directory in which its queries keep their progress.")
+        str | None, typer.Option(metavar="DIR", help="Spark: directory for the checkpoints of its queries.")
     ] = None
     trigger: Annotated[
         str | None,
@@ -70,43 +69,44 @@ class RunOptions(Options):
     new: New = None
     require: Require = None
     call_timeout: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="End the worker when a function takes longer for a message.")
+        float | None, typer.Option(metavar="SECONDS", help="End the worker if a call takes longer than this.")
     ] = None
     max_memory: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Replace a worker process that takes more memory, such as 512MiB."),
+        typer.Option(metavar="SIZE", help="Replace a worker process that uses more memory, such as 512MiB."),
     ] = None
     stall_timeout: Annotated[
         float | None,
-        typer.Option(
-            metavar="SECONDS", help="Kill a worker process whose loops stand still for so long. Default: 120."
-        ),
+        typer.Option(metavar="SECONDS", help="Kill a worker process that has hung for this long. Default: 120."),
     ] = None
     stop_timeout: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="End so long after SIGTERM. Default with --workers: 30; Spark: 60."),
+        typer.Option(metavar="SECONDS", help="Time to stop after SIGTERM. Default with --workers: 30; Spark: 60."),
     ] = None
     state_dir: Annotated[
         str | None, typer.Option(metavar="DIR", help="Directory for the files of stores with on_disk=True.")
     ] = None
     openlineage: Annotated[
-        str | None, typer.Option(metavar="TO", help="File or URL for lineage events in the form of OpenLineage.")
+        str | None, typer.Option(metavar="TO", help="Send OpenLineage events to this file or URL.")
     ] = None
     spans: Annotated[
         float | None,
-        typer.Option(metavar="SHARE", help="Make spans of OpenTelemetry for this share of messages, 0 to 1."),
+        typer.Option(metavar="SHARE", help="Create OpenTelemetry spans for this share of messages, 0 to 1."),
     ] = None
     http: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Serve /healthz, /readyz and /metrics there; PORT: on loopback."),
+        typer.Option(
+            metavar="HOST:PORT", help="Serve /healthz, /readyz and /metrics at this address; PORT alone: on loopback."
+        ),
     ] = None
     fail_fast: Annotated[
-        bool | None, typer.Option("--fail-fast/--no-fail-fast", help="End the worker when a task stops, or retry it.")
+        bool | None,
+        typer.Option("--fail-fast/--no-fail-fast", help="When a task stops, end the worker, or retry the task."),
     ] = None
     profile: Profile = None
     file: File = None
     log_level: Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = None
-    log_format: Annotated[str | None, typer.Option(metavar="FORMAT", help="console, or json: one object a line.")] = (
+    log_format: Annotated[str | None, typer.Option(metavar="FORMAT", help="console, or json: one object per line.")] = (
         None
     )
     parent: Annotated[int | None, typer.Option(hidden=True)] = None

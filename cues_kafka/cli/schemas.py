@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from cues_kafka.codecs.registry import RegistrySchemas
     from cues_kafka.codecs.subjects import Checked
 
-app = Commands(help="Compare a graph's schemas with a registry, and add them.", no_args_is_help=True)
+app = Commands(help="Compare a graph's schemas with a registry, and register them.", no_args_is_help=True)
 
-Url = Annotated[str | None, typer.Option("--registry", metavar="URL", help="Registry to ask, in place of the file's.")]
+Url = Annotated[
+    str | None, typer.Option("--registry", metavar="URL", help="Use this registry instead of the configured one.")
+]
 
 _PLACE = """
 The registry stands under [registry] in cues-kafka.toml (url, user, password or

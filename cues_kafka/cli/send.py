@@ -30,9 +30,9 @@ Examples:
   cat orders.jsonl | cues-kafka send shop.orders --graph shop:graph
   # all lines or none
   cat orders.jsonl | cues-kafka send orders --atomic
-  # may be repeated after a crash: what was sent is not sent again
+  # safe to repeat after a crash: sent messages are skipped
   cat orders.jsonl | cues-kafka send orders --name loader --id november
-  # the same with ids of their own; each question reads the topic
+  # the same with an id in each line; each id is looked up in the topic
   cat messages.jsonl | cues-kafka send orders --name loader --format message
 
 Without VALUES, each line of standard input is a message. Lines of the format
@@ -58,7 +58,7 @@ def send(
     *,
     graph: Annotated[str, typer.Option(metavar="MODULE:GRAPH", help="Use the codecs and keys of this graph.")] = "",
     form: Annotated[
-        Lines, typer.Option("--format", metavar="FORMAT", help="What a line is: json, text or message.")
+        Lines, typer.Option("--format", metavar="FORMAT", help="Format of a line: json, text or message.")
     ] = "json",
     key: Annotated[str | None, typer.Option(metavar="KEY", help="Key of all messages.")] = None,
     header: Annotated[
@@ -68,7 +68,8 @@ def send(
         str | None, typer.Option("--id", metavar="ID", help="Id of the message. Several get ID.1, ID.2 and so on.")
     ] = None,
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of this client; then ids that were sent are skipped.")
+        str | None,
+        typer.Option(metavar="NAME", help="Name of this client; with a name, ids that were sent before are skipped."),
     ] = None,
     atomic: Annotated[
         bool, typer.Option("--atomic", help="Send all messages in one transaction: readers see all or none.")

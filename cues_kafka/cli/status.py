@@ -49,10 +49,10 @@ Examples:
   # wait until everything runs
   until cues-kafka status shop:graph; do sleep 5; done
 
-It joins no group and stops nothing. What a task has delivered, and what waits,
-comes from the cluster. The rest comes from the graph's status topic, on which
-workers tell it every 5 s; what was told longer ago than three times that is
-shown as `not heard of`.
+The command joins no group and stops nothing. It reads positions and lag from
+the cluster, and the rest from the graph's status topic, to which workers report
+every 5 s. A task that has not reported for three such periods is shown as `not
+heard of`.
 
 Exits with 0 if all is well, {NOT_WELL} if a task is stopped, not heard of, run by no
 worker, never started, or blocked by a transaction that has been open for a
@@ -64,11 +64,11 @@ answer, and 2 if the graph or a setting is wrong. A paused task is well.
 def status(
     target: Target,
     *,
-    watch: Annotated[bool, typer.Option("--watch", help="Look again every 2 s, until Ctrl-C.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; with --watch a line for each look.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat every 2 s, until Ctrl-C.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; with --watch one line each time.")] = False,
     cluster: ClusterOptions,
 ) -> None:
-    """Show what each task does, and how far behind it is."""
+    """Show the state and the lag of each task."""
     from cues_kafka.brokers.open import open_broker
     from cues_kafka.cli.loading import load_graph
     from cues_kafka.operate.look.status import StatusView

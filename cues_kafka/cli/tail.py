@@ -37,9 +37,9 @@ Examples:
   # copy messages as they are, with keys, headers and times
   cues-kafka tail orders --format json | cues-kafka send copy --format message
 
-Only committed messages are shown. Without --follow the command ends where the
-topic ended when it began. A message that does not fit its codec is named on
-stderr, and the command then exits with 1; with 2 if a setting is wrong.
+Prints only committed messages. Without --follow, stops at the end that the
+topic had when the command began. If a message does not fit its codec, prints a
+line to stderr, and exits with 1 in the end; with 2 if a setting is wrong.
 """
 
 Shown: TypeAlias = Literal["value", "full", "json"]
@@ -71,7 +71,7 @@ def tail(
     graph: Annotated[str, typer.Option(metavar="MODULE:GRAPH", help="Use the codecs of this graph.")] = "",
     cluster: ClusterOptions,
 ) -> None:
-    """Show the committed messages of a topic, and what comes."""
+    """Print the committed messages of a topic."""
     from cues_kafka.cli.loading import load_graph
     from cues_kafka.client.connect import connect
     from cues_kafka.graph.declare import Raw

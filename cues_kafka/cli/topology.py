@@ -22,14 +22,14 @@ epilog = """
 \b
 Examples:
   cues-kafka topology shop:graph
-  # for a page of GitHub, GitLab or MkDocs
+  # for a page on GitHub, GitLab or MkDocs
   cues-kafka topology path/shop.py:graph --mermaid
   cues-kafka topology shop:graph --svg > shop.svg
   cues-kafka topology shop:graph --dot | dot -Tpdf -o shop.pdf
   cues-kafka topology shop:graph --json | jq .order
 
-Asks no cluster. Exits with 2 if the graph is wrong, or for --svg if there is
-no Graphviz.
+Needs no cluster. Exits with 2 if the graph is wrong, or for --svg if Graphviz
+is not installed.
 """
 
 

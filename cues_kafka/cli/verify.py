@@ -48,10 +48,11 @@ Examples:
   until cues-kafka verify shop:graph --complete; do sleep 5; done
 
 Exits with 0 if everything delivered so far is verified and nothing is wrong,
-{ANOMALOUS} if something is wrong, {NOT_VERIFIABLE} if nothing wrong was seen but not everything can be
-verified, {INCOMPLETE} with --complete if not everything is delivered yet, {UNWELL} if all of this
-is well but the graph is not, as `status` says, 1 if the cluster could not be read,
-and 2 if the graph or a setting is wrong.
+{ANOMALOUS} if something is wrong, {NOT_VERIFIABLE} if nothing wrong was seen
+but not everything can be verified, {INCOMPLETE} with --complete if not
+everything is delivered yet, {UNWELL} if the messages are fine but `status`
+reports that the graph is not well, 1 if the cluster could not be read, and 2 if
+the graph or a setting is wrong.
 """
 
 _COLUMNS = (
@@ -94,20 +95,18 @@ def verify(
         list[str] | None, typer.Option("--processor", metavar="NAME", help="Look only at this processor; repeatable.")
     ] = None,
     complete: Annotated[
-        bool, typer.Option("--complete", help=f"Exit with {INCOMPLETE} while something is not delivered yet.")
+        bool, typer.Option("--complete", help=f"Exit with {INCOMPLETE} if a message is not delivered yet.")
     ] = False,
     state: Annotated[
         bool,
-        typer.Option(
-            "--state", help="Also recompute stores from their messages, and compare; this calls your functions."
-        ),
+        typer.Option("--state", help="Also recompute the stores, and compare them; this calls your functions."),
     ] = False,
     pure: Annotated[
         list[str] | None,
         typer.Option(
             "--pure",
             metavar="NAME",
-            help="With --state: call this processor although it has effects or retries; repeatable.",
+            help="With --state: call this processor even if it has effects or retries; repeatable.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -116,7 +115,7 @@ def verify(
     """
     Find lost, torn, duplicated or reordered messages.
 
-    It only reads, and the graph may run meanwhile.
+    Only reads. The graph may keep running.
     """
     import json
 
