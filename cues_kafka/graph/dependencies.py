@@ -21,7 +21,7 @@ Steps: TypeAlias = Any
 """A literal of Cues: a name, None, or a mapping, sequence or set of literals, or a `Topology`."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Topology:
     """
     Names, and which of them come right before which others.
@@ -229,9 +229,6 @@ class Topology:
 
     def __hash__(self) -> int:
         return hash((frozenset(self.nodes), frozenset(self.edges)))
-
-    def __repr__(self) -> str:
-        return f"Topology(nodes={self.nodes!r}, edges={self.edges!r})"
 
     def _before(self) -> dict[str, frozenset[str]]:
         return self._sides([(after, before) for before, after in self.edges])

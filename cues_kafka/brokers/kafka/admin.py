@@ -14,11 +14,9 @@ from typing import Any, Final
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import (  # the package does not export these names to type checkers
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-)
+
+# The package does not export these names to type checkers.
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions
