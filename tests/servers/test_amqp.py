@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from cues_kafka import Amqp, Memory, Raw, Topic, start
-from cues_kafka.bridges.acked import Acked, Ledger
+from cues_kafka.bridges.acked import Acked
 from cues_kafka.bridges.amqp.declare import AmqpQueue
 from cues_kafka.bridges.amqp.source import AmqpDeliveries
+from cues_kafka.bridges.ledger import Ledger
 from cues_kafka.testing.tester import Crash
 from cues_kafka.verify.scan import verify
 from tests.servers.amqp_world import AmqpShop, amqp_url

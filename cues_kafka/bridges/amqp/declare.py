@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from cues_kafka.arguments import known_arguments
-from cues_kafka.bridges.acked import MOST_IDS, Acked, Ledger
+from cues_kafka.bridges.acked import Acked
 from cues_kafka.bridges.amqp.address import AmqpAddress
 from cues_kafka.bridges.amqp.addresses import ADDRESSES
 from cues_kafka.bridges.amqp.target import AmqpDestination, AmqpTarget
 from cues_kafka.bridges.destinations import QUEUE, TOPIC
+from cues_kafka.bridges.ledger import MOST_IDS, Ledger
 from cues_kafka.errors import GraphError
 from cues_kafka.extras import PROTON, Package, missing
 from cues_kafka.graph.levels import AT_LEAST_ONCE, EdgeKind

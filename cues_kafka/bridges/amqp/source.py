@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from cues_kafka.bridges.acked import Arrival
 from cues_kafka.bridges.amqp.arrivals import incoming
 from cues_kafka.bridges.amqp.client import COORDINATOR, AmqpConnection, Taken
 from cues_kafka.bridges.amqp.engine import AmqpLogin, AmqpRefused
+from cues_kafka.bridges.deliveries import Arrival
 from cues_kafka.errors import RecoveryError
 
 

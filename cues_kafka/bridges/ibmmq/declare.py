@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from cues_kafka.arguments import known_arguments
-from cues_kafka.bridges.acked import MOST_IDS, Acked, Ledger
+from cues_kafka.bridges.acked import Acked
 from cues_kafka.bridges.ibmmq.address import IbmMqAddress
 from cues_kafka.bridges.ibmmq.messages import KEYS, PROPERTY
 from cues_kafka.bridges.ibmmq.target import NOT_RUN, QUEUE_NAME, IbmMqDestination, IbmMqTarget
+from cues_kafka.bridges.ledger import MOST_IDS, Ledger
 from cues_kafka.errors import ConfigError, GraphError
 from cues_kafka.extras import IBMMQ, Package
 from cues_kafka.extras import missing as missing_package

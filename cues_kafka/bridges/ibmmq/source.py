@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
-from cues_kafka.bridges.acked import Arrival
+from cues_kafka.bridges.deliveries import Arrival
 from cues_kafka.bridges.ibmmq import client
 from cues_kafka.bridges.ibmmq.client import MqConnection, MqLogin
 from cues_kafka.bridges.ibmmq.messages import Descriptor, content_or_whole, message_of, name_of

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 
 from cues_kafka.arguments import known_arguments
-from cues_kafka.bridges.acked import Acked, Ledger
+from cues_kafka.bridges.acked import Acked
+from cues_kafka.bridges.ledger import Ledger
 from cues_kafka.bridges.mqtt.address import MqttAddress
 from cues_kafka.bridges.mqtt.filters import TOPICS, overlap, wrong_filter
 from cues_kafka.errors import GraphError

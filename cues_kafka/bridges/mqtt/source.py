@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from paho.mqtt.client import MQTTMessage
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from cues_kafka.bridges.acked import Arrival
+from cues_kafka.bridges.deliveries import Arrival
 from cues_kafka.bridges.mqtt.client import ID_PROPERTY, Login, MqttConnection
 from cues_kafka.bridges.mqtt.numbers import TOPIC, why_not_kept
 from cues_kafka.errors import RecoveryError, RetriableError

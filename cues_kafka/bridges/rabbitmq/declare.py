@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from cues_kafka.arguments import known_arguments
-from cues_kafka.bridges.acked import Acked, Ledger
+from cues_kafka.bridges.acked import Acked
+from cues_kafka.bridges.ledger import Ledger
 from cues_kafka.bridges.rabbitmq.address import RabbitMqAddress
 from cues_kafka.bridges.rabbitmq.messages import HEADERS, KEYS
 from cues_kafka.bridges.rabbitmq.routing import LONGEST, ROUTING_KEYS

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any, Final
 
-from cues_kafka.bridges.acked import Arrival
+from cues_kafka.bridges.deliveries import Arrival
 from cues_kafka.bridges.rabbitmq.client import RabbitMqConnection, RabbitMqLogin
 from cues_kafka.bridges.rabbitmq.messages import DELIVERIES, message_of
 from cues_kafka.errors import RetriableError

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from cues_kafka.arguments import known_arguments
-from cues_kafka.bridges.acked import MOST_IDS, Acked, Ledger
+from cues_kafka.bridges.acked import Acked
 from cues_kafka.bridges.destinations import QUEUE, TOPIC
+from cues_kafka.bridges.ledger import MOST_IDS, Ledger
 from cues_kafka.bridges.stomp.address import StompAddress
 from cues_kafka.bridges.stomp.client import StompLogin
 from cues_kafka.bridges.stomp.source import StompSource

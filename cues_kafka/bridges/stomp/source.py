@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any, Final, Protocol
 
-from cues_kafka.bridges.acked import Arrival
+from cues_kafka.bridges.deliveries import Arrival
 from cues_kafka.bridges.stomp.client import StompConnection, StompLogin
 from cues_kafka.bridges.stomp.frames import Frame
 from cues_kafka.errors import RecoveryError

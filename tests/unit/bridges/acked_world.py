@@ -9,7 +9,8 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from cues_kafka.bridges.acked import Acked, Arrival
+from cues_kafka.bridges.acked import Acked
+from cues_kafka.bridges.deliveries import Arrival
 from cues_kafka.graph.message import Message
 
 

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from cues_kafka import Feed, Graph, GraphError, Json, Memory, RecoveryError, RetriableError, Topic, start
-from cues_kafka.bridges.acked import ID_CHARACTERS, MOST_IDS, Acked, Arrival, AttemptLedger, Ledger, LedgerPlace, digest
+from cues_kafka.bridges.acked import Acked
+from cues_kafka.bridges.deliveries import Arrival
+from cues_kafka.bridges.ledger import ID_CHARACTERS, MOST_IDS, AttemptLedger, Ledger, LedgerPlace, digest
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.graph.message import Message
 from cues_kafka.testing.tester import Crash, Tester

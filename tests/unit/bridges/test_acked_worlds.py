@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from cues_kafka.bridges import acked
-from cues_kafka.bridges.acked import Acked, AckedPart, AttemptLedger
+from cues_kafka.bridges.acked import Acked, AckedPart
+from cues_kafka.bridges.ledger import AttemptLedger
 from tests.unit.bridges.acked_world import World
 
 SEEDS = 100

@@ -1,0 +1,266 @@
+"""The ledger of a source with acknowledgements: the deliveries that a place names, and which come again (B1, B6)."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from binascii import b2a_base64
+from collections import OrderedDict
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from cues_kafka.bridges.deliveries import Arrival, Deliveries
+from cues_kafka.errors import RecoveryError
+from cues_kafka.graph.feed import LatePlace
+
+ID_CHARACTERS: Final = 16
+"""Characters of an id in a place: 12 bytes of a digest in base64, so two ids of a ledger are never taken for one."""
+
+MOST_IDS: Final = 10_000
+"""Ids of a ledger. A place has at most 200,000 characters."""
+
+_HEAD: Final = re.compile(r"(\d{1,20})\.([0-9a-f]{8}):")
+_PLACE: Final = re.compile(r"(\d{1,20})\.([0-9a-f]{8}):((?:[A-Za-z0-9_-]{16})*)")
+
+
+class Ledger(NamedTuple):
+    """
+    What a place says.
+
+    Attributes:
+        taken: count of messages up to it.
+        attempt: the attempt that gave it, see B4.
+        ids: digests of the newest ids, the oldest first, each of `ID_CHARACTERS`.
+    """
+
+    taken: int
+    attempt: str
+    ids: str
+
+    @classmethod
+    def read(cls, place: str | LatePlace | None) -> Ledger:
+        """
+        Read a place; None: the beginning.
+
+        Raises:
+            RecoveryError: another kind of source gave this place.
+        """
+        if place is None:
+            return cls(0, "", "")
+        if (found := _PLACE.fullmatch(str(place))) is None:
+            raise RecoveryError(
+                f"{str(place)[:80]!r} is not a place of a source with acknowledgements: the feed had another source "
+                "before",
+                remedy="give the feed a new name=, or its former source",
+            )
+        return cls(int(found[1]), found[2], found[3])
+
+    @classmethod
+    def head(cls, place: str | LatePlace) -> tuple[int, str]:
+        """Count and attempt of a place; the ids behind them are not looked at. See `read` for what is raised."""
+        if (found := _HEAD.match(str(place))) is None:
+            return cls.read(place)[:2]
+        return int(found[1]), found[2]
+
+    def split(self) -> list[str]:
+        """The digests."""
+        return [self.ids[at : at + ID_CHARACTERS] for at in range(0, len(self.ids), ID_CHARACTERS)]
+
+    def __str__(self) -> str:
+        return f"{self.taken}.{self.attempt}:{self.ids}"
+
+
+@lru_cache(maxsize=32)
+def digest(name: str) -> str:
+    """An id as a ledger has it. One that is not known is offered next, so those of the last ones are kept."""
+    made = blake2b(name.encode(errors="surrogatepass"), digest_size=12).digest()
+    return b2a_base64(made, newline=False).translate(_FOR_URLS).decode()
+
+
+_FOR_URLS: Final = bytes.maketrans(b"+/", b"-_")
+
+
+class LedgerText(LatePlace):
+    """
+    The ids of a ledger behind one more delivery, as a text that is made when it is needed.
+
+    Each one knows the ids before it. A text of 4,000 ids has 64 kB, and two copies of it for each message took longer
+    than all else that a ledger does.
+
+    Args:
+        before: the ids before it.
+        mine: that of the delivery.
+        most: characters of all ids.
+    """
+
+    __slots__ = ("_most", "before", "length", "mine")
+
+    before: str | LedgerText
+    length: int
+
+    LONGEST: Final = 1_000
+    """Texts behind each other of which none is made yet, at most."""
+
+    def __init__(self, before: str | LedgerText, mine: str, most: int) -> None:
+        length = before.length + 1 if isinstance(before, LedgerText) else 1
+        if length > self.LONGEST:
+            before, length = str(before), 1
+        self.before, self.mine, self._most, self.length = before, mine, most, length
+
+    def __str__(self) -> str:
+        if not self.length:  # it was made
+            return self.mine
+        parts = [self.mine]
+        before = self.before
+        while isinstance(before, LedgerText) and before.length:
+            parts.append(before.mine)
+            before = before.before
+        parts.append(before if isinstance(before, str) else before.mine)
+        parts.reverse()
+        self.mine = "".join(parts)[-self._most :]
+        self.before, self.length = "", 0
+        return self.mine
+
+
+class LedgerPlace(LatePlace):
+    """
+    The place behind a delivery that is offered. Its text has the whole ledger, so it is made for one row of a batch.
+
+    Args:
+        count: of messages up to it.
+        attempt: the one that gives it.
+        ids: of the ledger with the delivery.
+        most: characters of all ids.
+    """
+
+    __slots__ = ("_attempt", "_count", "_most", "ids")
+
+    def __init__(self, count: int, attempt: str, ids: str | LedgerText, most: int) -> None:
+        self._count, self._attempt, self.ids, self._most = count, attempt, ids, most
+
+    def __str__(self) -> str:
+        return f"{self._count}.{self._attempt}:{str(self.ids)[-self._most :]}"
+
+
+class Offered(NamedTuple):
+    """
+    A delivery that was given, until the next call shows whether it was taken.
+
+    Attributes:
+        delivery: the one.
+        place: the place behind it.
+        digest: of its id.
+        connection: the one that brought it; on another one it cannot be acknowledged.
+    """
+
+    delivery: Arrival
+    place: LedgerPlace
+    digest: str
+    connection: Deliveries | None
+
+
+def new_attempt() -> str:
+    """A name that no other attempt has (B4)."""
+    return secrets.token_hex(4)
+
+
+class AttemptLedger:
+    """
+    The ledger of an attempt: places that follow each other without a recovery between them.
+
+    Attributes:
+        base: the place that it began with; None: the beginning.
+        place: the newest one that was taken.
+        offered: the delivery that was given last; None: it was taken.
+        count: messages up to `place`.
+        former: ids that the ledger had when connections began, and their counts. They stay known when the ledger has
+            forgotten them; at most `MOST_IDS`, the newest.
+        late: whether a redelivery came that only `former` knew.
+    """
+
+    def __init__(self, place: str | None, room: int) -> None:
+        begun = Ledger.read(place)
+        self.base = place
+        self.place: str | LedgerPlace | None = place
+        self.offered: Offered | None = None
+        self.count = begun.taken
+        self.former: dict[str, int] = {}
+        self.late = False
+        self._attempt = new_attempt()
+        self._room = room
+        ids = begun.split()
+        # The oldest first. A plain dict would search for its first entry behind all that were taken out before.
+        self._counts: dict[str, int] = OrderedDict(
+            (one, begun.taken - len(ids) + nth) for nth, one in enumerate(ids, 1)
+        )
+        self._text: str | LedgerText = "".join(self._counts)
+
+    def offer(self, delivery: Arrival, connection: Deliveries | None) -> LedgerPlace:
+        """The place behind a delivery, which is offered from now on."""
+        mine = digest(delivery.id) if delivery.id else ""
+        most = self._room * ID_CHARACTERS
+        ids = LedgerText(self._text, mine, most) if mine else self._text
+        place = LedgerPlace(self.count + 1, self._attempt, ids, most)
+        self.offered = Offered(delivery, place, mine, connection)
+        return place
+
+    def accept(self) -> None:
+        """Note that the offered delivery was taken."""
+        if self.offered is None:
+            return
+        (_, place, mine, _), self.offered = self.offered, None
+        self.place = place
+        self.count += 1
+        if mine:
+            self._note(mine, self.count, getattr(place, "ids", None))
+
+    def known(self, delivery: Arrival) -> int | None:
+        """
+        The count up to which a redelivery must be committed before it is acknowledged; None: it is a message to take.
+
+        It is the newest delivery from now on (B1).
+        """
+        if not (delivery.again and delivery.id):
+            return None
+        mine = digest(delivery.id)
+        count = self._counts.get(mine)
+        if count is None:
+            if (count := self.former.get(mine)) is None:
+                return None
+            self.late = True
+        self._note(mine, count)
+        return count
+
+    def remember(self) -> None:
+        """Keep what former connections may have brought: it may come again behind any number of new messages."""
+        older = {one: at for one, at in self.former.items() if one not in self._counts}
+        self.former = dict(list((older | self._counts).items())[-MOST_IDS:])
+
+    def former_at(self, place: str | LatePlace | None) -> dict[str, int]:
+        """What of `former` is committed up to the place of the next attempt; the rest is void."""
+        count = self.covers(str(place)) if place is not None else None
+        return {} if count is None else {one: at for one, at in self.former.items() if at <= count}
+
+    def forget(self) -> None:
+        """Forget all ids: the broker uses them for other messages."""
+        self._counts.clear()
+        self.former.clear()
+        self._text = ""
+
+    def covers(self, place: str) -> int | None:
+        """How many messages are committed with a place; None: it is of another attempt (B4)."""
+        taken, attempt = Ledger.head(place)
+        return taken if place == self.base or attempt == self._attempt else None
+
+    def _note(self, mine: str, count: int, ids: LedgerText | None = None) -> None:
+        """Make an id the newest one; `ids` are those of the ledger with it, where they are there already."""
+        counts = self._counts
+        moves = counts.pop(mine, None) is not None
+        counts[mine] = count
+        while len(counts) > self._room:
+            del counts[next(iter(counts))]
+        if moves:  # most are new
+            self._text = "".join(counts)
+        else:
+            self._text = ids or LedgerText(self._text, mine, self._room * ID_CHARACTERS)
