@@ -19,7 +19,7 @@ from cues_kafka.core import machine as core
 from cues_kafka.core.task import Doing, Task
 from tests.proof import model as explorer
 from tests.proof.model import trace
-from tests.proof.model.__main__ import BRIDGE, PACKAGE, SHELL, main
+from tests.proof.model.__main__ import BRIDGE, BRIDGING, DRIVERS, PACKAGE, SHELL, main
 from tests.proof.model.bridge_mutants import BRIDGES
 from tests.proof.model.migrating_mutants import MIGRATIONS
 from tests.proof.model.mutant import CRASH, NET, NET_AND_MOVE, Mutant, applied
@@ -275,10 +275,7 @@ def test_results_are_written_once_for_the_same_code(
     assert "is there already" in capsys.readouterr().out
 
 
-DRIVERS = {
-    *("bridging.py", "bridge_mutants.py", "following.py", "handling.py", "handlers.py", "shell_mutants.py"),
-    *("migrating.py", "migrating_mutants.py"),
-}
+RUN_THE_SHELL = {*DRIVERS, *BRIDGING, "bridge_mutants.py", "shell_mutants.py", "migrating_mutants.py"}
 """Files of the explorer that run code of the shell."""
 
 
@@ -296,7 +293,7 @@ def imported(files: Iterable[Path]) -> Iterator[str]:
 def test_the_explorer_imports_the_core_and_of_the_shell_what_it_runs() -> None:
     """What is checked is what runs, and nothing that stands in its place."""
     files = set(Path(explorer.__path__[0]).glob("*.py"))
-    drivers = {file for file in files if file.name in DRIVERS}
+    drivers = {file for file in files if file.name in RUN_THE_SHELL}
     names = set(imported(files - drivers))
 
     assert {"cues_kafka.core.task", "cues_kafka.core"} <= names

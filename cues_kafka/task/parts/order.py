@@ -17,14 +17,14 @@ ORDER: Final = {
     "it held back is added to stores, so before these are sealed",
     "Tracing": "a span is around everything that a step does, its calls too",
     "Tailing": "tailers move as soon as the function is called; where they stand is a copy, before targets commit it",
-    "Timing": "timers that are due come before messages (F2), and so before replays",
-    "ReplayRequests": "requests come where nothing else is due (Y3)",
+    "Timing": "timers that are due come before messages (rule F2), and so before replays",
+    "ReplayRequests": "requests come where nothing else is due (rule Y3)",
     "Storing": "a recovery reads the task's own state first; the steps of a batch are in it before it is sealed",
     "SinkBatches": "it sends what a batch has collected as late as it can, before Kafka's commit",
     "Following": "a table is read to its end before anything of this task is written in a recovery",
     "Awaiting": "a chunk waits for its tables once all is read, and before a database holds locks for it",
     "JournaledCalls": "the answers of a step are deleted with its outcome, so once that is known",
-    "Committing": "a target commits the whole attempt with all records of the batch (E1), so nothing adds one later",
+    "Committing": "a target commits the whole attempt with all records of the batch (rule E1): none is added later",
 }
 """By the name of the class, because some of them need the package of an extra."""
 

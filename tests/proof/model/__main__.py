@@ -22,9 +22,23 @@ from tests.proof.model.worlds import LEVELS, WORLDS, with_faults, world_of
 PACKAGE = Path(__file__).parents[3] / "cues_kafka"
 
 
+HERE = Path(__file__).parent
+
+DRIVERS = ("following.py", "handlers.py", "handling.py", "migrating.py")
+"""Of the explorer, what runs code of the shell in some worlds."""
+
+BRIDGING = ("bridging.py",)
+"""The same of worlds with a source that redelivers."""
+
+
 def code() -> str:
-    """The digest of what a result speaks of: the core, the explorer, and what both take of the ports."""
-    explorer = [file for file in Path(__file__).parent.glob("*.py") if file != Path(__file__)]
+    """
+    The digest of what each result speaks of: the core, the explorer, and what both take of the ports.
+
+    Mutants do not count, since a result has none, nor what runs only in worlds with code of the shell.
+    """
+    away = {Path(__file__).name, *DRIVERS, *BRIDGING}
+    explorer = [file for file in HERE.glob("*.py") if file.name not in away and "mutant" not in file.name]
     files = [*(PACKAGE / "core").glob("*.py"), *explorer]
     return digest(files, shared=("cues_kafka.ports", PACKAGE / "ports.py"))
 
@@ -38,19 +52,24 @@ SHELL = (
 """What decides in the shell about the worlds that run its code."""
 
 
-BRIDGE = ("bridges/acked.py",)
+BRIDGE = ("bridges/acked.py", "bridges/ledger.py")
 """The same of worlds with a source that redelivers."""
 
 
-def shell(files: Iterable[str] = SHELL) -> str:
-    """The digest of that code."""
-    return digest(PACKAGE / name for name in files)
+def shell(files: Iterable[str] = SHELL, drivers: Iterable[str] = DRIVERS) -> str:
+    """The digest of that code, and of what runs it."""
+    return digest([*(PACKAGE / name for name in files), *(HERE / name for name in drivers)])
+
+
+def mutants() -> str:
+    """The digest of the mutants."""
+    return digest(HERE.glob("*mutant*.py"))
 
 
 def shell_of(setting: Setting) -> str:
     """The digest of what decides in the shell about a world; empty: nothing does."""
     if setting.window:
-        return shell(BRIDGE)
+        return shell(BRIDGE, BRIDGING)
     return shell() if setting.handlers or setting.tables or CHANGES & {*setting.workers} else ""
 
 
@@ -126,7 +145,10 @@ def _shown(found: Found) -> dict[str, object]:
 def _mutants(folder: Path | None) -> int:
     """One line for each, as a table in Markdown."""
     rows = [
-        f"Code `{code()}`, code of the shell `{shell()}`, of bridges `{shell(BRIDGE)}`.",
+        (
+            f"Code `{code()}`, code of the shell `{shell()}`, of bridges `{shell(BRIDGE, BRIDGING)}`, "
+            f"mutants `{mutants()}`."
+        ),
         "",
         "| mutant | world | states | steps | violated |",
         "|---|---|---|---|---|",

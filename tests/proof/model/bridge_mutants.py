@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final
 
-from cues_kafka.bridges.acked import Acked, AckedPart, AttemptLedger, digest
+from cues_kafka.bridges.acked import Acked, AckedPart
+from cues_kafka.bridges.ledger import AttemptLedger, digest
 from tests.proof.model import bridges
 from tests.proof.model.bridges import BridgeWorld, Reading
 from tests.proof.model.bridging import Broker, Link, Queue

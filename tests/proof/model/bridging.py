@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
-from cues_kafka.bridges import acked
-from cues_kafka.bridges.acked import Acked, AckedPart, Arrival, AttemptLedger
+from cues_kafka.bridges import ledger
+from cues_kafka.bridges.acked import Acked, AckedPart
+from cues_kafka.bridges.deliveries import Arrival
+from cues_kafka.bridges.ledger import AttemptLedger
 from cues_kafka.graph.feed import LatePlace
 
 OPEN, BROKEN, CLOSED = range(3)
@@ -285,8 +287,8 @@ def released(client: Client, broker: Broker, parts: int) -> Got:
 @contextmanager
 def _named(name: str) -> Iterator[None]:
     """The next attempt has this name, where the shell takes a random one."""
-    before, acked.new_attempt = acked.new_attempt, lambda: name
+    before, ledger.new_attempt = ledger.new_attempt, lambda: name
     try:
         yield
     finally:
-        acked.new_attempt = before
+        ledger.new_attempt = before
