@@ -284,7 +284,6 @@ class Acked:
         return self._broker.show(f"message {Ledger.read(place).taken}")
 
     def close(self) -> None:
-        """Disconnect."""
         for part in self._parts:
             part.void()
 

@@ -212,7 +212,6 @@ class Files:
         object.__setattr__(self, "pattern", os.fspath(self.pattern))
 
     def parts(self) -> int:
-        """`tasks`."""
         return self.tasks
 
     def open(self) -> FileReader:
@@ -360,7 +359,6 @@ class Directory:
         object.__setattr__(self, "pattern", pattern if glob.has_magic(pattern) else str(Path(pattern) / "*"))
 
     def parts(self) -> int:
-        """`tasks`."""
         return self.tasks
 
     def open(self) -> DirectoryReader:

@@ -34,7 +34,6 @@ class Iterate:
             raise GraphError(f"Iterate(tasks={self.tasks!r}): takes a whole number from 1 on.")
 
     def parts(self) -> int:
-        """`tasks`."""
         return self.tasks
 
     def open(self) -> Iterating:

@@ -204,12 +204,10 @@ class Feed:
 
     @property
     def input_topics(self) -> tuple[str, ...]:
-        """None."""
         return ()
 
     @property
     def read_topics(self) -> tuple[str, ...]:
-        """None."""
         return ()
 
     @property

@@ -23,7 +23,6 @@ class Inline(Executor):
     """Runs what is submitted at once, on the caller's thread."""
 
     def submit(self, fn: Callable[..., _Result], /, *args: Any, **kwargs: Any) -> Future[_Result]:
-        """Run it."""
         future: Future[_Result] = Future()
         future.set_result(fn(*args, **kwargs))
         return future

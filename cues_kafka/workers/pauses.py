@@ -81,7 +81,6 @@ class Pauses:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop following."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join()

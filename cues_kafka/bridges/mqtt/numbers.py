@@ -105,5 +105,4 @@ class _Session:
             return None
 
     def close(self) -> None:
-        """Disconnect."""
         self.connection.close()

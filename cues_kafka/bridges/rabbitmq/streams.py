@@ -102,7 +102,6 @@ class StreamSource:
         self._parts[part].close()
 
     def close(self) -> None:
-        """Disconnect."""
         for part in self._parts:
             part.close()
 
@@ -265,7 +264,6 @@ class Flow:
         self._ask_for_more(arrived)
 
     def close(self) -> None:
-        """Disconnect."""
         self._connection.close()
 
     def _ask_for_more(self, arrived: Arrived) -> None:
