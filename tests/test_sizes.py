@@ -47,7 +47,7 @@ CEILINGS: Final[Mapping[str, int]] = {
     "function on_spark/write.py::write_exactly_once": 77,
     "function running/running.py::Running.query": 65,
     "function running/start.py::start": 147,
-    "function task/making/build.py::caller_of": 130,
+    "function task/making/build.py::caller_of": 117,
     "function verify/scan.py::verify": 76,
     "function verify/tasks.py::TaskBalance.report": 78,
     "function workers/worker.py::ProcessorWorker.__init__": 70,

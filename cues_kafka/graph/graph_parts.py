@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cues_kafka.graph.dataframe import DataFrameProcessor
+from cues_kafka.graph.declare import Json
 from cues_kafka.graph.durations import milliseconds
 from cues_kafka.graph.effects import Effect
 from cues_kafka.graph.error_message import ErrorMessages, Errors, errors_topic
@@ -40,12 +41,18 @@ class GraphParts:
     _error_topics: tuple[str, ...] = field(compare=False, repr=False)
 
     def topic(self, name: str) -> Topic:
-        """A topic's settings: its own over the defaults. An errors topic has the codec of error messages."""
+        """A topic's settings: its own over the defaults. The framework sets the codec of errors topics and trails."""
         own = self.topics.get(name)
         settings = self.defaults if own is None else own.over(self.defaults)
+        if any(one.trail == name for one in self.processors.values()):
+            return Topic(**{**settings.given, "value": Json(), "key": None, "key_codec": None})
         if name not in self._error_topics:
             return settings
         return Topic(**{**settings.given, "value": ErrorMessages(), "key": None, "key_codec": None})
+
+    def trails(self) -> tuple[str, ...]:
+        """The topics that get a record of each step of a processor, sorted."""
+        return tuple(sorted({one.trail for one in self.processors.values() if one.trail is not None}))
 
     def errors_of(self, processor: Processor | DataFrameProcessor | Feed | str) -> str | None:
         """The errors topic of a processor or feed, its own or else the graph's; None if neither has one."""

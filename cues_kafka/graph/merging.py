@@ -174,7 +174,7 @@ def _rebound(
     if isinstance(part, Source):
         return replace(part, topic=topics.get(part.topic, part.topic))
     arguments = {**part.arguments(), "name": names.get(part.name, part.name)}
-    for place in ("inputs", "alts", "outputs", "tailers", "appenders", "errors", "into"):
+    for place in ("inputs", "alts", "outputs", "tailers", "appenders", "trail", "errors", "into"):
         if place in arguments:
             arguments[place] = rebound_place(arguments[place], topics)
     if isinstance(part, Processor) and part.tables:

@@ -87,6 +87,7 @@ class Processor(ProcessorFields):
         opts: plain values by name.
         tailers: topics that the function reads at will, by the name of a `Tailer`; any topic, an input too.
         appenders: topics that the function writes at will, by the name of an `Appender`.
+        trail: the topic that gets one record for each step that ends: what it consumed, and how it ended.
         effects: whether the function does something outside of Kafka; a sink always counts as one. Or what it acts on,
             by name, such as a database.
         batch: whether the function gets lists.
@@ -120,6 +121,7 @@ class Processor(ProcessorFields):
         opts: Mapping[str, Any] | None = None,
         tailers: Mapping[str, str] | None = None,
         appenders: Mapping[str, str] | None = None,
+        trail: str | None = None,
         effects: bool | Mapping[str, Effect] = False,
         batch: bool = False,
         concurrency: int = 1,
@@ -143,6 +145,7 @@ class Processor(ProcessorFields):
             opts=check_mapping(opts, f"{label}: opts"),
             tailers=read_only(dict(bound_topics(tailers or {}, label, "tailers"))),
             appenders=read_only(dict(bound_topics(appenders or {}, label, "appenders", check_written_topic))),
+            trail=None if trail is None else check_written_topic(trail, f"{label}: trail"),
             effects=_acted_on(effects, label),
             batch=batch,
             concurrency=concurrency,
@@ -177,7 +180,8 @@ def bind_timers(processor: Processor, system: Iterable[str] | None = None) -> Ca
     def kept(given: Mapping[str, Any]) -> dict[str, Any]:
         return {name: one for name, one in given.items() if name != own and (everything or name in asked)}
 
-    outputs = dict(processor.outputs) if processor.output_shape == "many" else next(iter(processor.output_topics), None)
+    written = (*(topic for _, topic in processor.outputs), *processor.appenders.values())
+    outputs = dict(processor.outputs) if processor.output_shape == "many" else next(iter(written), None)
     try:
         stands_in = Processor(
             timers.fn,

@@ -47,6 +47,7 @@ def check_settings(processor: ProcessorFields, label: str) -> None:
             "the function take one message."
         )
     _check_imperative(processor, label)
+    _check_trail(processor, label)
     _check_policies(processor, label)
     if processor.quarantine_after is not None:
         check_count(processor.quarantine_after, f"{label}: quarantine_after")
@@ -55,6 +56,22 @@ def check_settings(processor: ProcessorFields, label: str) -> None:
         raise GraphError(
             f"{label}: batch=True gets lists of equal length, but here a step may miss bindings. "
             "Drop batch=True, or use inputs= without filter=."
+        )
+
+
+def _check_trail(processor: ProcessorFields, label: str) -> None:
+    """Refuse a trail where its records could not be committed with their steps, or not be told from others."""
+    if processor.trail is None:
+        return
+    if processor.strategy not in (None, "exactly-once"):
+        raise GraphError(
+            f"{label}: trail= with strategy={processor.strategy!r}: its records would not be committed with their "
+            "steps. Leave strategy= out."
+        )
+    if any(isinstance(store, Handler) for store in processor.state.values()):
+        raise GraphError(
+            f"{label}: trail= with a Handler: both write records of a batch and of no step, which `verify` could not "
+            "tell apart. Use Store."
         )
 
 

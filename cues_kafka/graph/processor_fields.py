@@ -31,6 +31,7 @@ class ProcessorFields(BoundFunction):
     opts: Mapping[str, Any]
     tailers: Mapping[str, str]
     appenders: Mapping[str, str]
+    trail: str | None
     effects: bool | Mapping[str, Effect]
     batch: bool
     concurrency: int
@@ -63,8 +64,9 @@ class ProcessorFields(BoundFunction):
 
     @property
     def output_topics(self) -> tuple[str, ...]:
-        """Topics of the outputs, then of the appenders."""
-        return (*(topic for _, topic in self.outputs), *self.appenders.values())
+        """Topics of the outputs, then of the appenders, then of the trail."""
+        trail = () if self.trail is None else (self.trail,)
+        return (*(topic for _, topic in self.outputs), *self.appenders.values(), *trail)
 
     @property
     def timers(self) -> tuple[str, Timers] | None:

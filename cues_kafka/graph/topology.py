@@ -1,7 +1,7 @@
 """The bindings of a graph, what they make dependent on what, and whether two graphs have the same shape.
 
 A processor depends on the processors that write what it reads. It reads inputs and tailers; it writes outputs,
-appenders and its errors topic. A graph may be in several pieces, and may have cycles.
+appenders, its trail and its errors topic. A graph may be in several pieces, and may have cycles.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Edge(NamedTuple):
 
     Attributes:
         processor: the processor's name.
-        role: input, table, tailer, output, appender or errors.
-        binding: the binding; empty for errors.
+        role: input, table, tailer, output, appender, trail or errors.
+        binding: the binding; empty for a trail and for errors.
         topic: the topic.
     """
 
@@ -52,6 +52,7 @@ def _edges_of(graph: GraphParts, part: Processor | DataFrameProcessor | Feed) ->
     if isinstance(part, Processor):
         roles += [("table", [(name, table.topic) for name, table in part.tables.items()])]
         roles += [("tailer", part.tailers.items()), ("appender", part.appenders.items())]
+        roles += [("trail", [("", part.trail)] if part.trail else [])]
         roles += [("errors", [("", errors)] if errors else [])]
     elif errors:
         roles += [("errors", [("", errors)])]

@@ -33,6 +33,7 @@ def check_wiring(graph: GraphParts) -> None:
     shared = {control_topic(graph.name), status_topic(graph.name)}.intersection(graph.topics_used())
     if owned := sorted(shared | internal.intersection(graph.topics_written())):
         raise GraphError(f"{label}: only the framework writes {quoted(owned)}. Choose other topics.")
+    _check_trails(graph, label)
     for p in graph.all_processors.values():
         for topic in p.output_topics:
             if topic in error_topics:
@@ -58,6 +59,29 @@ def check_wiring(graph: GraphParts) -> None:
             raise GraphError(
                 f"{label}: processor {processor.name!r} reads {errors!r}, its own errors topic: one failure would "
                 "come back endlessly. Give it errors=False, or an errors topic of its own."
+            )
+
+
+def _check_trails(graph: GraphParts, label: str) -> None:
+    """A trail has records of its own form alone, and the framework sets its codec."""
+    others = {*graph.sources, *(topic for p in graph.all_processors.values() for _, topic in p.outputs)}
+    others |= {topic for p in graph.processors.values() for topic in p.appenders.values()}
+    if written := sorted(others & {*graph.trails()}):
+        raise GraphError(
+            f"{label}: {quoted(written)} is a trail=, and messages of another form are written there. Give the trail a "
+            "topic of its own."
+        )
+    for p in graph.processors.values():
+        if p.trail is not None and (strategy := graph.strategy_of(p)) != "exactly-once":
+            raise GraphError(
+                f"{label}: processor {p.name!r} has trail= with strategy={strategy!r}: its records would not be "
+                "committed with their steps. Drop trail=, or give the processor strategy='exactly-once'."
+            )
+    for name in graph.trails():
+        given = graph.topics[name].given if name in graph.topics else {}
+        if given.keys() & {"value", "key", "key_codec"}:
+            raise GraphError(
+                f"{label}: {name!r} is a trail=; the framework sets its codec. Drop value=, key= and key_codec=."
             )
 
 

@@ -220,7 +220,10 @@ def _processor_plan(
     known = None if facts is None else facts.topics.get(backing_topic(graph.name, name))
     return ProcessorPlan(
         **_common(graph, processor),
-        outputs=(*processor.outputs, *processor.appenders.items()),
+        outputs=(
+            *(*processor.outputs, *processor.appenders.items()),
+            *([("trail", processor.trail)] if processor.trail else []),
+        ),
         kind=processor.kind,
         strategy=graph.strategy_of(processor),
         replay=None if graph.errors_of(processor) is None else replay_topic(graph.name, name),

@@ -116,7 +116,16 @@ class Adding:
         Raises:
             OutputError, CodecError: it cannot be sent.
         """
-        payloads = [made for one in given for made in self._function.returned.drained(one)]
+        self.add_drained([made for one in given for made in self._function.returned.drained(one)], batch)
+
+    @staticmethod
+    def add_drained(payloads: Sequence[Payload], batch: Batch) -> None:
+        """
+        Add records that belong to a batch and to none of its steps.
+
+        Raises:
+            OutputError: one is too large, or its timestamp is refused.
+        """
         if not payloads:
             return
         prefix = provenance_prefix(batch.spec.full_name, batch.sequence, ())

@@ -58,6 +58,7 @@ class Batch:
         turnstile: what each of its steps passes before it is called, at-most-once (W2); None: they need not.
         steps: those of its earlier chunks; only kept where there are handlers.
         retrying: earlier calls of its first step; only kept where there are handlers.
+        more: whether records come when it is closed, of all of its steps.
         buffer: what its messages were taken from; None: something else, such as a tool, has them.
         tail_ends: up to where tailers show messages to the calls (S5).
         now: the monotonic clock that retries are timed by.
@@ -99,6 +100,7 @@ class Batch:
     retrying: Retrying | None = None
     ends: Positions = ()
     tails: Positions = ()
+    more: bool = False
     buffer: Buffer | None = None
     tail_ends: Positions = ()
     now: Callable[[], float] = time.monotonic

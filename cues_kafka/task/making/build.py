@@ -68,6 +68,7 @@ from cues_kafka.task.parts.tables import Awaiting, Following
 from cues_kafka.task.parts.tailers import Tailing
 from cues_kafka.task.parts.target import Committing, Placing
 from cues_kafka.task.parts.timers import Timing
+from cues_kafka.task.parts.trail import Trailing
 from cues_kafka.task.waiting import TablesRead
 
 if TYPE_CHECKING:
@@ -125,23 +126,8 @@ def caller_of(
     places: Mapping[str, Mapping[str, Any]] = {"opts": processor.opts, "system": system}
     asked = {**(processor.timer_call.context if processor.timer_call else {}), **processor.call.context}
     values = {name: places[source][name] for name, source in asked.items() if source in places}
-    changelogs = {name: changelog_topic(graph.name, processor.name, name) for name in processor.state}
-    if state_dir is not None and any(store.on_disk for store in processor.state.values()):
-        library()  # a missing package is told before the start
-    specs = [
-        store_spec(
-            *(name, processor.state[name], topic, limits_of(facts.topics[topic], client_bytes)["max_bytes"], cluster),
-            directory=state_dir and state_dir / graph.name / processor.name / name,
-        )
-        for name, topic in changelogs.items()
-    ]
-    found = [_table(name, one, graph.topic(one.topic), facts, cluster) for name, one in processor.tables.items()]
-    keyed = keyed_topics(processor)
-    looks = {
-        one.topic: partial(placement_of, graph, processor, one.topic, facts) for one in found if one.topic in keyed
-    }
-    tables = Tables(found, looks) if found else None
-
+    specs = _store_specs(graph, processor, facts, client_bytes, cluster=cluster, state_dir=state_dir)
+    tables = _tables_of(graph, processor, facts, cluster)
     declared = {name: store for name, store in processor.state.items() if isinstance(store, Handler)}
     kept = journal_topic(graph.name, processor.name) if processor.journaled else None
     journal_bytes = limits_of(facts.topics[kept], client_bytes)["max_bytes"] if kept else 0
@@ -152,6 +138,7 @@ def caller_of(
     effects, known = with_schemas(graph, processor), KnownStore()
     known_ms = int((time() + LEARN_S) * 1000)
 
+    trail = processor.trail and target("trail", processor.trail)
     read_key = key_reader([graph.topic(topic) for _, topic in processor.inputs])
     sampling = _sampling(graph, processor, spans)
 
@@ -184,6 +171,7 @@ def caller_of(
             JournaledCalls(Calls(calls, shared, Journal(kept, spec.partition, journal_bytes) if kept else None), spec)
             if shared
             else None,
+            Trailing(trail) if trail else None,
             _committing(processor, target, calls=bool(shared)),
         )
         return CallContext(given, arranged(parts))
@@ -207,6 +195,38 @@ def caller_of(
         key=read_key,
     )
     return Caller(function, context_of=context_of, release=release)
+
+
+def _store_specs(
+    graph: Graph,
+    processor: Processor,
+    facts: ClusterFacts,
+    client_bytes: int,
+    *,
+    cluster: Any,
+    state_dir: Path | None,
+) -> list[StoreSpec]:
+    """The stores of a processor, with their changelogs."""
+    if state_dir is not None and any(store.on_disk for store in processor.state.values()):
+        library()  # a missing package is told before the start
+    changelogs = {name: changelog_topic(graph.name, processor.name, name) for name in processor.state}
+    return [
+        store_spec(
+            *(name, processor.state[name], topic, limits_of(facts.topics[topic], client_bytes)["max_bytes"], cluster),
+            directory=state_dir and state_dir / graph.name / processor.name / name,
+        )
+        for name, topic in changelogs.items()
+    ]
+
+
+def _tables_of(graph: Graph, processor: Processor, facts: ClusterFacts, cluster: Any) -> Tables | None:
+    """The tables of a processor; None: it has none."""
+    found = [_table(name, one, graph.topic(one.topic), facts, cluster) for name, one in processor.tables.items()]
+    keyed = keyed_topics(processor)
+    looks = {
+        one.topic: partial(placement_of, graph, processor, one.topic, facts) for one in found if one.topic in keyed
+    }
+    return Tables(found, looks) if found else None
 
 
 def _committing(processor: Processor, target: Any, *, calls: bool) -> Committing | None:

@@ -24,6 +24,7 @@ ORDER: Final = {
     "Following": "a table is read to its end before anything of this task is written in a recovery",
     "Awaiting": "a chunk waits for its tables once all is read, and before a database holds locks for it",
     "JournaledCalls": "the answers of a step are deleted with its outcome, so once that is known",
+    "Trailing": "its records are those of all steps of the batch, so a target commits them with it (rule E1)",
     "Committing": "a target commits the whole attempt with all records of the batch (rule E1): none is added later",
 }
 """By the name of the class, because some of them need the package of an extra."""

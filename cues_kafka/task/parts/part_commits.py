@@ -30,7 +30,7 @@ def is_part(task: Task, batch: Batch, *, limit: int, now_s: float) -> bool:
         limit: steps in one transaction of the target.
         now_s: monotonic time.
     """
-    if not task.pipelined or batch.halt or batch.closed or len(batch.records):
+    if not task.pipelined or batch.halt or batch.closed or len(batch.records) or batch.more:
         return False
     full = batch.deliveries - batch.kept >= limit
     return full and batch.parts + 1 < MOST and now_s - batch.began_s < WITHIN_S

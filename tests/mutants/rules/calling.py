@@ -204,7 +204,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what was drained is counted",
-        "drain",
+        "Adding.add_drained",
         Replace("$batch.drained += len($rows)", "$batch.drained += 0"),
         (HANDLERS,),
     ),
