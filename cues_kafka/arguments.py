@@ -1,4 +1,4 @@
-"""Arguments that a declaration does not take: its error names the one that was meant, as Python's own does not."""
+"""Rejects unknown keyword arguments of declarations, and suggests the intended one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-The types of what a function gets of `effects=`, for its annotations.
+The types of the parameters that `effects=` provides, for annotations.
 
 ========================================  ==================================================
 declared as                               the function gets

@@ -1,5 +1,5 @@
 """
-The packages that extras bring, and what is said where one of them is not installed.
+The packages of extras, and the error if one of them is not installed.
 
 The core has none of them. A declaration says which packages it needs (`packages()`), so commands can ask for them all
 before they connect to anything.

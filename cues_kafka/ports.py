@@ -139,7 +139,7 @@ class Outgoing(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """Where an acknowledged record stands."""
+    """The partition and offset of an acknowledged record."""
 
     topic: str
     partition: int
@@ -835,7 +835,7 @@ class RunFacts(NamedTuple):
 
 @runtime_checkable
 class RunObserver(Observer, Protocol):
-    """An `Observer` that is also told when a graph begins and ends to run in this process."""
+    """An `Observer` that is also notified when a graph starts and stops in this process."""
 
     def began(self, run: RunFacts) -> None:
         """
@@ -902,5 +902,5 @@ class Clock(Protocol):
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for this many seconds."""
         ...

@@ -185,3 +185,76 @@ def test_a_page_begins_with_what_its_reader_can_do(page: Path) -> None:
 def test_avoided_words_are_found_across_lines_and_not_inside_words() -> None:
     """The checker itself is checked."""
     assert avoided("It is made\nanew, for\n  ever. The others, whenever they amend this.") == ["anew", "for ever"]
+
+
+STUMBLES = {
+    r"none (?:is|are|was)\b": "name the subject: no message is lost",
+    r"is no \w+ (?:that|which|of)\b": "say what is missing: the topic does not exist",
+    r"any ?more\b": "no longer",
+    r"no such\b": "say what does not exist",
+    r"(?<=[,;.] )else\b": "otherwise",
+    r"(?:is|are|was|were|be|has|have|than|not|nothing) told\b": "reported, logged, sent, known",
+    r"tells? (?:its|the state|how far|nothing|no)\b": "reports, logs, sends",
+    r"(?:it|they|task|tasks|database|store|group|tailer|offsets) (?:stands?|stood)\b": "is, its position is",
+    r"(?:as they stand|stood still|stands? still)\b": "as they are, unchanged; has stopped, hangs",
+    r"without a word\b": "silently",
+    r"one that has\b": "name the thing",
+    r"beside (?:it|its|them|theirs|Kafka)\b": "next to it, in addition to it, concurrently",
+    r"behind (?:a|the|its|Kafka's) commit\b": "after the commit",
+}
+"""Patterns of sentences at which a native reader stumbles, with what to write in their place."""
+
+STUMBLE = re.compile("|".join(rf"\b(?:{pattern})" for pattern in STUMBLES), re.IGNORECASE)
+
+OLD_PAGES = {
+    "benchmarks.md": 8,
+    "edges.md": 9,
+    "errors.md": 1,
+    "proof.md": 4,
+    "protocol.md": 30,
+}
+"""Pages that still have such sentences, and how many: the numbers may only shrink."""
+
+
+def stumbles(text: str) -> list[str]:
+    """The words of a page, outside of code, at which readers stumble."""
+    plain = re.sub(r"```.*?```|`[^`]*`", " ", text, flags=re.DOTALL)
+    return STUMBLE.findall(" ".join(plain.split()))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_has_no_sentence_that_makes_readers_stumble(page: Path) -> None:
+    """Each finding names the words; `STUMBLES` has what to write in their place."""
+    found = stumbles(page.read_text(encoding="utf-8"))
+
+    assert len(found) <= OLD_PAGES.get(page.name, 0), found
+
+
+def test_stumbles_are_found_across_lines_and_not_in_code() -> None:
+    """The checker itself is checked."""
+    text = "So none\nis lost, `it is no place that` counts, and it tells its\n  state. Nothing else counts."
+
+    assert stumbles(text) == ["none is", "tells its"]
+
+
+SHORT_DOCSTRINGS = 22
+"""Docstrings in the package of fewer than three words, such as "See `Tailer`.": their number may only shrink."""
+
+
+def short_docstrings(source: str) -> list[str]:
+    """Docstrings that are too short to say what their thing is."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    texts = [ast.get_docstring(node) for node in ast.walk(ast.parse(source)) if isinstance(node, documented)]
+    return [text for text in texts if text is not None and len(text.split()) < 3]
+
+
+def test_docstrings_say_what_their_thing_is() -> None:
+    """A docstring of one or two words says nothing that the name does not say: write a sentence, or none."""
+    found = {
+        str(path.relative_to(ROOT)): short
+        for path in sorted((ROOT / "cues_kafka").rglob("*.py"))
+        if (short := short_docstrings(path.read_text(encoding="utf-8")))
+    }
+
+    assert sum(len(short) for short in found.values()) <= SHORT_DOCSTRINGS, found
+    assert short_docstrings('def size() -> int:\n    """None."""') == ["None."]

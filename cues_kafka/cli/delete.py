@@ -1,4 +1,4 @@
-"""``cues-kafka delete``: deletes what a graph or a processor has on the cluster."""
+"""``cues-kafka delete``: delete the topics and groups of a graph or a processor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``cues-kafka docs``: pages that are drawn from the code, so that they cannot differ from it."""
+"""``cues-kafka docs``: pages that are generated from the code, so that they cannot differ from it."""
 
 from __future__ import annotations
 

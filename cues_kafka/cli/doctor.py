@@ -1,4 +1,4 @@
-"""``cues-kafka doctor``: what keeps a graph from working, with the remedies."""
+"""``cues-kafka doctor``: find what is wrong with a graph and its cluster, with remedies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``cues-kafka errors list``, ``show``, ``replay`` and ``drop``: what became of error messages, and what is to."""
+"""``cues-kafka errors list``, ``show``, ``replay`` and ``drop``: count, show, replay and drop error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``cues-kafka pause`` and ``cues-kafka resume``: hold processors of a running graph back, and let them go on."""
+"""``cues-kafka pause`` and ``cues-kafka resume``: pause processors of a running graph, and resume them."""
 
 from __future__ import annotations
 

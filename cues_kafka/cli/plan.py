@@ -1,4 +1,4 @@
-"""``cues-kafka plan``: what a graph is on the cluster, before anything is created."""
+"""``cues-kafka plan``: compare a graph with the cluster, and create its topics with ``--apply``."""
 
 from __future__ import annotations
 

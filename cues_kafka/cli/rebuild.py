@@ -1,4 +1,4 @@
-"""``cues-kafka rebuild``: make the stores of a processor again from its input."""
+"""``cues-kafka rebuild``: rebuild the stores of a processor from its input."""
 
 from __future__ import annotations
 

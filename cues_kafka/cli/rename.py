@@ -1,4 +1,4 @@
-"""``cues-kafka rename``: let a processor go on under another name."""
+"""``cues-kafka rename``: rename a processor, so that it continues under another name."""
 
 from __future__ import annotations
 

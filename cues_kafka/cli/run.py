@@ -1,4 +1,4 @@
-"""``cues-kafka run``: a graph in this process, in several that come back when they die, or on Spark."""
+"""``cues-kafka run``: run a graph in this process, in supervised worker processes, or on Spark."""
 
 from __future__ import annotations
 

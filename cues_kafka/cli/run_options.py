@@ -151,7 +151,7 @@ class SparkOptions:
 @dataclass(frozen=True, slots=True)
 class GraphRun:
     """
-    A graph that is to run, and how.
+    A graph to run, and the options for the run.
 
     Attributes:
         options: of the command line.

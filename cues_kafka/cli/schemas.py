@@ -1,4 +1,4 @@
-"""``cues-kafka schemas check`` and ``cues-kafka schemas register``: a graph's schemas beside the registry's."""
+"""``cues-kafka schemas check`` and ``cues-kafka schemas register``: compare a graph's schemas with a registry."""
 
 from __future__ import annotations
 

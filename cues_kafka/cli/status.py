@@ -1,4 +1,4 @@
-"""``cues-kafka status``: what a graph does now, seen from any machine."""
+"""``cues-kafka status``: show the state of a graph from any machine."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Said(NamedTuple):
 
     @classmethod
     def of_workers(cls, workers: int, name: str) -> Self:
-        """Native workers."""
+        """What is printed of native workers."""
         how_many = count(workers, "worker")
         return cls(f"{how_many}, {name}.1" + (f" to {name}.{workers}" if workers > 1 else ""), how_many)
 

@@ -1,4 +1,4 @@
-"""Tables on screens of any width: a number is never cut, for a count that is cut is a wrong count."""
+"""Tables for screens of any width. Numbers are never truncated."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ class Lines:
         self._made: dict[str, AsJson] = {}
 
     def whole(self, message: Received) -> str:
-        """One message."""
+        """A whole message, as one JSON object."""
         from cues_kafka.codecs.lines import headers_json, line_of, text_json
 
         place = [

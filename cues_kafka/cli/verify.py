@@ -1,4 +1,4 @@
-"""``cues-kafka verify``: compare what a graph has read with what it has written, while it runs."""
+"""``cues-kafka verify``: compare the inputs of a graph with its outputs, while it runs."""
 
 from __future__ import annotations
 

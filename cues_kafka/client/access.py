@@ -159,7 +159,7 @@ class TopicAccess:
 
     @property
     def places(self) -> list[TopicPartition]:
-        """Its partitions."""
+        """The partitions of the topic."""
         return [TopicPartition(self.name, partition) for partition in range(self.facts.partitions)]
 
     def record(

@@ -1,4 +1,4 @@
-"""What a client holds on its cluster: producers, transactional ids and tailers, opened when they are first used."""
+"""The handles of a client: producers, transactional ids and tailers, opened when they are first used."""
 
 from __future__ import annotations
 

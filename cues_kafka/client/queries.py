@@ -1,4 +1,4 @@
-"""Answers of the stores in this process: which task is asked for a key, and what it says."""
+"""Queries to the stores in this process: finds the task of a key, and asks it."""
 
 from __future__ import annotations
 

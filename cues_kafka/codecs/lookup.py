@@ -21,7 +21,7 @@ from cues_kafka.ports import WireCodec
 
 class MadeFor(NamedTuple):
     """
-    What a codec is made for.
+    The purpose of a codec.
 
     Attributes:
         topic: the topic's name.

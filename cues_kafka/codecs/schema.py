@@ -34,7 +34,7 @@ class Anything:
 
 @dataclass(frozen=True, slots=True)
 class Null:
-    """None."""
+    """The type of None."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -433,7 +433,7 @@ _OF_GRAPH: Final = ("version", "name", "parts", "errors", "defaults", "topics", 
 
 
 def to_dict(graph: GraphParts) -> dict[str, Any]:
-    """See `Graph.to_dict`."""
+    """The graph as plain data; see `Graph.to_dict`."""
     return {
         "version": VERSION,
         "name": graph.name.removeprefix(graph.prefix),

@@ -118,7 +118,7 @@ class Digits:
 @dataclass(frozen=True, slots=True)
 class Limits:
     """
-    What a message may make its decoder do. A message beyond a limit is a decoding error, like any other bad message.
+    Limits of decoding. A message that exceeds one of them is a decoding error, like any other bad message.
 
     Attributes:
         bytes: size of a message.

@@ -1,4 +1,4 @@
-"""Sources that stand for all topics whose names match a pattern.
+"""Sources that read all topics whose names match a pattern.
 
 A graph with such a source is a template. `resolve` makes the graph of the topics that are there: each processor that
 reads the source becomes one processor for each topic, its *copy*, with a place, a group and state of its own. So a

@@ -124,7 +124,7 @@ class Write(Protocol):
 
 
 class TargetWriter:
-    """What a function gets of a `TransactionalTarget` that has no `value` of its own. Valid only during the call."""
+    """The parameter for a `TransactionalTarget` without a `value` of its own. Valid only during the call."""
 
     __slots__ = ("_write",)
 

@@ -1,1 +1,1 @@
-"""What a running graph shows of itself: structured logs and status."""
+"""Observability of a running graph: structured logs and status."""

@@ -109,7 +109,7 @@ class Spans:
         """Nothing: the span of the step has the error."""
 
     def recovered(self, task: str, after_s: float) -> None:
-        """Nothing."""
+        """Do nothing: a recovery has no span."""
 
     def ended(self, failures: Mapping[str, str], *, abandoned: bool) -> None:
         """Wait up to `END_S` until the spans are exported, if this object has made the exporter."""

@@ -1,1 +1,1 @@
-"""What a graph is on a cluster, before anything runs there."""
+"""Plans: compare a graph with a cluster, before anything runs there."""

@@ -70,7 +70,7 @@ class Unwell(NamedTuple):
 
 class TaskCondition(NamedTuple):
     """
-    What is known of a task.
+    The known facts about a task.
 
     Attributes:
         name: such as ``check/0``.

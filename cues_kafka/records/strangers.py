@@ -202,7 +202,7 @@ class Fields:
             yield Fields(value, self._what, f"{self._path}{name}[{number}].")
 
     def below(self, name: str) -> Fields:
-        """An object."""
+        """The fields of an object that is in this field."""
         value = self._field(name)
         if not isinstance(value, dict):
             self.refuse(name, value)

@@ -45,7 +45,7 @@ class TaskFacts:
 
     @property
     def task(self) -> str:
-        """`processor/partition`."""
+        """The name of the task: `processor/partition`."""
         return self.status.task
 
 

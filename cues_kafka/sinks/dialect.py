@@ -164,7 +164,7 @@ class Dialect(Protocol):
         ...
 
     def rollback(self, connection: Any) -> None:
-        """Roll back."""
+        """Roll back the open transaction."""
         ...
 
     def close(self, connection: Any) -> None:

@@ -42,7 +42,7 @@ MOST_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a server has answered."""
+    """The answer of a server."""
 
     status: int
     headers: Mapping[str, str]

@@ -23,7 +23,7 @@ _LENGTH: Final = 8
 
 class Kept(NamedTuple):
     """
-    What a target keeps for a task.
+    The state that a target keeps for a task.
 
     Attributes:
         held: the newest attempt.

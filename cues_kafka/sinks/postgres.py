@@ -113,7 +113,7 @@ SHAPE: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 class Postgres:
-    """See `Dialect`."""
+    """PostgreSQL, by psycopg; see `Dialect`."""
 
     name = "postgresql"
     lock = " FOR UPDATE"

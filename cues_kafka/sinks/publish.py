@@ -11,7 +11,7 @@ from cues_kafka.graph.publish import Published, Publisher
 
 
 class Publishing:
-    """What a function gets of a `Published` target. Valid only during the call."""
+    """The parameter of a function for a `Published` target. Valid only during the call."""
 
     def __init__(self, sink: PublishSink, publisher: Publisher) -> None:
         self._sink, self._publisher = sink, publisher

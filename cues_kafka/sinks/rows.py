@@ -35,7 +35,7 @@ def named(dialect: Dialect, name: str) -> str:
 
 
 class RowsTable:
-    """What a function gets of `Sql(...).table(...)`: it inserts rows. Valid only during the call."""
+    """The parameter of a function for `Sql(...).table(...)`: it inserts rows. Valid only during the call."""
 
     def __init__(self, target: InTransaction, declared: SqlTable) -> None:
         self._target = target
@@ -97,7 +97,7 @@ class _Change(NamedTuple):
 
 
 class UpsertTable:
-    """What a function gets of `Upsert`: it puts and deletes the rows of keys. Valid only during the call."""
+    """The parameter of a function for `Upsert`: it puts and deletes the rows of keys. Valid only during the call."""
 
     def __init__(self, target: InTransaction, declared: Upsert) -> None:
         self._target = target

@@ -1,1 +1,1 @@
-"""Stores of tasks: what a function keeps between messages, committed with the step that changes it."""
+"""Stores of tasks: state between messages, committed with the step that changes it."""

@@ -1,5 +1,5 @@
 """
-What users need to test their graphs: a tester without a broker, fixtures for pytest, and checks of what is their own.
+Tools for testing graphs: a tester without a broker, fixtures for pytest, and contract suites for codecs and targets.
 
 A name is imported when it is first used: `Tester` needs the core alone, and the fixtures need the extra `testing`.
 """

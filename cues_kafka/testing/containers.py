@@ -165,7 +165,7 @@ class KafkaContainer(ServerContainer):
 
     @property
     def bootstrap(self) -> str:
-        """``bootstrap.servers``."""
+        """The address of the broker, as ``bootstrap.servers``."""
         return f"{LOOPBACK}:{self.port}"
 
     def prepare(self, container: DockerContainer, port: int) -> None:
@@ -216,7 +216,7 @@ class RegistryContainer(ServerContainer):
 
     @property
     def url(self) -> str:
-        """Its address."""
+        """The address of the server."""
         return f"http://{LOOPBACK}:{self.port}{self.path}"
 
     def prepare(self, container: DockerContainer, port: int) -> None:

@@ -99,7 +99,7 @@ class FaultClusters(Protocol):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """See `CHOICES`."""
+    """Add the plugin's options; see `CHOICES`."""
     group = parser.getgroup("cues-kafka", "cues-kafka: servers for tests")
     for name, (default, choices, said) in CHOICES.items():
         group.addoption(

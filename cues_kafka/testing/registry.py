@@ -60,7 +60,7 @@ class TestRegistry:
             do_POST = do_PUT = do_GET  # noqa: N815  the names of the standard library
 
             def log_message(self, *_: Any) -> None:
-                """Say nothing."""
+                """Do not log requests."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", port), Request)
         self._server.daemon_threads = True

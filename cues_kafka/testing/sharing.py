@@ -25,7 +25,7 @@ class OwnBroker(Protocol):
 
     @property
     def bootstrap(self) -> str:
-        """``bootstrap.servers``."""
+        """The address of the broker, as ``bootstrap.servers``."""
         ...
 
     def start(self) -> Self:
@@ -38,7 +38,7 @@ class OwnBroker(Protocol):
         ...
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the broker."""
         ...
 
 

@@ -1,1 +1,1 @@
-"""Verify: compare what a graph has read with what it has written."""
+"""Verify: compare the inputs of a graph with its outputs."""

@@ -40,7 +40,7 @@ class Books:
 
     @property
     def task(self) -> str:
-        """`processor/partition`."""
+        """The name of the task: `processor/partition`."""
         return f"{self.name}/{self.partition}"
 
     @property

@@ -1,4 +1,4 @@
-"""What a group has committed, and what its members own, asked without the administrative calls to coordinators.
+"""Reads the committed offsets of a group and the partitions of its members, without the administrative client.
 
 `describe_consumer_groups` and `list_consumer_group_offsets` end the whole process if the connection breaks between the
 answer that names the coordinator and the request to it: librdkafka, 2.16 included, then frees the request twice and

@@ -31,7 +31,7 @@ _WANTS_NO_LOGIN: Final = 34  # ILLEGAL_SASL_STATE
 
 class Finding(NamedTuple):
     """
-    Why there is no connection.
+    The reason for a failed connection.
 
     Attributes:
         cause: a sentence with what to do.

@@ -1,4 +1,4 @@
-"""What a client reports beside its answers: log lines, connection errors, statistics.
+"""Collects what a client reports in addition to its answers: log lines, connection errors, statistics.
 
 librdkafka hides a repeated EndTxn behind a successful commit, and the cause of a time-out behind ``_TIMED_OUT``. Its
 reports name both; it hands them over inside `poll` and other calls, on the caller's thread. A `Watch` listens to one

@@ -77,7 +77,7 @@ class Identities:
         return str(self.directory / name)
 
     def passwords(self) -> dict[str, str]:
-        """By user."""
+        """The passwords, by user."""
         return {user: (self.directory / f"{user}.password").read_text("utf-8") for user in USERS}
 
     def security(self, user: str, login: Login = "scram") -> Security:

@@ -261,7 +261,7 @@ class Deliver:
         return self.first or given.holds_offsets
 
     def each(self, ranges: Iterable[RangeRow]) -> Iterator[Outcome]:
-        """Deliver ranges."""
+        """Deliver ranges, and yield the outcome of each."""
         context = TaskContext.get()
         attempt = str(context.taskAttemptId()) if context else "0"
         again = context is not None and context.attemptNumber() > 0

@@ -189,13 +189,13 @@ class _HearsFailures:
         self._failed(why)
 
     def committed(self, task: str, batch: BatchReport) -> None:
-        """Not needed."""
+        """Do nothing: only failures are reported."""
 
     def retried(self, task: str, about: Mapping[str, Any], attempt: int, pause_s: float) -> None:
-        """Not needed."""
+        """Do nothing: only failures are reported."""
 
     def stopped(self, task: str, why: str, remedy: str, about: Mapping[str, Any]) -> None:
         """Not needed: the lane tells it."""
 
     def recovered(self, task: str, after_s: float) -> None:
-        """Not needed."""
+        """Do nothing: only failures are reported."""

@@ -134,7 +134,7 @@ class JsonLines:
 
 
 class Parquet:
-    """Columns, compressed."""
+    """Parquet files: compressed columns."""
 
     def __init__(self, declared: FileTable) -> None:
         self._table = declared.table

@@ -86,7 +86,7 @@ class Try:
 
 
 class PutFiles:
-    """What a function gets of `Blobs`: it puts objects. Valid only during the call."""
+    """The parameter of a function for `Blobs`: it puts objects. Valid only during the call."""
 
     def __init__(self, target: BlobTarget) -> None:
         self._target = target
