@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, TypeAlias
-from uuid import UUID
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.dataframe import DataFrameProcessor
@@ -185,8 +184,10 @@ def _id(given: Any) -> bytes:
             found = b"b" + given
         case int() if not isinstance(given, bool):
             found = b"i%d" % given
-        case UUID():
-            found = b"u" + given.bytes
         case _:
-            raise TypeError(f"an id is text, a whole number, bytes or a UUID, and not {type(given).__name__}")
+            from uuid import UUID  # noqa: PLC0415  # milliseconds of each start, and few programs have such ids
+
+            if not isinstance(given, UUID):
+                raise TypeError(f"an id is text, a whole number, bytes or a UUID, and not {type(given).__name__}")
+            found = b"u" + given.bytes
     return found if len(found) <= LONGEST_ID else b"h" + hashlib.blake2b(found, digest_size=LONGEST_ID).digest()
