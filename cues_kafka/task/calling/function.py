@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import length_hint, methodcaller
 from typing import Any
 
@@ -141,12 +141,3 @@ class Function:
     def result(self, made: Any) -> Any:
         """What a call has given; of an ``async def`` its end is awaited."""
         return made if self.coroutines is None else self.coroutines.result(made)
-
-    def call(self, received: Mapping[str, Received], given: Mapping[str, Any]) -> Any:
-        """Call the function for one step."""
-        call, listed = self.processor.call, self.processor.batch
-        if call.positional is not None:
-            value = received[call.positional].value
-            return self.processor.fn([value] if listed else value, **given)
-        values = {binding: [one.value] if listed else one.value for binding, one in received.items()}
-        return self.processor.fn(**values, **given)

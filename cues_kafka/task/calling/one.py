@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from cues_kafka.errors import Interrupt, OutputError, RetriableError
 from cues_kafka.task.calling.adding import Adding
@@ -13,6 +13,8 @@ from cues_kafka.task.calling.failures import Delivering
 from cues_kafka.task.calling.function import Function
 from cues_kafka.task.calling.step import Received, Step
 from cues_kafka.task.parts.participant import Moments
+
+_NOTHING: Final[Mapping[str, Any]] = {}
 
 
 class One:
@@ -66,15 +68,17 @@ class One:
 
     def introduce(self, step: Delivering, received: Mapping[str, Received]) -> None:
         """Make what the function gets as `step`."""
-        batch = step.batch
+        batch, more = step.batch, _NOTHING
         at: Moments = batch.context.at
+        for part in at.introduce:
+            more = {**more, **part.introduce()}
         step.step = Step(
-            *(batch.spec.graph, self._function.processor, step.consumed, received),
+            *(batch.spec.graph, self._function.processor, batch.coordinates(step.taken), received),
             attempt=step.retrying.attempt if step.retrying else 0,
             starts=batch.starts,
             timer=None if batch.fired is None else batch.fired.timer,
             replay=None if batch.replayed is None else batch.replayed.number,
-            **({name: one for part in at.introduce for name, one in part.introduce().items()} if at.introduce else {}),
+            **more,
         )
 
     def invoke(self, step: Delivering, received: Mapping[str, Received]) -> Any:
@@ -82,12 +86,18 @@ class One:
         at: Moments = step.batch.context.at
         for part in at.begin_step:
             part.begin_step(step, received)
-        given = step.batch.context.values
+        processor, given = self._function.processor, step.batch.context.values
+        call, listed = processor.call, processor.batch
         if step.step is not None:
-            given = {**given, "step": [step.step] if self._function.processor.batch else step.step}
+            given = {**given, "step": [step.step] if listed else step.step}
         if step.given:
             given = {**given, **step.given}
-        made = self._function.call(received, given)
+        if call.positional is not None:
+            value = received[call.positional].value
+            made = processor.fn([value] if listed else value, **given)
+        else:
+            values = {binding: [one.value] if listed else one.value for binding, one in received.items()}
+            made = processor.fn(**values, **given)
         for part in at.wrap:
             made = part.wrap(made, step)
         return made
@@ -102,7 +112,10 @@ class One:
         for part in at.outputs:
             payloads = part.outputs(payloads, step)
         if payloads:
-            self._adding.add_step(step, payloads)
+            if at.travel:
+                self._adding.add_step(step, payloads)
+            else:
+                self._adding.add(step.taken, batch, payloads)
             batch.outputs += 1
         step.outcome, step.messages = "outputs" if payloads else "nil", len(payloads)
         for part in at.end_step:
