@@ -105,3 +105,16 @@ def test_scripts_stop_at_the_first_error(name: str) -> None:
 
     assert "set -euo pipefail" in script.read_text()
     assert script.stat().st_mode & 0o111
+
+
+BESIDE = re.compile(r"""Path\(__file__\)(?:\.resolve\(\))?\.(?:with_name\(|parent / )["']([\w.-]+)["']""")
+"""A file that a module takes from its own folder."""
+
+
+def test_files_that_modules_take_from_their_folder_are_there() -> None:
+    """One that stayed where its module has been is missed only when it is needed."""
+    package = [(path, text) for path, text in texts().items() if path.is_relative_to(ROOT / "cues_kafka")]
+    named = [(path, name) for path, text in package if path.suffix == ".py" for name in BESIDE.findall(text)]
+
+    assert named
+    assert [f"{path.relative_to(ROOT)}: {name}" for path, name in named if not (path.parent / name).exists()] == []
