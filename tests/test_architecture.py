@@ -98,18 +98,21 @@ def test_every_package_is_in_the_table_of_the_page() -> None:
     assert named == {name for names in packages() for name in names}
 
 
-def test_there_are_five_walks_whose_steps_are_numbered() -> None:
+def test_there_are_seven_walks_whose_steps_are_numbered() -> None:
     """Every numbered line is a step: a file, a function, what happens."""
     lines = re.findall(r"^\d+\. ", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
 
     assert list(walks()) == [
         "One message", "A direct batch on Spark", "A staged batch on Spark", "A recovery", "An error message",
+        "A step with a store", "A message from another broker",
     ]  # fmt: skip
     assert len(lines) == sum(map(len, walks().values()))
     assert all(
         [number for number, *_ in steps] == list(map(str, range(1, len(steps) + 1))) for steps in walks().values()
     )
     assert all(10 <= len(steps) <= 20 for steps in walks().values())
+    files = {walk: {file for _, file, *_ in steps} for walk, steps in walks().items()}
+    assert {walk: len(found) for walk, found in files.items() if len(found) > 12} == {}
 
 
 @pytest.mark.parametrize("walk", walks())
