@@ -121,8 +121,6 @@ class Lists:
     def _each_alone(self, rows: Sequence[Taken], batch: Batch, before: Mark, error: Exception | Interrupt) -> None:
         """Take back what a call for all steps gave, and call for each of them."""
         at: Moments = batch.context.at
-        for part in at.undo_together:
-            part.undo_together(error)
         batch.back_to(before)
         if batch.turnstile is not None:  # it was called, and is not called again
             for taken in rows:

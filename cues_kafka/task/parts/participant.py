@@ -206,9 +206,6 @@ class StepParticipant(Participant):
     def failing(self, error: BaseException, step: Delivering) -> None:
         """It raised, or it cannot be decoded or sent. What it did is not taken back yet."""
 
-    def undo_together(self, error: BaseException) -> None:
-        """The function, called once for all steps, has raised: each of them is called by itself next."""
-
     def undo_step(self, error: BaseException, step: Delivering) -> None:
         """Take back what the step did: it becomes an error message, or does not end. It was called."""
 
@@ -245,7 +242,7 @@ _OF_STEPS = (
     "mark", "alone",
 )  # fmt: skip
 
-_BACKWARDS = ("end_chunk", "end_step", "undo_together", "undo_step")
+_BACKWARDS = ("end_chunk", "end_step", "undo_step")
 """What is ended or taken back goes the other way round: the one that began last comes first."""
 
 
@@ -288,7 +285,6 @@ class Moments:
     end_step: tuple[StepParticipant, ...]
     between: tuple[StepParticipant, ...]
     failing: tuple[StepParticipant, ...]
-    undo_together: tuple[StepParticipant, ...]
     undo_step: tuple[StepParticipant, ...]
     may_end: tuple[StepParticipant, ...]
     failed: tuple[StepParticipant, ...]

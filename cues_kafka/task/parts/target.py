@@ -165,18 +165,6 @@ class Committing(StepParticipant):
             raise FailedTogether from error
         self._target.back()
 
-    def undo_together(self, error: BaseException) -> None:
-        """
-        See `StepParticipant`.
-
-        Raises:
-            Outage: the target is why the call failed.
-            FailedTogether: it is taken back as a whole, and each step is called by itself.
-        """
-        if why := self._target.outage(error):
-            raise Outage(why, code="TARGET") from error
-        raise FailedTogether from error
-
     def rest(self) -> None:
         self._target.rest()
 
