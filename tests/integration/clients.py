@@ -1,4 +1,4 @@
-"""How many clients of librdkafka this process has."""
+"""The clients of librdkafka that this process has."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from contextlib import suppress
 from pathlib import Path
 
 STEADY_S = 0.02
-"""How long a count must stay as it is: a new thread takes less to give itself its name."""
+"""How long a list must stay as it is: a new thread takes less to give itself its name."""
 
 
-def clients() -> int:
+def clients() -> frozenset[int]:
     """
-    Each client has one thread named rdk:main.
+    The main thread of each client, which is named rdk:main. Those of other tests may end at any time.
 
     That thread starts the client's other threads, and each of them has the name of the thread that started it until it
-    sets its own. So the count is taken until it is the same three times in a row.
+    sets its own. So they are listed until the list is the same three times in a row.
     """
-    counts = [_count()]
-    while len(counts) < 3 or len(set(counts[-3:])) > 1:
+    lists = [_listed()]
+    while len(lists) < 3 or len(set(lists[-3:])) > 1:
         time.sleep(STEADY_S)
-        counts.append(_count())
-    return counts[-1]
+        lists.append(_listed())
+    return lists[-1]
 
 
-def _count() -> int:
-    return sum(_name(thread) == "rdk:main" for thread in Path("/proc/self/task").iterdir())
+def _listed() -> frozenset[int]:
+    return frozenset(int(thread.name) for thread in Path("/proc/self/task").iterdir() if _name(thread) == "rdk:main")
 
 
 def _name(thread: Path) -> str | None:

@@ -739,15 +739,15 @@ def test_a_worker_takes_a_group_over_with_the_rights_that_messages_name(cluster:
     admin.close()
 
 
-def _clients() -> int:
+def _clients() -> frozenset[int]:
     gc.collect()
     return clients()
 
 
-def _no_more_clients(than: int) -> bool:
-    """Whether there are at most as many; a client's threads end a little after it is closed."""
+def _no_more_clients(than: frozenset[int]) -> bool:
+    """Whether there are no others; a client's threads end a little after it is closed."""
     deadline = time.monotonic() + 10
-    while _clients() > than and time.monotonic() < deadline:
+    while not _clients() <= than and time.monotonic() < deadline:
         time.sleep(0.05)
     return _clients() <= than
 
