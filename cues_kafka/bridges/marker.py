@@ -10,8 +10,6 @@ void: its transaction has ended with its connection.
 A queue without a marker, and one whose marker another process holds, look the same. So the owner must be the only
 consumer of the queue, and must know it: it sends a *probe* there, and waits until the probe is delivered to it. Then
 every former owner's connection is gone. A second probe, sent after that, comes behind all that they have committed.
-What was delivered to a former owner may be put back a little later still (`LATE_S`). An owner that meets a message that
-it did not send gives the queue up, and asks again.
 
 A protocol, such as STOMP, implements `MarkerSession`.
 """
@@ -32,12 +30,6 @@ PAUSE_S: Final = 0.1
 
 PATIENCE_S: Final = 30.0
 """Seconds that one question waits for the end of a former owner at most; the task asks again."""
-
-LATE_S: Final = 0.5
-"""
-How long an owner that found no marker waits for one, in seconds. Artemis lets a consumer of a lost connection go before
-it puts back what was delivered to it, so the probes may come first. Only a task that never committed waits this long.
-"""
 
 PROBES: Final = 4
 """Two consumers that take turns get two each."""
@@ -189,7 +181,6 @@ class MarkerTransactions(Transactions):
         try:
             markers = self._before(session, session.probe(self._queue))
             markers += self._before(session, session.probe(self._queue))
-            markers += () if markers else self._late(session)
             while (older := _replaced(markers)) is not None:  # a former owner has died before it took it
                 session.drop(older)
                 markers.remove(older)
@@ -248,15 +239,6 @@ class MarkerTransactions(Transactions):
             session.drop(found)
             if found.probe == probe:
                 return markers
-
-    def _late(self, session: MarkerSession) -> list[MarkerMessage]:
-        """The markers that the broker still had to put back."""
-        deadline = time.monotonic() + LATE_S
-        while (found := session.message(max(0.0, deadline - time.monotonic()))) is not None:
-            if found.probe is None:
-                return [found, *self._before(session, session.probe(self._queue))]
-            session.drop(found)
-        return []
 
     def _held(self) -> MarkerMessage | None:
         """

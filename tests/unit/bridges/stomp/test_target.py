@@ -108,32 +108,6 @@ def test_second_owner_waits_for_the_connection_of_the_first_one(broker: FakeBrok
     first.close()
 
 
-def test_marker_that_is_put_back_behind_the_probes_is_found(
-    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Artemis lets the consumer of a lost connection go, and puts back what was delivered to it a moment later."""
-    with closing(transactions(broker)) as owner:
-        assert owner.ask() is None
-        owner.fence(b"one", None)
-    broker.drop()  # as when it notices that the owner is gone
-    with broker.lock:
-        [marker] = broker.queues[MARKER]
-        broker.queues[MARKER].clear()
-    before, asked = MarkerTransactions._before, []
-
-    def put_back_behind_two(self: MarkerTransactions, session: Any, probe: str) -> list[Any]:
-        found = before(self, session, probe)
-        asked.append(probe)
-        if len(asked) == 2:
-            broker.put(MARKER, marker.body, **marker.headers)
-        return found
-
-    monkeypatch.setattr(MarkerTransactions, "_before", put_back_behind_two)
-    with closing(transactions(broker)) as heir:
-        assert heir.ask() == b"one"
-        assert len(asked) == 3
-
-
 def test_probe_of_one_who_waits_does_not_come_between(broker: FakeBroker) -> None:
     """It lies before the marker of the last commit. Who counted what lies before it would see no marker."""
     with closing(transactions(broker)) as owner:
