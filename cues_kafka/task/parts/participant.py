@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar
 
 from cues_kafka.core.records import Record
@@ -231,17 +230,6 @@ class StepParticipant(Participant):
         return False
 
 
-_OF_TASKS = (
-    "connect", "attach", "restore", "ask", "committed", "moved", "void", "free", "close", "broken", "may_hold", "idle",
-    "ends", "begin_batch", "before_chunk", "keep", "seal",
-)  # fmt: skip
-
-_OF_STEPS = (
-    "begin_chunk", "run", "chosen", "enter_list", "following", "rest", "enter_step", "leave_step", "introduce",
-    "begin_step", "begin_list", "wrap", "outputs", "travel", "columns", "between", "failing", "may_end", "failed",
-    "mark", "alone",
-)  # fmt: skip
-
 _BACKWARDS = ("end_chunk", "end_step", "undo_step")
 """What is ended or taken back goes the other way round: the one that began last comes first."""
 
@@ -293,20 +281,17 @@ class Moments:
 
     def __init__(self, parts: Sequence[Participant]) -> None:
         stepwise = [one for one in parts if isinstance(one, StepParticipant)]
-        for name in _OF_TASKS:
-            setattr(self, name, _overriding(Participant, name, parts))
-        for name in _OF_STEPS:
-            setattr(self, name, _overriding(StepParticipant, name, stepwise))
-        for name in _BACKWARDS:
-            setattr(self, name, _overriding(StepParticipant, name, stepwise)[::-1])
+        for name in Moments.__annotations__:
+            found = _overriding(name, parts if hasattr(Participant, name) else stepwise)
+            setattr(self, name, found[::-1] if name in _BACKWARDS else found)
         self.flat = not any(one.each for one in stepwise)
         """Whether chunks may be called in one go."""
         self.side_by_side = not any(one.apart for one in stepwise)
         """Whether several steps may be under way at once."""
 
 
-def _overriding(base: type, name: str, parts: Sequence[Any]) -> tuple[Any, ...]:
-    empty = attrgetter(name)(base)
+def _overriding(name: str, parts: Sequence[Any]) -> tuple[Any, ...]:
+    empty = getattr(StepParticipant, name)
     return tuple(one for one in parts if getattr(type(one), name) is not empty)
 
 

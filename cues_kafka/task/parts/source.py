@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
 from cues_kafka.core import effects as do
@@ -26,7 +27,7 @@ class Announced(Protocol):
         ...
 
 
-class StepSource(StepParticipant):
+class StepSource(StepParticipant, ABC):
     """
     Begins steps beside those of messages. All moments are calling.
 
@@ -34,9 +35,9 @@ class StepSource(StepParticipant):
     own (`comes_next`).
     """
 
+    @abstractmethod
     def is_mine(self, announced: Announced) -> bool:
         """Whether these are steps of it."""
-        raise NotImplementedError
 
     def is_due(self) -> bool:
         """Whether a step of it comes before the next message."""
@@ -53,13 +54,13 @@ class StepSource(StepParticipant):
         """Whether a batch of it comes before the next message."""
         return False
 
+    @abstractmethod
     def announce(self, desk: Any, task: Task, buffer: Buffer) -> on.Event | None:
         """The event for steps that come next, or again; None: they are still to come."""
-        raise NotImplementedError
 
+    @abstractmethod
     def deliver(self, filling: Any, task: Task, buffer: Buffer, effect: do.Call | do.Quarantine) -> on.Event | None:
         """Deliver the steps that were announced; None: they are void."""
-        raise NotImplementedError
 
     def put_back(self, buffer: Buffer) -> None:
         """What was announced is not delivered now: it comes again."""
