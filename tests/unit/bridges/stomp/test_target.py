@@ -15,7 +15,7 @@ from cues_kafka.bridges.marker import MarkerTransactions, shared_markers
 from cues_kafka.bridges.stomp.marker import StompMarkers
 from cues_kafka.bridges.stomp.messages import message_of
 from cues_kafka.bridges.stomp.target import StompDestination, StompTarget
-from cues_kafka.errors import ConfigError, RecoveryError
+from cues_kafka.errors import ConfigError, RecoveryError, TaskStopped
 from cues_kafka.graph.declare import Raw
 from cues_kafka.graph.effects import Effect
 from cues_kafka.targets import TargetMoved, TaskName
@@ -251,6 +251,31 @@ def test_function_chooses_destinations_and_what_cannot_be_sent_is_its_error(brok
     assert (bodies(broker, "/queue/a"), bodies(broker, "/topic/b")) == ([b"x"], [b'{"y": 1}'])
     assert len(tester.errors()) == len(given) - 2
     assert {one.kind for one in tester.errors()} == {"output"}
+
+
+def test_task_that_has_taken_steps_and_finds_no_marker_stops(broker: FakeBroker) -> None:
+    """It sends nothing again. Where the broker gives the marker after all, the task continues."""
+    graph = Graph("shop", Source("orders"), Sink("tell", inputs="orders", into=stomp(broker).to_queue("out")))
+    tester = Tester(graph)
+    tester.send("orders", "first")
+    tester.run()
+    tester.stop()
+    broker.drop()  # as when it notices that the owner is gone
+    with broker.lock:
+        [marker] = broker.queues[MARKER]
+        broker.queues[MARKER].clear()
+    tester.send("orders", "second")
+
+    with pytest.raises(TaskStopped, match="the target of tell/0 has no row of it, although it has taken 1 step"):
+        tester.restart().run()
+    assert bodies(broker, "/queue/out") == [b"first"]
+    broker.drop()
+    with broker.lock:
+        broker.queues[MARKER].clear()
+    broker.put(MARKER, marker.body, **marker.headers)
+    tester.restart().run()
+    tester.stop()
+    assert bodies(broker, "/queue/out") == [b"first", b"second"]
 
 
 def test_declarations_that_cannot_be_are_refused() -> None:
