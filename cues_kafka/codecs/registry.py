@@ -307,7 +307,7 @@ class RegistrySchemas:
             raise self._outage(what, error) from None
 
     def _refused(self, what: str, error: SchemaRegistryError, right: str = "read") -> RetriableError:
-        """What an answer means that is neither a schema nor that there is none."""
+        """The meaning of an answer other than a schema or "not found"."""
         if error.http_status_code not in (_LOGIN, _FORBIDDEN):
             return self._outage(what, error)
         options = self._options

@@ -120,7 +120,7 @@ class Seen:
 
     @property
     def calling(self) -> Calling | None:
-        """The call of user code that is under way; None: there is none."""
+        """The call of user code that is under way; None while no code of the user runs."""
         if (now := self._desk.calling) is None:
             return None
         steps, batch, before = now
@@ -146,7 +146,7 @@ class Seen:
 
     @property
     def oldest_s(self) -> float | None:
-        """The timestamp of the oldest message that was fetched and not yet called; None: there is none."""
+        """The timestamp of the oldest message that waits for its call; None if no message waits."""
         oldest_ms = self.buffer.oldest_ms if self.buffer is not None else None
         return oldest_ms / 1_000 if oldest_ms is not None else None
 

@@ -125,7 +125,8 @@ class Code:
         The file of a mutant, without its rule.
 
         Raises:
-            PlaceError: the place is not there exactly once, or its change is none, or would fail by itself.
+            PlaceError: the code does not have the place exactly once, the edit changes nothing, or the new code fails
+                by itself.
         """
         places = [one for one in self._by_last_name.get(_last(mutant.at), ()) if one.is_called(mutant.at)]
         found = _found(mutant.edit, places)

@@ -382,7 +382,7 @@ def rewrite(
 
 
 def sequence_of(record: Record | None) -> int:
-    """The sequence number of a record; -1: there is none."""
+    """The sequence number of a record; -1 without a record."""
     return record.sequence if record else -1
 
 

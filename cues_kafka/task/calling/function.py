@@ -66,7 +66,7 @@ class Function:
         key: gives the key of a message.
         bindings: of the inputs.
         output: the only topic that it returns values for; None: it has several, or yields.
-        coroutines: runs an ``async def``; None: it is none.
+        coroutines: runs an ``async def``; None for another function.
         marks: `meta=` of the inputs; None: no topic has it.
         progress: how far its present call is.
     """

@@ -33,7 +33,7 @@ _RANKS: Final = {name: rank for rank, name in enumerate(ORDER)}
 
 
 def arranged(parts: Iterable[Participant | None]) -> tuple[Participant, ...]:
-    """These participants, without those that are none, in their order."""
+    """These participants in their order; None is left out."""
     return tuple(sorted((one for one in parts if one is not None), key=_rank))
 
 

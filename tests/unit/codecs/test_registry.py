@@ -214,7 +214,7 @@ def denying_unknown(stored: Any) -> Any:
     def denied(self: TestRegistry, number: int) -> Any:
         try:
             return stored(self, number)
-        except Exception:
+        except _ErrorAnswer:
             raise _ErrorAnswer(403, 40301, "User is denied operation Read on Subject") from None
 
     return denied
