@@ -30,15 +30,13 @@ ROOT = Path(__file__).parents[2]
 WORKER = """
 import signal, sys
 name, log = sys.argv[1:]
-def leave(number, frame):
-    open(log, "a").write(f"{name} got {signal.Signals(number).name}\\n")
-    sys.exit(0)
-signal.signal(signal.SIGTERM, leave)
-signal.signal(signal.SIGHUP, leave)
+asked = {signal.SIGTERM, signal.SIGHUP}
+signal.pthread_sigmask(signal.SIG_BLOCK, asked)
 open(log, "a").write(f"{name} runs\\n")
-while True:
-    signal.pause()
+number = signal.sigwait(asked)
+open(log, "a").write(f"{name} got {number.name}\\n")
 """
+"""Waits for signals that it has blocked: with a handler and `pause`, one that comes right before the pause is lost."""
 
 
 @pytest.fixture
@@ -337,9 +335,7 @@ def test_two_supervisors_that_take_each_others_names_do_not_both_give_up(log: Pa
         assert ends.wait(15.0) == 2
 
 
-TELLS = WORKER.replace(
-    "while True", 'os.write(int(os.environ["CUES_KAFKA_READY"]), b"x") if READY else None\nwhile True'
-)
+TELLS = WORKER.replace("number =", 'os.write(int(os.environ["CUES_KAFKA_READY"]), b"x") if READY else None\nnumber =')
 TELLS = TELLS.replace("import signal, sys", "import os, signal, sys")
 
 
@@ -374,12 +370,11 @@ LIVES = """
 import faulthandler, os, signal, sys
 faulthandler.register(signal.SIGQUIT)
 log, first = sys.argv[1], not os.path.exists(sys.argv[1])
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
 open(log, "a").write("runs\\n")
-signal.signal(signal.SIGHUP, lambda *_: sys.exit(0))
 os.write(int(os.environ["CUES_KAFKA_READY"]), b"x")
 def work():
-    while True:
-        signal.pause()
+    signal.sigwait({signal.SIGHUP})
 if first:
     FIRST
 work()
@@ -467,7 +462,7 @@ def test_a_worker_that_stays_above_its_memory_limit_is_killed(
 ) -> None:
     """After a grace, or, above twice the limit, at the next look."""
     monkeypatch.setattr(module, "MEMORY_GRACE_S", 0.3 if mib == 60 else 300.0)
-    deaf = f"signal.signal(signal.SIGHUP, signal.SIG_IGN); held = b'x' * ({mib} << 20)"
+    deaf = f"held = b'x' * ({mib} << 20); signal.sigwait({{signal.SIGUSR1}})"
     with looked_after(log, deaf, monkeypatch, caplog, max_memory=40 << 20):
         pass
 
