@@ -96,11 +96,12 @@ proof-faults: .venv/.ready  ## kill, restart and cut off nodes of three under lo
 	@$(PY) -m tests.fault.proof_faults --write docs/proof $(ARGS)
 	@$(PY) -m tests.proof.results docs/proof
 
-check: .venv/.ready  ## lint, format, strict types, layers
+check: .venv/.ready  ## lint, format, strict types, layers, and which recorded proofs are out of date
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	$(PY) -m pytest -q tests/test_layers.py tests/test_repository.py
+	$(PY) -m tests.proof.current docs/proof
 
 bench: .venv/.ready  ## ratios against a hand-written transactional loop, on a real broker
 	@$(PY) benchmarks/run.py $(ARGS)

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.fault.loaded import ROLES, Endured, Killed, ProxiedBroker, cut_off, roll, under_load
-from tests.fault.support import ROOT
-from tests.proof.digest import digest
+from tests.proof import subjects
 
 
 def _killed(role: str) -> Callable[[ProxiedBroker, float], Endured]:
@@ -49,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--part", choices=PARTS, action="append", help="this part; may be given again; else all parts")
     parser.add_argument("--write", type=Path, help="the folder for the results")
     given = parser.parse_args(arguments)
-    code = digest_of_code()
+    code = subjects.faults()
     for part in given.part or PARTS:
         path = given.write / f"faults-{part.replace(' ', '-')}.json" if given.write else None
         if path and path.exists() and done(json.loads(path.read_text(encoding="utf-8")), code, given.seconds):
@@ -92,12 +91,6 @@ def run(part: str, seconds: float, code: str) -> dict[str, Any]:
 
 def _times(seconds: Sequence[float]) -> dict[str, float]:
     return {"median": round(statistics.median(seconds), 1), "longest": round(max(seconds), 1)}
-
-
-def digest_of_code() -> str:
-    """Of all that decides and acts: results of other code say nothing about this one."""
-    rooms = ("core", "records", "runtime", "brokers/kafka")
-    return digest(file for room in rooms for file in (ROOT / "cues_kafka" / room).rglob("*.py"))
 
 
 if __name__ == "__main__":

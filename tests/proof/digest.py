@@ -10,27 +10,46 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
 OURS = ("cues_kafka", "tests")
 
 
-def digest(files: Iterable[Path], *, shared: tuple[str, Path] | None = None) -> str:
+def digest(files: Iterable[Path], *, shared: tuple[str, Iterable[Path]] | None = None) -> str:
     """
     Of Python files, in 16 hexadecimal digits.
 
     Args:
         files: the whole of each.
-        shared: a module that they import, and its file. Only what they take from it counts.
+        shared: a module or package that they import, and its files. Only what they take from it counts, in whichever
+            of its files that is.
     """
     files = list(files)
     programs = _programs(file.read_text(encoding="utf-8") for file in files)
     if shared is not None:
-        module, file = shared
+        module, places = shared
         names = {name for one in files for name in _taken_from(module, ast.parse(one.read_text(encoding="utf-8")))}
-        programs.append(_hashed(_reached(names, ast.parse(file.read_text(encoding="utf-8")))))
+        statements = [one for file in places for one in _statements(ast.parse(file.read_text(encoding="utf-8")))]
+        programs += sorted({_hashed(one) for one in _reached(names, statements)})
     return _joined(programs)
+
+
+def digest_of_rooms(package: Path, rooms: Iterable[str]) -> str:
+    """
+    Of all Python files of some folders of a package.
+
+    Raises:
+        FileNotFoundError: a folder has no such file, so it has moved, and the digest would be of other code.
+    """
+    found = []
+    for room in rooms:
+        files = list((package / room).rglob("*.py"))
+        if not files:
+            raise FileNotFoundError(f"{room} has no Python file: name the folder in which its code is now.")
+        found += files
+    return digest(found)
 
 
 def digest_of(texts: Iterable[str]) -> str:
@@ -40,7 +59,12 @@ def digest_of(texts: Iterable[str]) -> str:
 
 def _programs(texts: Iterable[str]) -> list[bytes]:
     """The digest of each program, in an order that names do not decide."""
-    return sorted(_hashed(_imports_sorted(ast.parse(text).body)) for text in texts)
+    return sorted(map(_program, texts))
+
+
+@cache  # the mutants of one file have the same tests
+def _program(text: str) -> bytes:
+    return _hashed(_imports_sorted(ast.parse(text).body))
 
 
 def _imports_sorted(body: list[ast.stmt]) -> list[ast.stmt]:
@@ -54,19 +78,28 @@ def _joined(programs: Iterable[bytes]) -> str:
 
 
 def _taken_from(module: str, program: ast.Module) -> Iterator[str]:
-    """The names that a program imports from a module."""
+    """The names that a program imports from a module or from below it."""
     for node in ast.walk(program):
-        if isinstance(node, ast.ImportFrom) and node.module == module:
+        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(f"{module}."):
             yield from (alias.name for alias in node.names)
 
 
-def _reached(names: set[str], program: ast.Module) -> list[ast.stmt]:
-    """The statements that define these names, and those that they use, in the order of the file."""
-    found: set[ast.stmt] = set()
-    while new := {one for one in program.body if one not in found and names & _defined(one)}:
+def _statements(program: ast.Module) -> Iterator[ast.stmt]:
+    """Of a module that is shared: each name that it imports by itself, and none of ours, which are pooled."""
+    for one in program.body:
+        if not isinstance(one, ast.ImportFrom):
+            yield one
+        elif not str(one.module).startswith(OURS):
+            yield from (ast.ImportFrom(one.module, [alias], one.level) for alias in one.names)
+
+
+def _reached(names: set[str], statements: Iterable[ast.stmt]) -> set[ast.stmt]:
+    """The statements that define these names, and those that they use."""
+    statements, found = list(statements), set[ast.stmt]()
+    while new := {one for one in statements if one not in found and names & _defined(one)}:
         found |= new
         names |= {node.id for one in new for node in ast.walk(one) if isinstance(node, ast.Name)}
-    return [one for one in program.body if one in found]
+    return found
 
 
 def _defined(node: ast.stmt) -> set[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.proof.digest import digest
+from tests.proof.digest import digest, digest_of_rooms
 
 PROGRAM = '''"""A module."""
 LIMIT = 3
@@ -105,4 +105,27 @@ def test_of_a_shared_module_only_what_is_taken_counts(tmp_path: Path, old: str, 
     assert old in SHARED
     program = written(tmp_path / "a.py", "from shared import Place\n")
     first, second = written(tmp_path / "b.py", SHARED), written(tmp_path / "c.py", SHARED.replace(old, new))
-    assert (digest([program], shared=("shared", first)) == digest([program], shared=("shared", second))) is same
+    assert (digest([program], shared=("shared", [first])) == digest([program], shared=("shared", [second]))) is same
+
+
+def test_a_shared_module_may_become_a_package(tmp_path: Path) -> None:
+    """What is taken from it counts, in whichever of its files that is."""
+    program = written(tmp_path / "a.py", "from cues_kafka.shared import Place\n")
+    moved = written(tmp_path / "b.py", "from cues_kafka.shared.places import Place\n")
+    numbers = "from typing import Any, NamedTuple\n\nNumber = int\n"
+    places = f"from cues_kafka.shared.numbers import Number\n{SHARED.replace('Number = int', '')}"
+    whole = [written(tmp_path / "whole.py", SHARED)]
+    parts = [written(tmp_path / "parts" / "a.py", places), written(tmp_path / "parts" / "b.py", numbers)]
+
+    before = digest([program], shared=("cues_kafka.shared", whole))
+
+    assert digest([moved], shared=("cues_kafka.shared", parts)) == before
+
+
+def test_a_room_that_has_moved_is_refused(tmp_path: Path) -> None:
+    """A digest of nothing would never change."""
+    written(tmp_path / "core" / "a.py", PROGRAM)
+
+    assert digest_of_rooms(tmp_path, ["core"]) == digest([tmp_path / "core" / "a.py"])
+    with pytest.raises(FileNotFoundError, match="runtime has no Python file"):
+        digest_of_rooms(tmp_path, ["core", "runtime"])

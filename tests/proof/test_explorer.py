@@ -19,7 +19,7 @@ from cues_kafka.core import machine as core
 from cues_kafka.core.task import Doing, Task
 from tests.proof import model as explorer
 from tests.proof.model import trace
-from tests.proof.model.__main__ import BRIDGE, BRIDGING, DRIVERS, PACKAGE, SHELL, main
+from tests.proof.model.__main__ import main
 from tests.proof.model.bridge_mutants import BRIDGES
 from tests.proof.model.migrating_mutants import MIGRATIONS
 from tests.proof.model.mutant import CRASH, NET, NET_AND_MOVE, Mutant, applied
@@ -30,6 +30,7 @@ from tests.proof.model.states import NO_FAULTS, State
 from tests.proof.model.tables import Looked
 from tests.proof.model.world import World
 from tests.proof.model.worlds import ONE, TWO, WORLDS, with_faults, world_of
+from tests.proof.subjects import BRIDGE, BRIDGING, DRIVERS, PACKAGE, SHELL
 
 PROOF = Path(__file__).parents[2] / "docs" / "proof"
 

@@ -24,8 +24,8 @@ from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.temporary import temporary_directory
 from cues_kafka.task.making.prepare import prepare
-from tests.fault.support import ROOT, Setup
-from tests.proof.digest import digest
+from tests.fault.support import Setup
+from tests.proof import subjects
 from tests.spark.staged_checks import LIMIT, Audit, StagedDrivers, Tally, announcing, at, noted, publishing
 from tests.spark.staged_driver import WIDTH, graph
 
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--write", type=Path, help="the folder for the results")
     given = parser.parse_args(arguments)
     parts = range(-(-given.kills // given.of_a_part)) if given.part is None else [given.part]
-    code, failed = digest_of_code(), False
+    code, failed = subjects.staged(), False
     for part in parts:
         path = given.write / f"spark-{part:02}.json" if given.write else None
         if path and path.exists() and json.loads(path.read_text(encoding="utf-8"))["code"] == code:
@@ -144,12 +144,6 @@ def _result(part: int, kills: Mapping[str, int], audit: Audit, problems: list[st
         "problems": problems[:10],
         "seconds": round(seconds),
     }
-
-
-def digest_of_code() -> str:
-    """Of all that decides and acts: results of other code say nothing about this one."""
-    rooms = ("core", "plan", "records", "runtime")
-    return digest(file for room in rooms for file in (ROOT / "cues_kafka" / room).rglob("*.py"))
 
 
 if __name__ == "__main__":

@@ -6,71 +6,17 @@ import argparse
 import json
 import logging
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.proof.digest import digest
+from tests.proof import subjects
 from tests.proof.model import trace
-from tests.proof.model.migrating import CHANGES
 from tests.proof.model.mutant import applied
 from tests.proof.model.mutants import COVERED, MUTANTS, NO_SUBJECT
 from tests.proof.model.search import Found, Search
 from tests.proof.model.states import Faults, Setting
 from tests.proof.model.worlds import LEVELS, WORLDS, with_faults, world_of
-
-PACKAGE = Path(__file__).parents[3] / "cues_kafka"
-
-
-HERE = Path(__file__).parent
-
-DRIVERS = ("following.py", "handlers.py", "handling.py", "migrating.py")
-"""Of the explorer, what runs code of the shell in some worlds."""
-
-BRIDGING = ("bridging.py",)
-"""The same of worlds with a source that redelivers."""
-
-
-def code() -> str:
-    """
-    The digest of what each result speaks of: the core, the explorer, and what both take of the ports.
-
-    Mutants do not count, since a result has none, nor what runs only in worlds with code of the shell.
-    """
-    away = {Path(__file__).name, *DRIVERS, *BRIDGING}
-    explorer = [file for file in HERE.glob("*.py") if file.name not in away and "mutant" not in file.name]
-    files = [*(PACKAGE / "core").glob("*.py"), *explorer]
-    return digest(files, shared=("cues_kafka.ports", PACKAGE / "ports.py"))
-
-
-SHELL = (
-    *(f"task/calling/{name}.py" for name in ("batch", "caller", "ending", "function", "one", "plain")),
-    *("task/parts/handlers.py", "task/parts/stores.py", "task/following.py"),
-    *("state/handlers.py", "state/layers.py", "state/stores.py", "state/tables.py"),
-    *("operate/look/changed_inputs.py", "operate/move/migrate.py"),
-)
-"""What decides in the shell about the worlds that run its code."""
-
-
-BRIDGE = ("bridges/acked.py", "bridges/ledger.py")
-"""The same of worlds with a source that redelivers."""
-
-
-def shell(files: Iterable[str] = SHELL, drivers: Iterable[str] = DRIVERS) -> str:
-    """The digest of that code, and of what runs it."""
-    return digest([*(PACKAGE / name for name in files), *(HERE / name for name in drivers)])
-
-
-def mutants() -> str:
-    """The digest of the mutants."""
-    return digest(HERE.glob("*mutant*.py"))
-
-
-def shell_of(setting: Setting) -> str:
-    """The digest of what decides in the shell about a world; empty: nothing does."""
-    if setting.window:
-        return shell(BRIDGE, BRIDGING)
-    return shell() if setting.handlers or setting.tables or CHANGES & {*setting.workers} else ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -105,8 +51,8 @@ def _explore(setting: Setting, states: int | None, folder: Path | None) -> int:
     file = folder / f"model-{setting.name}-{setting.faults.total}.json" if folder else None
     known = json.loads(file.read_text(encoding="utf-8")) if file and file.exists() else {}
     about = {
-        "digest": code(),
-        "shell": shell_of(setting),
+        "digest": subjects.core(),
+        "shell": subjects.shell_of(setting),
         **asdict(setting),
         "faults": setting.faults._asdict(),
     }
@@ -146,8 +92,8 @@ def _mutants(folder: Path | None) -> int:
     """One line for each, as a table in Markdown."""
     rows = [
         (
-            f"Code `{code()}`, code of the shell `{shell()}`, of bridges `{shell(BRIDGE, BRIDGING)}`, "
-            f"mutants `{mutants()}`."
+            f"Code `{subjects.core()}`, code of the shell `{subjects.shell()}`, of bridges "
+            f"`{subjects.shell(subjects.BRIDGE, subjects.BRIDGING)}`, mutants `{subjects.model_mutants()}`."
         ),
         "",
         "| mutant | world | states | steps | violated |",

@@ -12,8 +12,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from tests.proof import subjects
 from tests.proof.simulation.options import Options
-from tests.proof.simulation.shrink import Result, attempt, attempt_seed, digest_of_checker, digest_of_code, shrink
+from tests.proof.simulation.shrink import Result, attempt, attempt_seed, shrink
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,7 +60,7 @@ def say(text: str) -> None:
 
 
 def _many(seeds: range, *, jobs: int, small: bool, path: Path | None) -> int:
-    made_of = {"code": digest_of_code(), "checker": digest_of_checker()}
+    made_of = {"code": subjects.simulated(), "checker": subjects.simulation()}
     if path and path.exists() and json.loads(path.read_text()).items() >= made_of.items():
         say(f"{path}: made from this code already")
         return 0

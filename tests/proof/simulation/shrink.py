@@ -7,14 +7,10 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from tests.proof.digest import digest
 from tests.proof.simulation.check import check, totals
 from tests.proof.simulation.options import EXACTLY_ONCE, RATES, Options, Part
 from tests.proof.simulation.run import Simulation
-
-ROOT = Path(__file__).parents[3]
 
 ROUNDS = 400
 """Runs that one shrinking may take."""
@@ -169,31 +165,3 @@ def _fewer_faults(best: Result) -> Iterator[Options]:
         for start in range(0, len(numbers), size):
             yield options.replace(skipped=tuple(sorted({*options.skipped, *numbers[start : start + size]})))
         size //= 2
-
-
-def digest_of_code() -> str:
-    """Of the programs that a simulation runs: a result is about these, and about no others."""
-    package = ROOT / "cues_kafka"
-    rooms = (
-        "core",
-        "graph",
-        "plan",
-        "codecs",
-        "records",
-        "brokers/memory",
-        "task",
-        "workers",
-        "client",
-        "running",
-        "on_spark",
-    )
-    files = [package / "ports.py", *(file for room in rooms for file in (package / room).rglob("*.py"))]
-    spark = package / "on_spark"
-    of_slots = {"slot.py", "slots.py", "outcome.py", "entering.py"}
-    files.append(package / "brokers" / "patience.py")
-    return digest(file for file in files if spark not in file.parents or file.name in of_slots)
-
-
-def digest_of_checker() -> str:
-    """Of the simulation itself: what it does to that code, and what it holds against it."""
-    return digest(Path(__file__).parent.glob("*.py"))
