@@ -73,7 +73,7 @@ BRIDGES = (
 
 HOW = f"""100-byte values that are there from the beginning, batches of {BATCH}, and a window of {WINDOW:,} messages
 without an acknowledgement. *To Kafka*: the other broker's messages are written in one transaction, and acknowledged
-behind its commit. *From Kafka*: they are published and confirmed, then the positions are committed. By hand,
+after its commit. *From Kafka*: they are published and confirmed, then the positions are committed. By hand,
 [benchmarks/bridges_side.py](../benchmarks/bridges_side.py): a plain loop with pika, paho, Proton or a socket that
 speaks STOMP by our own frames, and the same acknowledgements and durability. It remembers nothing of what it has had,
 so a crash doubles messages; it carries one header, and ends at the first error. A process outside looks every

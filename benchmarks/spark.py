@@ -57,7 +57,7 @@ class Speed:
 
 def measure(repetitions: int, backlog: int, cluster: Cluster) -> Section:
     """Measure all cases, the sides in turn."""
-    section = Section("Spark", HOW, ("case", "on Spark", "beside it", "figure", "target", "holds"), after=AFTER)
+    section = Section("Spark", HOW, ("case", "on Spark", "compared with", "figure", "target", "holds"), after=AFTER)
     messages = max(backlog, BATCHES * WIDTH * PER_SLOT)
     small = cluster.create(unique("spark-in-"), WIDTH)
     cluster.fill(small, values_of("raw"), messages)

@@ -48,7 +48,7 @@ PRICE = """- With a transaction of Kafka behind each batch of 1,000 rows, most o
   | fetching, making the rows, handing over between threads   | 1.1        | 0.2     |
   | all of it                                                 | 7.0        | 3.1     |
 
-- The table is of batches one after the other. The worker also calls the next batch beside Kafka's commit, in a
+- The table is of batches one after the other. The worker also calls the next batch during Kafka's commit, in a
   transaction of the database that stays open until Kafka's commit is known (P7). And where no messages come of
   the calls, one transaction of Kafka follows up to eight of the database (E1): with and without these parts in
   turn, medians of 3, 226,000 rows/s instead of 142,000 in batches of 1,000, and 358,000 instead of 343,000 in

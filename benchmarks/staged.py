@@ -26,7 +26,7 @@ counted."""
 
 def measure(repetitions: int, cluster: Cluster) -> Section:
     """Measure all cases, the sides in turn."""
-    section = Section("Spark, staged", HOW, ("case", "staged", "beside it", "ratio", "target", "holds"))
+    section = Section("Spark, staged", HOW, ("case", "staged", "compared with", "ratio", "target", "holds"))
     for rows in SIZES:
         section.rows.append(_batches(rows, repetitions, cluster))
     section.rows.append(_publication(repetitions, cluster))

@@ -14,7 +14,7 @@ GOAL = 0.98
 SETTINGS = {"on": {}, "off": {"CUES_KAFKA_STATUS_EVERY_S": "0", "CUES_KAFKA_CONTROL": "false"}}
 
 HOW = """One worker process with four partitions and raw 100-byte values, measured as *Throughput* is. *On* is the
-default: the worker tells the state of its tasks every 5 s, and follows the control topic. *Off* has
+default: the worker reports the state of its tasks every 5 s, and follows the control topic. *Off* has
 `status_every_s = 0` and `control = false`."""
 
 

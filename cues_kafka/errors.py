@@ -18,7 +18,7 @@
     │   ├── CallRefused         look at ``response``: ``raise_for_status`` met a status of 400 or above
     │   ├── AnswerTooLarge      raise the limit that is named
     │   └── CallChanged         make the function ask the same on every attempt
-    ├── Unknown             ask again, or decide: whether a message was sent cannot be told
+    ├── Unknown             ask again, or decide: it is not known whether a message was sent
     ├── TaskElsewhere       ask the process that runs the task, or read a table
     └── BrokerError         nothing: the task discards its producer and recovers
         ├── RetriableError      the cluster did not answer (yet)
@@ -120,7 +120,7 @@ class EarlyMessage(CuesError):
 
 
 class Unknown(CuesError):
-    """Whether messages were sent cannot be told. Remove what hides the answer and ask again, or decide."""
+    """It is not known whether messages were sent. Remove what hides the answer and ask again, or decide."""
 
 
 class TaskElsewhere(CuesError):

@@ -206,15 +206,6 @@ STUMBLES = {
 
 STUMBLE = re.compile("|".join(rf"\b(?:{pattern})" for pattern in STUMBLES), re.IGNORECASE)
 
-OLD_PAGES = {
-    "benchmarks.md": 8,
-    "edges.md": 9,
-    "errors.md": 1,
-    "proof.md": 4,
-    "protocol.md": 30,
-}
-"""Pages that still have such sentences, and how many: the numbers may only shrink."""
-
 
 def stumbles(text: str) -> list[str]:
     """The words of a page, outside of code, at which readers stumble."""
@@ -225,9 +216,7 @@ def stumbles(text: str) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_has_no_sentence_that_makes_readers_stumble(page: Path) -> None:
     """Each finding names the words; `STUMBLES` has what to write in their place."""
-    found = stumbles(page.read_text(encoding="utf-8"))
-
-    assert len(found) <= OLD_PAGES.get(page.name, 0), found
+    assert stumbles(page.read_text(encoding="utf-8")) == []
 
 
 def test_stumbles_are_found_across_lines_and_not_in_code() -> None:

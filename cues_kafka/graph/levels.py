@@ -84,7 +84,7 @@ OUTBOX_FEED: Final = EdgeKind(
 )
 CLAIMED_FEED: Final = EdgeKind(
     "an outbox table in MariaDB to Kafka, `Feed(SqlOutbox(...), ...)`",
-    "exactly once (rows claimed by their ids, and deleted behind the commit)",
+    "exactly once (rows claimed by their ids, and deleted after the commit)",
     "messages and numbers of rows in one transaction, rows deleted later; the database keeps deletions",
     "pytest -m 'not slow' tests/integration/test_outbox.py tests/fault/test_feed_kills.py",
 )

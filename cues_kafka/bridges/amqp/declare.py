@@ -36,7 +36,7 @@ _TESTS: Final = "pytest -m 'bridge or not bridge' tests/servers/test_amqp.py"
 FROM_AMQP: Final = EdgeKind(
     'a queue of an AMQP 1.0 broker to Kafka, `Feed(Amqp(...).queue("orders"), ...)`',
     "exactly once (if publishers give each message an id)",
-    "accepted behind Kafka's commit; message-id names redeliveries, so a crash may repeat a message without one. The "
+    "accepted after Kafka's commit; message-id names redeliveries, so a crash may repeat a message without one. The "
     "broker keeps the queue, gives it to one consumer at a time, and gives no message up (Artemis: "
     "max-delivery-attempts=-1)",
     _TESTS,
@@ -45,7 +45,7 @@ FROM_AMQP_REPEATED: Final = EdgeKind(
     'a queue of an AMQP 1.0 broker whose messages have no ids, to Kafka, `Feed(Amqp(...).queue("orders", ids=False), '
     "...)`",
     AT_LEAST_ONCE,
-    "accepted behind Kafka's commit; a crash repeats messages",
+    "accepted after Kafka's commit; a crash repeats messages",
     _TESTS,
     "Have publishers set the message-id, another one for each message, and leave ids=False out.",
 )

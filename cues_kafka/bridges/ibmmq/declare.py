@@ -35,7 +35,7 @@ ANY_CIPHER: Final = "ANY_TLS12_OR_HIGHER"
 FROM_IBMMQ: Final = EdgeKind(
     'a queue of IBM MQ to Kafka, `Feed(IbmMq(...).queue("ORDERS"), ...)`',
     "exactly once (while the queue manager keeps its queue)",
-    "read in a unit of work that is committed behind Kafka's commit; MsgId, time and body name redeliveries. The feed "
+    "read in a unit of work that is committed after Kafka's commit; MsgId, time and body name redeliveries. The feed "
     "is the only reader, and the queue has MSGDLVSQ(FIFO) or messages of one priority; what was put as non-persistent "
     f"may be lost. {NOT_RUN}",
     "pytest tests/unit/bridges/ibmmq",

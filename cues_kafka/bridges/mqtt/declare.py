@@ -32,7 +32,7 @@ LEDGER: Final = 1_000
 FROM_MQTT: Final = EdgeKind(
     "an MQTT broker to Kafka, `Feed(Mqtt(...), ...)`",
     "exactly once (while the broker keeps the session)",
-    "QoS 1, acknowledged behind Kafka's commit; numbers of packets, which are tried out, or the property cues-id, name "
+    "QoS 1, acknowledged after Kafka's commit; numbers of packets, which are tried out, or the property cues-id, name "
     "redeliveries. The broker drops nothing that waits (mosquitto: max_queued_messages 0); what was published with "
     "QoS 0 may be lost",
     "pytest tests/servers/test_mqtt.py",
@@ -40,7 +40,7 @@ FROM_MQTT: Final = EdgeKind(
 FROM_MQTT_REPEATED: Final = EdgeKind(
     "an MQTT broker that uses packet numbers again at once, to Kafka, `Feed(Mqtt(..., packet_ids=False), ...)`",
     AT_LEAST_ONCE,
-    "QoS 1, acknowledged behind Kafka's commit; a crash repeats messages without the property cues-id",
+    "QoS 1, acknowledged after Kafka's commit; a crash repeats messages without the property cues-id",
     "pytest tests/unit/bridges/mqtt",
     "Have publishers set the user property cues-id, which names each message.",
 )

@@ -37,14 +37,14 @@ connection had not acknowledged. A ledger of two windows would hold; the rest is
 FROM_QUEUE: Final = EdgeKind(
     'a queue of RabbitMQ to Kafka, `Feed(RabbitMq(...).queue("orders"), ...)`',
     "exactly once (if publishers give each message an id)",
-    "acknowledged behind Kafka's commit; the property message_id names redeliveries, so a crash may repeat a message "
+    "acknowledged after Kafka's commit; the property message_id names redeliveries, so a crash may repeat a message "
     "without one. The feed is the only consumer, and the queue gives no message up (quorum: x-delivery-limit=-1)",
     "pytest -m 'bridge or not bridge' tests/servers/test_rabbitmq.py",
 )
 FROM_QUEUE_REPEATED: Final = EdgeKind(
     'a queue of RabbitMQ whose messages have no ids, to Kafka, `Feed(RabbitMq(...).queue("orders", ids=False), ...)`',
     AT_LEAST_ONCE,
-    "acknowledged behind Kafka's commit; a crash repeats messages",
+    "acknowledged after Kafka's commit; a crash repeats messages",
     "pytest -m 'bridge or not bridge' tests/servers/test_rabbitmq.py",
     "Have publishers set the property message_id, another one for each message, and leave ids=False out.",
 )

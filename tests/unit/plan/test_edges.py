@@ -116,7 +116,7 @@ KNOWN = (
     "messages and place in one transaction; the database keeps what it commits",
 )
 CLAIMED = (
-    "exactly once (rows claimed by their ids, and deleted behind the commit)",
+    "exactly once (rows claimed by their ids, and deleted after the commit)",
     "messages and numbers of rows in one transaction, rows deleted later; the database keeps deletions",
 )
 EITHER = (
@@ -297,7 +297,7 @@ def test_each_kind_of_edge_has_its_level_its_condition_and_its_command() -> None
         "SqlOutbox -> boxed": ("OUTBOX_FEED", "exactly once (source position stored with the messages)"),
         "SqlOutbox -> claimed": (
             "CLAIMED_FEED",
-            "exactly once (rows claimed by their ids, and deleted behind the commit)",
+            "exactly once (rows claimed by their ids, and deleted after the commit)",
         ),
         "whole": ("exactly-once", "exactly once"),
         "often": ("at-least-once", "at least once"),
