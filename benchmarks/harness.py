@@ -25,8 +25,8 @@ from benchmarks.work import TAKE, VALUE_BYTES
 from cues_kafka import Kafka
 from cues_kafka.brokers.local.ports import free_ports
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.ports import NewTopic, Watermarks
-from cues_kafka.ports import TopicPartition as Place
+from cues_kafka.ports.facts import NewTopic, Watermarks
+from cues_kafka.ports.log import TopicPartition as Place
 
 ROOT = Path(__file__).parents[1]
 GRAPH = "benchmarks/graphs.py:graph"

@@ -17,7 +17,7 @@ import psutil
 
 from benchmarks.harness import ROOT, Cluster, Pipe, median, side, spread, unique, until, values_of
 from benchmarks.report import Section, holds
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 
 WIDTH = 4
 PER_SLOT = 50_000

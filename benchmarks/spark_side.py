@@ -34,7 +34,7 @@ from cues_kafka.on_spark.query.outcome import Outcome
 from cues_kafka.on_spark.query.run import QuerySettings
 from cues_kafka.on_spark.query.worker import SparkWorker
 from cues_kafka.on_spark.source.ranges import PREFIX, RangeRow, SourceInput, range_source
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.task.workers import Job
 
 

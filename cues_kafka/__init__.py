@@ -84,12 +84,13 @@ if TYPE_CHECKING:
     from cues_kafka.bridges.stomp.declare import Stomp
     from cues_kafka.brokers.options import Kafka, Memory, Registry
     from cues_kafka.brokers.security import OAuthBearer, Oidc, Plain, Scram, Secret, Tls
+    from cues_kafka.client.alts import alts
     from cues_kafka.client.client import Client
     from cues_kafka.client.connect import connect
     from cues_kafka.client.messages import Messages
     from cues_kafka.client.queries import Answer
     from cues_kafka.client.store_view import StoreView
-    from cues_kafka.client.tailer import ClientTailer, alts
+    from cues_kafka.client.tailer import ClientTailer
     from cues_kafka.client.topic import ClientTopic
     from cues_kafka.client.transaction import ClientTransaction
     from cues_kafka.codecs.payloads import payload_of
@@ -99,7 +100,7 @@ if TYPE_CHECKING:
     from cues_kafka.operate.look.status import status
     from cues_kafka.operate.repair.ask import Repairs, repairs
     from cues_kafka.operate.repair.filed import Selection
-    from cues_kafka.ports import Sent
+    from cues_kafka.ports.log import Sent
     from cues_kafka.running.running import Running
     from cues_kafka.running.start import start
     from cues_kafka.sinks.blobs.reading import DataFile, files
@@ -150,7 +151,7 @@ _LAZY = {
     "Stomp": "cues_kafka.bridges.stomp.declare",
     "StoreView": "cues_kafka.client.store_view",
     "TableView": "cues_kafka.state.tables",
-    "alts": "cues_kafka.client.tailer",
+    "alts": "cues_kafka.client.alts",
     "Tailer": "cues_kafka.task.calling.imperative",
     "DataFile": "cues_kafka.sinks.blobs.reading",
     "connect": "cues_kafka.client.connect",

@@ -20,18 +20,18 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from cues_kafka.brokers.options import Kafka, Memory
 from cues_kafka.client.access import HeadersLike, Since
+from cues_kafka.client.alts import alts as alts_now
 from cues_kafka.client.asking import ASK_S, SinceOffsets
 from cues_kafka.client.client import Client
 from cues_kafka.client.connect import connect as connect_now
 from cues_kafka.client.on_threads import CallThreads, Chunks, Leaving, UndoableRead
 from cues_kafka.client.tailer import ClientTailer, Direction, Start, Unblock
-from cues_kafka.client.tailer import alts as alts_now
 from cues_kafka.client.topic import ClientTopic
 from cues_kafka.client.transaction import ClientTransaction
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.topic import Topic
-from cues_kafka.ports import Sent
+from cues_kafka.ports.log import Sent
 from cues_kafka.task.calling.step import Received
 
 __all__ = ["AsyncClient", "AsyncMessages", "AsyncTailer", "AsyncTopic", "AsyncTransaction", "alts", "connect"]

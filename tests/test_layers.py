@@ -334,7 +334,7 @@ ACTS = {
     *("add_partitions", "configure", "create", "delete", "expect", "forget", "loose_session", "member", "sender"),
     *("session", "settle", "trim"),
 }
-"""Methods of `ports.Broker` and of targets that write, take a lock or join a group."""
+"""Methods of `ports.broker.Broker` and of targets that write, take a lock or join a group."""
 
 
 def acts(module: str, tree: ast.Module) -> list[str]:

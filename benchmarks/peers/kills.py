@@ -12,7 +12,8 @@ from benchmarks.peers import jobs
 from benchmarks.peers.runs import GIVE_UP_S, LOOK_S, PARTITIONS, Run, prepared
 from benchmarks.peers.sides import ORDERS, Peer
 from benchmarks.report import Section
-from cues_kafka.ports import TopicPartition, Watermarks
+from cues_kafka.ports.facts import Watermarks
+from cues_kafka.ports.log import TopicPartition
 
 HOW = """The job *orders* of [Peers](#peers). When between a fifth and three fifths of the messages are committed, the
 process gets a SIGKILL, up to 0.1 s later, and the same command starts at once. No process has a static name in its

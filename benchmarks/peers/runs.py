@@ -14,8 +14,8 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from benchmarks.harness import Cluster, child, unique, until
 from benchmarks.peers import jobs
 from benchmarks.peers.sides import FORK, ORDERS, PIPE, Peer
-from cues_kafka.ports import TopicPartition as Place
-from cues_kafka.ports import Watermarks
+from cues_kafka.ports.facts import Watermarks
+from cues_kafka.ports.log import TopicPartition as Place
 
 PARTITIONS = 4
 LOOK_S = 0.02

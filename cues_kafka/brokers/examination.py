@@ -1,6 +1,6 @@
 """What `doctor` asks a cluster besides what a graph needs to run: its nodes, the health of topics, groups, and rights.
 
-It is a question of its own, not one of `ports.Broker`: no task needs the answer.
+It is a question of its own, not one of `ports.broker.Broker`: no task needs the answer.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import threading
 
 from cues_kafka.brokers.options import Kafka, Memory, Options
 from cues_kafka.errors import ConfigError
-from cues_kafka.ports import Broker
+from cues_kafka.ports.broker import Broker
 
 _opening = threading.Lock()
 

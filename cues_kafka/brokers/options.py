@@ -37,7 +37,8 @@ from cues_kafka.brokers.security import Security, is_loopback, read_secrets
 from cues_kafka.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cues_kafka.ports import Broker, Clock
+    from cues_kafka.ports.broker import Broker
+    from cues_kafka.ports.clock import Clock
 
 GroupProtocol: TypeAlias = Literal["classic", "consumer"]
 Assignor: TypeAlias = Literal["cooperative-sticky", "range", "roundrobin", "uniform"]

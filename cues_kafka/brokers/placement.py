@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from cues_kafka.brokers.partitioners import KNOWN, place_of
 from cues_kafka.graph.partitioners import MURMUR2
-from cues_kafka.ports import WireMessage
+from cues_kafka.ports.log import WireMessage
 
 AT_FIRST: Final = 1_000
 """The number of messages of a partition that are looked at one by one; a hash takes about a microsecond."""

@@ -22,7 +22,7 @@ from cues_kafka.words import article
 
 if TYPE_CHECKING:
     from cues_kafka.cli.config import ClusterOptions
-    from cues_kafka.ports import Broker
+    from cues_kafka.ports.broker import Broker
 
 WRITTEN: Final = ".toml"
 """How the names of files end that hold graphs as data."""

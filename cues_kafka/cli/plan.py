@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cues_kafka.cli.config import Config
     from cues_kafka.graph.definition import Graph
     from cues_kafka.plan.plan import Plan
-    from cues_kafka.ports import Broker
+    from cues_kafka.ports.broker import Broker
 
 epilog = f"""
 \b

@@ -16,7 +16,7 @@ from cues_kafka.graph.names import no_such_processor
 
 if TYPE_CHECKING:
     from cues_kafka.graph.definition import Graph
-    from cues_kafka.ports import Observer
+    from cues_kafka.ports.observer import Observer
 
 MEMORY_ON_SPARK: Final = (
     "Spark limits its processes itself. In spark-defaults.conf, in the directory that SPARK_CONF_DIR names, set "

@@ -21,7 +21,7 @@ from cues_kafka.words import count
 if TYPE_CHECKING:
     from cues_kafka.graph.definition import Graph
     from cues_kafka.operate.look.unwell import UnwellNow
-    from cues_kafka.ports import Broker
+    from cues_kafka.ports.broker import Broker
     from cues_kafka.verify.scan import Report
 
 ANOMALOUS = 3

@@ -18,7 +18,10 @@ from cues_kafka.graph.names import check_written_topic, tools_group
 from cues_kafka.graph.times import milliseconds_of
 from cues_kafka.graph.topic import Topic
 from cues_kafka.observe.spans import current_trace
-from cues_kafka.ports import Broker, Clock, NewTopic, Outgoing, TopicFacts, TopicPartition, WireMessage
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.facts import NewTopic, TopicFacts
+from cues_kafka.ports.log import Outgoing, TopicPartition, WireMessage
 from cues_kafka.records.scanning import Ranges, ranges_of
 from cues_kafka.task.calling.decoding import Decoder
 from cues_kafka.task.calling.outputs import Target, payload

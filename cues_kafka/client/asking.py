@@ -7,7 +7,9 @@ from typing import Final, TypeAlias
 
 from cues_kafka.client.access import ID_HEADER, Access, Since, TopicAccess
 from cues_kafka.errors import BrokerError, ConfigError, Unknown
-from cues_kafka.ports import UNREADABLE, Broker, Clock, Fetched, Sent, TopicPartition, WireMessage, headers_of
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.log import UNREADABLE, Fetched, Sent, TopicPartition, WireMessage, headers_of
 from cues_kafka.records.scanning import Ranges
 
 SinceOffsets: TypeAlias = "Since | Mapping[int, int]"

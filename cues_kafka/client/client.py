@@ -17,7 +17,9 @@ from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, changelog_topic, tools_group
 from cues_kafka.graph.topic import Topic
-from cues_kafka.ports import Broker, Clock, Sent, WireMessage
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.log import Sent, WireMessage
 from cues_kafka.records.scanning import read_since
 from cues_kafka.task.clock import SystemClock
 from cues_kafka.task.making.build import limits_of, store_spec

@@ -14,7 +14,8 @@ from cues_kafka.client.tailer import ClientTailer, Start
 from cues_kafka.client.writing import IdWriter
 from cues_kafka.errors import ConfigError, GraphError, Unknown
 from cues_kafka.graph.names import check_dotted, check_name, client_id, sender_id, tailer_id
-from cues_kafka.ports import Outgoing, Sender, Sent
+from cues_kafka.ports.clients import Sender
+from cues_kafka.ports.log import Outgoing, Sent
 
 
 class ClientHandles:

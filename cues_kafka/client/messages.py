@@ -8,7 +8,7 @@ from typing import Any, overload
 
 from cues_kafka.client.access import Access, Since, TopicAccess
 from cues_kafka.errors import ConfigError
-from cues_kafka.ports import WireMessage
+from cues_kafka.ports.log import WireMessage
 from cues_kafka.records.scanning import read_newest, read_since
 from cues_kafka.task.calling.step import Received
 

@@ -22,7 +22,8 @@ from cues_kafka.client.writing import IdWriter
 from cues_kafka.errors import CodecError, ConfigError, FatalError
 from cues_kafka.graph.names import tailers_topic
 from cues_kafka.plan.topics import backing_config, may_lack
-from cues_kafka.ports import NewTopic, Outgoing, Sent, TopicPartition, WireMessage
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import Outgoing, Sent, TopicPartition, WireMessage
 from cues_kafka.records.strangers import NAME, read_plain, readable
 
 PARTITIONS: Final = 16

@@ -11,7 +11,7 @@ from cues_kafka.errors import CodecError, ConfigError, OutputError, TaskElsewher
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import hint, no_such_processor, quoted
 from cues_kafka.graph.processor import Processor
-from cues_kafka.ports import Sent, TopicPartition
+from cues_kafka.ports.log import Sent, TopicPartition
 from cues_kafka.task.lane import Lane
 from cues_kafka.task.parts.stores import Storing
 

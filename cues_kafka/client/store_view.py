@@ -12,7 +12,11 @@ from cues_kafka.core.records import KEY
 from cues_kafka.errors import BrokerError, CodecError, ConfigError, RetriableError
 from cues_kafka.graph.names import quoted
 from cues_kafka.observe.log import get_logger
-from cues_kafka.ports import Broker, Clock, Fetched, Reader, Sent, TopicPartition, Watermarks, WireMessage
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clients import Reader
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.facts import Watermarks
+from cues_kafka.ports.log import Fetched, Sent, TopicPartition, WireMessage
 from cues_kafka.records.reading import newest, read_record
 from cues_kafka.state.followed import Followed
 from cues_kafka.state.mapping import StoreSpec

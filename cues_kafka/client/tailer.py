@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from types import TracebackType
@@ -13,8 +13,10 @@ from typing import Any, Final, Literal, Protocol, Self, TypeAlias
 from cues_kafka.client.access import Access, Since, TopicAccess
 from cues_kafka.client.places import HeldPlace, HeldPlaces, place_key
 from cues_kafka.errors import BrokerError, ConfigError, RecoveryError, RetriableError
-from cues_kafka.graph.names import quoted
-from cues_kafka.ports import Clock, Outgoing, Reader, TopicPartition, Watermarks, WireMessage
+from cues_kafka.ports.clients import Reader
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.facts import Watermarks
+from cues_kafka.ports.log import Outgoing, TopicPartition, WireMessage
 from cues_kafka.records.scanning import read_range
 from cues_kafka.task.calling.step import Received
 
@@ -528,39 +530,3 @@ class ClientTailer:
                     f"{place.partition}, offset {kept.offset}. Open it with again=True to begin at start="
                 )
         self._check_range({place: kept.offset for place, kept in known.items()})
-
-
-def alts(
-    tailers: Iterable[ClientTailer], timeout_s: float | None = None, unblock: Unblock | None = None
-) -> tuple[ClientTailer, Received] | None:
-    """
-    The next message of any of these tailers, with its tailer: of those that are there, the one with the oldest time.
-
-    Args:
-        tailers: to read from; only the one that is returned moves.
-        timeout_s: how long to wait; 0: not at all; None: until a message comes.
-        unblock: ends the wait when it is set. `unblock()` of one of the tailers does it too.
-
-    Returns:
-        None: the time is over, or the wait was ended.
-
-    Raises:
-        ConfigError: there is no tailer, or one that reads backward.
-    """
-    waiting = list(tailers)
-    if not waiting or any(one.direction == "backward" for one in waiting):
-        raise ConfigError(f"alts({quoted(map(repr, waiting))}): give tailers that read forward")
-    clock = waiting[0].clock
-    deadline = None if timeout_s is None else clock.monotonic() + timeout_s
-    wait_s: float | None = None
-    while True:
-        found = [(head.timestamp()[1], n) for n, one in enumerate(waiting) if (head := one.look(wait_s)) is not None]
-        if found:
-            chosen = waiting[min(found)[1]]
-            if (received := chosen.read()) is None:
-                continue  # another thread that has this tailer took it since it was looked at
-            return chosen, received
-        wait_s = SLICE_S / len(waiting)
-        stopped = [one.stopped(unblock) for one in waiting]
-        if any(stopped) or (deadline is not None and clock.monotonic() >= deadline):
-            return None

@@ -11,7 +11,7 @@ from cues_kafka.client.handles import ClientHandles
 from cues_kafka.client.messages import Messages, messages_of
 from cues_kafka.client.tailer import ClientTailer, Start
 from cues_kafka.errors import ConfigError
-from cues_kafka.ports import Sent
+from cues_kafka.ports.log import Sent
 from cues_kafka.records.scanning import read_newest
 
 

@@ -11,7 +11,7 @@ from cues_kafka.client.tailer import ClientTailer
 from cues_kafka.client.topic import ClientTopic
 from cues_kafka.client.writing import IdWriter
 from cues_kafka.errors import ConfigError
-from cues_kafka.ports import Outgoing, Sent
+from cues_kafka.ports.log import Outgoing, Sent
 
 
 class ClientTransaction:

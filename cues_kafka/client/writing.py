@@ -20,7 +20,8 @@ from cues_kafka.client.access import Access
 from cues_kafka.client.asking import ASK_S, read_decided
 from cues_kafka.errors import BrokerError, ConfigError, FatalError, RetriableError, Unknown
 from cues_kafka.observe.log import get_logger
-from cues_kafka.ports import GroupMetadata, Outgoing, Sent, Session, TopicPartition
+from cues_kafka.ports.clients import GroupMetadata, Session
+from cues_kafka.ports.log import Outgoing, Sent, TopicPartition
 from cues_kafka.task.calling.outputs import size_of
 
 log = get_logger("cues_kafka.client")

@@ -17,7 +17,7 @@ from cues_kafka.graph.declare import CodecSpec
 from cues_kafka.graph.error_message import ERROR_VERSION, ErrorCause, ErrorMessage, ErrorMessages
 from cues_kafka.graph.formats import Avro
 from cues_kafka.graph.own_schemas import load_schema
-from cues_kafka.ports import Coordinates
+from cues_kafka.ports.log import Coordinates
 
 ERROR_LIMIT: Final = 16_000
 """Largest size of an error message in bytes (P4); longer fields are cut and named in `truncated`."""

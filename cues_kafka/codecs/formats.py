@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 from cues_kafka.codecs.registered import Own, Part, Registered, Schemas
 from cues_kafka.extras import missing
 from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf, SchemaSpec
-from cues_kafka.ports import WireCodec
+from cues_kafka.ports.codec import WireCodec
 
 
 class Format(Protocol):

@@ -15,7 +15,7 @@ from typing import Final, Literal, Self
 from uuid import UUID
 
 from cues_kafka.errors import CodecError
-from cues_kafka.ports import Headers
+from cues_kafka.ports.log import Headers
 
 SINGLE_OBJECT: Final = b"\xc3\x01"
 """Avro's single-object encoding, version 1; the fingerprint follows, 8 bytes."""

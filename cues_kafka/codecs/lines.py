@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from cues_kafka.errors import CodecError
-from cues_kafka.ports import Headers
+from cues_kafka.ports.log import Headers
 
 FIELDS: Final = (
     "value",

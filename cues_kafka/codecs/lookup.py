@@ -16,7 +16,7 @@ from cues_kafka.graph.codec import Codec
 from cues_kafka.graph.declare import CodecSpec, Json, Raw
 from cues_kafka.graph.error_message import ErrorMessages
 from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf, SchemaSpec
-from cues_kafka.ports import WireCodec
+from cues_kafka.ports.codec import WireCodec
 
 
 class MadeFor(NamedTuple):

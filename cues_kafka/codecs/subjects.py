@@ -12,7 +12,7 @@ from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.formats import SchemaSpec
 from cues_kafka.plan.inspectors import Findings, Terms
-from cues_kafka.ports import Broker
+from cues_kafka.ports.broker import Broker
 
 
 class Subject(NamedTuple):

@@ -21,7 +21,7 @@ from cues_kafka.errors import CodecError
 from cues_kafka.graph.codec import Codec
 from cues_kafka.graph.declare import CodecSpec
 from cues_kafka.graph.formats import Avro, JsonSchema
-from cues_kafka.ports import Headers
+from cues_kafka.ports.log import Headers
 
 Convert: TypeAlias = Callable[[Any], Any]
 

@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 from cues_kafka.core.hashing import delivery_hash, timer_hash
 from cues_kafka.errors import CodecError
-from cues_kafka.ports import Coordinates
+from cues_kafka.ports.log import Coordinates
 
 HEADER = "cues"
 """Name of the provenance header."""

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from cues_kafka.core.events import Halt
 from cues_kafka.core.records import Choice, Extent, Record
-from cues_kafka.ports import Positions
+from cues_kafka.ports.log import Positions
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from cues_kafka.core.records import Choice, Record, TargetRow, Totals
-from cues_kafka.ports import Positions
+from cues_kafka.ports.log import Positions
 
 
 class IllegalEvent(AssertionError):

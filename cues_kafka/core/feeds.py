@@ -9,7 +9,7 @@ against the generation (P5), and lag tools show no lag.
 from __future__ import annotations
 
 from cues_kafka.core.task import Task
-from cues_kafka.ports import Position, Positions
+from cues_kafka.ports.log import Position, Positions
 
 BINDING = "feed"
 """The binding of a feed's only input, its own backing topic."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 
-from cues_kafka.ports import Coordinates
+from cues_kafka.ports.log import Coordinates
 
 _DELIVERY = b"\x01"  # version of the encoding
 _PLAN = b"\x01"

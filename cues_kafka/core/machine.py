@@ -53,7 +53,7 @@ from cues_kafka.core.writing import (
     start_of,
     take_of,
 )
-from cues_kafka.ports import Positions
+from cues_kafka.ports.log import Positions
 
 MAX_ROUNDS = 5
 """R7: after this many returns to R1 without progress, the task stops and says why."""

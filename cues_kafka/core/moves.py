@@ -18,7 +18,7 @@ from cues_kafka.core.renaming import in_place, refusal, renamed
 from cues_kafka.core.spec import Move, Spec
 from cues_kafka.core.taking import in_flight
 from cues_kafka.core.writing import following
-from cues_kafka.ports import Position, Positions
+from cues_kafka.ports.log import Position, Positions
 from cues_kafka.words import count
 
 MOVED = "moved"

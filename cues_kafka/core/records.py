@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from cues_kafka.ports import Positions
+from cues_kafka.ports.log import Positions
 
 VERSION = 1
 """The version of what records mean. A task refuses a record of another version (R5)."""

@@ -10,7 +10,7 @@ from cues_kafka.core.events import Halt, InputFacts
 from cues_kafka.core.hashing import fingerprint
 from cues_kafka.core.records import VERSION, Record, Snapshot
 from cues_kafka.core.spec import Spec
-from cues_kafka.ports import Position, Positions
+from cues_kafka.ports.log import Position, Positions
 
 MIGRATE = "run the command that `cues-kafka plan MODULE:GRAPH --records` prints, which adds and drops inputs; or "
 """What a remedy for changed bindings begins with. `plan --records` itself names that command instead."""

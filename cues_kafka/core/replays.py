@@ -19,7 +19,7 @@ from cues_kafka.core.records import Attempt
 from cues_kafka.core.recover import Decision, Delivered, Pending
 from cues_kafka.core.spec import REPLAY, Spec
 from cues_kafka.core.task import Task
-from cues_kafka.ports import Position, Positions
+from cues_kafka.ports.log import Position, Positions
 
 
 def begin(spec: Spec, facts: Mapping[str, InputFacts], before: Positions = ()) -> Positions:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from cues_kafka.core.records import Extent, Kept, Record, Staged, Writer
 from cues_kafka.core.staged import Role
 from cues_kafka.core.strategies import STRATEGIES, TOOL, Strategy
-from cues_kafka.ports import Positions
+from cues_kafka.ports.log import Positions
 
 REPLAY = ".replay"
 """Stands in the place of a binding for the replay topic; no binding has a dot."""

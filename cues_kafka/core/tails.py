@@ -17,7 +17,7 @@ from cues_kafka.core.records import Attempt, Record, Snapshot, Start, TargetRow
 from cues_kafka.core.recover import Decision, Delivered, Pending, Refuse
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import Task, before
-from cues_kafka.ports import Position, Positions
+from cues_kafka.ports.log import Position, Positions
 
 AnyRow = TypeVar("AnyRow", Attempt, TargetRow)
 

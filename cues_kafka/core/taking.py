@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from cues_kafka.core import events as on
 from cues_kafka.core.records import Record, Totals
 from cues_kafka.core.spec import Spec
-from cues_kafka.ports import Positions
+from cues_kafka.ports.log import Positions
 
 
 @dataclass(frozen=True, slots=True)

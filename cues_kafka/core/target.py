@@ -11,7 +11,7 @@ from cues_kafka.core.events import Halt
 from cues_kafka.core.records import Record, TargetRow
 from cues_kafka.core.recover import Refuse
 from cues_kafka.core.spec import Spec
-from cues_kafka.ports import Positions
+from cues_kafka.ports.log import Positions
 from cues_kafka.words import count
 
 

@@ -10,7 +10,7 @@ from cues_kafka.core.records import Attempt, Choice, Record, Snapshot
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import is_published
 from cues_kafka.core.taking import Unsettled
-from cues_kafka.ports import Positions
+from cues_kafka.ports.log import Positions
 
 ALONE_AT = 1
 """Q2a: deaths on a single step after which nothing else of its process runs while it is delivered."""

@@ -14,7 +14,7 @@ from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import Announce, Publish
 from cues_kafka.core.task import Task, before
 from cues_kafka.core.turns import drop, joined
-from cues_kafka.ports import Positions
+from cues_kafka.ports.log import Positions
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 

@@ -10,7 +10,7 @@ from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.declare import CodecSpec
 from cues_kafka.graph.names import check_written_topic
-from cues_kafka.ports import Coordinates
+from cues_kafka.ports.log import Coordinates
 
 ERROR_VERSION = 1
 """What an error message means. Fields that are added with a default leave it as it is."""

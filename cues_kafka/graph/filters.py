@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from cues_kafka.errors import GraphError
-from cues_kafka.ports import Headers
+from cues_kafka.ports.log import Headers
 
 TYPE_HEADER = "cues-type"
 TAGS_HEADER = "cues-tags"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias
 
 from cues_kafka.errors import OutputError
 from cues_kafka.graph.meta import META
-from cues_kafka.ports import Headers
+from cues_kafka.ports.log import Headers
 
 if TYPE_CHECKING:  # type checkers read the defaults (PEP 696), so that users may write a plain `Message` or `Out`
     from typing_extensions import TypeVar

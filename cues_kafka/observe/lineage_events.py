@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from cues_kafka.ports import PartFacts, RunFacts
+from cues_kafka.ports.observer import PartFacts, RunFacts
 
 EventType: TypeAlias = Literal["START", "RUNNING", "COMPLETE", "FAIL", "ABORT"]
 

@@ -27,7 +27,7 @@ from cues_kafka.errors import ConfigError
 from cues_kafka.extras import OPENLINEAGE, missing
 from cues_kafka.observe.lineage_events import EventType, JobRun, event
 from cues_kafka.observe.log import Sparing, get_logger
-from cues_kafka.ports import BatchReport, RunFacts
+from cues_kafka.ports.observer import BatchReport, RunFacts
 
 log = get_logger("cues_kafka.lineage")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from cues_kafka.observe.log import Sparing, get_logger
-from cues_kafka.ports import WireMessage
+from cues_kafka.ports.log import WireMessage
 
 log = get_logger("cues_kafka.records")
 

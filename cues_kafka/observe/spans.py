@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import ConfigError
 from cues_kafka.extras import SPANS, Package, missing
-from cues_kafka.ports import BatchReport, Headers, RunFacts
+from cues_kafka.ports.log import Headers
+from cues_kafka.ports.observer import BatchReport, RunFacts
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer, TracerProvider

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, runtime_checkable
 
 from cues_kafka.observe.histogram import NONE, Histogram
-from cues_kafka.ports import BatchReport
+from cues_kafka.ports.observer import BatchReport
 
 UNNAMED: Final = "unnamed"
 """The kind of an error that came after the first ones of its batch."""

@@ -21,7 +21,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from cues_kafka.errors import ConfigError
 from cues_kafka.observe.log import Sparing, get_logger
-from cues_kafka.ports import UNREADABLE, Headers, WireMessage
+from cues_kafka.ports.log import UNREADABLE, Headers, WireMessage
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider as SdkProvider

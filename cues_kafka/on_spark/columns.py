@@ -28,7 +28,7 @@ from cues_kafka.codecs.schema import (
 from cues_kafka.codecs.text import Text
 from cues_kafka.errors import ConfigError, GraphError
 from cues_kafka.graph.message import EARLIEST_MS, OWN
-from cues_kafka.ports import WireCodec
+from cues_kafka.ports.codec import WireCodec
 
 META: Final = "_cues"
 KEY: Final = "_key"

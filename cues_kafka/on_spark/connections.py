@@ -7,7 +7,7 @@ from typing import Final
 
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Kafka
-from cues_kafka.ports import Broker
+from cues_kafka.ports.broker import Broker
 
 MOST: Final = 32
 """Runs whose connections a process keeps: a program that writes one job after the other has a run for each."""

@@ -24,7 +24,8 @@ from cues_kafka.on_spark.shipping import ship_options
 from cues_kafka.on_spark.verdict import ON_SPARK, Mode, Verdict, planned_verdict, verdict
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import partitions_of, topics_to_ask
-from cues_kafka.ports import ClusterFacts, TopicPartition
+from cues_kafka.ports.facts import ClusterFacts
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.reading import record_below
 from cues_kafka.task.clock import SystemClock
 

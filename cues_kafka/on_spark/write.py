@@ -38,7 +38,7 @@ from cues_kafka.on_spark.staged.batch import StagedBatch, check_session
 from cues_kafka.on_spark.staged.extents import canonical, extents_of
 from cues_kafka.on_spark.staged.part_slot import StagedTarget
 from cues_kafka.on_spark.staged.publish import StagedWork, enter, newest_batch
-from cues_kafka.ports import Broker
+from cues_kafka.ports.broker import Broker
 from cues_kafka.task.calling.outputs import Output
 from cues_kafka.task.making.specs import Identity
 

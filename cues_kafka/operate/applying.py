@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cues_kafka.plan.plan import Plan
 from cues_kafka.plan.refusals import refuse_unsafe
-from cues_kafka.ports import Broker
+from cues_kafka.ports.broker import Broker
 
 
 def apply_plan(planned: Plan, broker: Broker) -> None:

@@ -31,7 +31,8 @@ from cues_kafka.graph.processor import Processor
 from cues_kafka.operate.look.drivers import refuse_drivers
 from cues_kafka.operate.look.members import has_members
 from cues_kafka.operate.look.newest import NewestRecords
-from cues_kafka.ports import Clock, TopicPartition
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.task.clock import SystemClock
 from cues_kafka.words import count
 

@@ -21,7 +21,9 @@ from cues_kafka.operate.cut.drain import SHOWN
 from cues_kafka.operate.look.newest import NewestRecord, NewestRecords
 from cues_kafka.operate.look.status import PERIODS, StatusView
 from cues_kafka.plan.topics import Sides
-from cues_kafka.ports import Broker, Clock, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.control import PAUSE, RESET, Hold, Pause, RefusedRecord, encode, key_of_hold
 from cues_kafka.records.status import StatusRecord
 from cues_kafka.task.clock import SystemClock

@@ -14,7 +14,9 @@ from cues_kafka.errors import BrokerError, ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, group_id, no_such_processor
 from cues_kafka.plan.topics import Sides, topics_to_ask
-from cues_kafka.ports import Broker, ClusterFacts, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.facts import ClusterFacts
+from cues_kafka.ports.log import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

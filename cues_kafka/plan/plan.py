@@ -61,7 +61,7 @@ from cues_kafka.plan.topics import (
     replication,
     status_config,
 )
-from cues_kafka.ports import ClusterFacts, NewTopic, TopicFacts
+from cues_kafka.ports.facts import ClusterFacts, NewTopic, TopicFacts
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from cues_kafka.plan.inspectors import Findings
 from cues_kafka.plan.processors import FeedPlan, FramePlan, PlannedStop, PlannedTask, ProcessorPlan
 from cues_kafka.plan.topics import Growth, NewSetting
 from cues_kafka.plan.wellness import Unwell
-from cues_kafka.ports import NewTopic, TopicPartition, Watermarks
+from cues_kafka.ports.facts import NewTopic, Watermarks
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.words import at_address
 
 

@@ -25,7 +25,7 @@ from cues_kafka.plan.topics import (
     retention_ms,
     topics_to_ask,
 )
-from cues_kafka.ports import ClusterFacts, TopicFacts
+from cues_kafka.ports.facts import ClusterFacts, TopicFacts
 from cues_kafka.words import SERVER, count
 
 LEAST_BYTES = 65_536

@@ -11,7 +11,9 @@ from cues_kafka.graph.names import backing_topic
 from cues_kafka.graph.processor import Processor
 from cues_kafka.graph.times import milliseconds_of
 from cues_kafka.plan.inspectors import Findings, Terms
-from cues_kafka.ports import Broker, TopicPartition, Watermarks
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.facts import Watermarks
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.words import count
 
 

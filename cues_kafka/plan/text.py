@@ -9,7 +9,7 @@ from typing import Any
 from cues_kafka.plan.acls import kafka_acls
 from cues_kafka.plan.planned import PlanFields
 from cues_kafka.plan.processors import FeedPlan, FramePlan, Pairs, PartPlan, PlannedStop, ProcessorPlan
-from cues_kafka.ports import NewTopic
+from cues_kafka.ports.facts import NewTopic
 from cues_kafka.words import count
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, control_topic, status_topic
 from cues_kafka.graph.topic import LEAST_COPIES
-from cues_kafka.ports import ClusterFacts
+from cues_kafka.ports.facts import ClusterFacts
 
 REPLICATION = LEAST_COPIES
 """Copies of every partition where the cluster has that many brokers: with two in sync one may be lost."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from cues_kafka.ports import TopicPartition, Watermarks
+from cues_kafka.ports.facts import Watermarks
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.words import SERVER, count
 
 Severity: TypeAlias = Literal["wrong", "note"]

@@ -23,7 +23,7 @@ import fastavro.schema
 from cues_kafka.core.records import VERSION, Attempt, Extent, Record, Snapshot, Staged, Start, Totals, Writer
 from cues_kafka.errors import CodecError
 from cues_kafka.graph.own_schemas import load_schema
-from cues_kafka.ports import Position, Positions
+from cues_kafka.ports.log import Position, Positions
 from cues_kafka.records.extents import checked
 from cues_kafka.records.fitting import unfit
 from cues_kafka.records.strangers import LIMIT

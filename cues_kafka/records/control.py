@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from cues_kafka.errors import CodecError
 from cues_kafka.graph.times import shown_time
 from cues_kafka.observe.refused import REFUSED
-from cues_kafka.ports import WireMessage
+from cues_kafka.ports.log import WireMessage
 from cues_kafka.records.strangers import LATEST_S, MOST, NAME, TOPIC, Fields, read_plain, shown
 from cues_kafka.words import visible
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from cues_kafka.errors import CodecError
 from cues_kafka.graph.error_message import ErrorMessage
-from cues_kafka.ports import WireMessage
+from cues_kafka.ports.log import WireMessage
 from cues_kafka.records.requests import next_number
 from cues_kafka.records.strangers import MOST, NAME, PARTITIONS, TOPIC
 

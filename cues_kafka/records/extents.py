@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from cues_kafka.core.records import Extent
 from cues_kafka.errors import CodecError
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.strangers import MOST, PARTITIONS, TOPIC
 
 

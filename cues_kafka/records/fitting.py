@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cues_kafka.core.records import Record, Snapshot
-from cues_kafka.ports import Positions
+from cues_kafka.ports.log import Positions
 from cues_kafka.records.strangers import ITEMS, MOST, TOPIC
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from cues_kafka.core.delivery import HEADER, with_sequence
 from cues_kafka.core.records import TargetRow, Totals
 from cues_kafka.errors import CodecError
-from cues_kafka.ports import HeldAttempt, Position, Positions
+from cues_kafka.ports.log import Position, Positions
+from cues_kafka.ports.target import HeldAttempt
 from cues_kafka.records.strangers import MOST, Fields, read_versioned
 
 VERSION = 1

@@ -16,7 +16,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from cues_kafka.core.records import Totals
-from cues_kafka.ports import Broker, Clock, Position, Positions, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.log import Position, Positions, TopicPartition
 from cues_kafka.records.reading import newest
 from cues_kafka.records.strangers import MOST as LARGEST
 from cues_kafka.records.strangers import NAME, TOPIC, Fields, read_plain, readable

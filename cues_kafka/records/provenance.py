@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cues_kafka.core.delivery import HEADER, Provenance, parse_provenance
 from cues_kafka.errors import CodecError
-from cues_kafka.ports import UNREADABLE, WireMessage, headers_of
+from cues_kafka.ports.log import UNREADABLE, WireMessage, headers_of
 from cues_kafka.records.strangers import MOST, PARTITIONS, shown
 
 LENGTH = 4096

@@ -12,7 +12,10 @@ from collections.abc import Sequence
 from cues_kafka.core.records import KEY, Record, Snapshot, Staged
 from cues_kafka.core.spec import Spec
 from cues_kafka.errors import CodecError, RetriableError
-from cues_kafka.ports import Broker, Clock, Reader, TopicPartition, WireMessage
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clients import Reader
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.log import TopicPartition, WireMessage
 from cues_kafka.records.bytes import decode_record
 from cues_kafka.records.extents import offsets_of
 

@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 from cues_kafka.core.delivery import SETTLED, ErrorPlace, parse_topic_id, show_topic_id
 from cues_kafka.errors import CodecError
 from cues_kafka.graph.error_message import ErrorMessage
-from cues_kafka.ports import Coordinates, WireMessage
+from cues_kafka.ports.log import Coordinates, WireMessage
 from cues_kafka.records.provenance import provenance_of
 from cues_kafka.records.strangers import (
     LATEST_S,

@@ -10,7 +10,11 @@ from typing import TypeAlias
 
 from cues_kafka.errors import RetriableError, UnreadableError
 from cues_kafka.graph.names import tools_group
-from cues_kafka.ports import Broker, Clock, Reader, TopicPartition, Watermarks, WireMessage
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clients import Reader
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.facts import Watermarks
+from cues_kafka.ports.log import TopicPartition, WireMessage
 from cues_kafka.records.unreadable import passed
 
 ROOM = 5_000

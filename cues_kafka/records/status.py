@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from cues_kafka.errors import CodecError
-from cues_kafka.ports import Position, Positions, WireMessage
+from cues_kafka.ports.log import Position, Positions, WireMessage
 from cues_kafka.records.strangers import LATEST_S, NAME, PARTITIONS, TOPIC, Fields, read_plain
 from cues_kafka.words import visible
 

@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from cues_kafka.errors import CodecError
 from cues_kafka.observe.refused import REFUSED
-from cues_kafka.ports import WireMessage
+from cues_kafka.ports.log import WireMessage
 
 LIMIT: Final = 1 << 20
 """The most bytes of a value. Records of ours are far smaller; a topic's `max.message.bytes` is as much by default."""

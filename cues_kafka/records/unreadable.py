@@ -7,7 +7,9 @@ from typing import Final, NamedTuple
 
 from cues_kafka.errors import CuesError, RetriableError, UnreadableError
 from cues_kafka.observe.refused import REFUSED
-from cues_kafka.ports import Broker, Reader, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clients import Reader
+from cues_kafka.ports.log import TopicPartition
 
 POLL_S: Final = 0.5
 

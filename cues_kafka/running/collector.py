@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cues_kafka.observe.tally import Tally, TaskTally
-from cues_kafka.ports import Clock
+from cues_kafka.ports.clock import Clock
 from cues_kafka.task.status import RECOVERING, STARTING, TaskStatus
 from cues_kafka.task.workers import Worker
 

@@ -18,7 +18,9 @@ from cues_kafka.observe.refused import REFUSED
 from cues_kafka.observe.tally import UNNAMED, TaskTally
 from cues_kafka.observe.throttling import THROTTLING
 from cues_kafka.plan.wellness import TaskCondition, Unwell, verdict, without_task
-from cues_kafka.ports import Broker, Clock, Positions, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.log import Positions, TopicPartition
 from cues_kafka.running.collector import TaskFacts
 from cues_kafka.running.status_writer import state_of
 from cues_kafka.task.calling.failures import ended_by

@@ -13,7 +13,9 @@ from cues_kafka.graph.feed import Feed
 from cues_kafka.graph.processor import Processor
 from cues_kafka.observe.spans import Spans
 from cues_kafka.plan.plan import Plan
-from cues_kafka.ports import Broker, ClusterFacts, Observer
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.facts import ClusterFacts
+from cues_kafka.ports.observer import Observer
 from cues_kafka.task.clock import SystemClock
 from cues_kafka.task.interpreter import Hook
 from cues_kafka.task.making.apart import Away
@@ -21,7 +23,8 @@ from cues_kafka.task.making.build import caller_of, state_dir_of
 from cues_kafka.task.making.specs import Identity, feed_spec_of, spec_of
 from cues_kafka.task.making.system import System
 from cues_kafka.workers.feeds.worker import FeedWorker, feeding_of
-from cues_kafka.workers.worker import ProcessorWorker, WorkerOptions
+from cues_kafka.workers.options import WorkerOptions
+from cues_kafka.workers.worker import ProcessorWorker
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,9 @@ from cues_kafka.graph.names import quoted
 from cues_kafka.observe.http import Endpoint
 from cues_kafka.plan.plan import Plan
 from cues_kafka.plan.wellness import TaskCondition, Unwell, verdict, without_task
-from cues_kafka.ports import Broker, RunObserver, Sent, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.log import Sent, TopicPartition
+from cues_kafka.ports.observer import RunObserver
 from cues_kafka.records.scanning import due, holds_messages, unstable
 from cues_kafka.running.collector import Collector, TaskFacts
 from cues_kafka.running.health import HealthLook

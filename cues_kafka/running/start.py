@@ -21,7 +21,8 @@ from cues_kafka.observe.log import get_logger
 from cues_kafka.plan.edges import refuse_weaker, required_level
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.plan.topics import Sides
-from cues_kafka.ports import Broker, Observer, RunObserver
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.observer import Observer, RunObserver
 from cues_kafka.running.collector import Collector
 from cues_kafka.running.given import check_start
 from cues_kafka.running.native import NativeWorkers

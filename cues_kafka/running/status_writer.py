@@ -17,7 +17,9 @@ from typing import Final, TypeAlias
 from cues_kafka.errors import BrokerError, RetriableError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.observe.throttling import THROTTLING, Throttling
-from cues_kafka.ports import Broker, Clock, Sender
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clients import Sender
+from cues_kafka.ports.clock import Clock
 from cues_kafka.records.status import StatusRecord, TaskOwner, TaskState, encode_status
 from cues_kafka.running.collector import TaskFacts
 from cues_kafka.task.making.specs import Identity

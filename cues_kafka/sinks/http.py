@@ -14,7 +14,7 @@ from cues_kafka.errors import AnswerTooLarge, CallError, CallUnanswered, ConfigE
 from cues_kafka.extras import HTTPX2, missing
 from cues_kafka.graph.calls import Http, check_base
 from cues_kafka.observe.log import get_logger
-from cues_kafka.ports import Clock
+from cues_kafka.ports.clock import Clock
 from cues_kafka.sinks.http_texts import leaves_base, retry_after_s, unsendable, without_query
 
 try:

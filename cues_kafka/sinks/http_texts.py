@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 from urllib.parse import unquote
 
-from cues_kafka.ports import Clock
+from cues_kafka.ports.clock import Clock
 
 MOST_WAIT_S: Final = 86_400.0
 """The longest time that `Retry-After` is taken for, in seconds. Each request is bounded by its patience anyway."""

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from cues_kafka.core.delivery import parse_origin
 from cues_kafka.errors import AnswerTooLarge, CodecError
-from cues_kafka.ports import Positions
+from cues_kafka.ports.log import Positions
 
 BARRIER: Final = b"t"
 """The key of what a recovery writes: its offset is an end of the partition that no broker has forgotten."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple, Self
 
 from cues_kafka.errors import CodecError
-from cues_kafka.ports import HeldAttempt
+from cues_kafka.ports.target import HeldAttempt
 from cues_kafka.sinks.packing import packed, unpacked
 
 VERSION: Final = 1
@@ -36,7 +36,7 @@ class Kept(NamedTuple):
 
     @classmethod
     def of(cls, held: HeldAttempt, records: Iterable[tuple[Any, ...]] = ()) -> Self:
-        """Make new bytes for an attempt and the records that Kafka gets in it, shaped like `ports.Outgoing`."""
+        """Make new bytes for an attempt and the records that Kafka gets in it, shaped like `ports.log.Outgoing`."""
         packs = b"".join(len(one).to_bytes(_LENGTH, "big") + one for one in packed(records))
         return cls(held, _line(held) + packs)
 

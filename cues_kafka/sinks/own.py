@@ -13,7 +13,7 @@ from typing import Any, Final
 from cues_kafka.errors import CodecError, CuesError, OutputError, RetriableError
 from cues_kafka.graph.effects import Effect
 from cues_kafka.graph.targets import TargetMoved, TargetPart, TaskName, TransactionalTarget, Transactions
-from cues_kafka.ports import HeldAttempt
+from cues_kafka.ports.target import HeldAttempt
 from cues_kafka.sinks.guard import CallInProgress, Lone
 from cues_kafka.sinks.kept import Kept
 from cues_kafka.sinks.turns import TaskTarget
@@ -156,7 +156,7 @@ class OwnTarget(TaskTarget):
     # A batch
 
     def begin_batch(self, owner: int, step: int) -> None:
-        """See `ports.TransactionalSink`. Nothing is requested: whether the task still owns it shows at the commit."""
+        """See `TransactionalSink`. Nothing is requested: whether the task still owns it shows at the commit."""
         with self._lock:
             self._renew()
             held = self._kept.held if self._kept else None

@@ -25,7 +25,7 @@ _decode = msgspec.msgpack.Decoder(list[_Packed]).decode
 
 def packed(records: Iterable[tuple[Any, ...]]) -> Iterator[bytes]:
     """
-    Pack records that are shaped like `ports.Outgoing`.
+    Pack records that are shaped like `ports.log.Outgoing`.
 
     The form is MessagePack: an array of records, each of which is an array of topic, partition or nil, key, value,
     headers (an array of name and value) or nil, and timestamp in milliseconds.

@@ -33,7 +33,7 @@ class Publishing:
 
 class PublishSink:
     """
-    Collects what the steps of one task publish; see `ports.Sink`.
+    Collects what the steps of one task publish; see `ports.target.Sink`.
 
     Attributes:
         values: what the function gets, by name.
@@ -74,7 +74,7 @@ class PublishSink:
     def after_commit(self, sequence: int) -> None: ...
 
     def discard(self) -> None:
-        """See `ports.Sink`. It may come while a step runs, whose messages the next `begin_batch` takes away."""
+        """See `ports.target.Sink`. It may come while a step runs, whose messages the next `begin_batch` takes away."""
 
 
 def open_publishers(declared: Mapping[str, Effect], graph: str, processor: str) -> dict[str, Publisher]:

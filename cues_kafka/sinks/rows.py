@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from cues_kafka.errors import OutputError, RetriableError
 from cues_kafka.graph.effects import DELETED, OFFSET, SOURCE, Effect, SqlTable, Upsert
 from cues_kafka.graph.targets import TaskName
-from cues_kafka.ports import Coordinates
+from cues_kafka.ports.log import Coordinates
 from cues_kafka.sinks.connection import InTransaction
 from cues_kafka.sinks.dialect import Dialect
 from cues_kafka.sinks.sql import SqlTarget
@@ -273,7 +273,7 @@ class TablesTarget(SqlTarget):
         super().back()
 
     def check(self) -> str:
-        """See `ports.TransactionalSink`. What the function handed over is written now that it has ended."""
+        """See `ports.target.TransactionalSink`. What the function handed over is written now that it has ended."""
         for table in self._tables:
             try:
                 table.flush()

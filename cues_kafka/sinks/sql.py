@@ -10,7 +10,7 @@ from cues_kafka.errors import ConfigError, OutputError, RetriableError
 from cues_kafka.graph.addresses import led_to
 from cues_kafka.graph.targets import TaskName
 from cues_kafka.observe.log import get_logger
-from cues_kafka.ports import HeldAttempt
+from cues_kafka.ports.target import HeldAttempt
 from cues_kafka.sinks.connection import Database
 from cues_kafka.sinks.dialect import BACK, Dialect, Finish, NotMoved
 from cues_kafka.sinks.guard import CallInProgress, Lone
@@ -50,7 +50,7 @@ _REFUSED = "let the database accept this user and this address again; the task t
 
 class SqlTarget(TaskTarget):
     """
-    The database of one task; a `ports.TransactionalSink`.
+    The database of one task; a `ports.target.TransactionalSink`.
 
     Its connection is used by the thread that calls user code. `ask` and `outbox` have connections of their own.
     """
@@ -127,7 +127,7 @@ class SqlTarget(TaskTarget):
 
     @property
     def torn(self) -> bool:
-        """See `ports.TransactionalSink`. A row has nothing below it."""
+        """See `ports.target.TransactionalSink`. A row has nothing below it."""
         return False
 
     def settle(self, held: HeldAttempt, was: HeldAttempt | None) -> bool:

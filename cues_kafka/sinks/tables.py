@@ -10,7 +10,7 @@ from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.effects import Sql, SqlTable, Upsert
 from cues_kafka.plan.inspectors import Findings, Terms
-from cues_kafka.ports import Broker
+from cues_kafka.ports.broker import Broker
 from cues_kafka.sinks.dialect import OUTBOX, TASKS, Dialect
 from cues_kafka.sinks.lookup import dialect
 from cues_kafka.sinks.patience import PATIENCE_S, asking

@@ -16,7 +16,8 @@ from cues_kafka.graph.blobs import Blobs, FileTable
 from cues_kafka.graph.calls import Http, Once
 from cues_kafka.graph.effects import Effect, SqlTable, Upsert
 from cues_kafka.graph.targets import TargetPart, TaskName, TransactionalTarget
-from cues_kafka.ports import Coordinates, TransactionalSink
+from cues_kafka.ports.log import Coordinates
+from cues_kafka.ports.target import TransactionalSink
 from cues_kafka.sinks.blobs.entries import ATTEMPT, CommitLog, FileEntry
 from cues_kafka.sinks.lookup import open_target, store_of
 from cues_kafka.sinks.rows import TablesTarget

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from cues_kafka.ports import Positions
+from cues_kafka.ports.log import Positions
 from cues_kafka.state.entries import Changes, size_of
 from cues_kafka.state.expiring import MILLISECONDS, Expiring, alive
 from cues_kafka.state.layers import ENTRY, MARK

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar, overload
 
 from cues_kafka.errors import CodecError
 from cues_kafka.graph.timers import Times
-from cues_kafka.ports import WireCodec
+from cues_kafka.ports.codec import WireCodec
 from cues_kafka.state.expiring import MESSAGES, MILLISECONDS, Expiring
 from cues_kafka.state.layers import Layers
 

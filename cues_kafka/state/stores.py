@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cues_kafka.errors import Fenced, RetriableError
-from cues_kafka.ports import Positions
+from cues_kafka.ports.log import Positions
 from cues_kafka.state.entries import NOWHERE, EntriesPlace
 from cues_kafka.state.expiring import Expiring, part_of
 from cues_kafka.state.layers import TOPIC, Layers
@@ -82,7 +82,7 @@ class Cache:
 
 class Stores:
     """
-    The stores of one task; a `ports.Sink`.
+    The stores of one task; a `ports.target.Sink`.
 
     Attributes:
         values: the stores as the function gets them, by name; its timers are not among them.
@@ -172,7 +172,7 @@ class Stores:
 
     def after_commit(self, sequence: int) -> None:
         """
-        See `ports.Sink`. Where entries cannot be written, the batch stays on top of them, and the next one does not
+        See `Sink`. Where entries cannot be written, the batch stays on top of them, and the next one does not
         begin: the task recovers, and reads the batch from the changelog.
         """
         with self._lock:

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from operator import methodcaller
 from typing import Final
 
-from cues_kafka.ports import Broker, Clock, Reader, TopicPartition, WireMessage
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clients import Reader
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.log import TopicPartition, WireMessage
 from cues_kafka.records.scanning import chunk_from
 
 REST_S: Final = 5.0

@@ -6,7 +6,7 @@ import time
 
 
 class SystemClock:
-    """The time of this machine, see `ports.Clock`."""
+    """The time of this machine, see `ports.clock.Clock`."""
 
     def monotonic(self) -> float:
         """Seconds from an arbitrary start."""

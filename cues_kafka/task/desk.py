@@ -9,7 +9,8 @@ from cues_kafka.core import events as on
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import Task
 from cues_kafka.graph.declare import CommitPolicy
-from cues_kafka.ports import Clock, Positions
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.log import Positions
 from cues_kafka.task.calling.batch import Batch, Retrying
 from cues_kafka.task.calling.caller import Caller
 from cues_kafka.task.calling.pairing import Buffer, Cut

@@ -13,7 +13,7 @@ from cues_kafka.core import events as on
 from cues_kafka.core.records import Attempt
 from cues_kafka.core.task import Doing, Task
 from cues_kafka.observe.tally import CommitMeter
-from cues_kafka.ports import Positions
+from cues_kafka.ports.log import Positions
 from cues_kafka.task.announcing import CHUNK_S, Announcing
 from cues_kafka.task.calling.batch import Batch, Retrying
 from cues_kafka.task.calling.outputs import Now

@@ -11,7 +11,11 @@ from cues_kafka.brokers.placement import Misplaced, Placement
 from cues_kafka.codecs.framing import in_front
 from cues_kafka.errors import BrokerError, RetriableError
 from cues_kafka.observe.log import get_logger
-from cues_kafka.ports import Broker, Clock, Fetched, Reader, TopicPartition, Watermarks, headers_of
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clients import Reader
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.facts import Watermarks
+from cues_kafka.ports.log import Fetched, TopicPartition, headers_of
 from cues_kafka.records.reading import PATIENCE_S
 from cues_kafka.state.tables import Held, TableSpec, TableView
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from cues_kafka.core.delivery import parse_origin
 from cues_kafka.observe.refused import REFUSED
-from cues_kafka.ports import WireMessage
+from cues_kafka.ports.log import WireMessage
 from cues_kafka.records.strangers import MOST, shown
 from cues_kafka.state.entries import TIME_BYTES
 from cues_kafka.state.expiring import MESSAGES, MILLISECONDS, Expiring

@@ -22,17 +22,12 @@ from cues_kafka.core.task import Doing, Task
 from cues_kafka.errors import BrokerError, CodecError, ConfigError, FatalError, RetriableError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.observe.tally import FenceMeter
-from cues_kafka.ports import (
-    Broker,
-    Clock,
-    GroupMetadata,
-    HeldAttempt,
-    Inlet,
-    Observer,
-    Positions,
-    Session,
-    TopicPartition,
-)
+from cues_kafka.ports.broker import Broker, Inlet
+from cues_kafka.ports.clients import GroupMetadata, Session
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.log import Positions, TopicPartition
+from cues_kafka.ports.observer import Observer
+from cues_kafka.ports.target import HeldAttempt
 from cues_kafka.records.bytes import encode_record
 from cues_kafka.records.extents import offsets_of
 from cues_kafka.records.held import published, row_of
@@ -72,7 +67,7 @@ IN_TRANSACTION = frozenset({Doing.SENDING_OFFSETS, Doing.EMITTING, Doing.PRODUCI
 
 
 class AskedAhead(Protocol):
-    """What a recovery asks for an attempt ahead of Kafka (E1); see `ports.TransactionalSink`."""
+    """What a recovery asks for an attempt ahead of Kafka (E1); see `ports.target.TransactionalSink`."""
 
     def ask(self, owner: int, step: int) -> HeldAttempt | None:
         """The newest attempt; None: it holds none."""
@@ -94,7 +89,7 @@ class World:
         assign: point the task's reader to these positions; everything fetched before is void (A2).
         membership: the newest published proof of membership (A2), for P5.
         hook: crash points.
-        batch_bytes: see `ports.Broker.session`.
+        batch_bytes: see `ports.broker.Broker.session`.
         inlet: where the inputs are; None: topics of the broker.
         observers: told what the task does, besides the log.
         changes: what a tool writes behind the record that moves the task, such as entries of its stores; asked again

@@ -20,7 +20,11 @@ from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import Doing, Task
 from cues_kafka.errors import RetriableError
 from cues_kafka.graph.declare import CommitPolicy
-from cues_kafka.ports import Broker, Clock, GroupMetadata, Inlet, Observer, Positions
+from cues_kafka.ports.broker import Broker, Inlet
+from cues_kafka.ports.clients import GroupMetadata
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.log import Positions
+from cues_kafka.ports.observer import Observer
 from cues_kafka.sinks.calls import Surroundings
 from cues_kafka.task.ahead import COMMITTING, CallsAhead, check_follows
 from cues_kafka.task.alone import ASK_AGAIN_S, Alone

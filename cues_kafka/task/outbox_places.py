@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from cues_kafka.errors import ConfigError
-from cues_kafka.ports import Broker
+from cues_kafka.ports.broker import Broker
 from cues_kafka.words import SERVER, count
 
 

@@ -16,7 +16,10 @@ from cues_kafka.core.spec import Spec
 from cues_kafka.errors import BrokerError, CodecError
 from cues_kafka.graph.error_message import ErrorMessage
 from cues_kafka.graph.names import backing_topic
-from cues_kafka.ports import Broker, Clock, TopicFacts, TopicPartition, WireMessage
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.facts import TopicFacts
+from cues_kafka.ports.log import TopicPartition, WireMessage
 from cues_kafka.records.error_messages import read_error
 from cues_kafka.records.history import read_history
 from cues_kafka.records.reading import record_below

@@ -7,7 +7,7 @@ from functools import partial
 
 from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.observe.log import get_logger
-from cues_kafka.ports import Positions, TopicPartition, WireMessage
+from cues_kafka.ports.log import Positions, TopicPartition, WireMessage
 from cues_kafka.records.reading import PATIENCE_S
 from cues_kafka.records.strangers import readable
 from cues_kafka.sinks.calls import Calls, Surroundings

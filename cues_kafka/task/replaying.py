@@ -9,7 +9,9 @@ from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import Task
 from cues_kafka.errors import CodecError, RetriableError
 from cues_kafka.observe.refused import REFUSED
-from cues_kafka.ports import Broker, Clock, Coordinates, TopicPartition, WireMessage
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.log import Coordinates, TopicPartition, WireMessage
 from cues_kafka.records.reading import PATIENCE_S
 from cues_kafka.records.requests import (
     Outcome,

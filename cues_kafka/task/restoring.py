@@ -9,7 +9,10 @@ from typing import Final, NamedTuple
 from cues_kafka.core.records import Kept
 from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.observe.log import get_logger
-from cues_kafka.ports import Broker, Clock, ClusterFacts, Fetched, TopicPartition, Watermarks, WireMessage
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.facts import ClusterFacts, Watermarks
+from cues_kafka.ports.log import Fetched, TopicPartition, WireMessage
 from cues_kafka.records.reading import PATIENCE_S
 from cues_kafka.records.scanning import read_merged
 from cues_kafka.state.entries import EntriesPlace

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from cues_kafka.core import effects as do
 from cues_kafka.core.task import Doing, Task
-from cues_kafka.ports import Positions
+from cues_kafka.ports.log import Positions
 from cues_kafka.task.calling.pairing import Buffer
 from cues_kafka.task.desk import Desk
 from cues_kafka.task.filling import Filling

@@ -7,7 +7,7 @@ from typing import Final
 
 from cues_kafka.core.records import Totals
 from cues_kafka.observe.tally import TaskTally
-from cues_kafka.ports import Positions
+from cues_kafka.ports.log import Positions
 from cues_kafka.task.lane import Lane
 from cues_kafka.task.parts.stores import Storing
 

@@ -9,7 +9,8 @@ from cues_kafka.core import events as on
 from cues_kafka.core.records import Attempt, Totals
 from cues_kafka.core.task import Doing, Task
 from cues_kafka.errors import RetriableError
-from cues_kafka.ports import BatchReport, Positions
+from cues_kafka.ports.log import Positions
+from cues_kafka.ports.observer import BatchReport
 from cues_kafka.task.calling.batch import Batch
 from cues_kafka.task.calling.pairing import Buffer, Cut, behind
 from cues_kafka.task.calling.turnstile import Turnstile

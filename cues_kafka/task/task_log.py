@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from cues_kafka.observe.log import Sparing, get_logger
 from cues_kafka.observe.together import TASKS
-from cues_kafka.ports import BatchReport, Clock
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.observer import BatchReport
 
 log = get_logger("cues_kafka.task")
 

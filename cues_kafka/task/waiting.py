@@ -9,7 +9,7 @@ from cues_kafka.core.spec import Spec
 from cues_kafka.errors import RetriableError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.observe.together import Together
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.state.tables import TableSpec
 from cues_kafka.task.following import Tables, places_of
 
@@ -33,7 +33,7 @@ Places = Mapping[TopicPartition, TableSpec]
 
 class TablesRead:
     """
-    Waits for the tables of one task (see `ports.Awaited`).
+    Waits for the tables of one task (see `ports.awaited.Awaited`).
 
     The ends are asked for after the messages of the calls were fetched. So they are behind everything that was
     committed before those messages were sent.

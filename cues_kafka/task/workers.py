@@ -13,7 +13,10 @@ from cues_kafka.graph.dataframe import DataFrameProcessor
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.processor import Processor
 from cues_kafka.plan.plan import Plan
-from cues_kafka.ports import Broker, Clock, ClusterFacts, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.facts import ClusterFacts
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.task.heart import Loop
 from cues_kafka.task.lane import Lane
 from cues_kafka.task.status import TaskStatus

@@ -13,7 +13,7 @@ from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.errors import CodecError
 from cues_kafka.graph.codec import Codec
 from cues_kafka.graph.declare import CodecSpec
-from cues_kafka.ports import WireCodec
+from cues_kafka.ports.codec import WireCodec
 
 _THREADS: Final = 4
 _ROUNDS: Final = 25

@@ -12,7 +12,7 @@ from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.processor import Processor, Source
 from cues_kafka.graph.topic import Topic
-from cues_kafka.ports import HeldAttempt, TransactionalSink
+from cues_kafka.ports.target import HeldAttempt, TransactionalSink
 from cues_kafka.sinks.lookup import open_target
 from cues_kafka.testing.tester import Tester
 

@@ -17,7 +17,7 @@ from cues_kafka.errors import RetriableError, TaskStopped
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.processor import Processor, Source
 from cues_kafka.graph.targets import TransactionalTarget
-from cues_kafka.ports import HeldAttempt
+from cues_kafka.ports.target import HeldAttempt
 from cues_kafka.sinks.lookup import open_target
 from cues_kafka.testing.target_bench import (
     EFFECTS,

@@ -27,7 +27,8 @@ from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.error_message import ErrorMessage
 from cues_kafka.graph.names import backing_topic, hint, quoted
 from cues_kafka.observe.spans import Spans
-from cues_kafka.ports import Clock, Sent
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.log import Sent
 from cues_kafka.records.reading import records_of
 from cues_kafka.sinks.calls import RECORD, REQUEST
 from cues_kafka.task.alone import Alone
@@ -41,7 +42,8 @@ from cues_kafka.task.parts.stores import Storing
 from cues_kafka.task.parts.target import COMMIT_TARGET
 from cues_kafka.testing.stand_ins import Inline, stood_in
 from cues_kafka.workers.feeds.worker import FeedWorker, feeding_of
-from cues_kafka.workers.worker import ProcessorWorker, WorkerOptions
+from cues_kafka.workers.options import WorkerOptions
+from cues_kafka.workers.worker import ProcessorWorker
 
 _INSTANCE = "tester"
 _EFFECTS: Final = frozenset(effect.__name__ for effect in get_args(Effect)) | {COMMIT_TARGET, REQUEST, RECORD}

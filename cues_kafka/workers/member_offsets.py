@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 
 from cues_kafka.errors import RetriableError
 from cues_kafka.observe.log import get_logger
-from cues_kafka.ports import Member, TopicPartition
+from cues_kafka.ports.clients import Member
+from cues_kafka.ports.log import TopicPartition
 
 log = get_logger("cues_kafka.worker")
 

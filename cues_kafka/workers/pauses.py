@@ -19,7 +19,10 @@ from typing import Final
 
 from cues_kafka.errors import BrokerError, CodecError, RetriableError, UnreadableError
 from cues_kafka.observe.log import get_logger
-from cues_kafka.ports import Broker, Clock, Reader, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clients import Reader
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.control import Control, Hold
 from cues_kafka.records.unreadable import passed
 

@@ -16,32 +16,32 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cues_kafka.core import events as on
 from cues_kafka.core.records import Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.errors import BrokerError, Fenced, UnreadableError
-from cues_kafka.graph.declare import CallPolicy, CommitPolicy
 from cues_kafka.observe.log import get_logger
 from cues_kafka.observe.together import CLUSTER
-from cues_kafka.ports import Broker, Clock, GroupMetadata, Inlet, Member, Observer, Positions, Reader, TopicPartition
+from cues_kafka.ports.broker import Broker, Inlet
+from cues_kafka.ports.clients import GroupMetadata, Member, Reader
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.log import Positions, TopicPartition
 from cues_kafka.records.unreadable import way_past
-from cues_kafka.task.alone import PROCESS, Alone
 from cues_kafka.task.calling.caller import Caller
 from cues_kafka.task.calling.failures import ended_by
 from cues_kafka.task.calling.pairing import Buffer, OutOfOrder
 from cues_kafka.task.filling import Filling
 from cues_kafka.task.heart import Loop
-from cues_kafka.task.interpreter import Hook
 from cues_kafka.task.lane import RECOVERY_PATIENCE_S, Calling, Lane
-from cues_kafka.task.making.apart import Away
 from cues_kafka.task.parts.stores import Storing
 from cues_kafka.task.status import TaskStatus, task_status
 from cues_kafka.task.taking import Taking
 from cues_kafka.task.workers import Stopped, Worker
 from cues_kafka.workers.member_offsets import MemberOffsets
+from cues_kafka.workers.options import WorkerOptions
 
 log = get_logger("cues_kafka.worker")
 
@@ -119,36 +119,6 @@ class _Call:
     def is_same(self, lane: Lane, calling: Calling) -> bool:
         """Whether the same call is still under way."""
         return self.lane is lane and self.calling.steps is calling.steps and self.calling.at == calling.at
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerOptions:
-    """
-    How a worker works.
-
-    Attributes:
-        instance: static membership (A4); None: the worker's tasks wait for the session if it is killed.
-        policy: when batches are committed.
-        revoke_timeout_s: how long a revocation waits for transactions past P5.
-        calls: what to do about calls that take long.
-        hook: crash points.
-        alone: shared by all tasks of the process.
-        inlet: where the inputs are; None: topics of the broker.
-        observers: told what each task does, besides the log.
-        held: why the tasks of a processor are held back now, see `pauses`; empty: they are not.
-        away: the database or store that a processor waits for since the start, see `apart`; it is held back, too.
-    """
-
-    instance: str | None = None
-    policy: CommitPolicy = field(default_factory=CommitPolicy)
-    revoke_timeout_s: float = 60.0
-    calls: CallPolicy = field(default_factory=CallPolicy)
-    hook: Hook | None = None
-    alone: Alone = PROCESS
-    inlet: Inlet | None = None
-    observers: Sequence[Observer] = ()
-    held: Callable[[str], str] = lambda _: ""
-    away: Callable[[str], Away | None] = lambda _: None
 
 
 class ProcessorWorker(Worker):

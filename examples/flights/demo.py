@@ -16,7 +16,8 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.records import Attempt, Totals
 from cues_kafka.graph.names import backing_topic
 from cues_kafka.plan.inspectors import Terms
-from cues_kafka.ports import Broker, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.reading import has_reached
 from cues_kafka.task.making.prepare import prepare
 from examples.flights.database import LEDGER, NONE, LedgerDatabase

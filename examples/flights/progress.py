@@ -19,7 +19,11 @@ from cues_kafka.graph.dataframe import DataFrameProcessor
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, tools_group
 from cues_kafka.graph.processor import Processor
-from cues_kafka.ports import Broker, Clock, Reader, TopicFacts, TopicPartition, Watermarks
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clients import Reader
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.facts import TopicFacts, Watermarks
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.reading import has_reached, newest, published_ends, read_record
 from cues_kafka.records.scanning import due, holds_messages, unstable
 from cues_kafka.task.clock import SystemClock

@@ -22,7 +22,7 @@ from cues_kafka import Kafka, connect
 from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.cli.supervise import worker_command
-from cues_kafka.ports import Broker
+from cues_kafka.ports.broker import Broker
 from cues_kafka.task.making.prepare import prepare
 from cues_kafka.verify.scan import verify
 from cues_kafka.workers.supervisor import Supervisor

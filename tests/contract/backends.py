@@ -8,7 +8,7 @@ from typing import Any
 
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.options import Kafka
-from cues_kafka.ports import Broker
+from cues_kafka.ports.broker import Broker
 from tests.contract.world import record
 
 

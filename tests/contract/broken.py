@@ -17,7 +17,9 @@ from cues_kafka.brokers.memory.cluster import Cluster, Transaction, Transactiona
 from cues_kafka.brokers.memory.groups import Group, Membership
 from cues_kafka.brokers.memory.log import Log, MemoryMessage
 from cues_kafka.errors import AbortableError
-from cues_kafka.ports import Fetched, FlushReport, GroupMetadata, Sent, TopicFacts, TopicPartition, Watermarks
+from cues_kafka.ports.clients import FlushReport, GroupMetadata
+from cues_kafka.ports.facts import TopicFacts, Watermarks
+from cues_kafka.ports.log import Fetched, Sent, TopicPartition
 
 
 def on_cluster(cluster: type[Cluster]) -> type[MemoryBroker]:

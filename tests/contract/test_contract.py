@@ -14,7 +14,9 @@ import pytest
 
 from cues_kafka.brokers.murmur2 import partition_for
 from cues_kafka.errors import AbortableError, BrokerError, FatalError, UnstableOffsets
-from cues_kafka.ports import FlushReport, GroupMetadata, NewTopic, Outgoing, Sent, Session, TopicPartition
+from cues_kafka.ports.clients import FlushReport, GroupMetadata, Session
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import Outgoing, Sent, TopicPartition
 from tests.contract.world import Recorder, World, record, values
 
 # ---- sessions without a lock

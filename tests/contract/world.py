@@ -8,19 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from cues_kafka.ports import (
-    Broker,
-    Fetched,
-    Member,
-    NewTopic,
-    Outgoing,
-    Reader,
-    Sender,
-    Session,
-    TopicPartition,
-    Watermarks,
-    WireMessage,
-)
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clients import Member, Reader, Sender, Session
+from cues_kafka.ports.facts import NewTopic, Watermarks
+from cues_kafka.ports.log import Fetched, Outgoing, TopicPartition, WireMessage
 
 
 class Backend(Protocol):

@@ -18,7 +18,8 @@ from cues_kafka.brokers.kafka.session import KafkaSession
 from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.brokers.local.ports import free_ports
 from cues_kafka.brokers.options import Kafka
-from cues_kafka.ports import Fetched, NewTopic, TopicPartition
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import Fetched, TopicPartition
 from tests.fault.proxy import END_TXN, PRODUCE, Deed, Proxy, Side
 
 SOCKET_TIMEOUT_S = 1.0

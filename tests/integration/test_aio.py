@@ -12,7 +12,7 @@ import pytest
 
 from cues_kafka import ConfigError, Graph, Kafka, Memory, Processor, Source, Topic, aio
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.ports import NewTopic
+from cues_kafka.ports.facts import NewTopic
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.testing.tester import Tester
 

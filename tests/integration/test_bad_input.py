@@ -21,7 +21,7 @@ from cues_kafka import Graph, Interrupt, Json, Kafka, Message, Out, Raw, Retry, 
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.on_spark.source.planning import OffsetRange
 from cues_kafka.on_spark.source.rows import record_batches
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.running.running import Running
 from cues_kafka.task.calling.step import Step
 from cues_kafka.testing.fixtures import KafkaFixture

@@ -20,7 +20,7 @@ from cues_kafka import Graph, Kafka, connect, start
 from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.cli.loading import load_graph
 from cues_kafka.operate.cut.control import cuts_of
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.scanning import read_range
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.fault.support import PATIENCE_S, Program, committed, until

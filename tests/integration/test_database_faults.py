@@ -17,7 +17,7 @@ import pytest
 
 from cues_kafka import CommitPolicy, ConfigError, Graph, Processor, RetriableError, Source, Sql, TaskStopped, Topic
 from cues_kafka.graph.targets import TaskName
-from cues_kafka.ports import HeldAttempt
+from cues_kafka.ports.target import HeldAttempt
 from cues_kafka.sinks.dialect import Dialect
 from cues_kafka.sinks.lookup import dialect
 from cues_kafka.sinks.sql import SqlTarget

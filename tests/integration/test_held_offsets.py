@@ -21,7 +21,7 @@ from cues_kafka.brokers.local.prepare import command
 from cues_kafka.errors import UnstableOffsets
 from cues_kafka.operate.look.doctor import Ailment, examine
 from cues_kafka.operate.look.held_offsets import OFFSETS, offsets_partition
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.docker.parts import TOOLS
 

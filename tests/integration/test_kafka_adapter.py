@@ -17,7 +17,9 @@ from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import AbortableError, BrokerError, FatalError, RetriableError, UnstableOffsets
-from cues_kafka.ports import Member, NewTopic, Reader, TopicPartition
+from cues_kafka.ports.clients import Member, Reader
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.fault.support import committed
 from tests.integration.clients import clients

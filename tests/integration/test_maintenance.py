@@ -20,7 +20,7 @@ from cues_kafka.operate.move.accept_loss import accept_loss
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.fault.support import until
 

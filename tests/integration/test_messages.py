@@ -9,7 +9,7 @@ import pytest
 
 from cues_kafka import ConfigError, Kafka, Memory, Message, connect
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.ports import NewTopic
+from cues_kafka.ports.facts import NewTopic
 from cues_kafka.testing.fixtures import KafkaFixture
 
 

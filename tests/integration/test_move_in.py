@@ -19,7 +19,7 @@ from cues_kafka.operate.move.adopt import adopt, forget
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.reset import reset
 from cues_kafka.plan.inspectors import Terms
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.task.making.prepare import plan_start
 from cues_kafka.testing.fixtures import KafkaFixture
 

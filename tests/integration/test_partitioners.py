@@ -10,7 +10,7 @@ from cues_kafka import Graph, Json, Kafka, Processor, Source, Table, TableView, 
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.partitioners import KNOWN, place_of
 from cues_kafka.errors import TaskStopped
-from cues_kafka.ports import NewTopic
+from cues_kafka.ports.facts import NewTopic
 from cues_kafka.testing.fixtures import KafkaFixture
 
 KEYS = [f"customer-{n}".encode() for n in range(200)] + [b"\x00\xff\x80", "Grüße".encode()]

@@ -8,7 +8,7 @@ import pytest
 
 from cues_kafka import Graph, Json, Kafka, Processor, Source, Topic, start
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.ports import NewTopic
+from cues_kafka.ports.facts import NewTopic
 from cues_kafka.running.running import Running
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify

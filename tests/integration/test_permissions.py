@@ -54,7 +54,9 @@ from cues_kafka.plan.acls import Acl, Pattern, acls_of, kafka_acls, script
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import Sides, topics_to_ask
-from cues_kafka.ports import GroupMetadata, NewTopic, TopicPartition
+from cues_kafka.ports.clients import GroupMetadata
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.task.making.prepare import plan_start, prepare
 from cues_kafka.verify.scan import verify
 from tests.fault.support import until

@@ -32,7 +32,9 @@ from cues_kafka import (
 )
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.client.connect import Connection
-from cues_kafka.ports import Broker, NewTopic, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.testing.fixtures import KafkaFixture
 
 ROOT = Path(__file__).parents[2]

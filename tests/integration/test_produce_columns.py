@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from cues_kafka import Kafka
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.ports import NewTopic, TopicPartition, WireMessage
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import TopicPartition, WireMessage
 from cues_kafka.task.calling.outbox import Outbox
 from cues_kafka.testing.fixtures import KafkaFixture
 

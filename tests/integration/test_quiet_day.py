@@ -8,7 +8,7 @@ import pytest
 
 from cues_kafka import Graph, Json, Kafka, Processor, Source, Topic, connect, start
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.ports import NewTopic
+from cues_kafka.ports.facts import NewTopic
 from cues_kafka.testing.fixtures import KafkaFixture
 
 MESSAGES = 4_000

@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 from cues_kafka import BrokerError, ConfigError, Graph, Json, Kafka, Processor, Source, TaskStopped, Topic, start
 from cues_kafka.core.records import Snapshot, Start, Totals, Writer
 from cues_kafka.graph.declare import CommitPolicy
-from cues_kafka.ports import Position
+from cues_kafka.ports.log import Position
 from cues_kafka.running.running import Running
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.fault.support import Record, Setup, backing, create, delete, end_offset, produce, trim, until

@@ -25,7 +25,7 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.cli.loading import load_graph
 from cues_kafka.cli.main import app
 from cues_kafka.graph.definition import Graph
-from cues_kafka.ports import NewTopic
+from cues_kafka.ports.facts import NewTopic
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.integration.test_supervisor import wait_for
 

@@ -58,7 +58,7 @@ from cues_kafka.cli.run_options import RunOptions
 from cues_kafka.errors import BrokerError, CuesError, LoginError, RetriableError
 from cues_kafka.plan.acls import Acl, acls_of
 from cues_kafka.plan.plan import plan
-from cues_kafka.ports import NewTopic
+from cues_kafka.ports.facts import NewTopic
 from cues_kafka.verify.scan import verify
 from tests.fault.support import until
 

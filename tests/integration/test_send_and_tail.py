@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from cues_kafka import Kafka, Message, Raw, Topic, connect
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.cli.main import app
-from cues_kafka.ports import NewTopic
+from cues_kafka.ports.facts import NewTopic
 from cues_kafka.testing.fixtures import KafkaFixture
 
 NOW_MS = int(time.time() * 1000) - 1000

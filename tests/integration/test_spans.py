@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from cues_kafka import Graph, Kafka, Processor, Raw, Source, Spans, Topic, start
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.ports import Headers, Outgoing
+from cues_kafka.ports.log import Headers, Outgoing
 from cues_kafka.testing.fixtures import KafkaFixture
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -33,7 +33,8 @@ from cues_kafka import (
 )
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.records import Attempt
-from cues_kafka.ports import NewTopic, TopicPartition
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.reading import read_record
 from cues_kafka.records.scanning import read_all
 from cues_kafka.state.layers import ENTRY

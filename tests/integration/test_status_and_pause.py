@@ -16,7 +16,7 @@ from cues_kafka.cli.loading import load_graph
 from cues_kafka.operate.look.status import StatusView, status
 from cues_kafka.operate.pausing import Pausing
 from cues_kafka.plan.topics import Sides
-from cues_kafka.ports import Outgoing
+from cues_kafka.ports.log import Outgoing
 from cues_kafka.running import status_writer
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.fault.support import Program, until

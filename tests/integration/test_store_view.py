@@ -29,7 +29,7 @@ from cues_kafka import (
     connect,
     start,
 )
-from cues_kafka.ports import Sent
+from cues_kafka.ports.log import Sent
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.fault.support import until
 

@@ -12,7 +12,7 @@ from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.cli.loading import load_graph
 from cues_kafka.cli.main import app
 from cues_kafka.core.records import KEY
-from cues_kafka.ports import Broker
+from cues_kafka.ports.broker import Broker
 from cues_kafka.records.control import encode
 from cues_kafka.state.layers import MARK
 from cues_kafka.testing.fixtures import KafkaFixture

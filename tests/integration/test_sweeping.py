@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cues_kafka import Kafka
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.ports import NewTopic
+from cues_kafka.ports.facts import NewTopic
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.fault.support import until
 from tests.sweeping import TESTS, Sweeper

@@ -21,7 +21,8 @@ from cues_kafka.cli.loading import load_graph
 from cues_kafka.cli.main import app
 from cues_kafka.graph.names import transactional_id
 from cues_kafka.observe.throttling import THROTTLING
-from cues_kafka.ports import NewTopic, Outgoing
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import Outgoing
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.fault.support import Program, until
 

@@ -11,7 +11,7 @@ import pytest
 
 from cues_kafka import CommitPolicy, Graph, Processor, Source, Sql, Topic
 from cues_kafka.graph.targets import TaskName
-from cues_kafka.ports import HeldAttempt
+from cues_kafka.ports.target import HeldAttempt
 from cues_kafka.sinks.sql import SqlTarget
 from cues_kafka.sinks.tables import make_tables
 from cues_kafka.testing.tester import Tester

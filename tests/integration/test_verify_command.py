@@ -17,7 +17,7 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.cli.loading import load_graph
 from cues_kafka.cli.main import app
 from cues_kafka.core.delivery import HEADER, provenance_prefix
-from cues_kafka.ports import Broker
+from cues_kafka.ports.broker import Broker
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import Report, verify
 
@@ -147,7 +147,7 @@ def test_a_lost_and_a_torn_output_are_found(shop: tuple[str, Graph], kafka: Kafk
     from dataclasses import replace
 
     from cues_kafka.core.records import Attempt, Totals
-    from cues_kafka.ports import TopicPartition
+    from cues_kafka.ports.log import TopicPartition
     from cues_kafka.records.bytes import encode_record
     from cues_kafka.records.reading import read_record
     from cues_kafka.records.scanning import read_range

@@ -8,7 +8,7 @@ import pytest
 
 from cues_kafka import Graph, Kafka, Memory, Message, Processor, Source, Topic, start
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.ports import Outgoing
+from cues_kafka.ports.log import Outgoing
 from cues_kafka.testing.fixtures import KafkaFixture
 from examples.flights.progress import Progress
 from tests.unit.samples import same

@@ -17,7 +17,7 @@ from cues_kafka.core.machine import TRANSITIONS
 from cues_kafka.core.records import Record
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import Doing, Task
-from cues_kafka.ports import Coordinates, Positions
+from cues_kafka.ports.log import Coordinates, Positions
 from cues_kafka.task.calling import pairing
 from cues_kafka.task.calling.batch import Batch
 from cues_kafka.task.calling.ending import Ending

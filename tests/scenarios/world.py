@@ -21,7 +21,8 @@ from cues_kafka.core.delivery import HEADER, parse_provenance
 from cues_kafka.core.hashing import delivery_hash
 from cues_kafka.core.records import Record, Totals
 from cues_kafka.graph.names import backing_topic
-from cues_kafka.ports import Broker, Coordinates
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.log import Coordinates
 from cues_kafka.records.reading import records_of
 
 PATIENCE_S = 30.0

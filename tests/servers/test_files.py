@@ -6,7 +6,7 @@ import pytest
 
 from cues_kafka import Blobs, RetriableError, files
 from cues_kafka.graph.targets import TaskName
-from cues_kafka.ports import HeldAttempt
+from cues_kafka.ports.target import HeldAttempt
 from cues_kafka.sinks.blobs.checks import probe
 from cues_kafka.sinks.blobs.marker import make_store
 from cues_kafka.sinks.blobs.store import BlobStore, FsspecStore, open_store

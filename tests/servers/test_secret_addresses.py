@@ -39,7 +39,7 @@ from cues_kafka import (
 )
 from cues_kafka.brokers.local.ports import free_ports
 from cues_kafka.brokers.memory import MemoryBroker
-from cues_kafka.ports import Observer
+from cues_kafka.ports.observer import Observer
 from tests.unit.workers.test_lost_rights import until
 
 PASSWORD = "zq7 Kx/9vT"

@@ -16,7 +16,7 @@ from cues_kafka.graph.effects import Upsert
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.reset import reset
 from cues_kafka.plan.inspectors import Terms
-from cues_kafka.ports import Coordinates
+from cues_kafka.ports.log import Coordinates
 from cues_kafka.sinks.dialect import OUTBOX, TASKS, Dialect
 from cues_kafka.sinks.lookup import dialect
 from cues_kafka.sinks.rows import UpsertTable

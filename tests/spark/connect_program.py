@@ -12,7 +12,8 @@ import cues_kafka.spark
 from cues_kafka import Graph, Json, Kafka, Processor, Source, TaskStopped, Topic, start
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.errors import ConfigError, UnstableOffsets
-from cues_kafka.ports import NewTopic, TopicPartition
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.spark import Spark
 from tests.fault.support import until
 from tests.spark.streams import frame_of

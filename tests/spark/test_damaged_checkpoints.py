@@ -13,7 +13,7 @@ from cues_kafka import DataFrameProcessor, Graph, Json, Kafka, Processor, Source
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.reset import reset
-from cues_kafka.ports import NewTopic
+from cues_kafka.ports.facts import NewTopic
 from cues_kafka.spark import Spark, register, write_exactly_once
 from cues_kafka.testing.fixtures import KafkaFixture
 

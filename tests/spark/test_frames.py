@@ -20,7 +20,8 @@ from cues_kafka.errors import CuesError
 from cues_kafka.on_spark.source.format import CuesSource
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.reset import reset
-from cues_kafka.ports import NewTopic, TopicPartition
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.spark import Spark, write_exactly_once
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.spark.streams import frame_of

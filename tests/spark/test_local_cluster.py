@@ -19,7 +19,7 @@ import pytest
 from cues_kafka import Graph, Kafka, connect
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.cli.loading import load_graph
-from cues_kafka.ports import NewTopic
+from cues_kafka.ports.facts import NewTopic
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.fault.support import Program
 from tests.spark.cluster_graph import WIDTH

@@ -19,7 +19,8 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.graph.names import backing_topic
 from cues_kafka.on_spark.staged.chunks import Pack
 from cues_kafka.plan.topics import backing_config
-from cues_kafka.ports import NewTopic, TopicPartition
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.testing.fixtures import KafkaFixture
 
 MESSAGE_BYTES = 20_000

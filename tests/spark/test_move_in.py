@@ -23,7 +23,7 @@ from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.cli.config import load
 from cues_kafka.cli.loading import load_graph
 from cues_kafka.cli.main import app
-from cues_kafka.ports import NewTopic
+from cues_kafka.ports.facts import NewTopic
 from cues_kafka.spark import Spark
 from cues_kafka.testing.registry import TestRegistry
 from tests.fault.support import committed_all

@@ -12,7 +12,7 @@ import pytest
 from cues_kafka import Kafka
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.on_spark.direct.work import Work
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.task.making.prepare import prepare
 from cues_kafka.task.making.specs import Identity
 from cues_kafka.testing.fixtures import KafkaFixture

@@ -11,7 +11,7 @@ import pytest
 
 from cues_kafka import Graph, Json, Kafka, Out, Processor, Source, Topic, start
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.ports import Outgoing
+from cues_kafka.ports.log import Outgoing
 from cues_kafka.spark import Spark
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify

@@ -18,7 +18,9 @@ from cues_kafka.on_spark.source.ranges import (
     row_of,
     within,
 )
-from cues_kafka.ports import GroupMetadata, NewTopic, Outgoing
+from cues_kafka.ports.clients import GroupMetadata
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import Outgoing
 
 ALL = ReadAllAvailable()
 

@@ -20,7 +20,7 @@ from cues_kafka.brokers.local.ports import free_ports
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.cli.loading import load_graph
 from cues_kafka.cli.main import app
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.integration.test_run_command import PROGRAM, ROOT, answer, arrived, numbers, running, send
 from tests.integration.test_supervisor import wait_for

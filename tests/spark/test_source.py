@@ -25,7 +25,10 @@ from cues_kafka import Kafka
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.on_spark.source import format as source
 from cues_kafka.on_spark.source import rows
-from cues_kafka.ports import Broker, Headers, NewTopic, Outgoing, Session, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clients import Session
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import Headers, Outgoing, TopicPartition
 from cues_kafka.spark import register
 from cues_kafka.testing.fixtures import KafkaFixture
 

@@ -19,7 +19,7 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.delivery import HEADER, parse_provenance
 from cues_kafka.graph.error_message import ErrorMessage
 from cues_kafka.operate.look.lineage import lineage
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.running.running import Running
 from cues_kafka.spark import Spark, explain
 from cues_kafka.testing.fixtures import KafkaFixture

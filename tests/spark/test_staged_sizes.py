@@ -16,7 +16,7 @@ from cues_kafka.on_spark.query import files
 from cues_kafka.on_spark.query.plans import STORE
 from cues_kafka.on_spark.staged import files as staging
 from cues_kafka.on_spark.staged.files import SMALL_BYTES, SMALL_ROWS, Staging
-from cues_kafka.ports import NewTopic
+from cues_kafka.ports.facts import NewTopic
 from cues_kafka.spark import write_exactly_once
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.fault.support import committed_all, produce, until

@@ -16,7 +16,7 @@ from cues_kafka.cli.main import app
 from cues_kafka.core.staged import RESET
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.reset import reset
-from cues_kafka.ports import Broker
+from cues_kafka.ports.broker import Broker
 from cues_kafka.spark import Spark, explain
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify

@@ -17,7 +17,8 @@ from cues_kafka.graph.names import backing_topic
 from cues_kafka.on_spark.query.outcome import Outcome
 from cues_kafka.on_spark.staged.batch import StagedBatch
 from cues_kafka.plan.topics import backing_config
-from cues_kafka.ports import NewTopic, TopicPartition
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.spark import Written, register, write_exactly_once
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.spark.streams import frame_of

@@ -19,7 +19,7 @@ from cues_kafka import Avro, Digits, Graph, Json, Kafka, Message, Raw, Registry,
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.cli.loading import load_graph
 from cues_kafka.codecs.avro import schema_text
-from cues_kafka.ports import NewTopic
+from cues_kafka.ports.facts import NewTopic
 from cues_kafka.spark import register, write_exactly_once
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.testing.registry import TestRegistry

@@ -31,7 +31,7 @@ from cues_kafka import (
     processor,
 )
 from cues_kafka.graph.declare import Store
-from cues_kafka.ports import Sent
+from cues_kafka.ports.log import Sent
 
 
 @dataclass(frozen=True)

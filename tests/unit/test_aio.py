@@ -12,7 +12,7 @@ import pytest
 
 from cues_kafka import CodecError, Memory, Raw, Topic, aio
 from cues_kafka.brokers.memory import Faults, MemoryBroker
-from cues_kafka.ports import NewTopic
+from cues_kafka.ports.facts import NewTopic
 
 PATIENCE_S = 10
 

@@ -9,7 +9,7 @@ import pytest
 from cues_kafka import ConfigError, Graph, Memory, Processor, Source, start
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.plan.inspectors import Findings, Terms
-from cues_kafka.ports import Broker
+from cues_kafka.ports.broker import Broker
 from cues_kafka.task.making import prepare
 from cues_kafka.task.making.prepare import plan_start
 

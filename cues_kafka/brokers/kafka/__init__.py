@@ -1,4 +1,4 @@
-"""A real Kafka cluster behind `ports.Broker`: the only package, with `codecs/registry`, that knows confluent-kafka.
+"""A real Kafka cluster behind `Broker`: the only package, with `codecs/registry`, that knows confluent-kafka.
 
 `session` holds what a transaction needs (P5 to P8), `reader` and `member` are the two consumers of a processor
 (A1), `watch` collects what a client reports, `classify` says what its errors mean.
@@ -23,7 +23,9 @@ from cues_kafka.brokers.kafka.session import KafkaSession
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.brokers.patience import FIRST_S, ask_again
 from cues_kafka.errors import ConfigError, RetriableError
-from cues_kafka.ports import ClusterFacts, Listener, NewTopic, TopicPartition, Watermarks
+from cues_kafka.ports.clients import Listener
+from cues_kafka.ports.facts import ClusterFacts, NewTopic, Watermarks
+from cues_kafka.ports.log import TopicPartition
 
 __all__ = ["KafkaBroker"]
 
@@ -49,7 +51,7 @@ question with a leader of before until that one is back, and a new client has it
 
 
 class KafkaBroker:
-    """See `ports.Broker`; may be shared by threads. Opens its administrative client at the first question."""
+    """See `ports.broker.Broker`; may be shared by threads. Opens its administrative client at the first question."""
 
     def __init__(self, options: Kafka) -> None:
         self.options = options
@@ -61,7 +63,7 @@ class KafkaBroker:
 
     def facts(self, topics: Collection[str]) -> ClusterFacts:
         """
-        See `ports.Broker.facts`.
+        See `ports.broker.Broker.facts`.
 
         Raises:
             BrokerError: the cluster cannot be reached within `start_timeout_s`; with the address and the likely cause.

@@ -35,7 +35,8 @@ from cues_kafka.brokers.patience import ask_again
 from cues_kafka.errors import BrokerError, FatalError, LoginError, RetriableError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.observe.together import CLUSTER
-from cues_kafka.ports import ClusterFacts, NewTopic, TopicFacts, TopicPartition, Watermarks
+from cues_kafka.ports.facts import ClusterFacts, NewTopic, TopicFacts, Watermarks
+from cues_kafka.ports.log import TopicPartition
 
 log = get_logger("cues_kafka.broker")
 

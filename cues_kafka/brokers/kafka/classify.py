@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from cues_kafka.brokers.kafka.rights import Right, refusal
 from cues_kafka.errors import AbortableError, BrokerError, FatalError, RetriableError, UnstableOffsets
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.words import BOOTSTRAP, SERVER, at_address
 
 

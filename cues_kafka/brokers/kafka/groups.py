@@ -22,7 +22,7 @@ from cues_kafka.brokers.kafka.watch import Watch
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.brokers.wire import Parts
 from cues_kafka.errors import FatalError, RetriableError
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.words import BOOTSTRAP
 
 STABLE_S: Final = 3.0

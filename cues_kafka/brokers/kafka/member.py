@@ -1,4 +1,4 @@
-"""A membership in a group with nothing assigned locally: `ports.Member` over `confluent_kafka.Consumer` (A1, A3).
+"""A membership in a group with nothing assigned locally: `Member` over `confluent_kafka.Consumer` (A1, A3).
 
 Non-obvious:
 
@@ -33,7 +33,8 @@ from cues_kafka.brokers.kafka.session import generation_of
 from cues_kafka.brokers.kafka.watch import LOG, Watch
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import BrokerError, CuesError, RetriableError
-from cues_kafka.ports import GroupMetadata, Listener, TopicPartition
+from cues_kafka.ports.clients import GroupMetadata, Listener
+from cues_kafka.ports.log import TopicPartition
 
 LEAVE_S: Final = 1.0
 """How long leaving for good may take: a static member's request is sent while it polls (M27)."""
@@ -53,7 +54,7 @@ _OUT: Final = "the group does not let this member in"
 
 
 class KafkaMember:
-    """See `ports.Member`; belongs to one thread (A2)."""
+    """See `ports.clients.Member`; belongs to one thread (A2)."""
 
     def __init__(
         self, options: Kafka, group: str, topic: str, listener: Listener, *, instance: str | None = None

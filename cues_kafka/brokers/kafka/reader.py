@@ -1,4 +1,4 @@
-"""Reads committed messages from explicit offsets: `ports.Reader` over a consumer that never joins its group.
+"""Reads committed messages from explicit offsets: `ports.clients.Reader` over a consumer that never joins its group.
 
 `poll` is the hottest loop of the product. It calls the client twice for a whole batch, and does per message only what C
 can do: `map` over unbound methods instead of a Python loop that calls each.
@@ -22,7 +22,7 @@ from cues_kafka.brokers.kafka.watch import LOG, Watch
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import BrokerError, UnreadableError
 from cues_kafka.graph.names import is_tools_group
-from cues_kafka.ports import Fetched, TopicPartition, WireMessage
+from cues_kafka.ports.log import Fetched, TopicPartition, WireMessage
 
 _PROMPT: Final = {"fetch.wait.max.ms": 4, "queued.min.messages": 20_000}
 """Only a fetch that finds nothing reports the end of a partition that ends in markers, after this wait: a recovery
@@ -47,7 +47,7 @@ _topic_of: Any = Message.topic
 
 
 class KafkaReader:
-    """See `ports.Reader`; belongs to one thread (A2)."""
+    """See `ports.clients.Reader`; belongs to one thread (A2)."""
 
     def __init__(
         self,
@@ -318,7 +318,7 @@ def open_since(options: Kafka, starts: Mapping[TopicPartition, int], group: str)
     Args:
         options: the cluster.
         starts: last stable offsets of partitions with an open transaction.
-        group: see `ports.Broker.open_since`.
+        group: see `ports.broker.Broker.open_since`.
     """
     if not starts:
         return {}

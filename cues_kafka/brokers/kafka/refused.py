@@ -11,7 +11,7 @@ import re
 from typing import Any, Final
 
 from cues_kafka.errors import UnreadableError
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 
 LIMIT: Final = "receive.message.max.bytes"
 """The setting that bounds a response of a broker, and what a batch with zstd unpacks to."""

@@ -1,4 +1,4 @@
-"""An idempotent producer for applications: `ports.Sender`."""
+"""An idempotent producer for applications: `ports.clients.Sender`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from cues_kafka.brokers.kafka.session import warm
 from cues_kafka.brokers.kafka.watch import Watch
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import BrokerError, RetriableError
-from cues_kafka.ports import Sent, TopicPartition
+from cues_kafka.ports.log import Sent, TopicPartition
 
 
 class KafkaSender:
-    """See `ports.Sender`; may be shared by threads."""
+    """See `ports.clients.Sender`; may be shared by threads."""
 
     def __init__(self, options: Kafka, sender_name: str, batch_bytes: int | None = None) -> None:
         self._name = sender_name
@@ -30,7 +30,7 @@ class KafkaSender:
 
     def send(self, records: Sequence[tuple[Any, ...]], *, timeout_s: float = 30.0) -> list[Sent]:
         """
-        Produce and wait; see `ports.Sender.send`.
+        Produce and wait; see `ports.clients.Sender.send`.
 
         Raises:
             BrokerError: a record was refused, or not all were acknowledged in time. The sent ones may still arrive:

@@ -1,4 +1,4 @@
-"""A transactional producer for one task: `ports.Session` over `confluent_kafka.Producer`.
+"""A transactional producer for one task: `ports.clients.Session` over `confluent_kafka.Producer`.
 
 Non-obvious:
 
@@ -41,7 +41,8 @@ from cues_kafka.brokers.kafka.rights import Right
 from cues_kafka.brokers.kafka.watch import LOG, Watch
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import AbortableError, BrokerError, RetriableError
-from cues_kafka.ports import OUTSIDE, FlushReport, GroupMetadata, TopicPartition
+from cues_kafka.ports.clients import OUTSIDE, FlushReport, GroupMetadata
+from cues_kafka.ports.log import TopicPartition
 
 ABANDON_S: Final = 2.0
 """How long an abort may take before the client is dropped anyway (P8)."""
@@ -86,7 +87,7 @@ def outside_token(group: str) -> bytes:
 
 
 class KafkaSession:
-    """See `ports.Session`; one thread at a time. Not `transactional`: see `ports.Broker.loose_session`."""
+    """See `Session`; one thread at a time. Not `transactional`: see `ports.broker.Broker.loose_session`."""
 
     def __init__(
         self, options: Kafka, transactional_id: str, batch_bytes: int | None = None, *, transactional: bool = True
@@ -160,7 +161,7 @@ class KafkaSession:
         self._departures.settle()
 
     def produce(self, records: Iterable[tuple[Any, ...]]) -> int:
-        """See `ports.Session.produce`. Records that have `columns()`, and may be indexed, are taken by column."""
+        """See `Session.produce`. Records that have `columns()`, and may be indexed, are taken by column."""
         if hasattr(records, "columns") and self._reports.produced:  # the first record has a report of its own
             return self._produce_columns(records)
         producer, reports, before = self._client(), self._reports, self._reports.produced

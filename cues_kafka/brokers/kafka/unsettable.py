@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 
 from cues_kafka.brokers.kafka.classify import name
 from cues_kafka.plan.topics import MAY_LACK
-from cues_kafka.ports import NewTopic
+from cues_kafka.ports.facts import NewTopic
 
 UNSETTABLE: Final = {"POLICY_VIOLATION", "INVALID_CONFIG", "INVALID_REQUEST"}
 """How clusters answer where a setting of a new topic is not for their users to set."""

@@ -25,7 +25,7 @@ from cues_kafka.errors import BrokerError, FatalError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.observe.throttling import THROTTLING
 from cues_kafka.observe.together import CLUSTER
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.words import BOOTSTRAP
 
 if TYPE_CHECKING:

@@ -41,7 +41,10 @@ from cues_kafka.brokers.memory.clients import (
 )
 from cues_kafka.brokers.memory.cluster import Cluster
 from cues_kafka.brokers.memory.log import MemoryMessage
-from cues_kafka.ports import Clock, ClusterFacts, Listener, TopicPartition, Watermarks
+from cues_kafka.ports.clients import Listener
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.facts import ClusterFacts, Watermarks
+from cues_kafka.ports.log import TopicPartition
 
 __all__ = [
     "Faults",
@@ -62,7 +65,7 @@ _Answer = TypeVar("_Answer")
 
 class MemoryBroker(Cluster):
     """
-    A cluster in memory; implements `ports.Broker`, and offers tests what only an operator or time does to a real one.
+    A cluster in memory; implements `Broker`, and offers tests what only an operator or time does to a real one.
 
     Args:
         clock, seed, brokers, cooperative, session_timeout_s, max_poll_interval_s: see `Cluster`.

@@ -13,7 +13,8 @@ from typing import Any, TypeVar, cast
 from cues_kafka.brokers.memory.cluster import Cluster
 from cues_kafka.brokers.memory.groups import FENCED_INSTANCE
 from cues_kafka.errors import AbortableError, BrokerError, FatalError, UnreadableError
-from cues_kafka.ports import OUTSIDE, Fetched, FlushReport, GroupMetadata, Listener, Sent, TopicPartition, WireMessage
+from cues_kafka.ports.clients import OUTSIDE, FlushReport, GroupMetadata, Listener
+from cues_kafka.ports.log import Fetched, Sent, TopicPartition, WireMessage
 
 _Answer = TypeVar("_Answer")
 

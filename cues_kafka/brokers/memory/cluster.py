@@ -20,17 +20,10 @@ from cues_kafka.brokers.memory.groups import UNKNOWN_MEMBER, Group, Membership
 from cues_kafka.brokers.memory.log import DEFAULTS, Log, MemoryMessage, now_at
 from cues_kafka.brokers.murmur2 import partition_for
 from cues_kafka.errors import AbortableError, BrokerError, FatalError, UnstableOffsets
-from cues_kafka.ports import (
-    Clock,
-    ClusterFacts,
-    GroupMetadata,
-    NewTopic,
-    Sent,
-    TopicFacts,
-    TopicPartition,
-    Watermarks,
-    WireMessage,
-)
+from cues_kafka.ports.clients import GroupMetadata
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.facts import ClusterFacts, NewTopic, TopicFacts, Watermarks
+from cues_kafka.ports.log import Sent, TopicPartition, WireMessage
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 

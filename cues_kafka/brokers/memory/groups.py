@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cues_kafka.ports import OUTSIDE, GroupMetadata, TopicPartition
+from cues_kafka.ports.clients import OUTSIDE, GroupMetadata
+from cues_kafka.ports.log import TopicPartition
 
 UNKNOWN_MEMBER = "UNKNOWN_MEMBER_ID"
 FENCED_INSTANCE = "FENCED_INSTANCE_ID"

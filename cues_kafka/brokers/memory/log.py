@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from cues_kafka.errors import AbortableError
-from cues_kafka.ports import Headers, Watermarks
+from cues_kafka.ports.facts import Watermarks
+from cues_kafka.ports.log import Headers
 
 CREATE_TIME = 1
 LOG_APPEND_TIME = 2

@@ -22,7 +22,10 @@ from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.observe.tally import Tally
 from cues_kafka.on_spark.query.outcome import Outcome, outcome_of
 from cues_kafka.on_spark.query.slots import POLICY, interpreter_of, watch, with_tally
-from cues_kafka.ports import BatchReport, Broker, Clock, Headers
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.log import Headers
+from cues_kafka.ports.observer import BatchReport
 from cues_kafka.records.reading import newest_record
 from cues_kafka.task.calling.outbox import Outbox
 from cues_kafka.task.calling.outputs import OVERHEAD_BYTES, Output, size_of

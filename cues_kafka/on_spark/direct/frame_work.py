@@ -15,7 +15,7 @@ from cues_kafka.on_spark.connections import shared_broker
 from cues_kafka.on_spark.direct.frame_slot import FrameSlot, Range
 from cues_kafka.on_spark.query.entering import claim, enter_all, refuse
 from cues_kafka.on_spark.query.slots import POLICY, incarnation
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.task.calling.outputs import Output
 from cues_kafka.task.clock import SystemClock
 from cues_kafka.task.making.specs import Identity, frame_spec

@@ -24,7 +24,7 @@ from cues_kafka.on_spark.query.plans import call_function
 from cues_kafka.on_spark.query.run import QuerySettings, Tell, slot_positions
 from cues_kafka.on_spark.query.slots import written
 from cues_kafka.on_spark.source.ranges import Begins
-from cues_kafka.ports import Positions, TopicPartition
+from cues_kafka.ports.log import Positions, TopicPartition
 from cues_kafka.task.making.specs import Identity
 from cues_kafka.task.workers import Job
 

@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import Task
 from cues_kafka.graph.declare import CommitPolicy
-from cues_kafka.ports import Broker, Clock, Fetched, Positions, Reader, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clients import Reader
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.log import Fetched, Positions, TopicPartition
 from cues_kafka.task.calling.pairing import Buffer, OutOfOrder
 
 POLL_S = 0.5

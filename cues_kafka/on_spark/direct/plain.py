@@ -30,7 +30,7 @@ from cues_kafka.on_spark.source.ranges import (
     row_of,
     rows_of,
 )
-from cues_kafka.ports import Positions, TopicPartition
+from cues_kafka.ports.log import Positions, TopicPartition
 from cues_kafka.records.reading import newest_record
 from cues_kafka.task.clock import SystemClock
 from cues_kafka.task.making.specs import spec_of

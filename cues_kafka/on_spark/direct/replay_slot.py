@@ -25,7 +25,11 @@ from cues_kafka.on_spark.direct.intake import PATIENCE_S, POLL_S
 from cues_kafka.on_spark.direct.slot import Slot
 from cues_kafka.on_spark.query.outcome import Outcome, fenced_outcome
 from cues_kafka.on_spark.query.slots import POLICY, with_tally
-from cues_kafka.ports import BatchReport, Broker, Clock, Positions, Reader, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clients import Reader
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.log import Positions, TopicPartition
+from cues_kafka.ports.observer import BatchReport
 from cues_kafka.records.reading import newest_record
 from cues_kafka.records.unreadable import way_past
 from cues_kafka.task.calling.caller import Caller

@@ -27,7 +27,11 @@ from cues_kafka.observe.tally import Tally
 from cues_kafka.on_spark.direct.intake import POLL_S, Intake
 from cues_kafka.on_spark.query.outcome import Outcome, outcome_of
 from cues_kafka.on_spark.query.slots import POLICY, is_delivered, watch, with_tally
-from cues_kafka.ports import Broker, Clock, GroupMetadata, Observer, Positions
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clients import GroupMetadata
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.log import Positions
+from cues_kafka.ports.observer import Observer
 from cues_kafka.records.unreadable import way_past
 from cues_kafka.task.calling.caller import Caller
 from cues_kafka.task.calling.pairing import OutOfOrder

@@ -22,7 +22,8 @@ from cues_kafka.on_spark.query.outcome import Outcome
 from cues_kafka.on_spark.query.slots import POLICY
 from cues_kafka.on_spark.source.ranges import RangeRow
 from cues_kafka.plan.plan import Plan
-from cues_kafka.ports import Broker, ClusterFacts
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.facts import ClusterFacts
 from cues_kafka.task.calling.caller import Caller
 from cues_kafka.task.clock import SystemClock
 from cues_kafka.task.making.build import caller_of

@@ -17,7 +17,9 @@ from cues_kafka.core.records import Record
 from cues_kafka.errors import CuesError
 from cues_kafka.on_spark.query.outcome import Outcome
 from cues_kafka.on_spark.query.slots import FENCED_S
-from cues_kafka.ports import Clock, TopicPartition, Watermarks
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.facts import Watermarks
+from cues_kafka.ports.log import TopicPartition
 
 MEETINGS: Final = 3
 """How many slots of the earlier driver must have written records of one task: a Python worker that outlives its driver

@@ -13,7 +13,8 @@ from cues_kafka.graph.names import backing_topic, group_id
 from cues_kafka.on_spark.query.jobs import AT_ONCE
 from cues_kafka.on_spark.query.outcome import Outcome
 from cues_kafka.plan.topics import backing_config, may_lack
-from cues_kafka.ports import Broker, NewTopic
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.facts import NewTopic
 
 
 def claim(broker: Broker, graph: str, processor: str, width: int) -> int:

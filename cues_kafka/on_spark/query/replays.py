@@ -20,7 +20,9 @@ from cues_kafka.on_spark.query.hold import BatchHold
 from cues_kafka.on_spark.query.jobs import AT_ONCE
 from cues_kafka.on_spark.query.outcome import Outcome, brief
 from cues_kafka.on_spark.query.slots import FENCED_S
-from cues_kafka.ports import Broker, Clock, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.reading import newest_record
 from cues_kafka.task.replaying import SHARE
 

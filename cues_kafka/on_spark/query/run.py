@@ -10,7 +10,7 @@ from cues_kafka.core.spec import Spec
 from cues_kafka.on_spark.query.hold import BatchHold
 from cues_kafka.on_spark.query.outcome import Outcome
 from cues_kafka.on_spark.source.ranges import Begins
-from cues_kafka.ports import Position, Positions, TopicPartition
+from cues_kafka.ports.log import Position, Positions, TopicPartition
 from cues_kafka.task.workers import Job
 
 

@@ -14,7 +14,12 @@ from cues_kafka.errors import ConfigError
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.observe.tally import Tally
 from cues_kafka.on_spark.query.outcome import Outcome, fenced_outcome, outcome_of
-from cues_kafka.ports import Broker, Clock, ClusterFacts, GroupMetadata, Observer, Positions
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clients import GroupMetadata
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.facts import ClusterFacts
+from cues_kafka.ports.log import Positions
+from cues_kafka.ports.observer import Observer
 from cues_kafka.records.reading import newest_record
 from cues_kafka.task.calling.outputs import Output
 from cues_kafka.task.interpreter import Hook, Interpreter, World

@@ -41,7 +41,8 @@ from cues_kafka.on_spark.query.run import QuerySettings, Replays, Run
 from cues_kafka.on_spark.query.slots import standing
 from cues_kafka.on_spark.shipping import NotShipped, packed, rehearse
 from cues_kafka.on_spark.source.ranges import Begins
-from cues_kafka.ports import Clock, TopicPartition
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.reading import newest_record
 from cues_kafka.task.calling.failures import ended_by
 from cues_kafka.task.clock import SystemClock
@@ -51,7 +52,6 @@ from cues_kafka.task.status import TaskStatus
 from cues_kafka.task.workers import Job, Stopped
 
 log = get_logger("cues_kafka.spark")
-
 
 BATCH_END_S: Final = 10.0
 """

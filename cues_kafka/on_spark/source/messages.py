@@ -15,7 +15,7 @@ from cues_kafka.on_spark.source.format import WITH_HEADERS
 from cues_kafka.on_spark.source.planning import OffsetRange
 from cues_kafka.on_spark.source.ranges import RangeReader, RangeRow, SourceInput, data_source
 from cues_kafka.on_spark.source.rows import read_range
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 
 PREFIX: Final = "cues-messages-"
 

@@ -17,7 +17,7 @@ from cues_kafka.errors import ConfigError
 from cues_kafka.on_spark.source import typed
 from cues_kafka.on_spark.source.client_options import kafka_of, known_names, nearest
 from cues_kafka.on_spark.source.values import Values
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 
 LATEST: Final = -1
 """In JSON offsets: the end of the partition."""

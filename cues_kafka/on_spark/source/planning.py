@@ -22,7 +22,10 @@ from cues_kafka.brokers.patience import ask_again
 from cues_kafka.errors import BrokerError, ConfigError, RecoveryError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.on_spark.source.options import EARLIEST, LATEST, Bound, SourceOptions, Subscription
-from cues_kafka.ports import Broker, GroupMetadata, TopicPartition, Watermarks
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clients import GroupMetadata
+from cues_kafka.ports.facts import Watermarks
+from cues_kafka.ports.log import TopicPartition
 
 log = get_logger("cues_kafka.source")
 

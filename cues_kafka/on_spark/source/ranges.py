@@ -19,7 +19,8 @@ from pyspark.sql.types import StructType
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Options
 from cues_kafka.on_spark.source.planning import Offsets, from_json, to_json
-from cues_kafka.ports import Broker, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.scanning import due
 
 PREFIX = "cues-ranges-"

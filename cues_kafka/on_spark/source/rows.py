@@ -20,7 +20,9 @@ from cues_kafka.errors import BrokerError, RecoveryError, RetriableError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.on_spark.source.planning import ASK_AGAIN_S, GO_ON, LostRange, OffsetRange, report
 from cues_kafka.on_spark.source.values import Values
-from cues_kafka.ports import UNREADABLE, Broker, Headers, Reader, WireMessage, headers_of_each
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clients import Reader
+from cues_kafka.ports.log import UNREADABLE, Headers, WireMessage, headers_of_each
 
 ROWS: Final = 10_000
 """Messages after which a record batch is passed on; the last poll may double their number."""

@@ -20,7 +20,7 @@ from cues_kafka.graph.declare import CodecSpec
 from cues_kafka.graph.formats import Avro
 from cues_kafka.observe.log import get_logger
 from cues_kafka.on_spark.columns import value_type
-from cues_kafka.ports import UNREADABLE, Headers, WireMessage
+from cues_kafka.ports.log import UNREADABLE, Headers, WireMessage
 
 Convert = Callable[[Any], Any]
 

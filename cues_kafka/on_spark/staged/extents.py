@@ -10,7 +10,7 @@ from typing import Any
 from cues_kafka.core.records import Extent, Staged
 from cues_kafka.errors import ConfigError
 from cues_kafka.on_spark.query.offset_log import source_ends
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.extents import offsets_of
 
 

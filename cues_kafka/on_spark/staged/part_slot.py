@@ -22,7 +22,9 @@ from cues_kafka.on_spark.query.outcome import Outcome, fenced_outcome
 from cues_kafka.on_spark.query.slots import FENCED_S, WATCH_S, interpreter_of
 from cues_kafka.on_spark.staged.chunks import unpacked
 from cues_kafka.on_spark.staged.manifest import Chunk, altered, checksum
-from cues_kafka.ports import Broker, Clock, Headers
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.log import Headers
 from cues_kafka.records.reading import newest_record
 from cues_kafka.task.calling.outbox import Outbox
 from cues_kafka.task.calling.outputs import Output

@@ -27,7 +27,7 @@ from cues_kafka.on_spark.staged.chunks import chunks_in
 from cues_kafka.on_spark.staged.file_rows import FilesInto
 from cues_kafka.on_spark.staged.manifest import Chunk, altered
 from cues_kafka.on_spark.staged.part_slot import PartSlot, Spool, StagedTarget
-from cues_kafka.ports import Broker
+from cues_kafka.ports.broker import Broker
 from cues_kafka.records.reading import newest_record
 from cues_kafka.sinks.blobs.batches import StandsAt
 from cues_kafka.task.calling.carried import NOTHING, Carried

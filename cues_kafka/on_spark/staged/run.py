@@ -29,7 +29,7 @@ from cues_kafka.on_spark.staged.file_rows import FilesInto
 from cues_kafka.on_spark.staged.files import Staging
 from cues_kafka.on_spark.staged.part_slot import StagedTarget
 from cues_kafka.on_spark.staged.publish import StagedWork, enter, newest_batch
-from cues_kafka.ports import Position, Positions, TopicPartition
+from cues_kafka.ports.log import Position, Positions, TopicPartition
 from cues_kafka.task.calling.carried import carried_by
 from cues_kafka.task.making.other_inputs import other_sources
 from cues_kafka.task.making.specs import Identity

@@ -8,7 +8,9 @@ from typing import Final
 from cues_kafka.errors import CodecError, ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import control_topic, group_id, quoted, tools_group
-from cues_kafka.ports import Broker, ClusterFacts, Sender
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clients import Sender
+from cues_kafka.ports.facts import ClusterFacts
 from cues_kafka.records.control import Control, GraphCut
 from cues_kafka.records.scanning import read_all
 

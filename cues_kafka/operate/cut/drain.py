@@ -26,7 +26,10 @@ from cues_kafka.graph.topology import feeders
 from cues_kafka.operate.cut.control import ControlTopic, wanted_by
 from cues_kafka.operate.look.newest import NewestRecords
 from cues_kafka.operate.look.tasks import TaskReading, place_of
-from cues_kafka.ports import Broker, Clock, TopicPartition, Watermarks
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.facts import Watermarks
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.control import PAUSE, GraphCut, InputCut, Pause, ProcessorCut, StoreCut, encode, key_of
 from cues_kafka.records.scanning import holds_messages, unstable
 from cues_kafka.state.marks import UNFINISHED

@@ -25,7 +25,9 @@ from cues_kafka.operate.cut.control import ControlTopic, no_such_cut
 from cues_kafka.operate.move.base import Maintenance, PlannedMove, rewrite
 from cues_kafka.operate.move.notes import again, goes_back, in_delivery
 from cues_kafka.plan.topics import CLOCKS_MS, KEEPS
-from cues_kafka.ports import Broker, Clock, Position, Positions, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.log import Position, Positions, TopicPartition
 from cues_kafka.records.control import RESET, GraphCut, ProcessorCut, ResetUnderWay, StoreCut, encode
 from cues_kafka.records.scanning import read_range
 from cues_kafka.state.layers import MARK, TOPIC

@@ -13,7 +13,9 @@ from typing import Any, Final, NamedTuple
 
 from cues_kafka.core.records import KEY, Attempt, Record
 from cues_kafka.graph.names import backing_topic, changelog_topic
-from cues_kafka.ports import Broker, Position, Reader, TopicPartition, WireMessage
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clients import Reader
+from cues_kafka.ports.log import Position, TopicPartition, WireMessage
 from cues_kafka.records.reading import read_record
 from cues_kafka.records.scanning import chunk_from
 from cues_kafka.records.strangers import TOPIC, readable

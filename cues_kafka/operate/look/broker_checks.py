@@ -11,7 +11,7 @@ from cues_kafka.graph.names import group_id
 from cues_kafka.operate.look.held_offsets import where_held
 from cues_kafka.operate.look.patient import DAY_S, Found, Patient, note, partitions, wrong
 from cues_kafka.plan.acls import grant
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.reading import newest
 from cues_kafka.words import at_address, count
 

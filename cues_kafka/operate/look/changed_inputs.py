@@ -8,7 +8,7 @@ from cues_kafka.core.records import Record, Snapshot
 from cues_kafka.core.spec import Input, Spec
 from cues_kafka.core.strategies import AT_LEAST_ONCE
 from cues_kafka.errors import RecoveryError
-from cues_kafka.ports import Positions
+from cues_kafka.ports.log import Positions
 from cues_kafka.words import count
 
 

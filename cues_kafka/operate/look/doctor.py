@@ -30,7 +30,10 @@ from cues_kafka.plan.acls import IMPLIED, Role, acls_of, grant
 from cues_kafka.plan.inspectors import facts_of
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import Sides, retention_ms, topics_to_ask
-from cues_kafka.ports import Broker, Clock, ClusterFacts, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.facts import ClusterFacts
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.scanning import holds_messages
 from cues_kafka.task.clock import SystemClock
 from cues_kafka.words import at_address, count

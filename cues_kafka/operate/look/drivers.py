@@ -14,7 +14,8 @@ from cues_kafka.errors import BrokerError, RecoveryError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.operate.look.status import PERIODS, StatusView
 from cues_kafka.plan.topics import Sides
-from cues_kafka.ports import Broker, Clock
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
 from cues_kafka.records.status import StatusRecord
 from cues_kafka.task.clock import SystemClock
 

@@ -39,7 +39,10 @@ from cues_kafka.operate.look.newest import ANOTHER_RELEASE
 from cues_kafka.operate.look.tasks import TaskReading
 from cues_kafka.plan.plan import Plan
 from cues_kafka.plan.processors import PlannedStop
-from cues_kafka.ports import Broker, Clock, ClusterFacts, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.facts import ClusterFacts
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.state.entries import EntriesPlace
 from cues_kafka.state.marks import finished
 from cues_kafka.state.stores import Cache, Stores

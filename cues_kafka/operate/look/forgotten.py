@@ -9,7 +9,9 @@ from cues_kafka.errors import BrokerError, CodecError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, group_id
 from cues_kafka.graph.processor import Processor
-from cues_kafka.ports import Broker, Clock, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.reading import record_below
 from cues_kafka.task.clock import SystemClock
 

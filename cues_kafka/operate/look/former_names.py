@@ -9,7 +9,9 @@ from cues_kafka.errors import BrokerError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, quoted, tools_group
 from cues_kafka.operate.look.newest import NewestRecords
-from cues_kafka.ports import Broker, Clock, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.history import History, read_history
 from cues_kafka.records.requests import settled_in
 from cues_kafka.records.scanning import read_all

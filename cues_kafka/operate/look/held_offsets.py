@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from cues_kafka.errors import BrokerError
-from cues_kafka.ports import Broker, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.words import SERVER
 
 OFFSETS: Final = "__consumer_offsets"

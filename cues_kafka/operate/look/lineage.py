@@ -25,7 +25,10 @@ from cues_kafka.graph.names import tools_group
 from cues_kafka.graph.processor import Processor
 from cues_kafka.graph.targets import TaskName
 from cues_kafka.operate.look.attempts import AttemptRecords, StoreChanges, TakenAttempt
-from cues_kafka.ports import Broker, Coordinates, Reader, TopicFacts, TopicPartition, WireMessage
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clients import Reader
+from cues_kafka.ports.facts import TopicFacts
+from cues_kafka.ports.log import Coordinates, TopicPartition, WireMessage
 from cues_kafka.records.extents import offsets_of
 from cues_kafka.records.provenance import provenance_of
 from cues_kafka.records.scanning import first_from

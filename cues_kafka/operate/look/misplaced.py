@@ -9,7 +9,9 @@ from cues_kafka.brokers.partitioners import place_of
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.placed import keyed_topics
 from cues_kafka.plan.processors import PlannedStop
-from cues_kafka.ports import Broker, ClusterFacts, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.facts import ClusterFacts
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.scanning import read_range
 from cues_kafka.task.calling.placements import placement_of
 

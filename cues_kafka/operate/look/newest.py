@@ -8,7 +8,10 @@ from typing import Final, NamedTuple
 
 from cues_kafka.core.records import Record
 from cues_kafka.errors import CodecError, RetriableError, UnreadableError
-from cues_kafka.ports import Broker, Clock, TopicPartition, Watermarks
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.facts import Watermarks
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.reading import OPEN_TRANSACTION, newest, read_record
 
 AT_ONCE: Final = 16

@@ -11,7 +11,10 @@ from cues_kafka.graph.definition import Graph
 from cues_kafka.operate.look.held_offsets import HeldOffsets
 from cues_kafka.plan.acls import Role
 from cues_kafka.plan.plan import Plan
-from cues_kafka.ports import Broker, Clock, ClusterFacts, TopicPartition, Watermarks
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.facts import ClusterFacts, Watermarks
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.words import count
 
 SHOWN: Final = 4

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
 from cues_kafka.plan.wellness import TaskCondition, Unwell, is_well, verdict
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.status import TaskState
 
 SeenState: TypeAlias = TaskState | Literal["running", "not heard of", "no worker", "not told", "never started"]

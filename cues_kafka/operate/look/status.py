@@ -28,7 +28,11 @@ from cues_kafka.plan.inspectors import facts_of
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import Sides
 from cues_kafka.plan.wellness import AHEAD, REPLAY, late, quarantined, recreated, without_record, without_task
-from cues_kafka.ports import Broker, Clock, ClusterFacts, Position, Reader, TopicFacts, TopicPartition, Watermarks
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clients import Reader
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.facts import ClusterFacts, TopicFacts, Watermarks
+from cues_kafka.ports.log import Position, TopicPartition
 from cues_kafka.records.reading import published_ends
 from cues_kafka.records.scanning import read_range
 from cues_kafka.records.status import StatusRecord, decode_status

@@ -14,7 +14,10 @@ from cues_kafka.graph.feed import Feed
 from cues_kafka.graph.processor import Processor
 from cues_kafka.plan.plan import Plan, plan
 from cues_kafka.plan.topics import topics_to_ask
-from cues_kafka.ports import Broker, Clock, ClusterFacts, TopicPartition, Watermarks
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.facts import ClusterFacts, Watermarks
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.reading import record_below
 from cues_kafka.task.clock import SystemClock
 from cues_kafka.task.making.specs import Identity, feed_spec_of, frame_spec, spec_of

@@ -11,7 +11,8 @@ from cues_kafka.operate.look.seen import GraphStatus
 from cues_kafka.operate.look.status import StatusView
 from cues_kafka.plan.topics import Sides
 from cues_kafka.plan.wellness import Unwell, is_well
-from cues_kafka.ports import Broker, Clock
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
 from cues_kafka.words import at_address
 
 SHUT_DOWN: Final = ("left", "no worker")

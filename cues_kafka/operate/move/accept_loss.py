@@ -15,7 +15,8 @@ from cues_kafka.core.turns import take
 from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.operate.move.base import Maintenance, PlannedMove, sequence_of
 from cues_kafka.operate.move.notes import tail_note
-from cues_kafka.ports import Broker, Position, Positions, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.log import Position, Positions, TopicPartition
 from cues_kafka.records.scanning import read_range
 from cues_kafka.records.unreadable import RefusedBatch, refused_at
 from cues_kafka.words import count

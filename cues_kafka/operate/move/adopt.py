@@ -9,7 +9,7 @@ from cues_kafka.core.spec import Spec
 from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.operate.move.base import Maintenance, PlannedMove, places_of, standing_at
 from cues_kafka.operate.move.places import wanted
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.words import count
 
 

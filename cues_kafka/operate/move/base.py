@@ -31,7 +31,10 @@ from cues_kafka.operate.look.tasks import TaskReading
 from cues_kafka.operate.move.history import moved_messages
 from cues_kafka.operate.move.holding import HeldGroups, hold_groups, proof_of, refuse_members
 from cues_kafka.operate.move.notes import notes_of, refuse_stores
-from cues_kafka.ports import Broker, Clock, Position, Positions, TopicPartition, TransactionalSink
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.log import Position, Positions, TopicPartition
+from cues_kafka.ports.target import TransactionalSink
 from cues_kafka.state.layers import TOPIC
 from cues_kafka.state.marks import tool_mark
 from cues_kafka.task.interpreter import Hook, Interpreter, World

@@ -16,7 +16,8 @@ from cues_kafka.core.records import Record
 from cues_kafka.core.spec import Spec
 from cues_kafka.errors import RecoveryError
 from cues_kafka.graph.names import quoted
-from cues_kafka.ports import Broker, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.requests import settled_in
 from cues_kafka.records.scanning import read_range
 from cues_kafka.state.layers import MARK, TOPIC

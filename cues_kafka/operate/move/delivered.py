@@ -19,7 +19,8 @@ from cues_kafka.operate.move.history import history_of
 from cues_kafka.operate.move.rebuilt import Rebuilt
 from cues_kafka.operate.repair.unsettled import unsettled
 from cues_kafka.plan.rebuildable import FRESH
-from cues_kafka.ports import TopicPartition, Watermarks, WireMessage
+from cues_kafka.ports.facts import Watermarks
+from cues_kafka.ports.log import TopicPartition, WireMessage
 from cues_kafka.records.history import DeliveredSpans, delivered
 from cues_kafka.records.scanning import Ranges, read_merged
 from cues_kafka.words import count

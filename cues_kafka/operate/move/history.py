@@ -8,7 +8,9 @@ from typing import Any
 from cues_kafka.core.records import KEY, Record, Start
 from cues_kafka.core.spec import Spec
 from cues_kafka.errors import CodecError
-from cues_kafka.ports import Broker, Clock, Positions, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.log import Positions, TopicPartition
 from cues_kafka.records.history import HISTORY, History, Moved, encode_history, read_history
 from cues_kafka.records.reading import read_record
 from cues_kafka.records.scanning import read_range

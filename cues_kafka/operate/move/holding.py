@@ -10,7 +10,9 @@ from typing import Final, Self, TypeAlias
 
 from cues_kafka.errors import RecoveryError
 from cues_kafka.operate.look.members import has_members
-from cues_kafka.ports import Broker, Clock, GroupMetadata, Member
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clients import GroupMetadata, Member
+from cues_kafka.ports.clock import Clock
 
 JOIN_TIMEOUT_S: Final = 60.0
 """Time for a join: brokers hold back the first join of a group for some seconds, and wait for other members."""

@@ -20,7 +20,8 @@ from cues_kafka.graph.processor import Processor
 from cues_kafka.operate.look.changed_inputs import Difference, difference, refuse_busy
 from cues_kafka.operate.look.drivers import refuse_drivers
 from cues_kafka.operate.move.base import Maintenance, PlannedMove
-from cues_kafka.ports import Broker, Position, Positions, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.log import Position, Positions, TopicPartition
 from cues_kafka.task.making.other_inputs import begin_again
 from cues_kafka.words import count
 

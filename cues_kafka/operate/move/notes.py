@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from cues_kafka.core.records import Record, Snapshot
 from cues_kafka.core.spec import Spec
 from cues_kafka.errors import ConfigError
-from cues_kafka.ports import Position, Positions
+from cues_kafka.ports.log import Position, Positions
 from cues_kafka.words import count
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.graph.times import milliseconds_of, time_of
-from cues_kafka.ports import Broker, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.log import TopicPartition
 
 WORDS = "earliest, latest, an offset, a time such as 2026-11-23T10:00:00Z, group:NAME, database, here, or a file"
 

@@ -31,7 +31,8 @@ from cues_kafka.operate.move.delivered import CHUNK, DeliveredInput, RebuildWish
 from cues_kafka.operate.move.holding import HeldGroups
 from cues_kafka.operate.move.rebuilt import Rebuilt
 from cues_kafka.plan.rebuildable import FRESH, obstacle
-from cues_kafka.ports import Broker, Clock
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
 from cues_kafka.state.marks import UNFINISHED, finished
 from cues_kafka.task.interpreter import Hook
 from cues_kafka.words import count

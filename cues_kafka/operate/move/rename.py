@@ -41,7 +41,10 @@ from cues_kafka.operate.move.copied_stores import TakenAlong, refuse_other_store
 from cues_kafka.operate.move.history import history_of, noted
 from cues_kafka.operate.move.holding import HeldGroups, hold_groups, proof_of, refuse_members
 from cues_kafka.operate.move.renamed_rows import RenamedRows
-from cues_kafka.ports import Broker, Clock, NewTopic, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.history import Moved
 from cues_kafka.task.interpreter import Hook
 from cues_kafka.task.making.specs import Identity

@@ -12,7 +12,7 @@ from cues_kafka.core.target import compare
 from cues_kafka.errors import RecoveryError
 from cues_kafka.graph.processor import Processor
 from cues_kafka.operate.move.settle import stands_at
-from cues_kafka.ports import HeldAttempt, TransactionalSink
+from cues_kafka.ports.target import HeldAttempt, TransactionalSink
 from cues_kafka.records.held import row_of
 from cues_kafka.sinks.lookup import open_target
 from cues_kafka.words import count

@@ -18,7 +18,7 @@ from cues_kafka.errors import ConfigError
 from cues_kafka.operate.move.base import Maintenance, PlannedMove, places_of, sequence_of, standing_at
 from cues_kafka.operate.move.places import wanted
 from cues_kafka.operate.move.settle import DATABASE, HERE, settle
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 
 
 def reset(tool: Maintenance, *, to: str = "earliest", partition: int | None = None) -> list[PlannedMove]:

@@ -14,7 +14,8 @@ from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.graph.processor import Processor
 from cues_kafka.operate.move.base import Maintenance, PlannedMove, sequence_of
 from cues_kafka.operate.move.notes import notes_of, refuse_stores
-from cues_kafka.ports import HeldAttempt, Positions, TransactionalSink
+from cues_kafka.ports.log import Positions
+from cues_kafka.ports.target import HeldAttempt, TransactionalSink
 from cues_kafka.records.held import held_of, row_of
 from cues_kafka.words import count
 

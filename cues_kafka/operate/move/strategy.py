@@ -11,7 +11,7 @@ from cues_kafka.core.strategies import AT_LEAST_ONCE
 from cues_kafka.core.taking import in_flight
 from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.operate.move.base import Maintenance, PlannedMove
-from cues_kafka.ports import Position
+from cues_kafka.ports.log import Position
 from cues_kafka.words import count
 
 

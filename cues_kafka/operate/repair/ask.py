@@ -19,7 +19,9 @@ from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import replay_topic
 from cues_kafka.operate.repair.filed import ALL, Causes, FailureCause, FiledError, Requested, Selection, count_cause
 from cues_kafka.operate.repair.find import ErrorFinder, Progress
-from cues_kafka.ports import Broker, Clock, Sender
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clients import Sender
+from cues_kafka.ports.clock import Clock
 from cues_kafka.records.requests import ReplayRequest, Wish, encode_request, kept_payload, what_settled
 from cues_kafka.running.given import check_graph
 from cues_kafka.task.clock import SystemClock

@@ -17,7 +17,10 @@ from cues_kafka.graph.names import backing_topic, no_such_processor, quoted, rep
 from cues_kafka.operate.repair.filed import FiledError, Selection, check_selection
 from cues_kafka.operate.repair.ledger import Ledgers
 from cues_kafka.plan.topics import CLOCKS_MS
-from cues_kafka.ports import Broker, Clock, TopicPartition, Watermarks, WireMessage
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.facts import Watermarks
+from cues_kafka.ports.log import TopicPartition, WireMessage
 from cues_kafka.records.error_messages import read_error
 from cues_kafka.records.requests import kept_payload, not_paired, what_settled
 from cues_kafka.records.scanning import first_from, ranges_of, read_range

@@ -8,7 +8,10 @@ from cues_kafka.core.delivery import ErrorPlace
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, processor_of, replay_topic, tools_group
 from cues_kafka.operate.look.former_names import FormerName, arrivals, follow
-from cues_kafka.ports import Broker, Clock, TopicFacts, TopicPartition, WireMessage
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.facts import TopicFacts
+from cues_kafka.ports.log import TopicPartition, WireMessage
 from cues_kafka.records.requests import Wish, refused_key, request_in, settled_in
 from cues_kafka.records.scanning import ranges_of, read_all, read_range
 from cues_kafka.records.strangers import readable

@@ -13,7 +13,8 @@ from cues_kafka.errors import BrokerError, ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.operate.repair.ask import Repairs
 from cues_kafka.operate.repair.filed import FiledError, Selection
-from cues_kafka.ports import Broker, Clock
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
 from cues_kafka.words import count
 
 CHANGING: Final = frozenset({"output", "nil"})

@@ -12,7 +12,7 @@ from cues_kafka.graph.blobs import PARQUET, Blobs, FileTable
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic
 from cues_kafka.plan.inspectors import Findings, Terms
-from cues_kafka.ports import Broker
+from cues_kafka.ports.broker import Broker
 from cues_kafka.sinks.blobs.marker import is_store, make_store, name_tables, require_store
 from cues_kafka.sinks.blobs.store import LOGS, BlobStore
 from cues_kafka.sinks.blobs.tables import schema_of

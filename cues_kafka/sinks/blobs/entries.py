@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from cues_kafka.errors import CodecError, RecoveryError, RetriableError
-from cues_kafka.ports import HeldAttempt
+from cues_kafka.ports.target import HeldAttempt
 from cues_kafka.sinks.blobs.store import LOGS, BlobStore, ObjectGone, gone
 
 VERSION: Final = 1
@@ -115,7 +115,7 @@ class LogEntry:
 
     Attributes:
         kind: see `CLAIM`.
-        base, step, owner, attempt: see `ports.HeldAttempt`.
+        base, step, owner, attempt: see `ports.target.HeldAttempt`.
         directory: of the try that it commits, in the store; empty: it has no files.
         files: what readers may read since this entry.
         outbox: path of its records for Kafka; empty: it has none.

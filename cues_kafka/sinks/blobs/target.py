@@ -21,7 +21,7 @@ from cues_kafka.graph.blobs import FileTable
 from cues_kafka.graph.effects import Effect
 from cues_kafka.graph.targets import TaskName
 from cues_kafka.observe.log import get_logger
-from cues_kafka.ports import HeldAttempt
+from cues_kafka.ports.target import HeldAttempt
 from cues_kafka.sinks.blobs.entries import (
     ATTEMPT,
     CLAIM,
@@ -116,7 +116,7 @@ class PutFiles:
 
 class BlobTarget(TaskTarget):
     """
-    The store of one task; a `ports.TransactionalSink`.
+    The store of one task; a `ports.target.TransactionalSink`.
 
     Attributes:
         values: what the function is given, by name.
@@ -176,23 +176,23 @@ class BlobTarget(TaskTarget):
 
     @property
     def ahead(self) -> bool:
-        """See `ports.TransactionalSink`. Objects are put while the function is called."""
+        """See `ports.target.TransactionalSink`. Objects are put while the function is called."""
         return False
 
     @property
     def alone(self) -> bool:
-        """See `ports.TransactionalSink`. An entry of a log takes nothing of a step back by itself."""
+        """See `ports.target.TransactionalSink`. An entry of a log takes nothing of a step back by itself."""
         return False
 
     @property
     def parts(self) -> bool:
-        """See `ports.TransactionalSink`. The log has one entry for each attempt of Kafka."""
+        """See `ports.target.TransactionalSink`. The log has one entry for each attempt of Kafka."""
         return False
 
     # Recovery
 
     def ask(self, owner: int, step: int) -> HeldAttempt | None:
-        """See `ports.TransactionalSink`. A claim is put also by an owner that has one: a late put loses its number."""
+        """See `TransactionalSink`. A claim is put also by an owner that has one: a late put loses its number."""
         self.discard()
         with self._lock:
             self._end_open()
@@ -235,7 +235,7 @@ class BlobTarget(TaskTarget):
         return f"{self.home}/{step:020d}-{owner}"
 
     def newest(self) -> HeldAttempt | None:
-        """See `ports.TransactionalSink`. It is the newest one below which no entry is lost."""
+        """See `ports.target.TransactionalSink`. It is the newest one below which no entry is lost."""
         found = self._standing().newest
         return None if found is None else found[1].held
 
@@ -249,7 +249,7 @@ class BlobTarget(TaskTarget):
         return found
 
     def settle(self, held: HeldAttempt, was: HeldAttempt | None) -> bool:
-        """See `ports.TransactionalSink`. Files that are committed stay committed, but for those behind a gap."""
+        """See `ports.target.TransactionalSink`. Files that are committed stay committed, but for those behind a gap."""
         found = self._standing()
         if (found.newest[1].held if found.newest else None) != was:
             return False
@@ -284,7 +284,7 @@ class BlobTarget(TaskTarget):
     # A batch
 
     def begin_batch(self, owner: int, step: int) -> None:
-        """See `ports.TransactionalSink`. Nothing is requested: whether the task still owns it shows at the commit."""
+        """See `TransactionalSink`. Nothing is requested: whether the task still owns it shows at the commit."""
         with self._lock:
             self._renew()
             self._check_tail(owner, step)
@@ -349,7 +349,7 @@ class BlobTarget(TaskTarget):
             table.back()
 
     def check(self) -> str:
-        """See `ports.TransactionalSink`. Uploads go on meanwhile; the commit waits for them."""
+        """See `ports.target.TransactionalSink`. Uploads go on meanwhile; the commit waits for them."""
         self._check_void()
         return ""
 
@@ -359,7 +359,7 @@ class BlobTarget(TaskTarget):
         return str(error) if isinstance(error, RetriableError) and error.code == "TARGET" else ""
 
     def commit(self, held: HeldAttempt, records: Iterable[tuple[Any, ...]]) -> None:
-        """See `ports.TransactionalSink`. Uploads have ended before the entry is put, and the outbox is there."""
+        """See `ports.target.TransactionalSink`. Uploads have ended before the entry is put, and the outbox is there."""
         with self._lock:
             self._check_void()
             running, tail = self.in_use, self._tail

@@ -13,7 +13,8 @@ from cues_kafka.core.delivery import provenance_prefix
 from cues_kafka.core.events import Halt
 from cues_kafka.core.records import Totals
 from cues_kafka.core.spec import Spec
-from cues_kafka.ports import BatchReport, Coordinates, Positions, WireMessage
+from cues_kafka.ports.log import Coordinates, Positions, WireMessage
+from cues_kafka.ports.observer import BatchReport
 from cues_kafka.task.calling.fired import Fired
 from cues_kafka.task.calling.outbox import Outbox
 from cues_kafka.task.calling.outputs import Now

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from cues_kafka.core.spec import Spec
-from cues_kafka.ports import headers_of_each
+from cues_kafka.ports.log import headers_of_each
 from cues_kafka.task.calling.adding import Adding
 from cues_kafka.task.calling.batch import Batch, Retrying, Taken
 from cues_kafka.task.calling.ending import Ending

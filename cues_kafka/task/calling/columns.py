@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from cues_kafka.core.delivery import HEADER
-from cues_kafka.ports import Headers, WireMessage
+from cues_kafka.ports.log import Headers, WireMessage
 from cues_kafka.task.calling.outputs import size_of
 
 PLAIN_ROOM = 1_000

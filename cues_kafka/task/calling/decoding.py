@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from cues_kafka.codecs.framing import in_front
 from cues_kafka.graph.declare import CodecSpec, Raw
-from cues_kafka.ports import WireMessage
+from cues_kafka.ports.log import WireMessage
 from cues_kafka.task.calling.metadata import Marks
 from cues_kafka.task.calling.step import Received
 

@@ -18,7 +18,7 @@ from cues_kafka.core.hashing import delivery_hash
 from cues_kafka.errors import CuesError, context_of
 from cues_kafka.graph.addresses import led_to
 from cues_kafka.graph.error_message import ErrorCause, ErrorMessage
-from cues_kafka.ports import Coordinates, WireMessage
+from cues_kafka.ports.log import Coordinates, WireMessage
 from cues_kafka.task.calling.carried import Shown
 from cues_kafka.task.calling.step import Step
 from cues_kafka.words import visible

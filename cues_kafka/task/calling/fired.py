@@ -11,7 +11,7 @@ from cues_kafka.core.hashing import timer_hash
 from cues_kafka.core.spec import Spec
 from cues_kafka.graph.timers import Timer
 from cues_kafka.graph.times import shown_time
-from cues_kafka.ports import Coordinates, Headers, WireMessage
+from cues_kafka.ports.log import Coordinates, Headers, WireMessage
 from cues_kafka.state.scheduled import Set
 
 

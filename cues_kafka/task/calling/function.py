@@ -8,7 +8,7 @@ from typing import Any
 
 from cues_kafka.graph.filters import Filter
 from cues_kafka.graph.processor import Processor
-from cues_kafka.ports import UNREADABLE, WireMessage
+from cues_kafka.ports.log import UNREADABLE, WireMessage
 from cues_kafka.task.calling.batch import Taken
 from cues_kafka.task.calling.carried import NOTHING, Carried
 from cues_kafka.task.calling.coroutines import Coroutines

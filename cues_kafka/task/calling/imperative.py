@@ -13,7 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from cues_kafka.errors import BrokerError, OutputError, RetriableError
-from cues_kafka.ports import Broker, Clock, Positions, Reader, TopicPartition, Watermarks, WireMessage
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clients import Reader
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.facts import Watermarks
+from cues_kafka.ports.log import Positions, TopicPartition, WireMessage
 from cues_kafka.records.reading import PATIENCE_S
 from cues_kafka.task.calling.outage import Outage
 from cues_kafka.task.calling.outputs import Payload, Target, payload

@@ -14,7 +14,7 @@ from cues_kafka.graph.declare import CodecSpec
 from cues_kafka.graph.formats import Protobuf, SchemaSpec
 from cues_kafka.graph.message import key_bytes
 from cues_kafka.graph.topic import Topic
-from cues_kafka.ports import WireMessage
+from cues_kafka.ports.log import WireMessage
 from cues_kafka.task.calling.outputs import Target
 
 Inherit: TypeAlias = Callable[[bytes], bytes | None]

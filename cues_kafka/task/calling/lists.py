@@ -8,7 +8,7 @@ from typing import Any
 from cues_kafka.codecs.raw import as_is
 from cues_kafka.errors import Interrupt
 from cues_kafka.graph.message import Message
-from cues_kafka.ports import UNREADABLE, WireMessage, headers_of_each
+from cues_kafka.ports.log import UNREADABLE, WireMessage, headers_of_each
 from cues_kafka.task.calling.batch import Batch, Taken
 from cues_kafka.task.calling.columns import PLAIN_ROOM, Columns, light, second
 from cues_kafka.task.calling.ending import Ending

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from cues_kafka.graph.message import travelling
 from cues_kafka.graph.meta import META, Place, Travelled, header_in, merge_meta, own_place, read_meta, write_meta
-from cues_kafka.ports import Headers, WireMessage
+from cues_kafka.ports.log import Headers, WireMessage
 
 Marks: TypeAlias = "frozenset[str] | Literal[False] | None"
 """`meta=` of a message's topic; None also where it is an empty set."""

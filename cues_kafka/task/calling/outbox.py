@@ -14,14 +14,14 @@ from typing import Any
 
 from cues_kafka.core.delivery import HEADER
 from cues_kafka.graph.message import EARLIEST_MS, written_ms
-from cues_kafka.ports import Headers
+from cues_kafka.ports.log import Headers
 
 BY_KEY = -1
 """Stands in the column of partitions where the key decides."""
 
 
 class Outbox:
-    """Records to produce. Iterating makes tuples shaped like `ports.Outgoing`, one at a time."""
+    """Records to produce. Iterating makes tuples shaped like `ports.log.Outgoing`, one at a time."""
 
     __slots__ = ("_alone", "_headers", "_keys", "_partitions", "_timestamps", "_topics", "_values")
 

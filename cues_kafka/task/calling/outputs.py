@@ -19,7 +19,7 @@ from cues_kafka.graph.message import (
     writable,
     written_ms,
 )
-from cues_kafka.ports import Headers, WireMessage
+from cues_kafka.ports.log import Headers, WireMessage
 from cues_kafka.task.calling.metadata import Marks, passed_on
 
 OVERHEAD_BYTES = 500
@@ -285,7 +285,7 @@ def _check_size(target: Target, key: bytes | None, data: bytes | None, headers: 
 
 def record(made: Payload, origin: Origin, partition: int, provenance: bytes, now: Now) -> tuple[Any, ...]:
     """
-    Make a record of a payload, shaped like `ports.Outgoing`.
+    Make a record of a payload, shaped like `ports.log.Outgoing`.
 
     Args:
         made: the payload.

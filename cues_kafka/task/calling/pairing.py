@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from cues_kafka.core.records import Choice, Record
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.turns import drop, shares
-from cues_kafka.ports import Fetched, Position, Positions, WireMessage
+from cues_kafka.ports.log import Fetched, Position, Positions, WireMessage
 from cues_kafka.task.calling.imperative import Stands
 
 Step: TypeAlias = Any

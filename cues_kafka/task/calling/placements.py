@@ -9,7 +9,7 @@ from cues_kafka.brokers.placement import Misplaced, Placement
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.placed import keyed_topics
 from cues_kafka.graph.processor import Processor
-from cues_kafka.ports import ClusterFacts
+from cues_kafka.ports.facts import ClusterFacts
 
 
 class Placements:

@@ -13,7 +13,7 @@ from cues_kafka.codecs.framing import in_front
 from cues_kafka.codecs.raw import RawCodec, as_is
 from cues_kafka.core.delivery import HEADER
 from cues_kafka.graph.message import Message, travelling
-from cues_kafka.ports import UNREADABLE, WireMessage, headers_of_each
+from cues_kafka.ports.log import UNREADABLE, WireMessage, headers_of_each
 from cues_kafka.task.calling.adding import Adding
 from cues_kafka.task.calling.batch import Batch
 from cues_kafka.task.calling.columns import PLAIN_ROOM, Ahead, Columns, light, second

@@ -11,7 +11,7 @@ from cues_kafka.core.delivery import REPLAYED, provenance_prefix, show_origin, s
 from cues_kafka.core.hashing import delivery_hash
 from cues_kafka.core.spec import Spec
 from cues_kafka.errors import CuesError
-from cues_kafka.ports import Coordinates, WireMessage
+from cues_kafka.ports.log import Coordinates, WireMessage
 from cues_kafka.records.requests import ReplayRequest
 from cues_kafka.task.calling.fired import Setter
 

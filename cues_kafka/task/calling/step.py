@@ -14,7 +14,7 @@ from cues_kafka.graph.meta import META, Meta
 from cues_kafka.graph.processor import Processor
 from cues_kafka.graph.timers import Timer, due_ms
 from cues_kafka.observe.log import Logger, get_logger
-from cues_kafka.ports import UNREADABLE, Coordinates, Headers, WireMessage, headers_of
+from cues_kafka.ports.log import UNREADABLE, Coordinates, Headers, WireMessage, headers_of
 from cues_kafka.state.scheduled import Scheduled
 from cues_kafka.task.calling.metadata import Marks, what_travels
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cues_kafka.ports import headers_of_each
+from cues_kafka.ports.log import headers_of_each
 from cues_kafka.task.calling.batch import Batch
 from cues_kafka.task.calling.function import Function
 from cues_kafka.task.calling.lists import Lists

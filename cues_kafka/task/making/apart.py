@@ -10,7 +10,7 @@ from typing import Any, Final
 from cues_kafka.errors import CuesError, RetriableError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.observe.log import get_logger
-from cues_kafka.ports import BatchReport, RunFacts
+from cues_kafka.ports.observer import BatchReport, RunFacts
 
 log = get_logger("cues_kafka.start")
 

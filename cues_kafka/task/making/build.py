@@ -31,7 +31,8 @@ from cues_kafka.graph.sink import is_sink
 from cues_kafka.graph.timers import Timers
 from cues_kafka.graph.topic import Topic
 from cues_kafka.plan.refusals import LEAST_BYTES
-from cues_kafka.ports import UNREADABLE, ClusterFacts, TopicFacts, WireMessage, headers_of
+from cues_kafka.ports.facts import ClusterFacts, TopicFacts
+from cues_kafka.ports.log import UNREADABLE, WireMessage, headers_of
 from cues_kafka.sinks.blobs.marker import KnownStore
 from cues_kafka.sinks.calls import Calls
 from cues_kafka.sinks.journal import Journal
@@ -98,7 +99,7 @@ def caller_of(
         processor: the one.
         facts: of its topics.
         system: values of `Graph(system=)`.
-        client_bytes: see `ports.Broker.max_bytes`.
+        client_bytes: see `ports.broker.Broker.max_bytes`.
         cluster: see `MadeFor`.
         state_dir: where stores with `on_disk=True` are; None: in memory.
         threads: whether calls of coroutines wait in threads (E4).

@@ -21,7 +21,8 @@ from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, group_id, quoted, tools_group
 from cues_kafka.plan.inspectors import Findings, Terms
 from cues_kafka.plan.topics import orphans
-from cues_kafka.ports import Broker, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.reading import record_below
 from cues_kafka.task.clock import SystemClock
 from cues_kafka.task.making.specs import Identity, task_spec

@@ -13,7 +13,7 @@ from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.patterns import expanded, new_copies
 from cues_kafka.observe.log import get_logger
 from cues_kafka.plan.topics import orphans
-from cues_kafka.ports import Broker
+from cues_kafka.ports.broker import Broker
 
 log = get_logger("cues_kafka.patterns")
 

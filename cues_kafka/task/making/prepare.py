@@ -26,7 +26,8 @@ from cues_kafka.plan.plan import Plan, plan
 from cues_kafka.plan.refusals import refuse_unsafe
 from cues_kafka.plan.starts import inspect_starts
 from cues_kafka.plan.topics import Sides, topics_to_ask
-from cues_kafka.ports import Broker, ClusterFacts, NewTopic
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.facts import ClusterFacts, NewTopic
 from cues_kafka.task.making.apart import AT_START_S, Apart, Away, cause_of
 from cues_kafka.task.making.names import inspect_names
 

@@ -8,7 +8,7 @@ from cues_kafka.brokers.options import Options
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.topic import fields_of
 from cues_kafka.graph.topology import edges
-from cues_kafka.ports import PartFacts, RunFacts
+from cues_kafka.ports.observer import PartFacts, RunFacts
 from cues_kafka.words import summary
 
 

@@ -14,7 +14,7 @@ from cues_kafka.core.events import Halt
 from cues_kafka.core.records import Record
 from cues_kafka.core.task import Task
 from cues_kafka.errors import CodecError, Fenced, HandlerFailed, Interrupt, OutputError, StoreFull
-from cues_kafka.ports import Positions
+from cues_kafka.ports.log import Positions
 from cues_kafka.state.handlers import Handlers
 from cues_kafka.state.stores import Stores
 from cues_kafka.task.calling.batch import Batch, Retrying

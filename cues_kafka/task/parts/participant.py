@@ -15,7 +15,8 @@ from typing import Any, TypeAlias, TypeVar
 
 from cues_kafka.core.records import Record
 from cues_kafka.core.task import Task
-from cues_kafka.ports import Headers, HeldAttempt, Positions
+from cues_kafka.ports.log import Headers, Positions
+from cues_kafka.ports.target import HeldAttempt
 from cues_kafka.sinks.calls import Surroundings
 from cues_kafka.task.calling.batch import Batch, Retrying
 from cues_kafka.task.calling.columns import Columns
@@ -49,10 +50,10 @@ class Participant:
         """R6: become what the newest record says. Everything of before is void. May wait, until the gate is closed."""
 
     def ask(self, owner: int, step: int) -> HeldAttempt | None:
-        """E1: what was committed ahead of Kafka; see `ports.TransactionalSink`."""
+        """E1: what was committed ahead of Kafka; see `ports.target.TransactionalSink`."""
 
     def outbox(self) -> Sequence[tuple[Any, ...]]:
-        """E1: the records of that; see `ports.TransactionalSink`."""
+        """E1: the records of that; see `ports.target.TransactionalSink`."""
         return ()
 
     # Advancing: a batch has ended

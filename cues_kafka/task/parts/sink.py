@@ -1,4 +1,4 @@
-"""What the steps of a task write besides Kafka, in a sink that is told of batches and steps (`ports.Sink`)."""
+"""What the steps of a task write besides Kafka, in a sink that is told of batches and steps (`ports.target.Sink`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from cues_kafka.core.records import Record
 from cues_kafka.core.task import Task
-from cues_kafka.ports import Sink
+from cues_kafka.ports.target import Sink
 from cues_kafka.task.calling.batch import Batch, Retrying
 from cues_kafka.task.parts.participant import Run, StepParticipant
 

@@ -10,7 +10,7 @@ from cues_kafka.core.delivery import HEADER
 from cues_kafka.graph.message import TRACE
 from cues_kafka.observe.spans import Draw, Spans, is_sampled
 from cues_kafka.observe.tracing import StepSpan, harmless
-from cues_kafka.ports import Headers, headers_of_each
+from cues_kafka.ports.log import Headers, headers_of_each
 from cues_kafka.task.calling.batch import Batch, Retrying, Taken
 from cues_kafka.task.calling.columns import PLAIN_ROOM, Columns
 from cues_kafka.task.calling.coroutines import value_of

@@ -8,7 +8,7 @@ from typing import Any
 from cues_kafka.core.records import Record
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import Task
-from cues_kafka.ports import Positions
+from cues_kafka.ports.log import Positions
 from cues_kafka.sinks.calls import Surroundings
 from cues_kafka.state.stores import Stores
 from cues_kafka.task.calling.batch import Batch

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from cues_kafka.core.records import Record
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import Task
-from cues_kafka.ports import Awaited, Positions
+from cues_kafka.ports.awaited import Awaited
+from cues_kafka.ports.log import Positions
 from cues_kafka.sinks.calls import Surroundings
 from cues_kafka.task.calling.batch import Batch
 from cues_kafka.task.following import Tables

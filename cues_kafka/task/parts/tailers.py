@@ -8,7 +8,7 @@ from typing import Any
 from cues_kafka.core.records import Record
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import Task
-from cues_kafka.ports import Positions, WireMessage
+from cues_kafka.ports.log import Positions, WireMessage
 from cues_kafka.sinks.calls import Surroundings
 from cues_kafka.task.calling.batch import Batch
 from cues_kafka.task.calling.failures import Delivering

@@ -9,7 +9,8 @@ from cues_kafka.core.tails import behind
 from cues_kafka.core.task import Task
 from cues_kafka.core.writing import owner_of, row_of
 from cues_kafka.errors import OutputError
-from cues_kafka.ports import Coordinates, HeldAttempt, TransactionalSink
+from cues_kafka.ports.log import Coordinates
+from cues_kafka.ports.target import HeldAttempt, TransactionalSink
 from cues_kafka.records.held import held_of
 from cues_kafka.sinks.calls import Surroundings
 from cues_kafka.task.ahead import check_follows
@@ -63,7 +64,7 @@ class Committing(StepParticipant):
     # A batch
 
     def may_hold(self, *, sole: bool) -> bool:
-        """See `ports.TransactionalSink.ahead`; answers of calls would show outside of Kafka what is called ahead."""
+        """See `TransactionalSink.ahead`; answers of calls would show outside of Kafka what is called ahead."""
         return self._target.ahead and sole and not self._calls
 
     def begin_batch(self, batch: Batch, task: Task) -> None:

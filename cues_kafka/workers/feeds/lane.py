@@ -7,7 +7,7 @@ from typing import Any
 
 from cues_kafka.core import effects as do
 from cues_kafka.observe.log import get_logger
-from cues_kafka.ports import Positions
+from cues_kafka.ports.log import Positions
 from cues_kafka.task.calling.failures import show
 from cues_kafka.task.lane import Lane
 from cues_kafka.workers.feeds.reading import Feeding, FeedReading

@@ -13,7 +13,7 @@ from cues_kafka.codecs.raw import as_is
 from cues_kafka.core.delivery import HEADER
 from cues_kafka.graph.feed import Encoded
 from cues_kafka.graph.message import EARLIEST_MS, OWN, Message, key_bytes, writable
-from cues_kafka.ports import Headers
+from cues_kafka.ports.log import Headers
 from cues_kafka.task.calling.outputs import HEADER_BYTES, KEY_ID, OVERHEAD_BYTES, Now, Target
 
 ROOM = b"9" * 40
@@ -28,7 +28,7 @@ LONGEST_NAME: Final = 100
 
 
 class FeedRow(NamedTuple):
-    """A record to produce, shaped like `ports.Outgoing`, whose provenance header is written when the batch ends."""
+    """A record to produce, shaped like `ports.log.Outgoing`, whose provenance header is written when the batch ends."""
 
     topic: str
     partition: int | None

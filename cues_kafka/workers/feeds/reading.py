@@ -18,7 +18,7 @@ from cues_kafka.core.task import Task
 from cues_kafka.errors import Fenced, Interrupt, RecoveryError, RetriableError
 from cues_kafka.graph.feed import Feed, LatePlace, ReplayableSource, called_if_there
 from cues_kafka.observe.log import get_logger
-from cues_kafka.ports import Positions
+from cues_kafka.ports.log import Positions
 from cues_kafka.task.calling.batch import Batch
 from cues_kafka.task.calling.failures import location, show
 from cues_kafka.task.calling.outputs import Now

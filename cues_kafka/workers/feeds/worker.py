@@ -11,7 +11,10 @@ from cues_kafka.codecs.lookup import MadeFor
 from cues_kafka.core.spec import Spec
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.feed import Feed, called_if_there
-from cues_kafka.ports import Broker, Clock, ClusterFacts, Fetched, Positions, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.facts import ClusterFacts
+from cues_kafka.ports.log import Fetched, Positions, TopicPartition
 from cues_kafka.task.calling.carried import carried_by
 from cues_kafka.task.lane import Lane
 from cues_kafka.task.making.build import decoder, target_of
@@ -19,7 +22,8 @@ from cues_kafka.task.status import TaskStatus
 from cues_kafka.workers.feeds.lane import FeedLane
 from cues_kafka.workers.feeds.reading import Feeding
 from cues_kafka.workers.feeds.rows import Into
-from cues_kafka.workers.worker import ProcessorWorker, WorkerOptions
+from cues_kafka.workers.options import WorkerOptions
+from cues_kafka.workers.worker import ProcessorWorker
 
 
 def feeding_of(graph: Graph, feed: Feed, facts: ClusterFacts, client_bytes: int, *, cluster: Any = None) -> Feeding:
@@ -30,7 +34,7 @@ def feeding_of(graph: Graph, feed: Feed, facts: ClusterFacts, client_bytes: int,
         graph: what runs.
         feed: the one.
         facts: of its topics.
-        client_bytes: see `ports.Broker.max_bytes`.
+        client_bytes: see `ports.broker.Broker.max_bytes`.
         cluster: see `MadeFor`.
 
     Raises:

@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from cues_kafka.brokers.memory.log import MemoryMessage
 from cues_kafka.errors import BrokerError, RetriableError
-from cues_kafka.ports import Fetched, TopicPartition, Watermarks
+from cues_kafka.ports.facts import Watermarks
+from cues_kafka.ports.log import Fetched, TopicPartition
 from cues_kafka.records.reading import PATIENCE_S
 from cues_kafka.state.tables import Held as HeldTable
 from cues_kafka.state.tables import TableSpec
@@ -136,16 +137,16 @@ class Source:
         return self
 
     def assign(self, places: Mapping[TopicPartition, int]) -> None:
-        """See `ports.Reader`."""
+        """See `ports.clients.Reader`."""
         self.at |= places
 
     def unassign(self, places: Sequence[TopicPartition]) -> None:
-        """See `ports.Reader`."""
+        """See `ports.clients.Reader`."""
         for place in places:
             self.at.pop(place, None)
 
     def close(self) -> None:
-        """See `ports.Reader`."""
+        """See `ports.clients.Reader`."""
 
     def poll(self, _: float) -> list[Fetched]:
         """As many messages as are given, and the end where it is reached."""

@@ -22,7 +22,7 @@ from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.handler import Handler, StateHandler
 from cues_kafka.graph.processor import Processor, Source
 from cues_kafka.graph.topic import Topic
-from cues_kafka.ports import ClusterFacts, TopicFacts
+from cues_kafka.ports.facts import ClusterFacts, TopicFacts
 from cues_kafka.state.handlers import Handlers, Standing
 from cues_kafka.task.calling.batch import Batch, Retrying
 from cues_kafka.task.calling.outputs import Now

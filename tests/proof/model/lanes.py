@@ -15,7 +15,7 @@ from cues_kafka.core.events import Halt
 from cues_kafka.core.moves import MOVED
 from cues_kafka.core.records import Attempt, Choice, Snapshot
 from cues_kafka.core.task import Doing, Due, Task
-from cues_kafka.ports import Coordinates
+from cues_kafka.ports.log import Coordinates
 from tests.proof.model import stores
 from tests.proof.model.cluster import Cluster
 from tests.proof.model.machine import Key, offsets_of

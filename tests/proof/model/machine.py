@@ -17,7 +17,7 @@ from cues_kafka.core import machine as core
 from cues_kafka.core.records import Choice, Record, Totals
 from cues_kafka.core.spec import REPLAY, Input, Spec
 from cues_kafka.core.task import Doing, Task
-from cues_kafka.ports import Position, Positions
+from cues_kafka.ports.log import Position, Positions
 
 Key: TypeAlias = tuple[Any, ...]
 """An event as a tuple: its kind and what the world knows of it."""

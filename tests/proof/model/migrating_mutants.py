@@ -13,7 +13,7 @@ from cues_kafka.core.records import Record, Snapshot
 from cues_kafka.core.spec import Spec
 from cues_kafka.operate.look.changed_inputs import refuse_busy
 from cues_kafka.operate.move import migrate as migrating
-from cues_kafka.ports import Positions
+from cues_kafka.ports.log import Positions
 from tests.proof.model.dropping import DroppingWorld
 from tests.proof.model.migrating import MigratedOutboxWorld, MigratedWorld
 from tests.proof.model.mutant import CRASH, MOVE, NET, NOTHING, Mutant, Patch, around_world

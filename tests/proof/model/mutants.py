@@ -19,7 +19,7 @@ from cues_kafka.core.events import Halt
 from cues_kafka.core.records import Attempt, Snapshot, Totals
 from cues_kafka.core.recover import Delivered, Pending
 from cues_kafka.core.task import Doing, Due, Task
-from cues_kafka.ports import Coordinates
+from cues_kafka.ports.log import Coordinates
 from tests.proof.model import lanes as around
 from tests.proof.model import states
 from tests.proof.model.bridge_mutants import BRIDGES, COVERED_BRIDGES

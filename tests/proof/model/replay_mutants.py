@@ -10,7 +10,7 @@ from cues_kafka.core import machine as core
 from cues_kafka.core import replays as rules
 from cues_kafka.core.records import Totals
 from cues_kafka.core.task import Task
-from cues_kafka.ports import Coordinates
+from cues_kafka.ports.log import Coordinates
 from tests.proof.model.machine import REPLAY_ID
 from tests.proof.model.mutant import CRASH, CRASHES, NOTHING, Mutant, Patch, around_world, handler
 from tests.proof.model.replaying import ReplayWorld, place_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Any, Final
 
-from cues_kafka.ports import Watermarks
+from cues_kafka.ports.facts import Watermarks
 from cues_kafka.state.handlers import Handlers, Standing
 from cues_kafka.state.tables import Held as HeldTable
 from cues_kafka.task.calling.one import One

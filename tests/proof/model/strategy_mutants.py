@@ -14,7 +14,7 @@ from cues_kafka.core.records import Attempt, Record, Start, Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.taking import Unsettled
 from cues_kafka.core.task import Doing, Due, Task
-from cues_kafka.ports import Positions
+from cues_kafka.ports.log import Positions
 from tests.proof.model.loose import ChangedWorld
 from tests.proof.model.mutant import (
     CRASH,

@@ -15,7 +15,9 @@ from cues_kafka.brokers.memory.clients import MemoryLooseSession
 from cues_kafka.brokers.memory.cluster import Cluster, Transaction, TransactionalId
 from cues_kafka.brokers.memory.log import MemoryMessage
 from cues_kafka.errors import AbortableError, BrokerError, RetriableError
-from cues_kafka.ports import Fetched, GroupMetadata, TopicPartition, Watermarks
+from cues_kafka.ports.clients import GroupMetadata
+from cues_kafka.ports.facts import Watermarks
+from cues_kafka.ports.log import Fetched, TopicPartition
 from tests.proof.simulation.options import Options
 
 if TYPE_CHECKING:

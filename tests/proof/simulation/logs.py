@@ -10,7 +10,7 @@ from cues_kafka.codecs.error_messages import error_messages
 from cues_kafka.codecs.json import JsonCodec
 from cues_kafka.core.delivery import HEADER, Provenance, parse_provenance
 from cues_kafka.core.records import KEY, Record
-from cues_kafka.ports import WireMessage
+from cues_kafka.ports.log import WireMessage
 from cues_kafka.records.history import HISTORY
 from cues_kafka.records.reading import read_record
 from tests.proof.simulation.graphs import ERRORS

@@ -23,14 +23,17 @@ from cues_kafka.codecs.json import JsonCodec
 from cues_kafka.core.task import Doing
 from cues_kafka.errors import BrokerError
 from cues_kafka.graph.declare import CommitPolicy
-from cues_kafka.ports import Broker, Listener, WireMessage
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clients import Listener
+from cues_kafka.ports.log import WireMessage
 from cues_kafka.task.alone import Alone
 from cues_kafka.task.lane import Lane
 from cues_kafka.task.making.build import caller_of
 from cues_kafka.task.making.prepare import prepare
 from cues_kafka.task.making.specs import Identity, spec_of
 from cues_kafka.testing.tester import VirtualClock, VirtualWorker
-from cues_kafka.workers.worker import ProcessorWorker, WorkerOptions
+from cues_kafka.workers.options import WorkerOptions
+from cues_kafka.workers.worker import ProcessorWorker
 from tests.proof.simulation.faults import Swarm, broker_for
 from tests.proof.simulation.graphs import ERRORS, build
 from tests.proof.simulation.operator import Operator

@@ -14,7 +14,7 @@ from cues_kafka.brokers.memory import MemoryMember
 from cues_kafka.errors import BrokerError
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.on_spark.direct.slot import Slot
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.task.making.build import caller_of
 from cues_kafka.task.making.specs import Identity, spec_of
 from cues_kafka.testing.tester import VirtualGate

@@ -17,7 +17,7 @@ from math import inf
 from cues_kafka.core.records import Attempt, Record, Start
 from cues_kafka.core.strategies import AT_LEAST_ONCE, AT_MOST_ONCE
 from cues_kafka.core.taking import in_flight
-from cues_kafka.ports import Positions
+from cues_kafka.ports.log import Positions
 from tests.proof.simulation.graphs import ERRORS, Bad, outcome
 from tests.proof.simulation.logs import Delivery, Logs, Outcome, require
 from tests.proof.simulation.options import Part

@@ -23,7 +23,7 @@ from cues_kafka.brokers.secrets import masked
 from cues_kafka.cli.main import app
 from cues_kafka.errors import ConfigError, CuesError
 from cues_kafka.observe.log import get_logger
-from cues_kafka.ports import Broker
+from cues_kafka.ports.broker import Broker
 
 HERE = "127.0.0.1:1"
 

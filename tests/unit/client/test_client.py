@@ -8,7 +8,7 @@ import pytest
 
 from cues_kafka import CodecError, ConfigError, Graph, Json, Memory, OutputError, Source, Topic, connect
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.ports import NewTopic
+from cues_kafka.ports.facts import NewTopic
 from cues_kafka.testing.tester import Tester
 
 

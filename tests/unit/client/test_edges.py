@@ -7,7 +7,8 @@ import pytest
 from cues_kafka import Json, Memory, Message, RecoveryError, Topic, connect
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.client.connect import Connection
-from cues_kafka.ports import NewTopic, TopicPartition
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import TopicPartition
 
 
 @pytest.fixture

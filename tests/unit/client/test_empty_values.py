@@ -9,7 +9,8 @@ import pytest
 from cues_kafka import Memory, Message, Raw, Topic, alts, connect
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.client.connect import Connection
-from cues_kafka.ports import NewTopic, TopicPartition, WireMessage
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import TopicPartition, WireMessage
 from cues_kafka.records.scanning import first_from
 
 RAW = Topic(value=Raw())

@@ -11,7 +11,9 @@ from cues_kafka import AbortableError, ConfigError, FatalError, Memory, Retriabl
 from cues_kafka.brokers.memory import Faults, MemoryBroker
 from cues_kafka.brokers.memory.clients import MemorySession
 from cues_kafka.client.connect import Connection
-from cues_kafka.ports import FlushReport, NewTopic, Outgoing
+from cues_kafka.ports.clients import FlushReport
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import Outgoing
 
 
 class Trouble(Faults):

@@ -24,7 +24,7 @@ from cues_kafka import (
     start,
 )
 from cues_kafka.brokers.murmur2 import partition_for
-from cues_kafka.ports import Sent, TopicPartition
+from cues_kafka.ports.log import Sent, TopicPartition
 
 
 def count(order: dict[str, Any], counts: State[int]) -> None:

@@ -29,7 +29,8 @@ from cues_kafka import (
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.client import store_view
-from cues_kafka.ports import ClusterFacts, Sent, TopicPartition
+from cues_kafka.ports.facts import ClusterFacts
+from cues_kafka.ports.log import Sent, TopicPartition
 from cues_kafka.task.clock import SystemClock
 from cues_kafka.testing.tester import Tester
 

@@ -14,7 +14,7 @@ from cues_kafka.codecs.error_messages import ERROR_LIMIT, error_messages
 from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.codecs.text import text_of
 from cues_kafka.graph.own_schemas import load_schema
-from cues_kafka.ports import Coordinates
+from cues_kafka.ports.log import Coordinates
 
 ERROR = ErrorMessage(
     graph="flights",

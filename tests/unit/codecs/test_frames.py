@@ -41,7 +41,7 @@ from cues_kafka.codecs.protobuf_files import own_of
 from cues_kafka.codecs.registered import Registered
 from cues_kafka.codecs.registry import RegistrySchemas, schemas_of
 from cues_kafka.graph.declare import CodecSpec
-from cues_kafka.ports import ClusterFacts, TopicFacts
+from cues_kafka.ports.facts import ClusterFacts, TopicFacts
 from cues_kafka.task.calling.inheriting import inherit, key_reader
 from cues_kafka.task.calling.outage import Outage
 from cues_kafka.task.making.build import _table

@@ -22,7 +22,7 @@ from cues_kafka.codecs import lookup
 from cues_kafka.codecs.json import JsonCodec
 from cues_kafka.codecs.lookup import MadeFor
 from cues_kafka.on_spark.columns import key_column, value_type
-from cues_kafka.ports import WireCodec
+from cues_kafka.ports.codec import WireCodec
 
 
 class Colour(enum.Enum):

@@ -21,7 +21,7 @@ from cues_kafka import (
     Topic,
     payload_of,
 )
-from cues_kafka.ports import Outgoing
+from cues_kafka.ports.log import Outgoing
 from cues_kafka.testing.tester import Tester
 
 

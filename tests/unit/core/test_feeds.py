@@ -14,7 +14,7 @@ from cues_kafka.core.machine import handle
 from cues_kafka.core.records import Attempt, Record, Start, Totals
 from cues_kafka.core.spec import Input, Spec
 from cues_kafka.core.task import Doing, Task
-from cues_kafka.ports import Position
+from cues_kafka.ports.log import Position
 from tests.unit.core.world import BEFORE, ME
 
 TOPIC_ID = b"f" * 16

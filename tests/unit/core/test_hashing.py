@@ -22,7 +22,7 @@ from cues_kafka.core.delivery import (
 )
 from cues_kafka.core.hashing import delivery_hash, fingerprint, timer_hash
 from cues_kafka.errors import CodecError
-from cues_kafka.ports import Coordinates
+from cues_kafka.ports.log import Coordinates
 
 ROOT = Path(__file__).parents[3]
 ID, OTHER = bytes(range(16)), bytes(range(240, 256))

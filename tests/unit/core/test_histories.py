@@ -13,7 +13,7 @@ from cues_kafka.core.events import InputFacts
 from cues_kafka.core.records import KEY, Record, Writer
 from cues_kafka.core.recover import Delivered, Fresh, Pending, Refuse, recover
 from cues_kafka.core.spec import Input, Spec
-from cues_kafka.ports import Positions
+from cues_kafka.ports.log import Positions
 from cues_kafka.records.bytes import decode_record, encode_record
 
 HISTORIES = sorted((Path(__file__).parents[2] / "histories").glob("v*/*.json"))

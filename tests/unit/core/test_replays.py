@@ -14,7 +14,7 @@ from cues_kafka.core.recover import Refuse, recover
 from cues_kafka.core.replays import begin
 from cues_kafka.core.spec import REPLAY, Spec
 from cues_kafka.core.task import Task
-from cues_kafka.ports import Positions
+from cues_kafka.ports.log import Positions
 from tests.unit.core.test_task import again
 from tests.unit.core.world import (
     RECREATED,

@@ -16,7 +16,7 @@ from cues_kafka.core.spec import Input, Spec
 from cues_kafka.core.tails import begin, behind_loss, placed
 from cues_kafka.core.task import Task
 from cues_kafka.core.writing import row_of
-from cues_kafka.ports import Position, Positions
+from cues_kafka.ports.log import Position, Positions
 from tests.unit.core.test_task import again
 from tests.unit.core.world import RECREATED, A, B, World, at, attempt, facts, make_spec, snapshot
 

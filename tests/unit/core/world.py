@@ -12,7 +12,7 @@ from cues_kafka.core.machine import handle
 from cues_kafka.core.records import Attempt, Extent, Record, Snapshot, Staged, Start, Totals, Writer
 from cues_kafka.core.spec import Input, Spec
 from cues_kafka.core.task import Task
-from cues_kafka.ports import Position, Positions
+from cues_kafka.ports.log import Position, Positions
 
 A, B, RECREATED = b"a" * 16, b"b" * 16, b"n" * 16
 """Ids of the topics `alpha` and `beta`, and of a topic that was recreated."""

@@ -10,7 +10,7 @@ import pytest
 
 from cues_kafka import GraphError, has_header, has_tag, has_type
 from cues_kafka.graph.filters import Filter
-from cues_kafka.ports import Headers
+from cues_kafka.ports.log import Headers
 
 
 def received(value: Any, **headers: str | None) -> Any:

@@ -17,7 +17,7 @@ from cues_kafka.operate.applying import apply_plan
 from cues_kafka.plan.acls import acls_of
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.plan.plan import plan
-from cues_kafka.ports import ClusterFacts, TopicFacts
+from cues_kafka.ports.facts import ClusterFacts, TopicFacts
 from cues_kafka.task.making.prepare import plan_start
 from cues_kafka.testing.tester import Tester
 from cues_kafka.verify.scan import verify

@@ -15,7 +15,8 @@ from cues_kafka.cli.tail import start_of
 from cues_kafka.graph.timers import due_ms
 from cues_kafka.graph.times import milliseconds_of, shown_time, time_of
 from cues_kafka.operate.move.places import wanted
-from cues_kafka.ports import NewTopic, TopicPartition
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import TopicPartition
 
 NAIVE = datetime(2026, 11, 25, 10)  # noqa: DTZ001 - what is refused
 TEN_MS = 1_795_600_800_000

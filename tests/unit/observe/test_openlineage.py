@@ -20,7 +20,7 @@ from openlineage.client import facet_v2
 
 from cues_kafka import ConfigError, Feed, Graph, Iterate, Json, Memory, OpenLineage, Processor, Source, Topic, start
 from cues_kafka.observe import openlineage
-from cues_kafka.ports import BatchReport, Observer, PartFacts, RunFacts, RunObserver
+from cues_kafka.ports.observer import BatchReport, Observer, PartFacts, RunFacts, RunObserver
 
 WAIT_S = 20.0
 

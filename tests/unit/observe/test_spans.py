@@ -42,7 +42,7 @@ from cues_kafka import (
 from cues_kafka.core.delivery import HEADER
 from cues_kafka.observe import tracing
 from cues_kafka.observe.spans import Draw, is_sampled
-from cues_kafka.ports import RunFacts, RunObserver
+from cues_kafka.ports.observer import RunFacts, RunObserver
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cues_kafka.observe.histogram import Histogram
 from cues_kafka.observe.tally import TEXT_CHARS, Tally, TaskTally
-from cues_kafka.ports import BatchReport, Observer
+from cues_kafka.ports.observer import BatchReport, Observer
 
 NOTE = {"at": "orders/0 at 17", "hash": "ab", "kind": "raised", "error": "ValueError: no", "where": "shop.py:3"}
 

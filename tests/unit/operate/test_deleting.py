@@ -15,7 +15,7 @@ from cues_kafka.errors import FatalError, RetriableError
 from cues_kafka.graph.names import processor_of
 from cues_kafka.operate.deleting import Deleting, Deletion
 from cues_kafka.operate.look.status import StatusView
-from cues_kafka.ports import NewTopic
+from cues_kafka.ports.facts import NewTopic
 from cues_kafka.records.status import StatusRecord, TaskOwner, encode_status
 from cues_kafka.testing.tester import Tester
 

@@ -18,7 +18,8 @@ from cues_kafka.operate.cut.drain import Drain
 from cues_kafka.operate.look.status import status
 from cues_kafka.operate.pausing import Pausing
 from cues_kafka.plan.topics import Sides
-from cues_kafka.ports import NewTopic, TopicPartition
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.control import Hold, encode, key_of_hold
 from cues_kafka.running import status_writer
 from cues_kafka.running.running import Running

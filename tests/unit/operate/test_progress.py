@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from cues_kafka import Graph, Processor, Source
-from cues_kafka.ports import NewTopic, Outgoing, TopicPartition
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import Outgoing, TopicPartition
 from cues_kafka.testing.tester import Tester
 from examples.flights.progress import Progress
 

@@ -37,7 +37,7 @@ from cues_kafka.graph.levels import KINDS, LEVELS, EdgeKind, level_of, satisfies
 from cues_kafka.plan.acls import acls_of
 from cues_kafka.plan.edges import edges_of, refuse_weaker, too_weak
 from cues_kafka.plan.plan import plan
-from cues_kafka.ports import ClusterFacts, TopicFacts
+from cues_kafka.ports.facts import ClusterFacts, TopicFacts
 from cues_kafka.targets import TaskName, TransactionalTarget, Transactions
 
 

@@ -37,7 +37,7 @@ from cues_kafka.plan.inspectors import Terms, facts_of
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.processors import PlannedTask
 from cues_kafka.plan.topics import STATUS_SEGMENT_BYTES, Growth, Sides, backing_config, topics_to_ask
-from cues_kafka.ports import ClusterFacts, NewTopic, TopicFacts
+from cues_kafka.ports.facts import ClusterFacts, NewTopic, TopicFacts
 from cues_kafka.task.making.names import inspect_names
 
 SAFE = {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}

@@ -10,7 +10,7 @@ import pytest
 from cues_kafka import CodecError
 from cues_kafka.core.records import Attempt, Extent, Record, Snapshot, Staged, Start, Totals, Writer
 from cues_kafka.graph.own_schemas import load_schema
-from cues_kafka.ports import Position
+from cues_kafka.ports.log import Position
 from cues_kafka.records.bytes import (
     RECORD_LIMIT,
     crc64,

@@ -11,7 +11,8 @@ from cues_kafka import Graph, Json, Processor, Source, State, Store, TaskStopped
 from cues_kafka.core.records import KEY, Attempt, Snapshot, Staged, Totals, Writer
 from cues_kafka.errors import CodecError
 from cues_kafka.operate.deleting import Deleting
-from cues_kafka.ports import NewTopic, Position
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import Position
 from cues_kafka.records.bytes import decode_record, encode_record
 from cues_kafka.testing.tester import Tester
 from cues_kafka.verify.scan import verify

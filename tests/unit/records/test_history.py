@@ -8,7 +8,7 @@ import pytest
 
 from cues_kafka.core.records import Totals
 from cues_kafka.errors import CodecError
-from cues_kafka.ports import Position, Positions
+from cues_kafka.ports.log import Position, Positions
 from cues_kafka.records.history import MOST, History, Moved, Span, decode_history, delivered, encode_history
 
 

@@ -7,7 +7,8 @@ import pytest
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.core.records import KEY
 from cues_kafka.errors import RetriableError
-from cues_kafka.ports import NewTopic, TopicPartition
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.reading import FIRST_WINDOW, newest
 from cues_kafka.testing.tester import VirtualClock
 

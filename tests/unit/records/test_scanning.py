@@ -6,7 +6,9 @@ import pytest
 
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.errors import RetriableError
-from cues_kafka.ports import Fetched, NewTopic, Reader, TopicPartition, Watermarks
+from cues_kafka.ports.clients import Reader
+from cues_kafka.ports.facts import NewTopic, Watermarks
+from cues_kafka.ports.log import Fetched, TopicPartition
 from cues_kafka.records import scanning
 from cues_kafka.testing.tester import VirtualClock
 

@@ -23,7 +23,9 @@ from cues_kafka.observe.refused import REFUSED
 from cues_kafka.operate.look.status import StatusView
 from cues_kafka.operate.pausing import Pausing
 from cues_kafka.plan.topics import Sides
-from cues_kafka.ports import Coordinates, HeldAttempt, NewTopic, Position
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import Coordinates, Position
+from cues_kafka.ports.target import HeldAttempt
 from cues_kafka.records.bytes import encode_record
 from cues_kafka.records.control import (
     Control,

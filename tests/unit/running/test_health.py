@@ -27,7 +27,7 @@ from cues_kafka.observe.metrics import KINDS, METRICS, Sample, exposition
 from cues_kafka.observe.refused import Refused
 from cues_kafka.observe.tally import TaskTally
 from cues_kafka.observe.throttling import Throttling
-from cues_kafka.ports import Position
+from cues_kafka.ports.log import Position
 from cues_kafka.running.collector import TaskFacts
 from cues_kafka.running.health import STANDS_S, HealthLook
 from cues_kafka.task.clock import SystemClock

@@ -15,7 +15,7 @@ from cues_kafka.operate.applying import apply_plan
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
-from cues_kafka.ports import ClusterFacts, NewTopic
+from cues_kafka.ports.facts import ClusterFacts, NewTopic
 from cues_kafka.task.making.prepare import prepare
 
 

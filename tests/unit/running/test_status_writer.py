@@ -19,7 +19,8 @@ from cues_kafka.core.task import Doing
 from cues_kafka.errors import FatalError
 from cues_kafka.observe.tally import TaskTally
 from cues_kafka.observe.throttling import Throttling
-from cues_kafka.ports import NewTopic, Position
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import Position
 from cues_kafka.records.scanning import read_all
 from cues_kafka.records.status import StatusRecord, TaskOwner, decode_status, encode_status
 from cues_kafka.running import status_writer

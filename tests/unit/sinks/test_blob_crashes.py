@@ -32,7 +32,7 @@ from cues_kafka import (
     files,
 )
 from cues_kafka.graph.targets import TaskName
-from cues_kafka.ports import HeldAttempt
+from cues_kafka.ports.target import HeldAttempt
 from cues_kafka.sinks.blobs import target as target_module
 from cues_kafka.sinks.blobs.checks import probe
 from cues_kafka.sinks.blobs.entries import CommitLog

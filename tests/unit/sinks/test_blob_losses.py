@@ -16,7 +16,7 @@ from cues_kafka.graph.targets import TaskName
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.reset import reset
 from cues_kafka.plan.inspectors import Terms
-from cues_kafka.ports import HeldAttempt
+from cues_kafka.ports.target import HeldAttempt
 from cues_kafka.sinks.blobs import checks, entries
 from cues_kafka.sinks.blobs.batches import BatchFiles, BatchLog, StandsAt
 from cues_kafka.sinks.blobs.entries import CommitLog, FileEntry, LogEntry, LogGap

@@ -46,7 +46,7 @@ from cues_kafka.graph.effects import Effect
 from cues_kafka.on_spark.verdict import verdict
 from cues_kafka.plan.edges import edges_of
 from cues_kafka.plan.plan import plan
-from cues_kafka.ports import Coordinates
+from cues_kafka.ports.log import Coordinates
 from cues_kafka.sinks.calls import Calls, Shared
 from cues_kafka.sinks.journal import BARRIER, Answered, Journal, encode
 from cues_kafka.task.making.prepare import unset_text, unset_variables

@@ -29,7 +29,8 @@ from cues_kafka import (
 )
 from cues_kafka.brokers.memory import Faults, MemoryBroker
 from cues_kafka.core.records import Attempt
-from cues_kafka.ports import HeldAttempt, NewTopic, TransactionalSink
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.target import HeldAttempt, TransactionalSink
 from cues_kafka.sinks.lookup import open_target
 from cues_kafka.sinks.sql import SqlTarget
 from cues_kafka.sinks.tables import make_tables

@@ -14,7 +14,7 @@ import pytest
 
 from cues_kafka import ConfigError, RetriableError, Sql
 from cues_kafka.graph.targets import TaskName
-from cues_kafka.ports import HeldAttempt
+from cues_kafka.ports.target import HeldAttempt
 from cues_kafka.sinks.dialect import OUTBOX, RELEASE, SAVEPOINT, TASKS, Dialect
 from cues_kafka.sinks.lookup import open_target
 from cues_kafka.sinks.mysql import MySql

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cues_kafka.core.delivery import show_origin
-from cues_kafka.ports import Coordinates, Position
+from cues_kafka.ports.log import Coordinates, Position
 from cues_kafka.sinks.journal import Answered, Journal, encode
 
 TOPIC_ID = b"t" * 16

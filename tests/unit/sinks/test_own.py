@@ -24,7 +24,7 @@ from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.errors import RetriableError
 from cues_kafka.graph.effects import Effect
 from cues_kafka.plan.edges import edges_of
-from cues_kafka.ports import HeldAttempt
+from cues_kafka.ports.target import HeldAttempt
 from cues_kafka.sinks.kept import Kept
 from cues_kafka.sinks.lookup import open_target
 from cues_kafka.sinks.traces import AskedAttempt, traces

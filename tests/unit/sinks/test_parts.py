@@ -31,7 +31,7 @@ from cues_kafka import (
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.records import Attempt
-from cues_kafka.ports import HeldAttempt
+from cues_kafka.ports.target import HeldAttempt
 from cues_kafka.records.reading import records_of
 from cues_kafka.records.scanning import read_all
 from cues_kafka.sinks.dialect import TASKS

@@ -31,7 +31,7 @@ from cues_kafka.graph.timers import Timers
 from cues_kafka.on_spark.verdict import refusal, verdict
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.reset import reset
-from cues_kafka.ports import NewTopic
+from cues_kafka.ports.facts import NewTopic
 from cues_kafka.sinks.dialect import OUTBOX, TASKS
 from cues_kafka.sinks.sqlite import Sqlite
 from cues_kafka.sinks.tables import make_tables

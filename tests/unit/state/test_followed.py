@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cues_kafka.ports import Position
+from cues_kafka.ports.log import Position
 from cues_kafka.state.expiring import MESSAGES, Expiring
 from cues_kafka.state.followed import Followed
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cues_kafka import Json
 from cues_kafka.graph.declare import Store
-from cues_kafka.ports import Position
+from cues_kafka.ports.log import Position
 from cues_kafka.state.stores import Stores
 from cues_kafka.task.making.build import store_spec
 

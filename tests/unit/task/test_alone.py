@@ -15,7 +15,7 @@ from cues_kafka.core import effects as do
 from cues_kafka.core.events import Event
 from cues_kafka.core.records import Snapshot
 from cues_kafka.core.task import Task
-from cues_kafka.ports import Fetched, Position, TopicPartition, WireMessage
+from cues_kafka.ports.log import Fetched, Position, TopicPartition, WireMessage
 from cues_kafka.task.alone import PATIENCE_S, WISH_S, Alone
 from cues_kafka.task.announcing import Announcing
 from cues_kafka.task.calling.batch import Batch

@@ -30,7 +30,9 @@ from cues_kafka.core import machine as core
 from cues_kafka.core.records import Attempt, Snapshot
 from cues_kafka.core.task import Doing, Task
 from cues_kafka.graph.declare import CommitPolicy
-from cues_kafka.ports import Fetched, GroupMetadata, NewTopic, Position, TopicPartition
+from cues_kafka.ports.clients import GroupMetadata
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import Fetched, Position, TopicPartition
 from cues_kafka.task import lane
 from cues_kafka.task.calling.pairing import Buffer, OutOfOrder
 from cues_kafka.task.clock import SystemClock

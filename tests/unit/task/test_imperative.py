@@ -38,7 +38,8 @@ from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.core.delivery import HEADER, parse_provenance
 from cues_kafka.core.records import Attempt, Snapshot
 from cues_kafka.graph.declare import CommitPolicy
-from cues_kafka.ports import Fetched, NewTopic, Position, TopicPartition, Watermarks
+from cues_kafka.ports.facts import NewTopic, Watermarks
+from cues_kafka.ports.log import Fetched, Position, TopicPartition
 from cues_kafka.task.calling.imperative import Line, ends_of
 from cues_kafka.task.clock import SystemClock
 from cues_kafka.testing.tester import Crash, Tester

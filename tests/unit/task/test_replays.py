@@ -35,7 +35,7 @@ from cues_kafka.core.delivery import HEADER, ErrorPlace, parse_provenance
 from cues_kafka.core.records import Snapshot
 from cues_kafka.graph.error_message import ErrorMessage, Errors
 from cues_kafka.observe.refused import REFUSED
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records import scanning
 from cues_kafka.records.requests import ReplayRequest, Settled, decode_settled, encode_request
 from cues_kafka.task import again

@@ -20,18 +20,12 @@ from cues_kafka.brokers.memory.log import MemoryMessage
 from cues_kafka.client.client import Client
 from cues_kafka.core.spec import Spec
 from cues_kafka.errors import RetriableError
-from cues_kafka.ports import (
-    BatchReport,
-    ClusterFacts,
-    Fetched,
-    Inlet,
-    Observer,
-    Reader,
-    Sink,
-    TopicFacts,
-    TopicPartition,
-    Watermarks,
-)
+from cues_kafka.ports.broker import Inlet
+from cues_kafka.ports.clients import Reader
+from cues_kafka.ports.facts import ClusterFacts, TopicFacts, Watermarks
+from cues_kafka.ports.log import Fetched, TopicPartition
+from cues_kafka.ports.observer import BatchReport, Observer
+from cues_kafka.ports.target import Sink
 from cues_kafka.task.alone import Alone
 from cues_kafka.task.making.build import caller_of
 from cues_kafka.task.making.prepare import prepare
@@ -40,7 +34,8 @@ from cues_kafka.task.parts.participant import CallContext
 from cues_kafka.task.parts.sink import SinkBatches
 from cues_kafka.testing.stand_ins import Inline
 from cues_kafka.testing.tester import VirtualClock
-from cues_kafka.workers.worker import ProcessorWorker, WorkerOptions
+from cues_kafka.workers.options import WorkerOptions
+from cues_kafka.workers.worker import ProcessorWorker
 
 
 class Shell:

@@ -33,7 +33,7 @@ from cues_kafka import (
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.reset import reset
-from cues_kafka.ports import NewTopic
+from cues_kafka.ports.facts import NewTopic
 from cues_kafka.state.layers import Layers
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.workers.worker import CHECK_TOPICS_S

@@ -10,7 +10,7 @@ import pytest
 
 from cues_kafka import Graph, Json, Processor, Source, State, Store, TaskStopped, Topic
 from cues_kafka.core import effects as do
-from cues_kafka.ports import ClusterFacts, TopicFacts, Watermarks
+from cues_kafka.ports.facts import ClusterFacts, TopicFacts, Watermarks
 from cues_kafka.state import directory
 from cues_kafka.state.entries import EntriesPlace
 from cues_kafka.state.layers import Layers

@@ -36,7 +36,7 @@ from cues_kafka.core.taking import in_flight
 from cues_kafka.core.task import Doing
 from cues_kafka.errors import TaskStopped
 from cues_kafka.graph.declare import CommitPolicy
-from cues_kafka.ports import Watermarks
+from cues_kafka.ports.facts import Watermarks
 from cues_kafka.task.lane import Lane
 from cues_kafka.testing.tester import Crash, Tester, VirtualClock
 from cues_kafka.verify.scan import Report, verify

@@ -22,7 +22,7 @@ from cues_kafka import (
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.memory.clients import MemoryReader
 from cues_kafka.errors import RetriableError
-from cues_kafka.ports import Fetched, TopicPartition
+from cues_kafka.ports.log import Fetched, TopicPartition
 from cues_kafka.state.tables import TableSpec
 from cues_kafka.task.following import Tables
 from cues_kafka.testing.tester import Tester
@@ -51,7 +51,7 @@ class LaggingReader(MemoryReader):
     busy = 0
 
     def poll(self, timeout_s: float, max_messages: int = 10_000) -> list[Fetched]:
-        """See `ports.Reader`."""
+        """See `ports.clients.Reader`."""
         broker = self._cluster
         assert isinstance(broker, Lagging)
         if self.busy > 0:
@@ -82,7 +82,7 @@ class Lagging(MemoryBroker):
         self.seen: list[tuple[str, str]] = []
 
     def reader(self, name: str, *, prompt: bool = False) -> LaggingReader:
-        """See `ports.Broker`."""
+        """See `ports.broker.Broker`."""
         made = LaggingReader(self)
         made.prompt = prompt
         self.opened += [name] if prompt else []
@@ -92,7 +92,7 @@ class Lagging(MemoryBroker):
     def stable_ends(
         self, partitions: Collection[TopicPartition], *, timeout_s: float = 2.0
     ) -> dict[TopicPartition, int]:
-        """See `ports.Broker`."""
+        """See `ports.broker.Broker`."""
         self.seen += [("ask", one.topic) for one in partitions]
         if self.silent > 0:
             self.silent -= 1

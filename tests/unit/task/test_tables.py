@@ -25,7 +25,7 @@ from cues_kafka import (
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.memory.clients import MemoryReader
 from cues_kafka.plan.plan import plan
-from cues_kafka.ports import Fetched
+from cues_kafka.ports.log import Fetched
 from cues_kafka.state.tables import TableSpec
 from cues_kafka.task.following import Tables
 from cues_kafka.testing.tester import Crash, Tester
@@ -129,7 +129,7 @@ class SlowReader(MemoryReader):
     """Brings one message at a time."""
 
     def poll(self, timeout_s: float, max_messages: int = 10_000) -> list[Fetched]:
-        """See `ports.Reader`."""
+        """See `ports.clients.Reader`."""
         return super().poll(timeout_s, min(max_messages, 1))
 
 
@@ -182,7 +182,7 @@ class BreakingReader(MemoryReader):
     """Readers of tables fail once, when they are told to."""
 
     def poll(self, timeout_s: float, max_messages: int = 10_000) -> list[Fetched]:
-        """See `ports.Reader`."""
+        """See `ports.clients.Reader`."""
         if isinstance(self._cluster, Breaking) and self._cluster.broken and self._reads_tables():
             self._cluster.broken -= 1
             raise BrokerError("it broke", code="_ALL_BROKERS_DOWN")

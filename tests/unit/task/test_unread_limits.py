@@ -6,7 +6,7 @@ from confluent_kafka import KafkaError
 
 from cues_kafka.brokers.kafka.classify import translate
 from cues_kafka.plan.refusals import LEAST_BYTES
-from cues_kafka.ports import TopicFacts
+from cues_kafka.ports.facts import TopicFacts
 from cues_kafka.task.making.build import output_of
 
 

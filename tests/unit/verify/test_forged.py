@@ -14,7 +14,8 @@ from cues_kafka.core.records import KEY
 from cues_kafka.operate.deleting import Deleting
 from cues_kafka.operate.look.unwell import UnwellNow
 from cues_kafka.operate.move.rebuild import Rebuild
-from cues_kafka.ports import NewTopic, TopicPartition
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.state.layers import ENTRY
 from cues_kafka.testing.tester import Tester
 from cues_kafka.verify.scan import Report, verify

@@ -39,7 +39,8 @@ from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.operate.look.unwell import UnwellNow
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.reset import reset
-from cues_kafka.ports import NewTopic, TopicPartition
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.requests import ReplayRequest, encode_request
 from cues_kafka.state.layers import ENTRY, MARK
 from cues_kafka.testing.tester import Crash, Tester

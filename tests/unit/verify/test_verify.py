@@ -23,7 +23,7 @@ from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.reset import reset
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.reading import read_record
 from cues_kafka.records.scanning import read_all
 from cues_kafka.verify.ledger import ERROR, OUTPUT, Marks, mismatched

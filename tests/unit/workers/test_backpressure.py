@@ -6,7 +6,7 @@ import pytest
 
 from cues_kafka import Graph, Processor, Raw, Source, Topic
 from cues_kafka.brokers.memory.clients import MemoryReader
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.testing.tester import Tester
 from cues_kafka.workers import worker
 

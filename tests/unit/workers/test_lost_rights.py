@@ -14,7 +14,8 @@ from cues_kafka.brokers.memory.clients import MemoryMember
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.cli.run import TOLD_OF, is_not_told
 from cues_kafka.errors import FatalError
-from cues_kafka.ports import GroupMetadata, Listener, Member, TopicPartition
+from cues_kafka.ports.clients import GroupMetadata, Listener, Member
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.running import status_writer
 from cues_kafka.running.running import Running
 

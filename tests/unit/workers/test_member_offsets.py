@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cues_kafka.errors import RetriableError
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.workers.member_offsets import MemberOffsets
 
 PLACE, OTHER = TopicPartition("in", 0), TopicPartition("in", 1)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from cues_kafka import Graph, Json, Memory, Processor, Source, State, Store, Topic, start
-from cues_kafka.ports import GroupMetadata
+from cues_kafka.ports.clients import GroupMetadata
 from cues_kafka.task.restoring import Restoring
 from cues_kafka.testing.tester import Tester
 from cues_kafka.workers.worker import JOINING_S, PLACED_S

@@ -18,7 +18,8 @@ from cues_kafka.brokers.kafka import admin as kafka_admin
 from cues_kafka.brokers.kafka.admin import Admin
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import FatalError, RetriableError
-from cues_kafka.ports import NewTopic, TopicPartition
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import TopicPartition
 
 PLACE = TopicPartition("in", 0)
 LEADER = SimpleNamespace(id=1)

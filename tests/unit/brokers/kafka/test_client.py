@@ -26,7 +26,8 @@ from cues_kafka.brokers.kafka.watch import Watch, likely_cause
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import AbortableError, BrokerError, ConfigError, FatalError, RetriableError, UnstableOffsets
 from cues_kafka.observe.together import Together
-from cues_kafka.ports import OUTSIDE, GroupMetadata, TopicPartition
+from cues_kafka.ports.clients import OUTSIDE, GroupMetadata
+from cues_kafka.ports.log import TopicPartition
 
 NOWHERE = Kafka("127.0.0.1:1", socket_timeout_s=1, transaction_timeout_s=3, start_timeout_s=1)
 

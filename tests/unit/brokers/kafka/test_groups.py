@@ -8,7 +8,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from cues_kafka.brokers.kafka.groups import _offsets_of, partitions_of
 from cues_kafka.errors import BrokerError
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 
 # Version 0, one topic "t" with partitions 0 to 3, no bytes of the assignor; as a broker 4.3.1 listed it.
 FOUR = b"\0\0\0\0\0\1\0\1t\0\0\0\4\0\0\0\0\0\0\0\1\0\0\0\2\0\0\0\3\0\0\0\0"

@@ -11,7 +11,7 @@ from cues_kafka import Kafka
 from cues_kafka.brokers.kafka import reader as module
 from cues_kafka.brokers.kafka.reader import KafkaReader
 from cues_kafka.brokers.kafka.watch import Watch
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 
 
 class RecordingConsumer:

@@ -16,7 +16,7 @@ from cues_kafka.brokers.kafka.watch import Watch
 from cues_kafka.client.client import Client
 from cues_kafka.graph.names import sender_id, tools_group
 from cues_kafka.plan.acls import grant
-from cues_kafka.ports import Outgoing
+from cues_kafka.ports.log import Outgoing
 from cues_kafka.words import SERVER
 from tests.unit.brokers.memory.test_broker import a_broker
 

@@ -9,7 +9,10 @@ import pytest
 
 from cues_kafka.brokers.memory import Faults, MemoryBroker
 from cues_kafka.errors import AbortableError, BrokerError, FatalError, RetriableError, UnstableOffsets
-from cues_kafka.ports import Broker, Fetched, FlushReport, GroupMetadata, NewTopic, Outgoing, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clients import FlushReport, GroupMetadata
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import Fetched, Outgoing, TopicPartition
 
 PLACE = TopicPartition("t", 0)
 ONE = [Outgoing("t", 0, b"k", b"v")]

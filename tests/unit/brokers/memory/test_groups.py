@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from cues_kafka.brokers.memory import MemoryBroker, MemoryMember
 from cues_kafka.errors import BrokerError, FatalError
-from cues_kafka.ports import NewTopic, TopicPartition
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import TopicPartition
 
 
 @dataclass

@@ -24,7 +24,7 @@ from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.rename import Renaming
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
-from cues_kafka.ports import NewTopic
+from cues_kafka.ports.facts import NewTopic
 from cues_kafka.records.status import StatusRecord, TaskOwner, encode_status
 from cues_kafka.task.making.prepare import prepare
 from cues_kafka.task.making.specs import Identity

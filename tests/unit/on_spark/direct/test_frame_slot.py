@@ -16,7 +16,7 @@ from cues_kafka.core.records import Record
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.on_spark.direct.frame_slot import FrameSlot, Range, Row
 from cues_kafka.on_spark.query.slots import incarnation
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.reading import records_of
 from cues_kafka.records.scanning import read_all
 from cues_kafka.task.calling.outputs import Output

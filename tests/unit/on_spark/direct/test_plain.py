@@ -23,7 +23,9 @@ from cues_kafka.on_spark.query.run import QuerySettings, Tell
 from cues_kafka.on_spark.query.worker import SparkWorker
 from cues_kafka.on_spark.source.ranges import Begins, InputRange, RangeRow
 from cues_kafka.plan.plan import Plan
-from cues_kafka.ports import Broker, ClusterFacts, TopicPartition
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.facts import ClusterFacts
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.reading import records_of
 from cues_kafka.records.scanning import read_all
 from cues_kafka.task.making.prepare import prepare

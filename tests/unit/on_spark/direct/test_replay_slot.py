@@ -29,7 +29,9 @@ from cues_kafka.on_spark.query.slots import FENCED_S
 from cues_kafka.on_spark.query.worker import RIVAL_S, SparkWorker
 from cues_kafka.on_spark.source.ranges import InputRange, RangeRow
 from cues_kafka.operate.repair.ask import Repairs
-from cues_kafka.ports import Clock, NewTopic, TopicPartition
+from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.reading import records_of
 from cues_kafka.records.scanning import read_all
 from cues_kafka.task.clock import SystemClock

@@ -18,7 +18,7 @@ from cues_kafka.observe.tally import TaskTally
 from cues_kafka.on_spark.direct.slot import Slot
 from cues_kafka.on_spark.query.outcome import Outcome, SlotsStopped, outcome_of_row, raise_stops
 from cues_kafka.on_spark.query.worker import SparkWorker
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.reading import records_of
 from cues_kafka.records.scanning import read_all
 from cues_kafka.task.clock import SystemClock

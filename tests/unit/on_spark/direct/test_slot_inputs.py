@@ -16,7 +16,7 @@ from cues_kafka.core.records import Attempt, Record, Snapshot, Start
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.on_spark.direct.slot import Slot
 from cues_kafka.on_spark.query.outcome import Outcome
-from cues_kafka.ports import Outgoing, TopicPartition
+from cues_kafka.ports.log import Outgoing, TopicPartition
 from cues_kafka.records.reading import records_of
 from cues_kafka.records.scanning import read_all
 from cues_kafka.task.clock import SystemClock

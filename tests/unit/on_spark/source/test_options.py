@@ -21,7 +21,7 @@ from cues_kafka.on_spark.source.client_options import (
     options_of,
 )
 from cues_kafka.on_spark.source.options import EARLIEST, LATEST, Bound, SourceOptions, Subscription, parse
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 
 LEAST = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}
 EARLY = LEAST | {"startingOffsets": "earliest"}

@@ -12,7 +12,9 @@ from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.on_spark.source.options import parse
 from cues_kafka.on_spark.source.planning import Found, OffsetRange, Planner, pin, within
-from cues_kafka.ports import NewTopic, Outgoing, Session, TopicPartition, Watermarks
+from cues_kafka.ports.clients import Session
+from cues_kafka.ports.facts import NewTopic, Watermarks
+from cues_kafka.ports.log import Outgoing, TopicPartition
 
 A0, A1, A2, B0 = (TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("a", 2), TopicPartition("b", 0))
 

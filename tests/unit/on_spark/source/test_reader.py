@@ -14,7 +14,8 @@ from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.on_spark.source.format import BatchReader, StreamReader
 from cues_kafka.on_spark.source.options import parse
 from cues_kafka.on_spark.source.planning import OffsetRange, from_json, to_json
-from cues_kafka.ports import NewTopic, Outgoing, TopicPartition
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import Outgoing, TopicPartition
 
 ALL = ReadAllAvailable()
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -16,7 +16,8 @@ from cues_kafka.on_spark.source.messages import MessageReader
 from cues_kafka.on_spark.source.planning import OffsetRange
 from cues_kafka.on_spark.source.ranges import InputRange, RangeRow, SourceInput
 from cues_kafka.on_spark.source.rows import arrow, record_batches
-from cues_kafka.ports import UNREADABLE, Fetched, Headers, NewTopic, Outgoing, TopicPartition, WireMessage
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import UNREADABLE, Fetched, Headers, Outgoing, TopicPartition, WireMessage
 
 PLACE = TopicPartition("t", 0)
 

@@ -26,7 +26,7 @@ from cues_kafka.graph.declare import CodecSpec
 from cues_kafka.graph.error_message import ErrorCause, ErrorMessage, ErrorMessages
 from cues_kafka.on_spark.source.options import values_of
 from cues_kafka.on_spark.source.values import Values, arrow_type
-from cues_kafka.ports import UNREADABLE, Headers
+from cues_kafka.ports.log import UNREADABLE, Headers
 from cues_kafka.testing.registry import TestRegistry
 
 LEAST = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}

@@ -39,7 +39,7 @@ from cues_kafka.on_spark.staged.manifest import Manifest
 from cues_kafka.on_spark.staged.part_slot import PartSlot, StagedTarget
 from cues_kafka.on_spark.staged.publish import StagedWork, newest_batch
 from cues_kafka.on_spark.staged.run import StagedRun
-from cues_kafka.ports import Broker
+from cues_kafka.ports.broker import Broker
 from cues_kafka.records.scanning import read_all
 from cues_kafka.sinks.blobs import fit
 from cues_kafka.sinks.blobs.batches import BatchLog

@@ -21,7 +21,7 @@ from cues_kafka.on_spark.staged.extents import begun, extents_of
 from cues_kafka.on_spark.staged.manifest import Chunk
 from cues_kafka.on_spark.staged.publish import PublishFiles
 from cues_kafka.on_spark.staged.run import start_of
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.extents import offsets_of
 
 

@@ -45,7 +45,8 @@ from cues_kafka.operate.cut.going_back import GoBack
 from cues_kafka.operate.move.base import Maintenance, PlannedMove
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import KEEPS, topics_to_ask
-from cues_kafka.ports import NewTopic, TopicPartition
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.control import PAUSE, RESET, Pause, ResetUnderWay, encode
 from cues_kafka.records.reading import newest_record
 from cues_kafka.running.running import Running

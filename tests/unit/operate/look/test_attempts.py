@@ -28,7 +28,7 @@ from cues_kafka.cli.lineage import tree
 from cues_kafka.cli.main import app
 from cues_kafka.operate.look.lineage import lineage
 from cues_kafka.operate.repair.ask import Repairs
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.testing.tester import Tester
 from tests.unit.operate.look.test_lineage import plain
 

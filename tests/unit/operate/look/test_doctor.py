@@ -21,7 +21,8 @@ from cues_kafka.operate.look.broker_checks import NEEDED
 from cues_kafka.operate.look.doctor import Ailment, examine
 from cues_kafka.operate.look.held_offsets import offsets_partition
 from cues_kafka.plan.acls import grant
-from cues_kafka.ports import ClusterFacts, NewTopic, TopicPartition, Watermarks
+from cues_kafka.ports.facts import ClusterFacts, NewTopic, Watermarks
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.testing.tester import Crash, Tester
 
 APIS = {api: version for api, version, _, _ in NEEDED.values()}

@@ -13,7 +13,7 @@ from cues_kafka.operate.look.drivers import refuse_drivers
 from cues_kafka.operate.move import migrate as verb
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.rename import Renaming
-from cues_kafka.ports import NewTopic
+from cues_kafka.ports.facts import NewTopic
 from cues_kafka.records.status import StatusRecord, TaskOwner, encode_status
 from cues_kafka.testing.tester import Tester
 

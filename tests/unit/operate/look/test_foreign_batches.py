@@ -21,7 +21,7 @@ from cues_kafka.cli.main import app
 from cues_kafka.errors import UnreadableError
 from cues_kafka.graph.error_message import Errors
 from cues_kafka.observe.refused import REFUSED
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.unreadable import passed
 from cues_kafka.running import status_writer
 from tests.unit.operate.look.unwell_graphs import World, graph_of

@@ -14,7 +14,8 @@ from cues_kafka.operate.applying import apply_plan
 from cues_kafka.operate.look.foreseen import Foreseen, foresee
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
-from cues_kafka.ports import NewTopic, TopicPartition
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.testing.tester import Crash, Tester
 from tests.unit.operate.move.test_moving import recreate
 

@@ -16,7 +16,7 @@ from cues_kafka.core.delivery import HEADER, show_topic_id
 from cues_kafka.errors import CodecError
 from cues_kafka.operate.look.lineage import AHEAD, lineage
 from cues_kafka.operate.repair.ask import Repairs
-from cues_kafka.ports import Coordinates, TopicPartition
+from cues_kafka.ports.log import Coordinates, TopicPartition
 from cues_kafka.records.provenance import checked
 from cues_kafka.testing.tester import Tester
 from cues_kafka.verify.scan import Report, verify

@@ -34,7 +34,8 @@ from cues_kafka.core.records import KEY, Attempt, Snapshot, Staged, Writer
 from cues_kafka.core.records import Extent as Took
 from cues_kafka.operate.look.lineage import Ancestor, lineage, parse_place
 from cues_kafka.operate.repair.ask import Repairs
-from cues_kafka.ports import Headers, NewTopic, Outgoing, TopicPartition
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import Headers, Outgoing, TopicPartition
 from cues_kafka.records.bytes import encode_record
 from cues_kafka.testing.tester import Tester
 

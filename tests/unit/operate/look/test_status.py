@@ -20,7 +20,8 @@ from cues_kafka.operate.look.seen import GraphStatus, SeenTask
 from cues_kafka.operate.look.status import StatusView, _of_slots, _of_task, status
 from cues_kafka.plan.topics import Sides
 from cues_kafka.plan.wellness import AHEAD
-from cues_kafka.ports import NewTopic, Outgoing, TopicPartition
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import Outgoing, TopicPartition
 from cues_kafka.records.reading import OPEN_TRANSACTION, newest
 from cues_kafka.records.status import StatusRecord, TaskOwner, encode_status
 from cues_kafka.running import status_writer

@@ -35,7 +35,9 @@ from cues_kafka.graph.error_message import Errors
 from cues_kafka.graph.publish import Published, Publisher
 from cues_kafka.operate.pausing import Pausing
 from cues_kafka.plan.topics import Sides
-from cues_kafka.ports import GroupMetadata, NewTopic, Outgoing, TopicPartition
+from cues_kafka.ports.clients import GroupMetadata
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import Outgoing, TopicPartition
 from cues_kafka.sinks.dialect import TASKS
 from cues_kafka.sinks.tables import make_tables
 from cues_kafka.task.making import prepare

@@ -12,7 +12,7 @@ from cues_kafka.observe.refused import REFUSED
 from cues_kafka.operate.look.former_names import arrivals
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.reset import reset
-from cues_kafka.ports import Position, TopicPartition
+from cues_kafka.ports.log import Position, TopicPartition
 from cues_kafka.records.history import HISTORY, TRIED, History, Moved, encode_history, read_history
 from cues_kafka.task.clock import SystemClock
 from tests.unit.records.strangers_bytes import RAW

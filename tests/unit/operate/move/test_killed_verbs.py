@@ -26,7 +26,9 @@ from cues_kafka.operate.pausing import Pausing
 from cues_kafka.operate.repair.ask import Repairs
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import Sides, topics_to_ask
-from cues_kafka.ports import GroupMetadata, NewTopic, TopicPartition
+from cues_kafka.ports.clients import GroupMetadata
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.testing.tester import Tester
 from cues_kafka.verify.scan import verify
 from tests.unit.operate.move.dying import Mortal, Numbers, Verb

@@ -23,7 +23,7 @@ from cues_kafka.operate.move.reset import reset
 from cues_kafka.operate.repair.ask import Repairs
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.scanning import read_all
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify

@@ -16,7 +16,7 @@ from cues_kafka.operate.move.base import Maintenance, rewrite
 from cues_kafka.operate.move.reset import reset
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
 
@@ -63,7 +63,7 @@ def recreate(tester: Tester, topic: str) -> None:
 
 
 def _new(facts: Any) -> Any:
-    from cues_kafka.ports import NewTopic
+    from cues_kafka.ports.facts import NewTopic
 
     return NewTopic(facts.name, facts.partitions, facts.replication, facts.config)
 

@@ -37,7 +37,8 @@ from cues_kafka.observe.refused import REFUSED
 from cues_kafka.operate.move import calls
 from cues_kafka.operate.move.rebuild import Rebuild
 from cues_kafka.operate.move.rebuilt import Rebuilt
-from cues_kafka.ports import NewTopic, TopicPartition
+from cues_kafka.ports.facts import NewTopic
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.state.expiring import Expiring
 from cues_kafka.state.layers import ENTRY, MARK
 from cues_kafka.task.gate import Gate

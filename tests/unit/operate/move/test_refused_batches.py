@@ -13,7 +13,7 @@ from cues_kafka.operate.look.doctor import examine
 from cues_kafka.operate.look.status import status
 from cues_kafka.operate.move.accept_loss import accept_loss
 from cues_kafka.operate.move.base import Maintenance
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.unreadable import refused_at
 from cues_kafka.verify.scan import verify
 

@@ -35,7 +35,7 @@ from cues_kafka.operate.move import renamed_rows
 from cues_kafka.operate.move.rename import Renaming
 from cues_kafka.operate.repair.ask import Repairs
 from cues_kafka.plan.inspectors import Terms
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.sinks import lookup
 from cues_kafka.task.clock import SystemClock
 from cues_kafka.task.interpreter import Hook

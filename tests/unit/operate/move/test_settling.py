@@ -16,7 +16,7 @@ from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.operate.move.accept_loss import accept_loss
 from cues_kafka.operate.move.base import Maintenance, PlannedMove
 from cues_kafka.operate.move.reset import reset
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.task.making.prepare import make_stores
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify

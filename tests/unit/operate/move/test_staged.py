@@ -20,7 +20,7 @@ from cues_kafka.operate.move.reset import reset
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.bytes import encode_record
 from cues_kafka.task.calling.outputs import Output
 from cues_kafka.task.making.names import inspect_names

@@ -15,7 +15,7 @@ from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.reset import reset
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.rebuildable import obstacle as cannot_rebuild
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.testing.tester import Tester
 from cues_kafka.verify.recompute import obstacle as cannot_recompute
 from cues_kafka.verify.scan import verify

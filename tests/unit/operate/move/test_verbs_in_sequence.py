@@ -17,7 +17,7 @@ from cues_kafka.operate.move.rebuild import Rebuild
 from cues_kafka.operate.move.rename import Renaming
 from cues_kafka.operate.move.reset import reset
 from cues_kafka.operate.repair.ask import Repairs
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.requests import Wish
 from cues_kafka.records.scanning import read_all
 from cues_kafka.state.layers import ENTRY

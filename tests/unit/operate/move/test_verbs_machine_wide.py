@@ -26,7 +26,8 @@ from cues_kafka.operate.move.strategy import change_strategy
 from cues_kafka.operate.repair.ask import Repairs
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
-from cues_kafka.ports import GroupMetadata, TopicPartition
+from cues_kafka.ports.clients import GroupMetadata
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
 from tests.unit.operate.move.dying import Killed, Life, Mortal

@@ -34,7 +34,7 @@ from cues_kafka.operate.repair import ask as repairing
 from cues_kafka.operate.repair.ask import Repairs
 from cues_kafka.operate.repair.filed import Requested
 from cues_kafka.plan.topics import CLOCKS_MS
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.bytes import encode_record
 from cues_kafka.records.reading import read_record
 from cues_kafka.testing.tester import Tester

@@ -10,7 +10,7 @@ import pytest
 
 from cues_kafka import Graph, Json, Out, Processor, Retry, Source, Topic
 from cues_kafka.errors import Interrupt, TaskStopped
-from cues_kafka.ports import Outgoing
+from cues_kafka.ports.log import Outgoing
 from cues_kafka.testing.tester import Tester
 
 

@@ -31,7 +31,7 @@ from cues_kafka import (
     error_context,
     has_tag,
 )
-from cues_kafka.ports import Outgoing
+from cues_kafka.ports.log import Outgoing
 from cues_kafka.testing.tester import Tester
 from examples import repairs
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cues_kafka import Graph, Message, Processor, Source, has_header, has_tag, has_type
-from cues_kafka.ports import Headers, Outgoing
+from cues_kafka.ports.log import Headers, Outgoing
 from cues_kafka.testing.tester import Tester
 
 BAD = b"\xff no json"

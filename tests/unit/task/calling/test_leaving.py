@@ -28,7 +28,7 @@ from cues_kafka import (
     start,
 )
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.task.calling.failures import ended_by
 
 RAISED: dict[str, Callable[[], BaseException]] = {

@@ -28,7 +28,7 @@ from cues_kafka.core.delivery import HEADER
 from cues_kafka.graph.dataframe import DataFrameProcessor
 from cues_kafka.graph.meta import META
 from cues_kafka.plan.plan import plan
-from cues_kafka.ports import Outgoing
+from cues_kafka.ports.log import Outgoing
 from cues_kafka.testing.tester import Crash, Tester
 
 ALL = {"offset", "time", "tx"}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cues_kafka import ErrorMessage, Graph, Message, Out, Processor, Source
-from cues_kafka.ports import Outgoing
+from cues_kafka.ports.log import Outgoing
 from cues_kafka.testing.tester import Tester
 
 

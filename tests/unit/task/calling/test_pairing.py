@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cues_kafka.ports import Fetched, Position, TopicPartition
+from cues_kafka.ports.log import Fetched, Position, TopicPartition
 from cues_kafka.task.calling.pairing import Buffer
 from tests.unit.samples import at
 

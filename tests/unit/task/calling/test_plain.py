@@ -10,7 +10,7 @@ import pytest
 
 from cues_kafka import Graph, Json, Message, Out, Processor, Raw, Retry, Source, State, Store, Topic
 from cues_kafka.brokers.memory import MemoryMessage
-from cues_kafka.ports import UNREADABLE, Headers
+from cues_kafka.ports.log import UNREADABLE, Headers
 from cues_kafka.task.calling import function, plain
 from cues_kafka.testing.tester import Tester
 

@@ -12,7 +12,7 @@ from cues_kafka import ConfigError, Graph, Memory, Processor, Source, connect, s
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.cli.main import app
 from cues_kafka.plan.inspectors import Terms
-from cues_kafka.ports import NewTopic
+from cues_kafka.ports.facts import NewTopic
 from cues_kafka.running.running import Running
 from cues_kafka.task.making.patterns import on_cluster, resolved
 from cues_kafka.task.making.prepare import plan_start

@@ -135,7 +135,7 @@ def test_records_have_the_place_and_their_offsets_end_the_log() -> None:
     """G1, G2: the place of the last row; group offset, position and end of the backing topic are the same."""
     tester = Tester(graph_of(Iterate(numbers)), policy=CommitPolicy(max_messages=6))
     tester.run()
-    from cues_kafka.ports import TopicPartition
+    from cues_kafka.ports.log import TopicPartition
 
     place = TopicPartition("g.feed.backing", 0)
     records = tester.records("feed")
