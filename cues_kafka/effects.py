@@ -26,7 +26,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from cues_kafka.sinks.calls import Response
+from cues_kafka.sinks.response import Response
 from cues_kafka.sinks.results import Result
 
 if TYPE_CHECKING:

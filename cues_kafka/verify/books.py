@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cues_kafka.core.records import Record
 from cues_kafka.graph.names import backing_topic, transactional_id
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.verify.chain import Chain
 from cues_kafka.verify.ledger import ERROR, OUTPUT, Marks
 

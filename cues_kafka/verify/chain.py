@@ -8,7 +8,7 @@ from cues_kafka.core.records import KEY, Attempt, Record, Start, Totals
 from cues_kafka.core.strategies import AT_LEAST_ONCE, AT_MOST_ONCE
 from cues_kafka.core.taking import in_flight
 from cues_kafka.errors import CodecError
-from cues_kafka.ports import Position, WireMessage
+from cues_kafka.ports.log import Position, WireMessage
 from cues_kafka.records.history import HISTORY, History, decode_history
 from cues_kafka.records.reading import read_record
 from cues_kafka.verify.migrated import Migration, migration

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from cues_kafka.ports import WireMessage
+from cues_kafka.ports.log import WireMessage
 from cues_kafka.state.entries import TIME_BYTES, Changes
 from cues_kafka.state.expiring import Expiring
 from cues_kafka.state.layers import ENTRY, MARK, TOPIC

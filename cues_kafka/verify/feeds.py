@@ -9,7 +9,7 @@ from __future__ import annotations
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.feed import Feed
 from cues_kafka.graph.names import backing_topic
-from cues_kafka.ports import ClusterFacts
+from cues_kafka.ports.facts import ClusterFacts
 from cues_kafka.verify.parts import Part
 
 

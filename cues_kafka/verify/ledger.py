@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from cues_kafka.ports import Headers, WireMessage, headers_of_each
+from cues_kafka.ports.log import Headers, WireMessage, headers_of_each
 from cues_kafka.records.strangers import MOST
 from cues_kafka.verify.seen_parts import SeenParts
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from cues_kafka.core.records import Totals
 from cues_kafka.graph.names import quoted
-from cues_kafka.ports import Positions
+from cues_kafka.ports.log import Positions
 from cues_kafka.records.history import Moved
 from cues_kafka.verify.ledger import OUTPUT, Marks, Track
 

@@ -15,7 +15,8 @@ from cues_kafka.graph.dataframe import DataFrameProcessor
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.feed import Feed
 from cues_kafka.graph.names import backing_topic
-from cues_kafka.ports import ClusterFacts, TopicPartition, Watermarks
+from cues_kafka.ports.facts import ClusterFacts, Watermarks
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.reading import has_reached, published_ends
 from cues_kafka.verify.books import Books, unmarked_limit
 from cues_kafka.verify.ledger import BITS, ERROR, EXAMPLES, LOW, OUTPUT, SIZE, Marks, Track, page_of

@@ -39,7 +39,9 @@ from cues_kafka.plan.inspectors import Terms
 from cues_kafka.plan.plan import Plan, plan
 from cues_kafka.plan.starts import inspect_starts
 from cues_kafka.plan.topics import topics_to_ask
-from cues_kafka.ports import Broker, ClusterFacts, TopicPartition, Watermarks, WireMessage
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.facts import ClusterFacts, Watermarks
+from cues_kafka.ports.log import TopicPartition, WireMessage
 from cues_kafka.task.making.names import former_names
 from cues_kafka.verify.feeds import feed_parts_of
 from cues_kafka.verify.ledger import Outcomes, Track, offsets_of
@@ -47,7 +49,8 @@ from cues_kafka.verify.parts import Part, parts_of
 from cues_kafka.verify.report import ANOMALIES, ProcessorReport, Report, TaskReport
 from cues_kafka.verify.stores import StateFindings, StoreScan
 from cues_kafka.verify.sweeping import Progress, Sweeper
-from cues_kafka.verify.tasks import TaskBalance, TaskBooks
+from cues_kafka.verify.task_balance import TaskBalance
+from cues_kafka.verify.tasks import TaskBooks
 from cues_kafka.words import count
 
 __all__ = ["ANOMALIES", "ProcessorReport", "Progress", "Report", "TaskReport", "verify"]
@@ -97,16 +100,7 @@ def verify(
     _check_names(graph, pure)
     facts = ask_again(lambda: broker.facts(topics_to_ask(graph)), patience_s)
     planned = plan(graph, facts).with_findings([inspect_starts(graph, broker, Terms(processors))])
-    everyone = graph.all_processors
-    tasks: list[TaskBooks | Part] = [
-        TaskBooks(graph, graph.processors[name], planned, facts, partition)
-        for name in _chosen(graph.processors, processors)
-        for partition in range(planned[name].partitions or 0)
-    ]
-    for name in _chosen(graph.dataframes, processors):
-        tasks += parts_of(graph, graph.dataframes[name], facts)
-    for name in _chosen(graph.feeds, processors):
-        tasks += feed_parts_of(graph, graph.feeds[name], facts)
+    tasks = _tasks_of(graph, planned, facts, processors)
     sweeper = Sweeper(broker, tools_group(graph.name), patience_s, progress)
     scan = _Scan(graph, sweeper, tasks, facts, former_names(graph, broker))
     scan.left = {
@@ -122,15 +116,7 @@ def verify(
         scan.stores(StoreScan(graph, planned, facts, sweeper, scan.refresh, cluster=cluster, pure=pure))
     return Report(
         graph=graph.name,
-        processors=tuple(
-            ProcessorReport(
-                name=name,
-                kind=everyone[name].kind,
-                tasks=tuple(scan.report(task) for task in scan.tasks if task.name == name),
-            )
-            for name in _chosen(everyone, processors)
-            if name not in scan.left
-        ),
+        processors=scan.reports(_chosen(graph.all_processors, processors)),
         limits=(
             *_without_tasks(planned, _chosen(graph.processors, processors)),
             *scan.left.values(),
@@ -140,6 +126,21 @@ def verify(
         scanned=sweeper.scanned,
         seconds=monotonic() - began,
     )
+
+
+def _tasks_of(
+    graph: Graph, planned: Plan, facts: ClusterFacts, processors: Sequence[str] | None
+) -> list[TaskBooks | Part]:
+    tasks: list[TaskBooks | Part] = [
+        TaskBooks(graph, graph.processors[name], planned, facts, partition)
+        for name in _chosen(graph.processors, processors)
+        for partition in range(planned[name].partitions or 0)
+    ]
+    for name in _chosen(graph.dataframes, processors):
+        tasks += parts_of(graph, graph.dataframes[name], facts)
+    for name in _chosen(graph.feeds, processors):
+        tasks += feed_parts_of(graph, graph.feeds[name], facts)
+    return tasks
 
 
 def _check_names(graph: Graph, processors: Collection[str] | None) -> None:
@@ -358,7 +359,20 @@ class _Scan:
 
     # The balance
 
-    def report(self, task: TaskBooks | Part) -> TaskReport:
+    def reports(self, names: Iterable[str]) -> tuple[ProcessorReport, ...]:
+        """The balances of the processors that have tasks."""
+        everyone = self._graph.all_processors
+        return tuple(
+            ProcessorReport(
+                name=name,
+                kind=everyone[name].kind,
+                tasks=tuple(self._report(task) for task in self.tasks if task.name == name),
+            )
+            for name in names
+            if name not in self.left
+        )
+
+    def _report(self, task: TaskBooks | Part) -> TaskReport:
         """Draw the balance of one task."""
         if isinstance(task, Part):
             return task.report(self._blinds(task), self._unmarked(task))

@@ -21,7 +21,8 @@ from cues_kafka.core.records import Record
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import quoted
 from cues_kafka.plan.plan import Plan
-from cues_kafka.ports import ClusterFacts, TopicPartition, WireMessage
+from cues_kafka.ports.facts import ClusterFacts
+from cues_kafka.ports.log import TopicPartition, WireMessage
 from cues_kafka.records.history import DeliveredSpans, delivered
 from cues_kafka.state.entries import TIME_BYTES
 from cues_kafka.state.expiring import Expiring, alive

@@ -8,7 +8,10 @@ from typing import TypeAlias
 
 from cues_kafka.brokers.patience import ask_again
 from cues_kafka.errors import RetriableError, UnreadableError
-from cues_kafka.ports import Broker, Reader, TopicPartition, Watermarks, WireMessage
+from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clients import Reader
+from cues_kafka.ports.facts import Watermarks
+from cues_kafka.ports.log import TopicPartition, WireMessage
 from cues_kafka.records.unreadable import RefusedBatch, refused_at
 
 Progress: TypeAlias = Callable[[int, int], None]
