@@ -223,7 +223,7 @@ def test_a_planted_violation_is_found(module: str, source: str) -> None:
     ("module", "source"),
     [
         ("cues_kafka", "from cues_kafka.running.start import start"),
-        ("cues_kafka.core.task", "import enum\nfrom .records import Record\nfrom cues_kafka.ports import Position"),
+        ("cues_kafka.core.task", "import enum\nfrom .records import Record\nfrom cues_kafka.ports.log import Position"),
         ("cues_kafka.graph.kind", "if TYPE_CHECKING:\n    from typing_extensions import TypeVar"),
         ("cues_kafka.records.bytes", "import fastavro\nfrom cues_kafka.core.records import Record"),
         ("cues_kafka.brokers.kafka.session", "from confluent_kafka import Producer\nfrom cues_kafka import errors"),

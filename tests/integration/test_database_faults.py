@@ -537,7 +537,7 @@ def test_zombie_does_not_end_the_connection_of_a_later_owner(shop: Shop, caplog:
 FROZEN = """
 import os, signal, sys
 from cues_kafka.errors import RetriableError
-from cues_kafka.ports import HeldAttempt
+from cues_kafka.ports.target import HeldAttempt
 from cues_kafka.sinks.lookup import dialect
 from cues_kafka import Sql
 from cues_kafka.sinks.sql import SqlTarget

@@ -53,7 +53,7 @@ def core() -> str:
 
 def ports() -> list[Path]:
     """The files of the ports."""
-    return sorted([*PACKAGE.glob("ports.py"), *PACKAGE.glob("ports/*.py")])
+    return sorted(PACKAGE.glob("ports/*.py"))
 
 
 def shell(files: Iterable[str] = SHELL, drivers: Iterable[str] = DRIVERS) -> str:

@@ -112,7 +112,7 @@ def test_the_order_of_bindings_does_not_matter() -> None:
 def test_hashes_do_not_depend_on_the_process() -> None:
     """Python's own `hash` does; another seed in another process must give the same name."""
     code = (
-        "from cues_kafka.core.hashing import delivery_hash; from cues_kafka.ports import Coordinates;"
+        "from cues_kafka.core.hashing import delivery_hash; from cues_kafka.ports.log import Coordinates;"
         "print(delivery_hash('shop', 'check', [Coordinates('orders', bytes(range(16)), 3, 4711)]).hex())"
     )
     env = os.environ | {"PYTHONHASHSEED": "1"}
