@@ -26,7 +26,7 @@ SHOWN: Final = 5
 """Offsets that a line of the report shows."""
 
 
-class Seen(NamedTuple):
+class SeenOutcomes(NamedTuple):
     """Deliveries with an outcome, those with outputs, those with an error, and the messages of all."""
 
     deliveries: int
@@ -210,11 +210,11 @@ class TaskBalance:
 
     # What the outcomes say
 
-    def _seen(self, visible: Sequence[Balance], hidden_part: Sequence[Balance]) -> Seen:
+    def _seen(self, visible: Sequence[Balance], hidden_part: Sequence[Balance]) -> SeenOutcomes:
         balances, others = (*visible, *hidden_part), self._others
         deliveries = sum(one.seen for one in balances) - sum(one.unfounded for one in visible)
         outputs, errors = sum(one.outputs for one in balances), sum(one.errors for one in balances)
-        return Seen(
+        return SeenOutcomes(
             deliveries + sum(one.outputs + one.errors for one in others),
             outputs + sum(one.outputs for one in others),
             errors + sum(one.errors for one in others),
@@ -299,7 +299,7 @@ class TaskBalance:
             return min(lost, 0), 0
         return lost, torn
 
-    def _compare(self, seen: Seen) -> None:
+    def _compare(self, seen: SeenOutcomes) -> None:
         """Compare the totals with what was seen; nothing is missing, so they must be equal."""
         said = self._totals
         if (seen.outputs, seen.errors, seen.messages) != (said.outputs, said.errors, said.messages):
