@@ -56,7 +56,7 @@ class MarkerMessage(NamedTuple):
     Attributes:
         body: what it says.
         probe: the mark of a probe; None: it is a marker.
-        again: whether it was delivered before.
+        again: whether another one is to be sent in its place at once, for instance because it was delivered before.
         token: what the session needs to take it out of the queue.
         over: the name of the marker that it has replaced; empty: the session takes that one in its transaction.
     """
@@ -88,6 +88,10 @@ class MarkerSession(Protocol):
     @property
     def silence_s(self) -> float:
         """After how many seconds the broker ends the connection of a process that is frozen or cut off."""
+        ...
+
+    def guard(self, queue: str) -> None:
+        """Do what the broker needs so that it loses no marker when the connection is lost; called before `consume`."""
         ...
 
     def consume(self, queue: str) -> None:
@@ -206,6 +210,7 @@ class MarkerTransactions(Transactions):
         while True:
             session = self._connect()
             try:
+                session.guard(self._queue)
                 session.consume(self._queue)
                 return session
             except BrokerRefused as error:  # the broker has closed the connection

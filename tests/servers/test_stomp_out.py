@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
@@ -15,10 +16,11 @@ from unittest.mock import patch
 import pytest
 
 from cues_kafka import CommitPolicy, Graph, Processor, RetriableError, Source, Stomp, Topic
-from cues_kafka.bridges.marker import MarkerTransactions
+from cues_kafka.bridges.marker import PROBE, MarkerTransactions
 from cues_kafka.bridges.stomp.frames import Frame
+from cues_kafka.bridges.stomp.marker import StompMarkers
 from cues_kafka.bridges.stomp.messages import message_of
-from cues_kafka.bridges.stomp.session import StompSession
+from cues_kafka.bridges.stomp.session import GUARD, StompSession
 from cues_kafka.graph.effects import Effect
 from cues_kafka.targets import TaskName
 from cues_kafka.testing.targets import TargetContract
@@ -159,6 +161,30 @@ def test_owner_that_was_frozen_in_its_transaction_commits_nothing(jms: JmsQueues
         process.kill()
         process.join()
     assert [one.body for one in taken(stomp(jms), jms.name)] == [b"right"]
+
+
+def test_artemis_first_delivers_a_message_that_may_be_lost_and_then_the_marker(artemis: JmsQueues) -> None:
+    """When a connection is lost, Artemis may keep the first message of it, until it is restarted."""
+    for expected in (b"0", b"1", b"2"):
+        seen: list[str] = []
+        arrived = StompSession._arrived
+
+        def arrives(session: StompSession, frame: Frame, arrived: Any = arrived, seen: list[str] = seen) -> None:
+            seen.append(frame.headers.get(PROBE, "marker"))
+            arrived(session, frame)
+
+        with patch.object(StompSession, "_arrived", arrives):
+            heir = heir_of(artemis)
+            if expected == b"0":
+                heir.fence(b"0", None)
+            assert heir.ask() == expected
+            heir.fence(b"%d" % (int(expected) + 1), expected)
+            assert heir.ask() == b"%d" % (int(expected) + 1)
+        assert seen[0] == GUARD
+        assert seen.count("marker") >= 2
+        session = heir._session
+        assert isinstance(session, StompMarkers)
+        session._session._connection._socket.shutdown(socket.SHUT_RDWR)  # without a goodbye
 
 
 def heir_of(jms: JmsQueues) -> MarkerTransactions:

@@ -53,6 +53,9 @@ class AmqpMarkers:
             self.close()
             raise
 
+    def guard(self, queue: str) -> None:
+        """See `MarkerSession`. A lost connection of AMQP gives all back that it has not taken."""
+
     def consume(self, queue: str) -> None:
         try:
             self._connection.receive(queue, self._held.append, credit=CREDIT)

@@ -36,6 +36,9 @@ class IbmMqMarkers:
         self.timeout_s = timeout_s
         self.silence_s = 2.0 * login.heartbeat_s
 
+    def guard(self, queue: str) -> None:
+        """See `MarkerSession`. The marker is browsed, so a lost connection cannot keep it."""
+
     def consume(self, queue: str) -> None:
         try:
             self._handle = self._connection.open(queue, client.BROWSES)

@@ -334,6 +334,8 @@ class StompConnection:
                 if now_s - self._sent_s > self._beat_s / 2 and not self._closing:
                     self._write(b"\n")
             self._lose("the STOMP broker closed the connection")
+        except StompRefused:  # of a heart-beat, behind a refusal: `check` raises it where the owner asks
+            pass
         except (OSError, ValueError) as error:  # ValueError: what came is no frame, or the socket was closed meanwhile
             self._lose(f"the connection to the STOMP broker is lost: {self._login.address.quiet(error)}")
         finally:

@@ -9,7 +9,7 @@ from cues_kafka.bridges.marker import PROBE, MarkerMessage
 from cues_kafka.bridges.stomp.client import LATE, StompLogin
 from cues_kafka.bridges.stomp.frames import Frame, head_of
 from cues_kafka.bridges.stomp.messages import JmsMessage
-from cues_kafka.bridges.stomp.session import StompSession
+from cues_kafka.bridges.stomp.session import GUARD, StompSession
 
 OVER: Final = "cues-over"
 """The header of a marker that names the one which it replaces, see `MarkerMessage`."""
@@ -21,19 +21,29 @@ class StompMarkers:
     def __init__(self, login: StompLogin) -> None:
         """Connect; see `StompSession`."""
         self._session = StompSession(login)
-        self._transaction = ""
+        # One name for all: Artemis keeps a session for each name until the connection ends.
+        self._transaction = secrets.token_hex(8)
+        self._awaits_guard = False
         self._heads: dict[tuple[str, str], str] = {}  # the same lines of each message to one destination
         self.timeout_s = login.timeout_s
         self.silence_s = LATE * login.heart_beat_s
+
+    def guard(self, queue: str) -> None:
+        self._awaits_guard = self._session.guard(queue)
 
     def consume(self, queue: str) -> None:
         self._session.subscribe(queue)
 
     def message(self, timeout_s: float) -> MarkerMessage | None:
+        """See `MarkerSession`. The first guard that comes is never taken; further ones are probes."""
         found = self._session.message(timeout_s)
+        if self._awaits_guard and found is not None and found.headers.get(PROBE) == GUARD:
+            self._awaits_guard = False
+            found = self._session.message(timeout_s)
         if found is None:
             return None
-        again = found.headers.get("redelivered") == "true"
+        # A broker that pages gives messages in the order in which they came, so the marker may be before the guard.
+        again = self._awaits_guard or found.headers.get("redelivered") == "true"
         return MarkerMessage(found.body, found.headers.get(PROBE), again, found, found.headers.get(OVER, ""))
 
     def drop(self, message: MarkerMessage) -> None:
@@ -43,7 +53,6 @@ class StompMarkers:
         return self._session.probe(queue)
 
     def begin(self) -> None:
-        self._transaction = secrets.token_hex(8)
         self._heads.clear()
         self._session.send_later(Frame("BEGIN", {"transaction": self._transaction}).encode())
 

@@ -6,6 +6,7 @@ import secrets
 import threading
 from collections import deque
 from collections.abc import Mapping
+from typing import Final
 
 from cues_kafka.bridges.marker import PROBE
 from cues_kafka.bridges.stomp.client import StompConnection, StompLogin
@@ -13,6 +14,15 @@ from cues_kafka.bridges.stomp.frames import Frame
 from cues_kafka.errors import ConfigError
 
 SUBSCRIPTION = "marker"
+
+GUARD: Final = "guard"
+"""The mark of a probe that lies before the marker, see `StompSession.guard`."""
+
+FIRST: Final = "9"
+"""The highest priority. A broker gives such a message before those of the priority 4, which others have."""
+
+NOTHING: Final = "cues_nothing = 1"
+"""A selector of no message."""
 
 
 class StompSession:
@@ -89,19 +99,46 @@ class StompSession:
             return {"destination": name, "destination-type": "ANYCAST" if kind == "queue" else "MULTICAST"}
         return {"destination": f"/{kind}/{name}"}
 
-    def subscribe(self, queue: str) -> None:
+    def guard(self, queue: str) -> bool:
+        """
+        See that `subscribe` first gets a message without content, where the broker may lose the first one.
+
+        When a connection is lost, Artemis cleans up in two threads. One rolls back the transaction of the connection's
+        acknowledgements. The other one acknowledges the first message that is delivered and not acknowledged, and rolls
+        back, too. If it comes second, this acknowledgement is in a transaction that has ended already. Then the message
+        is neither taken nor in the queue, until the broker is restarted. Seen in 2.44, and 2.56 has the same lines.
+
+        So a message of the highest priority is put there, which the owner never acknowledges. It is there before the
+        owner gets any message, because a subscription to no message shows first that the queue is free.
+
+        Returns:
+            Whether such a message comes. It has the mark `GUARD`.
+
+        Raises:
+            OSError, StompRefused: see `StompConnection.send`. Another process consumes the queue.
+        """
+        if not self._artemis:
+            return False
+        self.subscribe(queue, NOTHING)
+        self.probe(queue, GUARD, FIRST)
+        self.send("UNSUBSCRIBE", {"id": SUBSCRIPTION}, receipt=True)
+        return True
+
+    def subscribe(self, queue: str, selector: str = "") -> None:
         """Ask to be the one consumer of a queue; each message is to be acknowledged."""
         own = {"id": SUBSCRIPTION, "ack": "client-individual", **self.destination("queue", queue)}
+        own |= {"selector": selector} if selector else {}
         if self._artemis:  # its window is in bytes: a large marker would keep the probe behind it back
             own |= {"subscription-type": "ANYCAST", "consumer-window-size": "-1"}
         else:
             own |= {"activemq.exclusive": "true", "activemq.prefetchSize": "100"}
         self.send("SUBSCRIBE", own, receipt=True)
 
-    def probe(self, queue: str) -> str:
+    def probe(self, queue: str, mark: str = "", priority: str = "") -> str:
         """Send a message that only finds out who consumes the queue; gives its mark."""
-        mark = secrets.token_hex(8)
+        mark = mark or secrets.token_hex(8)
         headers = {PROBE: mark, "persistent": "true", **self.destination("queue", queue)}
+        headers |= {"priority": priority} if priority else {}
         self.send("SEND", headers, b"probe", receipt=True)
         return mark
 

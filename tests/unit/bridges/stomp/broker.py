@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cues_kafka.bridges.stomp.frames import Frame, Parser
+from cues_kafka.bridges.stomp.session import NOTHING
 
 
 @dataclass
@@ -26,7 +27,7 @@ class Stored:
 
 @dataclass(eq=False)
 class Link:
-    """One connection: its socket, its queue, and what was delivered on it without an acknowledgement."""
+    """One connection: its socket, the queue that it gets, and what was delivered without an acknowledgement."""
 
     sock: socket.socket
     queue: str = ""
@@ -49,6 +50,9 @@ class FakeBroker:
         answer: what it answers to CONNECT in place of that; None: nothing else.
         deaf: commands that it does not answer, and does not do.
         seen: all frames that came, in order.
+        loses_first: whether it keeps the first message that was not acknowledged on a connection that ends, as Artemis
+            does at times.
+        kept: those messages. A restart of Artemis puts them back.
         left_by: set when a client said goodbye.
     """
 
@@ -60,6 +64,8 @@ class FakeBroker:
         self.seen: list[Frame] = []
         self.queues: dict[str, deque[Stored]] = {}
         self.links: list[Link] = []
+        self.loses_first = False
+        self.kept: list[Stored] = []
         self.left_by = threading.Event()
         self.lock = threading.RLock()
         self.news = threading.Condition(self.lock)  # notified of each frame
@@ -73,8 +79,13 @@ class FakeBroker:
         """Send messages to a queue."""
         with self.lock:
             for body in bodies:
-                self.queues.setdefault(queue, deque()).append(Stored(next(self._numbers), headers, body))
+                self._add(self.queues.setdefault(queue, deque()), Stored(next(self._numbers), headers, body))
             self._deliver()
+
+    def _add(self, queue: deque[Stored], one: Stored) -> None:
+        """Behind all that have its priority or a higher one."""
+        before = sum(_priority(other) >= _priority(one) for other in queue)
+        queue.insert(before, one)
 
     def drop(self) -> None:
         """End all connections; what was not acknowledged comes first again."""
@@ -124,7 +135,11 @@ class FakeBroker:
             with suppress(OSError):
                 link.sock.shutdown(socket.SHUT_RDWR)
             link.sock.close()
-            self.queues.setdefault(link.queue, deque()).extendleft(reversed(link.unacked.values()))
+            back = [*link.unacked.values()]
+            if self.loses_first:
+                self.kept += back[:1]
+                back = back[1:]
+            self.queues.setdefault(link.queue, deque()).extendleft(reversed(back))
             self._deliver()
 
     def _do(self, link: Link, frame: Frame) -> None:
@@ -139,7 +154,7 @@ class FakeBroker:
                 else:
                     link.send(Frame("CONNECTED", self.connected))
             case "SUBSCRIBE":
-                link.queue = frame.headers["destination"]
+                link.queue = "" if frame.headers.get("selector") == NOTHING else frame.headers["destination"]
             case "DISCONNECT":
                 self.left_by.set()
             case "BEGIN":
@@ -178,6 +193,10 @@ class FakeBroker:
                 own = {"message-id": name, "ack": tag, "subscription": "cues", "destination": link.queue}
                 again = {"redelivered": "true"} if one.deliveries > 1 else {}
                 link.send(Frame("MESSAGE", {**own, **again, **one.headers}, one.body))
+
+
+def _priority(one: Stored) -> int:
+    return int(one.headers.get("priority", "4"))
 
 
 @contextmanager

@@ -11,9 +11,10 @@ import pytest
 
 from cues_kafka import CommitPolicy, Graph, GraphError, Message, OutputError, Processor, Sink, Source, Stomp, Topic
 from cues_kafka.bridges.destinations import BrokerSender
-from cues_kafka.bridges.marker import MarkerTransactions, shared_markers
+from cues_kafka.bridges.marker import PROBE, MarkerTransactions, shared_markers
 from cues_kafka.bridges.stomp.marker import StompMarkers
 from cues_kafka.bridges.stomp.messages import message_of
+from cues_kafka.bridges.stomp.session import GUARD
 from cues_kafka.bridges.stomp.target import StompDestination, StompTarget
 from cues_kafka.errors import ConfigError, RecoveryError, TaskStopped
 from cues_kafka.graph.declare import Raw
@@ -132,6 +133,54 @@ def test_marker_that_came_back_is_sent_again_in_its_place(broker: FakeBroker) ->
             assert looks.ask() == b"one"
     with broker.lock:
         assert [one.deliveries for one in broker.queues[MARKER]] <= [1]
+
+
+def test_lost_connection_keeps_a_message_that_is_no_marker(broker: FakeBroker) -> None:
+    """
+    Artemis may keep the first message that was not acknowledged on a lost connection, until it is restarted.
+
+    So the first one is a guard, also where the next owner finds guards of others, and when the kept ones come back.
+    """
+    broker.connected["server"] = "ActiveMQ-Artemis/2.44.0 ActiveMQ Artemis Messaging Engine"
+    broker.loses_first = True
+    queue = MARKER.removeprefix("/queue/")
+    with closing(transactions(broker)) as owner:
+        assert owner.ask() is None
+        owner.fence(b"0", None)
+    for number in range(5):
+        broker.drop()
+        if number == 3:  # it is restarted
+            back, broker.kept = broker.kept, []
+            for one in back:
+                broker.put(queue, one.body, **one.headers)
+        with closing(transactions(broker)) as heir:
+            assert heir.ask() == b"%d" % number
+            heir.fence(b"%d" % (number + 1), b"%d" % number)
+            assert heir.ask() == b"%d" % (number + 1)
+    with broker.lock:
+        assert {one.headers[PROBE] for one in broker.kept} == {GUARD}
+
+
+def test_marker_that_comes_before_the_guard_is_sent_again_behind_it(broker: FakeBroker) -> None:
+    """As where a broker that pages gives messages in the order in which they came."""
+    broker.connected["server"] = "ActiveMQ-Artemis/2.44.0 ActiveMQ Artemis Messaging Engine"
+    with closing(transactions(broker)) as owner:
+        owner.ask()
+        owner.fence(b"one", None)
+    queue = MARKER.removeprefix("/queue/")
+    broker.drop()
+    with broker.lock:
+        [marker] = [one for one in broker.queues[queue] if PROBE not in one.headers]
+        broker.queues[queue].clear()
+    broker.put(queue, marker.body, **(marker.headers | {"priority": "9"}))
+    with closing(transactions(broker)) as heir:
+        assert heir.ask() == b"one"
+        broker.wait_until_left(queue, 2)  # the old marker is taken
+        broker.loses_first = True
+        broker.drop()
+    with broker.lock:
+        assert [one.headers.get(PROBE) for one in broker.kept] == [GUARD]
+        assert [(one.body, one.headers.get("priority")) for one in broker.queues[queue]] == [(b"one", None)]
 
 
 def test_two_markers_are_refused(broker: FakeBroker) -> None:
