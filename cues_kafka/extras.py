@@ -83,22 +83,26 @@ def install(*extras: str) -> str:
     return f"pip install 'cues-kafka[{','.join(sorted(set(extras)))}]'"
 
 
-def missing(what: str, *packages: Package, otherwise: str = "") -> MissingExtra:
+def missing(what: str, *packages: Package, otherwise: str = "", error: ImportError | None = None) -> MissingExtra:
     """
-    The error about packages that are not there.
+    The error about packages that are not there. It says all, so raise it `from None`: it ends in one sentence.
 
     Args:
         what: who needs them, as the subject of a sentence in the singular.
         packages: at least one.
         otherwise: what follows the command.
+        error: of the import that failed. If all packages are installed, it is why one of them cannot be imported.
     """
     names = list(dict.fromkeys(package.name for package in packages))
     listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
     verb = "is" if len(names) == 1 else "are"
     command = install(*(package.extra for package in packages))
-    error = MissingExtra(f"{what} needs {listed}, which {verb} not installed here: {command}{otherwise}")
-    error.name = packages[0].module
-    return error
+    state = f"{verb} not installed here"
+    if error is not None and all(package.installed for package in packages):
+        state = f"cannot be imported here ({' '.join(str(error).split())})"
+    made = MissingExtra(f"{what} needs {listed}, which {state}: {command}{otherwise}")
+    made.name = packages[0].module
+    return made
 
 
 def require(what: str, packages: Iterable[Package]) -> None:

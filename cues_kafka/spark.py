@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from cues_kafka.extras import SPARK, require
+from cues_kafka.extras import SPARK, missing
 
 try:
     from cues_kafka.on_spark.engine import Spark
@@ -17,8 +17,9 @@ try:
     from cues_kafka.on_spark.source.client_options import options_of
     from cues_kafka.on_spark.source.format import register
     from cues_kafka.on_spark.write import Written, write_exactly_once
-except ModuleNotFoundError:
-    require("cues_kafka.spark", SPARK)
+except ModuleNotFoundError as error:
+    if away := [package for package in SPARK if not package.installed]:
+        raise missing("cues_kafka.spark", *away, error=error) from None
     raise
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

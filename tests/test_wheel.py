@@ -357,6 +357,25 @@ def test_a_module_that_imports_what_an_extra_brings_is_refused_with_the_extra(co
     assert re.match(r"MissingExtra .*pip install 'cues-kafka\[spark\]'$", run(core, "-c", program, cwd=tmp_path))
 
 
+def test_a_program_that_imports_what_an_extra_brings_ends_with_one_sentence(core: Path, tmp_path: Path) -> None:
+    """Python ends with 1. Its one traceback has the line of the program; a library sets no exit codes."""
+    programs = {
+        "spark": "import cues_kafka.spark",
+        "testing": "import cues_kafka.testing.targets",
+        "testing-containers": "from cues_kafka.testing import KafkaContainer; KafkaContainer().start()",
+        "mqtt": "from cues_kafka import Mqtt; Mqtt('mqtt://h').login()",
+        "disk": "from cues_kafka.state.on_disk import library; library()",
+    }
+    for extra, program in programs.items():
+        done = subprocess.run([core, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+        assert done.returncode == 1
+        assert done.stdout == ""
+        assert done.stderr.count("Traceback") == 1, done.stderr
+        assert done.stderr.splitlines()[-1].startswith("cues_kafka.errors.MissingExtra: "), done.stderr
+        assert done.stderr.endswith(f"pip install 'cues-kafka[{extra}]'\n"), done.stderr
+
+
 def test_each_extra_is_tried_without_its_packages() -> None:
     """A new extra needs a case here; the demos are in no wheel, so theirs has none."""
     tried_here = {name for group in (GRAPHS, MODULES, COMMANDS) for extras in group for name in extras.split(",")}

@@ -64,7 +64,7 @@ def format_of(declared: SchemaSpec) -> Format:
     except ModuleNotFoundError as error:
         if not declared.library:
             raise
-        raise missing(f"{type(declared).__name__}(...)", *declared.library) from error
+        raise missing(f"{type(declared).__name__}(...)", *declared.library, error=error) from None
     return found  # type: ignore[no-any-return]
 
 

@@ -148,7 +148,7 @@ def _validation(text: str, references: Any, declared: JsonSchema) -> Validation:
     try:
         from cues_kafka.codecs.json_validation import Validation  # noqa: PLC0415  an extra
     except ImportError as error:
-        raise missing("JsonSchema(...)", JSONSCHEMA) from error
+        raise missing("JsonSchema(...)", JSONSCHEMA, error=error) from None
     return Validation(text, references, declared.limits)
 
 

@@ -361,7 +361,7 @@ def _client(options: Any) -> SchemaRegistryClient:
 
         from cues_kafka.codecs.registry_answers import bound  # noqa: PLC0415  the same
     except ImportError as error:
-        raise missing("Registry(...)", REGISTRY) from error
+        raise missing("Registry(...)", REGISTRY, error=error) from None
     files = {"ca": "ssl.ca.location", "certificate": "ssl.certificate.location", "key": "ssl.key.location"}
     settings: dict[str, Any] = {
         "url": options.url,

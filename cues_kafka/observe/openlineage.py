@@ -81,7 +81,7 @@ class OpenLineage:
             raise ConfigError(f"OpenLineage(namespace={namespace!r}): takes a name, such as 'cues-kafka'.")
         self.to = to
         self.namespace = namespace
-        self.every_seconds = float(every_seconds)
+        self.every_seconds: float = float(every_seconds)
         self._write = _writer(to)
         self._lock = threading.Lock()
         self._jobs: dict[str, _Job] = {}  # by processor; and `_GRAPH`
@@ -227,7 +227,7 @@ def _client(url: str | None) -> Callable[[dict[str, Any]], object]:
         from openlineage.client import event_v2 as made  # noqa: PLC0415
     except ModuleNotFoundError as error:
         otherwise = ", or give a file or a function"
-        raise missing(f"OpenLineage({url!r})", OPENLINEAGE, otherwise=otherwise) from error
+        raise missing(f"OpenLineage({url!r})", OPENLINEAGE, otherwise=otherwise, error=error) from None
     key = os.environ.get("OPENLINEAGE_API_KEY")
     auth = {"auth": {"type": "api_key", "apiKey": key}} if key else {}
     config = None if url is None else {"transport": {"type": "http", "url": url, **auth}}

@@ -55,7 +55,7 @@ class Spans:
             )
         if provider is not None and not callable(getattr(provider, "get_tracer", None)):
             raise ConfigError(f"Spans(provider={provider!r:.80}): takes a TracerProvider of OpenTelemetry.")
-        self.sample = float(sample)
+        self.sample: float = float(sample)
         self.provider = provider
         self._own: Any = None  # a provider that ends with the run
         self._tracer: Tracer | None = None
@@ -126,7 +126,7 @@ def _check() -> None:
     try:
         from cues_kafka.observe.tracing import is_set_up  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
-        raise missing("Spans(...)", SPANS) from error
+        raise missing("Spans(...)", SPANS, error=error) from None
     if is_set_up():
         return
     if not any(os.environ.get(name) for name in SAYS_WHERE):

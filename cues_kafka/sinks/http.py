@@ -20,7 +20,7 @@ from cues_kafka.sinks.http_texts import leaves_base, retry_after_s, unsendable, 
 try:
     import httpx2
 except ImportError as error:  # pragma: no cover - the environment of the tests has it
-    raise missing("Http(...)", HTTPX2) from error
+    raise missing("Http(...)", HTTPX2, error=error) from None
 
 log = get_logger("cues_kafka.sinks")
 

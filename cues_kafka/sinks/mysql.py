@@ -36,7 +36,7 @@ try:
     from pymysql import converters
     from pymysql.constants import SERVER_STATUS
 except ImportError as error:  # pragma: no cover - the environment of the tests has it
-    raise missing("MySQL or MariaDB", PYMYSQL) from error
+    raise missing("MySQL or MariaDB", PYMYSQL, error=error) from None
 
 CONNECT_S: Final = 10
 

@@ -29,7 +29,7 @@ try:
     from psycopg import sql
     from psycopg.pq import TransactionStatus
 except ImportError as error:  # pragma: no cover - the environment of the tests has it
-    raise missing("PostgreSQL", PSYCOPG) from error
+    raise missing("PostgreSQL", PSYCOPG, error=error) from None
 
 CONNECT_S: Final = 10
 

@@ -453,7 +453,7 @@ def library() -> Any:
     try:
         return import_module("lmdb")
     except ImportError as error:
-        raise missing("Store(on_disk=True)", LMDB) from error
+        raise missing("Store(on_disk=True)", LMDB, error=error) from None
 
 
 _UNKNOWN: Final[Any] = object()

@@ -65,8 +65,9 @@ class ServerContainer(ABC):
     what = "A server"
 
     def __init__(self, image: str, *, timeout_s: float = 120.0) -> None:
-        self.image, self.timeout_s = image, timeout_s
-        self.port = 0
+        self.image: str = image
+        self.timeout_s: float = timeout_s
+        self.port: int = 0
         self._container: DockerContainer | None = None
 
     @abstractmethod
@@ -243,13 +244,13 @@ def _open(image: str) -> DockerContainer:
         import docker.errors  # noqa: PLC0415 - an extra
         from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise missing("A server in a container", TESTCONTAINERS) from error
+        raise missing("A server in a container", TESTCONTAINERS, error=error) from None
     try:
         container = DockerContainer(image)
         client = container.get_docker_client().client
         client.ping()
     except docker.errors.DockerException as error:
-        raise ConfigError(f"No Docker engine answers: {error}. Start one, or set DOCKER_HOST to its socket.") from error
+        raise ConfigError(f"No Docker engine answers: {error}. Start one, or set DOCKER_HOST to its socket.") from None
     address = client.api.base_url
     if address != SOCKET:
         client.close()

@@ -31,7 +31,7 @@ from cues_kafka.extras import PYTEST, missing
 try:
     import pytest
 except ImportError as error:
-    raise missing("cues_kafka.testing.fixtures", PYTEST) from error
+    raise missing("cues_kafka.testing.fixtures", PYTEST, error=error) from None
 
 from cues_kafka.errors import ConfigError, CuesError
 from cues_kafka.testing.sharing import BrokerOwner, OwnBroker, SharedBroker

@@ -22,7 +22,7 @@ from cues_kafka.extras import PYTEST, missing
 try:
     import pytest
 except ImportError as error:
-    raise missing("cues_kafka.testing.targets", PYTEST) from error
+    raise missing("cues_kafka.testing.targets", PYTEST, error=error) from None
 
 from cues_kafka.graph.effects import Effect
 from cues_kafka.testing.target_bench import Case, TargetAccess

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import pickle
 import sys
 from collections.abc import Iterable
@@ -27,7 +28,7 @@ from cues_kafka import (
 from cues_kafka.extras import LMDB, PACKAGES, PSYCOPG, SPARK, Package, install, missing, package_of, require
 from cues_kafka.graph.feed import ReplayableSource
 from cues_kafka.graph.packages import packages_of
-from tests.install.extras import project
+from tests.install.extras import ROOT, project
 
 
 def test_each_package_is_brought_by_its_extra() -> None:
@@ -59,6 +60,31 @@ def test_the_error_is_one_of_settings_and_one_of_imports() -> None:
     assert isinstance(error, ImportError)
     assert str(error) == "X needs psycopg, which is not installed here: pip install 'cues-kafka[postgres]'"
     assert missing("X", *SPARK).name == "pyspark"
+
+
+def test_a_package_that_is_installed_and_cannot_be_imported_is_told_with_the_reason() -> None:
+    """In one sentence, also where the reason has lines. One that is absent is told as absent."""
+    broken = ImportError("no wrapper\nof libpq")
+
+    assert str(missing("X", Package("testing", "pytest", "pytest"), error=broken)) == (
+        "X needs pytest, which cannot be imported here (no wrapper of libpq): pip install 'cues-kafka[testing]'"
+    )
+    assert str(missing("X", Package("y", "no-such", "no_such"), error=broken)) == (
+        "X needs no-such, which is not installed here: pip install 'cues-kafka[y]'"
+    )
+
+
+def test_no_error_about_a_package_brings_the_traceback_of_the_import() -> None:
+    """The sentence says all of it."""
+    chained = [
+        f"{path.name}:{node.lineno}"
+        for path in (ROOT / "cues_kafka").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and ast.unparse(node.exc.func) == "missing"
+        if node.cause is not None and ast.unparse(node.cause) != "None"
+    ]
+
+    assert chained == []
 
 
 def test_a_module_tells_its_extra() -> None:

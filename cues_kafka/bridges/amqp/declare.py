@@ -192,7 +192,7 @@ class Amqp:
             from cues_kafka.bridges.amqp.engine import AmqpLogin  # noqa: PLC0415 - needs an extra
         except ImportError as error:
             otherwise = ", which builds it with a C compiler (docs/amqp.md)"
-            raise missing("Amqp(...)", PROTON, otherwise=otherwise) from error
+            raise missing("Amqp(...)", PROTON, otherwise=otherwise, error=error) from None
         tls = address.tls(self.ca, self.cert, self.cert_key)
         return AmqpLogin(
             address,

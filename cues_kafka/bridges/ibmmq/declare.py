@@ -157,7 +157,7 @@ class IbmMq:
         try:
             from cues_kafka.bridges.ibmmq.client import MqLogin  # noqa: PLC0415 - needs an extra
         except ImportError as error:
-            raise missing(error) from error
+            raise missing(error) from None
         return MqLogin(address, self.heartbeat_s, self.cipher, self.key_repository, self.key_label)
 
 

@@ -201,7 +201,7 @@ class Mqtt:
         try:
             from cues_kafka.bridges.mqtt.client import Login  # noqa: PLC0415 - needs an extra
         except ImportError as error:
-            raise missing("Mqtt(...)", PAHO) from error
+            raise missing("Mqtt(...)", PAHO, error=error) from None
         tls = address.tls(self.ca, self.cert, self.cert_key)
         return Login(address, self.version, self.keep_alive_s, self.timeout_s, tls)
 

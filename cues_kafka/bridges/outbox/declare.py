@@ -123,7 +123,7 @@ class SqlOutbox:
         try:
             return _READERS[dialect](self, url)
         except ImportError as error:
-            raise missing("SqlOutbox(...)", *DATABASES[dialect]) from error
+            raise missing("SqlOutbox(...)", *DATABASES[dialect], error=error) from None
 
     def read(self, part: int, place: str | None, limit: int) -> Iterable[tuple[Message[Any], str]]:
         """See `ReplayableSource`; each call connects again."""

@@ -211,7 +211,7 @@ class RabbitMq:
         try:
             from cues_kafka.bridges.rabbitmq.client import RabbitMqLogin  # noqa: PLC0415 - needs an extra
         except ImportError as error:
-            raise missing("RabbitMq(...)", PIKA) from error
+            raise missing("RabbitMq(...)", PIKA, error=error) from None
         tls = address.tls(self.ca, self.cert, self.cert_key)
         return RabbitMqLogin(address, self.heartbeat_s, self.timeout_s, tls)
 

@@ -393,8 +393,10 @@ def _filesystem(scheme: str, options: dict[str, Any]) -> Any:
         return fsspec.filesystem(scheme, **given)
     except ImportError as error:
         if error.name == FSSPEC.module or scheme == "s3":
-            raise missing(f"Blobs({scheme}://...)", FSSPEC if error.name == FSSPEC.module else S3FS) from error
-        raise ConfigError(f"Blobs({scheme}://...): {error}") from error  # the text names another file system's package
+            raise missing(
+                f"Blobs({scheme}://...)", FSSPEC if error.name == FSSPEC.module else S3FS, error=error
+            ) from None
+        raise ConfigError(f"Blobs({scheme}://...): {error}") from None  # the text names another file system's package
     except (TypeError, ValueError) as error:
         why = _without(_texts(options), str(error))
         raise ConfigError(f"Blobs({scheme}://...): {why}. Correct the address or options=") from None

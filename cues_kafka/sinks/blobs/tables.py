@@ -180,7 +180,7 @@ def library() -> Any:
     try:
         import pyarrow as pa  # noqa: PLC0415
     except ImportError as error:
-        raise missing("A table of Parquet files", PYARROW) from error
+        raise missing("A table of Parquet files", PYARROW, error=error) from None
     return pa
 
 
