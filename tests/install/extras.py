@@ -33,7 +33,8 @@ FOR: Mapping[str, str] = {
     "ibmmq": "[IBM MQ](ibmmq.md), in and out; needs IBM's C client besides; not run against a real "
     "IBM MQ; tested on a fake of its client",
     "jsonschema": "[JSON Schema](schemas.md#use-json-schema), `JsonSchema(...)`",
-    "local": "a Java runtime for `cues-kafka broker up`, where no Java is installed",
+    "local": "a Java runtime for `cues-kafka broker up`, where no Java is installed; Kafka itself comes by "
+    "[Maven, pyspark or Docker](quick-start.md)",
     "metrics": "[Prometheus metrics](watch.md#serve-health-and-metrics), `cues-kafka run --http`",
     "mqtt": "[MQTT brokers](bridges.md#mqtt), in and out",
     "mysql": "[MariaDB and MySQL](effects.md), and an [outbox](feeds.md#an-outbox-in-a-database) there",

@@ -136,8 +136,9 @@ def _broker(version: str) -> Wanted:
         properties={"kafka": version},
         conf="log4j1" if old else "default",
         tried=("  CUES_KAFKA_HOME: not set",),
-        otherwise="Or unpack an Apache Kafka distribution and set CUES_KAFKA_HOME to it. "
-        "Or set CUES_KAFKA_BOOTSTRAP to a running broker.",
+        otherwise="Or unpack an Apache Kafka distribution and set CUES_KAFKA_HOME to it. Or use a running broker, such "
+        f"as one in a container: `docker run --detach --publish 127.0.0.1:9092:9092 apache/kafka:{version}`. "
+        "Name it with --bootstrap localhost:9092, or with CUES_KAFKA_BOOTSTRAP.",
     )  # fmt: skip
 
 
