@@ -151,7 +151,7 @@ class AsyncTopic:
     """A topic of a client; see `ClientTopic` for each method."""
 
     def __init__(self, topic: ClientTopic, threads: CallThreads, tailers: list[AsyncTailer]) -> None:
-        self.name = topic.name
+        self.name: str = topic.name
         self.now = topic
         self._threads = threads
         self._tailers = tailers
@@ -216,7 +216,7 @@ class AsyncTailer:
         self.now = tailer
         self._client_threads = threads
         self._tailers = tailers
-        self.threads = CallThreads(1, "tailer")
+        self.threads: CallThreads = CallThreads(1, "tailer")
         tailers.append(self)
 
     @property

@@ -254,7 +254,9 @@ class UnreadableError(FatalError):
         bounded: bool = True,
     ) -> None:
         super().__init__(message, code=code, at=place, remedy=remedy)
-        self.place, self.offset, self.bounded = place, offset, bounded
+        self.place: tuple[str, int] = place
+        self.offset: int = offset
+        self.bounded: bool = bounded
 
 
 class LoginError(ConfigError, FatalError):

@@ -255,7 +255,7 @@ class Acked:
             raise GraphError(f"prefetch={prefetch!r}: takes a whole number from 1 to {MOST_IDS:,}.")
         if not prefetch <= room <= MOST_IDS:
             raise GraphError(f"ledger={ledger!r}: takes a whole number from prefetch={prefetch} to {MOST_IDS:,}.")
-        self.most = (prefetch + 1) // 2
+        self.most: int = (prefetch + 1) // 2
         self._broker = broker
         self._wake: Callable[[], None] = lambda: None
         self._parts = [AckedPart(broker, number, room, self._arrived, unique=unique) for number in range(parts)]

@@ -53,8 +53,9 @@ class BrokerAddress:
                 f"{where}: the host or the port in the address cannot be read. Write {self.example}; "
                 "in a user name and a password write %2F for '/', %3A for ':', %40 for '@' and %23 for '#'."
             ) from None
-        self.path = parts.path.removeprefix("/")
-        self.ca = self.cert = ""
+        self.path: str = parts.path.removeprefix("/")
+        self.ca: str = ""
+        self.cert: str = ""
         if (
             parts.scheme not in self.ports
             or not parts.hostname
@@ -63,11 +64,11 @@ class BrokerAddress:
             or parts.fragment
         ):
             raise GraphError(f"{where}: the address is not of the form {self.form}")
-        self.host = parts.hostname
-        self.port = port or self.ports[parts.scheme]
-        self.encrypted = parts.scheme in self.secure
-        self.user = self.login if parts.username is None else unquote(parts.username)
-        self.password = self.login if parts.password is None else unquote(parts.password)
+        self.host: str = parts.hostname
+        self.port: int = port or self.ports[parts.scheme]
+        self.encrypted: bool = parts.scheme in self.secure
+        self.user: str | None = self.login if parts.username is None else unquote(parts.username)
+        self.password: str | None = self.login if parts.password is None else unquote(parts.password)
         words = {url, parts.netloc, parts.hostname, parts.username, parts.password, self.user, self.password}
         self._words = sorted((one for one in words - {self.login} if one), key=len, reverse=True)
 

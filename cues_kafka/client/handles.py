@@ -30,7 +30,7 @@ class ClientHandles:
     def __init__(self, access: Access, name: str, *, stable: bool) -> None:
         prefix = access.graph.prefix if access.graph else ""
         own = named(name, "connect(..., name=)") if stable else name
-        self.name = prefix + own.removeprefix(prefix)
+        self.name: str = prefix + own.removeprefix(prefix)
         self.stable = stable
         self._access = access
         self._senders: dict[int | None, Sender] = {}  # by the size of their batches, nearly always one

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, overload
+from typing import Any, ClassVar, overload
 
 from cues_kafka.client.access import Access, Since, TopicAccess
 from cues_kafka.errors import ConfigError
@@ -49,7 +49,7 @@ class Messages(Sequence[Received]):
     def __eq__(self, other: object) -> bool:
         return list(self) == list(other) if isinstance(other, list | Messages) else NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         shown = [repr(one) for one in islice(self, SHOWN + 1)]

@@ -82,7 +82,7 @@ class HeldPlaces:
         self._storing: dict[bytes, HeldPlace] = {}
         self._found: dict[bytes, HeldPlace] = {}
         who = f"the tailer {name!r} of client {client!r}" if name else f"the client {client!r}"
-        self.writer = IdWriter(access, transactional_id, who=who, regained=self._regained)
+        self.writer: IdWriter = IdWriter(access, transactional_id, who=who, regained=self._regained)
 
     def open(self, keys: Iterable[bytes]) -> Mapping[bytes, HeldPlace]:
         """

@@ -25,7 +25,7 @@ class ClientTopic:
     """
 
     def __init__(self, access: Access, topic: TopicAccess, handles: ClientHandles) -> None:
-        self.name = topic.name
+        self.name: str = topic.name
         self.access = topic
         self._shared = access
         self._handles = handles

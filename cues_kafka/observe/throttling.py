@@ -37,7 +37,7 @@ class Throttling:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.total_s = 0.0
+        self.total_s: float = 0.0
         self._clock = clock
         self._lock = threading.Lock()
         self._recent: deque[tuple[int, float]] = deque()  # by whole second: what was held back

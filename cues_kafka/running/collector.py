@@ -61,7 +61,7 @@ class Collector:
     """
 
     def __init__(self, clock: Clock) -> None:
-        self.tally = Tally(clock.time)
+        self.tally: Tally = Tally(clock.time)
         self._clock = clock
         self._lock = threading.Lock()
         self._seen: dict[str, deque[tuple[float, int]]] = {}  # by task: when, deliveries since its beginning

@@ -62,12 +62,12 @@ class Running(Client):
         endpoint: Endpoint | None = None,
     ) -> None:
         super().__init__(broker, graph, name=name, cluster=cluster)
-        self.graph = graph
+        self.graph: Graph = graph
         self._collector = collector
         self._endpoint = endpoint
         self._told_here = runtime != "spark"
         self._health: HealthLook | None = None
-        self.planned = planned
+        self.planned: Plan = planned
         self._system = system
         self._workers: list[Worker] = []
         self._news = threading.Condition()

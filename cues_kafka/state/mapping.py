@@ -64,11 +64,12 @@ class State(MutableMapping[Any, Value]):
         late: how many messages `count_late` has counted.
     """
 
-    passed_by: ClassVar = "state"
+    passed_by: ClassVar[str] = "state"
     __slots__ = ("_change", "_decode", "_encode", "_encode_key", "_find", "_layers", "_limit", "_spec", "late")
 
     def __init__(self, spec: StoreSpec, layers: Layers) -> None:
-        self._spec, self._layers, self.late = spec, layers, 0
+        self._spec, self._layers = spec, layers
+        self.late: int = 0
         # What each step calls, found once: the hot methods are all look-ups otherwise.
         self._encode_key, self._encode, self._decode = spec.encode_key, spec.value.encode, spec.value.decode
         self._find, self._change, self._limit = layers.get, layers.change, spec.limit

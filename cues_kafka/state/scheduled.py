@@ -56,8 +56,8 @@ class Scheduled(Expiring):
 
     def __init__(self, most: int | None, ttl: int, limit: int, *, clock: bool, name: str = "the store") -> None:
         super().__init__(most, ttl, MILLISECONDS, name=name)
-        self.clock = clock
-        self.late = 0
+        self.clock: bool = clock
+        self.late: int = 0
         self._limit = limit
         self._now_ms = 0
         self._order = threading.Lock()  # held while the heap changes

@@ -79,7 +79,7 @@ class TableView(Mapping[Any, Value_co]):
         passed_by: the argument of `Processor` whose parameters get one.
     """
 
-    passed_by: ClassVar = "tables"
+    passed_by: ClassVar[str] = "tables"
     __slots__ = ("_held", "_spec")
 
     def __init__(self, spec: TableSpec, held: Callable[[], list[Held]]) -> None:

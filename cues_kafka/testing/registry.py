@@ -44,7 +44,7 @@ class TestRegistry:
     __test__ = False
 
     def __init__(self, *, compatibility: str = "BACKWARD", token: str | None = None, port: int = 0) -> None:
-        self.compatibility = compatibility
+        self.compatibility: str = compatibility
         self.token = token
         self.requests: list[str] = []
         self.denied: set[str] = set()
@@ -64,7 +64,7 @@ class TestRegistry:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", port), Request)
         self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self.url: str = f"http://127.0.0.1:{self._server.server_port}"
         how = {"poll_interval": 0.01}  # `close` waits for the next look, which is half a second away by default
         self._thread = threading.Thread(target=self._server.serve_forever, name="registry", kwargs=how, daemon=True)
         self._thread.start()

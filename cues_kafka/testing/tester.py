@@ -200,20 +200,20 @@ class Tester:
                 f"Tester(effects={{{fake!r}: ...}}): no processor has {fake!r} in its effects={hint(fake, named)}. "
                 f"Names: {quoted(sorted(named))}."
             )
-        self.clock = VirtualClock()
-        self.broker = broker or MemoryBroker(clock=self.clock)
+        self.clock: VirtualClock = VirtualClock()
+        self.broker: MemoryBroker = broker or MemoryBroker(clock=self.clock)
         self._only = only
         self._state_dir = state_dir
         self._spans = spans
         self._policy = policy or CommitPolicy()
-        self.client = Client(self.broker, graph, name=_INSTANCE, stable=True, clock=self.clock)
+        self.client: Client = Client(self.broker, graph, name=_INSTANCE, stable=True, clock=self.clock)
         self._planned, self._facts = prepare(graph, self.broker, only=only)
         self._workers: list[ProcessorWorker] = []
         self._system = System({})
         self._crash: Crash | None = None
         self._seen = 0
         self._parked: threading.Event | None = None
-        self.crashed = False
+        self.crashed: bool = False
 
     def send(self, topic: Any, message: Any = ..., **options: Any) -> Sent:
         """Send one message, see `Client.send`."""

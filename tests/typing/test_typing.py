@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import json
+import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -101,18 +105,23 @@ def test_right_user_code_passes_a_strict_type_check() -> None:
     assert mypy(*USERS) == ""
 
 
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment with the wheel, pytest and testcontainers."""
+    place = tmp_path_factory.mktemp("typed")
+    return install(f"{build(place).wheel}[testing,testing-containers]", place)
+
+
 @pytest.mark.full
 @pytest.mark.timeout(400)
-def test_the_installed_wheel_has_types_for_mypy_and_pyright(tmp_path: Path) -> None:
+def test_the_installed_wheel_has_types_for_mypy_and_pyright(installed: Path, tmp_path: Path) -> None:
     """Both strict, on the same files, in an environment with the wheel and pytest; each marks what is wrong."""
-    wheel = build(tmp_path).wheel
-    python = install(f"{wheel}[testing]", tmp_path)
     files = tmp_path / "files"
     files.mkdir()
     for path in USERS:
         (files / path.name).write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
     (files / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}')
-    pyright: list[str | Path] = [second_checker() / "bin" / "pyright", "--pythonpath", python, "."]
+    pyright: list[str | Path] = [second_checker() / "bin" / "pyright", "--pythonpath", installed, "."]
     mypy: list[str | Path] = [
         sys.executable,
         "-m",
@@ -121,7 +130,7 @@ def test_the_installed_wheel_has_types_for_mypy_and_pyright(tmp_path: Path) -> N
         "--cache-dir",
         tmp_path,
         "--python-executable",
-        python,
+        installed,
         ".",
     ]
 
@@ -131,6 +140,46 @@ def test_the_installed_wheel_has_types_for_mypy_and_pyright(tmp_path: Path) -> N
     for command in (mypy, pyright):
         done = subprocess.run(command, cwd=files, capture_output=True, text=True, check=False)
         assert {int(line) for line in re.findall(r"wrong\.py:(\d+):.*error", done.stdout)} == {5, 7}, done.stdout
+
+
+PUBLIC = (
+    *("cues_kafka", "cues_kafka.aio", "cues_kafka.effects", "cues_kafka.spark", "cues_kafka.targets"),
+    "cues_kafka.testing",
+)
+"""The modules whose names users write."""
+
+
+@pytest.mark.full
+@pytest.mark.timeout(400)
+def test_every_public_name_of_the_wheel_has_a_type_that_every_checker_knows(installed: Path, tmp_path: Path) -> None:
+    """By `pyright --verifytypes`: declared, and not inferred, with all that its methods and attributes mention."""
+    done = subprocess.run(
+        [second_checker() / "bin" / "pyright", "--verifytypes", "cues_kafka", "--ignoreexternal", "--outputjson"],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": f"{installed.parent}{os.pathsep}{os.environ['PATH']}"},  # where it finds the wheel
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = json.loads(done.stdout)["typeCompleteness"]
+    known = {symbol["name"]: symbol["isTypeKnown"] for symbol in found["symbols"]}
+
+    assert Path(found["packageRootDirectory"]).is_relative_to(installed.parents[1])
+    for module in PUBLIC:
+        for name in import_module(module).__all__:
+            home = defined_in(module, name)
+            assert home in known, f"{module}.{name} is not among the symbols of pyright"
+            own = [one for one in known if one == home or one.startswith(f"{home}.")]
+            assert [one for one in own if not known[one]] == [], f"{module}.{name}: see what pyright says of them"
+
+
+def defined_in(module: str, name: str) -> str:
+    """The full name of what a public module has under a name."""
+    value = getattr(import_module(module), name)
+    home, own = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if isinstance(value, ModuleType):
+        return value.__name__
+    return f"{home}.{own}" if home and own and home.startswith("cues_kafka") else f"{module}.{name}"
 
 
 def second_checker() -> Path:

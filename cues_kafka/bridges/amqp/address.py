@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from cues_kafka.bridges.address import BrokerAddress
@@ -10,11 +11,11 @@ from cues_kafka.bridges.address import BrokerAddress
 class AmqpAddress(BrokerAddress):
     """See `BrokerAddress`."""
 
-    kind: ClassVar = "Amqp"
-    ports: ClassVar = {"amqp": 5672, "amqps": 5671}
-    secure: ClassVar = frozenset({"amqps"})
-    example: ClassVar = "amqp://user:password@host:5672"
-    plain: ClassVar = "amqp://host:5672"
-    form: ClassVar = (
+    kind: ClassVar[str] = "Amqp"
+    ports: ClassVar[Mapping[str, int]] = {"amqp": 5672, "amqps": 5671}
+    secure: ClassVar[frozenset[str]] = frozenset({"amqps"})
+    example: ClassVar[str] = "amqp://user:password@host:5672"
+    plain: ClassVar[str] = "amqp://host:5672"
+    form: ClassVar[str] = (
         "amqp://host:5672, with TLS amqps://host:5671. Queues are given by queue(), a virtual host by vhost=."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import ClassVar, Final
 from urllib.parse import parse_qsl, unquote
 
@@ -22,12 +23,12 @@ class IbmMqAddress(BrokerAddress):
         channel: the server-connection channel.
     """
 
-    kind: ClassVar = "IbmMq"
-    ports: ClassVar = {"mq": 1414, "mqs": 1414}
-    secure: ClassVar = frozenset({"mqs"})
-    example: ClassVar = "mq://user:password@host:1414/QM1?channel=APP.SVRCONN"
-    plain: ClassVar = "mq://host:1414/QM1?channel=APP.SVRCONN"
-    form: ClassVar = (
+    kind: ClassVar[str] = "IbmMq"
+    ports: ClassVar[Mapping[str, int]] = {"mq": 1414, "mqs": 1414}
+    secure: ClassVar[frozenset[str]] = frozenset({"mqs"})
+    example: ClassVar[str] = "mq://user:password@host:1414/QM1?channel=APP.SVRCONN"
+    plain: ClassVar[str] = "mq://host:1414/QM1?channel=APP.SVRCONN"
+    form: ClassVar[str] = (
         "mq://host:1414/QM1?channel=APP.SVRCONN, with TLS mqs://. QM1 is the name of the queue manager. Queues are "
         "given by queue(...) and to_queue(...)."
     )
@@ -36,8 +37,8 @@ class IbmMqAddress(BrokerAddress):
         base, _, query = url.partition("?") if isinstance(url, str) else ("", "", "")
         super().__init__(base, where)
         given = parse_qsl(query, keep_blank_values=True)
-        self.queue_manager = unquote(self.path)
-        self.channel = dict(given).get("channel", "")
+        self.queue_manager: str = unquote(self.path)
+        self.channel: str = dict(given).get("channel", "")
         if len(given) != 1 or not _CHANNEL.fullmatch(self.channel) or not _NAME.fullmatch(self.queue_manager):
             raise GraphError(f"{where}: the address is not of the form {self.form}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 from urllib.parse import unquote
 
@@ -16,20 +17,20 @@ class RabbitMqAddress(BrokerAddress):
         virtual_host: where its queues are.
     """
 
-    kind: ClassVar = "RabbitMq"
-    ports: ClassVar = {"amqp": 5672, "amqps": 5671}
-    secure: ClassVar = frozenset({"amqps"})
-    example: ClassVar = "amqp://user:password@host:5672"
-    plain: ClassVar = "amqp://host:5672"
-    form: ClassVar = (
+    kind: ClassVar[str] = "RabbitMq"
+    ports: ClassVar[Mapping[str, int]] = {"amqp": 5672, "amqps": 5671}
+    secure: ClassVar[frozenset[str]] = frozenset({"amqps"})
+    example: ClassVar[str] = "amqp://user:password@host:5672"
+    plain: ClassVar[str] = "amqp://host:5672"
+    form: ClassVar[str] = (
         "amqp://user:password@host:5672/virtual-host, with TLS amqps://host:5671. A '/' in the name of the virtual "
         "host is written %2F."
     )
-    login: ClassVar = "guest"
+    login: ClassVar[str | None] = "guest"
 
     def __init__(self, url: str, where: str) -> None:
         super().__init__(url, where)
-        self.virtual_host = unquote(self.path) or "/"
+        self.virtual_host: str = unquote(self.path) or "/"
 
     @staticmethod
     def takes_path(path: str) -> bool:

@@ -75,8 +75,8 @@ class Cluster:
         max_poll_interval_s: float = 300.0,
     ) -> None:
         self.clock: Clock = clock or time
-        self.waits = clock is None
-        self.changed = threading.Condition(threading.Lock())
+        self.waits: bool = clock is None
+        self.changed: threading.Condition = threading.Condition(threading.Lock())
         self._random = random.Random(seed)  # noqa: S311 - ids of topics, not secrets
         self._brokers = brokers
         self._cooperative = cooperative

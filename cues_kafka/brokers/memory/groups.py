@@ -62,7 +62,7 @@ class Group:
 
     def __init__(self, name: str, partitions: Callable[[str], int], *, cooperative: bool) -> None:
         self.name = name
-        self.generation = 0
+        self.generation: int = 0
         self.members: list[Membership] = []
         self.offsets: dict[TopicPartition, int] = {}
         self.pending: dict[int, dict[TopicPartition, int]] = {}

@@ -103,13 +103,13 @@ class Log:
     def __init__(self, topic: str, partition: int, config: Mapping[str, str]) -> None:
         self.topic = topic
         self.partition = partition
-        self.compacted = "compact" in config["cleanup.policy"]
-        self.append_time = config["message.timestamp.type"] == "LogAppendTime"
-        self.max_bytes = int(config["max.message.bytes"])
-        self.older_ms = int(config["message.timestamp.before.max.ms"])
-        self.newer_ms = int(config["message.timestamp.after.max.ms"])
-        self.start = 0
-        self.end = 0
+        self.compacted: bool = "compact" in config["cleanup.policy"]
+        self.append_time: bool = config["message.timestamp.type"] == "LogAppendTime"
+        self.max_bytes: int = int(config["max.message.bytes"])
+        self.older_ms: int = int(config["message.timestamp.before.max.ms"])
+        self.newer_ms: int = int(config["message.timestamp.after.max.ms"])
+        self.start: int = 0
+        self.end: int = 0
         self.open: dict[int, int] = {}
         self.refused: list[tuple[int, int]] = []
         self.offsets: list[int] = []

@@ -27,6 +27,7 @@ from pyspark.errors import PySparkException
 from cues_kafka.codecs.lookup import MadeFor
 from cues_kafka.core.events import Halt
 from cues_kafka.core.records import Record, Totals
+from cues_kafka.core.spec import Spec
 from cues_kafka.errors import BrokerError, CodecError, CuesError, TaskStopped
 from cues_kafka.observe.log import get_logger
 from cues_kafka.on_spark.query.checkpoint import repaired
@@ -60,7 +61,6 @@ How long a stop waits for the current micro-batch.
 A slot that is killed inside its transaction leaves it open until the next start, or its time-out, and readers wait.
 Only user code takes longer, and is cut off.
 """
-
 
 MAX_UNSTARTED: Final = 5
 """How often in a row a Python process may start too slowly before that stops the processor: as often as a task recovers
@@ -97,11 +97,11 @@ class SparkWorker:
     """
 
     def __init__(self, job: Job, run: Run, settings: QuerySettings) -> None:
-        self.name = job.processor
+        self.name: str = job.processor
         self.clock: Clock = SystemClock()
         self.lanes: dict[int, Lane] = {}
         self.failed: BaseException | None = None
-        self.first = run.first
+        self.first: Spec = run.first
         self._deaf = not has_jvm(settings.session)  # Spark Connect: the outcomes of slots stay on the server
         self._job = job
         self._planned = run

@@ -162,7 +162,7 @@ class Now:
     def __init__(self, time: Callable[[], float]) -> None:
         """Ask the time; `time` gives seconds since the epoch."""
         self._time = time
-        self.since_ms = int(time() * 1000)
+        self.since_ms: int = int(time() * 1000)
 
     def __call__(self) -> int:
         self.since_ms = int(self._time() * 1000)

@@ -41,7 +41,7 @@ class Received:
         self._message = message
         self._key = key
         self._marks = marks
-        self.value = value
+        self.value: Any = value
 
     def __repr__(self) -> str:
         place = f"{self.topic}/{self.partition} at {self.offset}"
@@ -176,17 +176,17 @@ class Step:
     ) -> None:
         self._graph = graph
         self._timers = timers
-        self.timer = timer
+        self.timer: Timer | None = timer
         self._consumed = consumed
-        self.inputs = inputs
-        self.binding = consumed[0].binding
-        self.processor = processor
-        self.task = f"{processor.name}/{consumed[0].partition}"
-        self.attempt = attempt
-        self.starts = starts
-        self.replay = replay
+        self.inputs: Mapping[str, Received] = inputs
+        self.binding: str = consumed[0].binding
+        self.processor: Processor = processor
+        self.task: str = f"{processor.name}/{consumed[0].partition}"
+        self.attempt: int = attempt
+        self.starts: int = starts
+        self.replay: int | None = replay
         self.context: dict[str, str] = {}
-        self.commit_requested = False
+        self.commit_requested: bool = False
 
     @property
     def hash(self) -> str:
