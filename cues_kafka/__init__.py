@@ -142,7 +142,7 @@ _LAZY = {
     "Running": "cues_kafka.running.running",
     "SeenTask": "cues_kafka.operate.look.seen",
     "Selection": "cues_kafka.operate.repair.filed",
-    "Sent": "cues_kafka.ports",
+    "Sent": "cues_kafka.ports.log",
     "Spans": "cues_kafka.observe.spans",
     "SqlOutbox": "cues_kafka.bridges.outbox.declare",
     "State": "cues_kafka.state.mapping",
