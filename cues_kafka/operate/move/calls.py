@@ -16,7 +16,7 @@ from cues_kafka.errors import ConfigError, RecoveryError, RetriableError
 from cues_kafka.graph.processor import Processor
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.delivered import CHUNK, DeliveredInput
-from cues_kafka.operate.move.rebuilt import Rebuilt
+from cues_kafka.operate.move.rebuilt import Rebuilt, latest_times
 from cues_kafka.state.marks import finished
 from cues_kafka.state.stores import Stores
 from cues_kafka.task.calling.batch import Batch
@@ -60,6 +60,10 @@ class RebuildCalls:
         try:
             self._call_all({one.spec.partition: one for one in rebuilt}, source, group)
             source.refuse_other_steps(rebuilt)
+            if source.whole:
+                latest = latest_times(rebuilt)
+                for one in rebuilt:
+                    one.latest = latest
             yield [one.compare() for one in rebuilt]
         finally:
             for one in rebuilt:

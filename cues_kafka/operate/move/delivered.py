@@ -103,6 +103,11 @@ class DeliveredInput:
             return False
         return True
 
+    @property
+    def whole(self) -> bool:
+        """Whether no message was left out that the inputs do not have any more, or that the operator does not want."""
+        return self._wishes.since in (None, "earliest") and not self._left_out
+
     def refuse_other_steps(self, rebuilt: Sequence[Rebuilt]) -> None:
         """
         Refuse where the messages that were called are not those that the tasks have counted.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Self
 
 from cues_kafka.core.records import Record
 from cues_kafka.core.spec import Spec
-from cues_kafka.state.expiring import Expiring, alive
+from cues_kafka.state.expiring import MESSAGES, Expiring, alive
 from cues_kafka.state.marks import UNFINISHED
 from cues_kafka.state.stores import Cache, Stores
 from cues_kafka.task.parts.participant import CallContext
@@ -34,6 +34,9 @@ class Rebuilt:
         raised: those for which it raised: they change nothing, as where they become error messages.
         entries: of all stores, afterwards.
         added, changed, removed: how they differ from the present ones.
+        latest: by store, the latest time that the task can have by the messages of its inputs. A store is missing where
+            messages were left out.
+        clocks: how many stores get another time.
     """
 
     spec: Spec
@@ -49,6 +52,8 @@ class Rebuilt:
     added: int = 0
     changed: int = 0
     removed: int = 0
+    latest: Mapping[str, int] = field(default_factory=dict)
+    clocks: int = 0
 
     @property
     def made(self) -> Stores:
@@ -68,7 +73,9 @@ class Rebuilt:
     @property
     def due(self) -> bool:
         """Whether the task must be written."""
-        return bool(self.differs or self.strangers or self.unfinished or self.lost or self.present is None)
+        return bool(
+            self.differs or self.strangers or self.clocks or self.unfinished or self.lost or self.present is None
+        )
 
     @property
     def strangers(self) -> int:
@@ -85,11 +92,13 @@ class Rebuilt:
         """What becomes of the task, for people."""
         raised = f", {self.raised} raised" if self.raised else ""
         what = "nothing changes"
+        more = [f"{count(self.strangers, 'key')} that no task writes removed"] if self.strangers else []
+        more += [f"the time of {count(self.clocks, 'store')} set right"] if self.clocks else []
         if self.differs:
             what = f"{self.added} added, {self.changed} changed, {self.removed} removed"
-        if self.strangers:
-            keys = count(self.strangers, "key")
-            what = f"{what if self.differs else 'else nothing changes'}; {keys} that no task writes removed"
+        elif more:
+            what = "else nothing changes"
+        what = "; ".join((what, *more))
         return (
             f"{self.spec.name}: {count(self.calls, 'call')}{raised}; {count(self.entries, 'entry', 'entries')}: {what}"
         )
@@ -97,6 +106,9 @@ class Rebuilt:
     def compare(self) -> Self:
         """Count how the entries differ."""
         for cache in self.made.caches:
+            if (before := self._before(cache)) is not None and isinstance(before.layers, Expiring):
+                began = before.layers.time or next(before.layers.kept(), None)
+                self.clocks += bool(began) and self._now(cache) != before.layers.time
             for _, old, new in self._differences(cache):
                 self.entries += new is not None
                 if old == new:
@@ -122,9 +134,14 @@ class Rebuilt:
         return self.present.cache(cache.spec.name) if self.present else None
 
     def _now(self, cache: Cache) -> int:
-        """The task's time, which never goes back."""
-        both = [one.layers.time for one in (cache, self._before(cache)) if one and isinstance(one.layers, Expiring)]
-        return max(both)
+        """
+        The task's time.
+
+        It does not go back where messages were left out, or went to another task. But a present time that no message of
+        the inputs gives was written by another program.
+        """
+        made, present = _time_of(cache), _time_of(self._before(cache))
+        return max(made, min(present, self.latest.get(cache.spec.name, present)))
 
     def _differences(self, cache: Cache, *, living: bool = True) -> Iterator[tuple[bytes, bytes | None, bytes | None]]:
         """Key, present value and new value of all entries; `living`: without present ones that have ended."""
@@ -142,6 +159,21 @@ class Rebuilt:
         for stores in (self.made, self.present):
             if stores is not None:
                 stores.close()
+
+
+def latest_times(tasks: Sequence[Rebuilt]) -> Mapping[str, int]:
+    """By store, the latest time that the messages give which were called for one of these tasks."""
+    found: dict[str, int] = {}
+    for cache in (each for task in tasks for each in task.made.caches):
+        if isinstance(cache.layers, Expiring):
+            name, time = cache.spec.name, cache.layers.time
+            before = found.get(name, 0)
+            found[name] = before + time if cache.layers.unit == MESSAGES else max(before, time)
+    return found
+
+
+def _time_of(cache: Cache | None) -> int:
+    return cache.layers.time if cache is not None and isinstance(cache.layers, Expiring) else 0
 
 
 def _merged(
