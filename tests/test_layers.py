@@ -13,6 +13,7 @@ under `if TYPE_CHECKING` count like all others.
 from __future__ import annotations
 
 import ast
+import importlib
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -233,6 +234,14 @@ def test_a_planted_violation_is_found(module: str, source: str) -> None:
 def test_a_right_import_is_left_alone(module: str, source: str) -> None:
     """The map permits what lies below."""
     assert violations(module, imports(module, [*ast.walk(ast.parse(source))], is_package=False)) == []
+
+
+@pytest.mark.parametrize("module", ["", ".aio", ".effects", ".targets", ".testing"])
+def test_every_public_name_is_in_the_module_that_it_is_looked_up_in(module: str) -> None:
+    """Some are imported when they are first used: a class that moves leaves no trace until then."""
+    public = importlib.import_module(f"cues_kafka{module}")
+
+    assert [name for name in public.__all__ if not hasattr(public, name)] == []
 
 
 def test_importing_the_package_loads_no_driver() -> None:
