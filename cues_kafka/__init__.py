@@ -104,6 +104,7 @@ if TYPE_CHECKING:
     from cues_kafka.running.running import Running
     from cues_kafka.running.start import start
     from cues_kafka.sinks.blobs.reading import DataFile, files
+    from cues_kafka.sinks.delta.declare import Delta
     from cues_kafka.state.mapping import State
     from cues_kafka.state.tables import TableView
     from cues_kafka.task.calling.imperative import Appender, Tailer
@@ -154,6 +155,7 @@ _LAZY = {
     "alts": "cues_kafka.client.alts",
     "Tailer": "cues_kafka.task.calling.imperative",
     "DataFile": "cues_kafka.sinks.blobs.reading",
+    "Delta": "cues_kafka.sinks.delta.declare",
     "connect": "cues_kafka.client.connect",
     "payload_of": "cues_kafka.codecs.payloads",
     "files": "cues_kafka.sinks.blobs.reading",
@@ -190,6 +192,7 @@ __all__ = [
     "DataFile",
     "DataFrameProcessor",
     "Dedupe",
+    "Delta",
     "Digits",
     "Directory",
     "EarlyMessage",

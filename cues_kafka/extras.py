@@ -41,6 +41,7 @@ class Package:
             return sys.modules.get(top) is not None
 
 
+DELTALAKE: Final = Package("delta", "deltalake", "deltalake")
 HTTPX2: Final = Package("http", "httpx2", "httpx2")
 IBMMQ: Final = Package("ibmmq", "ibmmq", "ibmmq")
 JSONSCHEMA: Final = Package("jsonschema", "jsonschema", "jsonschema")
@@ -60,6 +61,7 @@ TESTCONTAINERS: Final = Package("testing-containers", "testcontainers", "testcon
 
 FSSPEC: Final = Package("blobs", "fsspec", "fsspec")
 PYARROW: Final = Package("blobs", "pyarrow", "pyarrow")
+PYARROW_OF_DELTA: Final = Package("delta", "pyarrow", "pyarrow")
 S3FS: Final = Package("blobs", "s3fs", "s3fs")
 
 SPARK: Final = (
@@ -72,8 +74,8 @@ DATABASES: Final = {"postgresql": (PSYCOPG,), "mysql": (PYMYSQL,), "sqlite": ()}
 """What the driver of each kind of database is."""
 
 PACKAGES: Final = (
-    *(FSSPEC, HTTPX2, IBMMQ, JSONSCHEMA, LMDB, OPENLINEAGE, PAHO, PIKA, PROMETHEUS, PROTOBUF, PROTON, PSYCOPG),
-    *(PYARROW, PYMYSQL, PYTEST, REGISTRY, S3FS, SPANS, *SPARK, TESTCONTAINERS),
+    *(DELTALAKE, FSSPEC, HTTPX2, IBMMQ, JSONSCHEMA, LMDB, OPENLINEAGE, PAHO, PIKA, PROMETHEUS, PROTOBUF, PROTON),
+    *(PSYCOPG, PYARROW, PYMYSQL, PYTEST, REGISTRY, S3FS, SPANS, *SPARK, TESTCONTAINERS),
 )
 """All that are looked for by name. The Java runtime of `local` is looked for as a program."""
 

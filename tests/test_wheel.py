@@ -238,6 +238,7 @@ GRAPHS = {
     "mysql": ["mysql", "outbox"],
     "http": ["http"],
     "blobs": ["blobs"],
+    "delta": ["delta"],
     "mqtt": ["mqtt", "to_mqtt"],
     "rabbitmq": ["rabbitmq", "to_rabbitmq"],
     "amqp": ["amqp", "to_amqp"],

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date, datetime, time
 from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
@@ -126,6 +127,17 @@ class FileTable(Effect):
     what: ClassVar[str] = "table of files"
     holder: ClassVar[str] = Blobs.holder
     edge: ClassVar[EdgeKind] = FILES
+    column_types: ClassVar[Mapping[type[Any], str]] = {
+        bool: "bool",
+        int: "int64",
+        float: "double",
+        str: "string",
+        bytes: "binary",
+        datetime: "timestamp[us]",
+        date: "date32",
+        time: "time64[us]",
+    }
+    how_typed: ClassVar[str] = 'schema={"id": "int64"}'
 
     blobs: Blobs
     table: str
@@ -156,25 +168,39 @@ class FileTable(Effect):
     def packages(self) -> tuple[Package, ...]:
         return (*self.blobs.packages(), *((PYARROW,) if self.format == PARQUET else ()))
 
+    @property
+    def untyped(self) -> bool:
+        return self.format == PARQUET and not self.schema
+
+    def typed(self, columns: Mapping[str, str]) -> FileTable:
+        return FileTable(self.blobs, self.table, self.format, columns, self.max_file_bytes)
+
     def title(self, name: str) -> str:
         del name
         return f"{self.what} {self.table}"
 
 
-def check_address(url: str) -> None:
+def check_address(url: str, what: str = "Blobs", schemes: Sequence[str] = SCHEMES) -> None:
     """
     Refuse what is no address of a store; the message does not show it.
+
+    Args:
+        url: the address.
+        what: the class that takes it.
+        schemes: what it may begin with.
 
     Raises:
         GraphError: the scheme is unknown, the path is relative, or there is a password in it.
     """
     parts = urlsplit(url) if isinstance(url, str) else urlsplit("")
-    if parts.scheme not in SCHEMES:
+    if parts.scheme not in schemes:
         raise GraphError(
-            f"Blobs(...): the address begins with {parts.scheme or 'no scheme'!r}. Write file:///absolute/path or "
+            f"{what}(...): the address begins with {parts.scheme or 'no scheme'!r}. Write file:///absolute/path or "
             "s3://bucket/prefix."
         )
     if parts.scheme == "file" and (parts.netloc or not parts.path.strip("/")):
-        raise GraphError("Blobs(...): write the absolute path of a directory: file:///data/archive.")
+        raise GraphError(f"{what}(...): write the absolute path of a directory: file:///data/archive.")
     if parts.password or parts.query or parts.fragment:
-        raise GraphError("Blobs(...): passwords and settings do not belong into the address. Give them with options=.")
+        raise GraphError(
+            f"{what}(...): passwords and settings do not belong into the address. Give them with options=."
+        )

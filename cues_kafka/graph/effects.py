@@ -43,6 +43,8 @@ class Effect:
         edge: what it guarantees, on which condition, and the command that shows it.
         placed: it must be told which message the function is called with.
         holder: what keeps the attempt, in texts: `database` or `store`.
+        column_types: by class of Python, the type of a column; for a table that takes its columns from a class.
+        how_typed: how columns are declared, in texts.
     """
 
     kind: ClassVar[str] = ""
@@ -52,6 +54,18 @@ class Effect:
     edge: ClassVar[EdgeKind] = ANYTHING
     placed: ClassVar[bool] = False
     holder: ClassVar[str] = "database"
+    column_types: ClassVar[Mapping[type[Any], str]] = {}
+    how_typed: ClassVar[str] = ""
+
+    @property
+    def untyped(self) -> bool:
+        """Whether it is a table that takes its columns from the class in the topic's codec."""
+        return False
+
+    def typed(self, columns: Mapping[str, str]) -> Effect:
+        """The same table with these columns and their types."""
+        del columns
+        return self
 
     @property
     def database(self) -> Sql | None:

@@ -59,7 +59,7 @@ def Sink(name: str, *, inputs: str, into: Into, **settings: Any) -> Processor:  
     if isinstance(into, TransactionalTarget | TargetPart):
         if why := refused_as_sink(into):
             raise GraphError(f"Sink {name!r}: into={into!r}: {why}.")
-        fn = write_each
+        fn = write_all if callable(getattr(into.value(lambda _: None), "write_all", None)) else write_each
     return Processor(fn, name=name, inputs=inputs, effects={INTO: into}, batch=True, **settings)
 
 
@@ -84,6 +84,11 @@ def write_each(values: list[Any], step: list[Any], into: Any) -> None:
         into.write(value, one.inputs[one.binding])
 
 
+def write_all(values: list[Any], step: list[Any], into: Any) -> None:
+    """The function of a `Sink` with a target that takes many values at once, such as a table of Delta Lake."""
+    into.write_all(values, [one.inputs[one.binding] for one in step])
+
+
 def publish_message(value: Any, step: Any, into: Any) -> None:
     """The function of a `Sink` with a target of another broker."""
     into.publish(value, step)
@@ -91,7 +96,7 @@ def publish_message(value: Any, step: Any, into: Any) -> None:
 
 def is_sink(processor: Processor) -> bool:
     """Whether a processor was made by `Sink`."""
-    return processor.fn in (write_rows, write_latest, write_files, write_each, publish_message)
+    return processor.fn in (write_rows, write_latest, write_files, write_each, write_all, publish_message)
 
 
 def check_columns(processor: Processor, settings: Topic) -> None:

@@ -179,7 +179,8 @@ class TransactionalTarget(Effect, ABC):
         Make what the function gets in the parameter with the name of `effects=`.
 
         What it hands to `write` is collected during the calls, and dropped if the call fails. So user code runs in no
-        open transaction, and does not see what it has written. For a `Sink` it needs `write(value, message)`.
+        open transaction, and does not see what it has written. For a `Sink` it needs `write(value, message)`. If it has
+        `write_all(values, messages)`, too, a `Sink` calls that with the values of a batch; if it raises, one by one.
 
         Args:
             write: takes one thing to write.
@@ -194,6 +195,29 @@ class TransactionalTarget(Effect, ABC):
             RetriableError: it does not answer; `plan` warns, and tasks ask it again.
         """
         return ()
+
+    def changes(self) -> Iterable[str]:
+        """
+        Say what `make` would change in the system, in full sentences. `plan` prints it.
+
+        Raises:
+            RetriableError: it does not answer.
+        """
+        return ()
+
+    def make(self, *, first: bool) -> None:
+        """
+        Make what is missing in the system, such as a table. `plan --apply` and each start do it, before topics.
+
+        Args:
+            first: whether no processor has begun that writes to it. If one has, what is missing was lost, and must not
+                be made: an empty directory may be a mount that is gone.
+
+        Raises:
+            ConfigError: the system refuses, or does not fit.
+            RetriableError: it does not answer, or has lost what was made.
+        """
+        del first
 
     @property
     def home(self) -> TransactionalTarget:

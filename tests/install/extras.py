@@ -27,6 +27,7 @@ FOR: Mapping[str, str] = {
     "": "everything else",
     "amqp": "[brokers of AMQP 1.0](amqp.md), in and out; built with a C compiler",
     "blobs": "[Parquet files, JSON lines and objects](files.md), in directories and in S3",
+    "delta": "[tables of Delta Lake](delta.md), in directories and in S3",
     "demo": "the demos, `make demo` in a clone",
     "disk": "[stores in a file](state.md#on-disk), `Store(on_disk=True)`",
     "http": "[calls of servers](calls.md), `Http(...)`",

@@ -7,6 +7,7 @@ from cues_kafka import (
     Avro,
     Blobs,
     DataFrameProcessor,
+    Delta,
     Feed,
     Graph,
     Http,
@@ -58,6 +59,7 @@ registry = _typed(Avro(RECORD, registry=True))
 postgres = Graph("w", Source("a"), Processor(written, inputs="a", effects={"to": Sql("postgresql://u@h/d")}))
 mysql = Graph("w", Source("a"), Processor(written, inputs="a", effects={"to": Sql("mysql://u@h/d")}))
 http = Graph("w", Source("a"), Processor(written, inputs="a", effects={"to": Http("http://h")}))
+delta = Graph("w", Source("a"), Sink("to", inputs="a", into=Delta("file:///d").table("t", columns={"id": "string"})))
 blobs = Graph("w", Source("a"), Sink("s", inputs="a", into=Blobs("s3://b/p").parquet("t", schema={"id": "string"})))
 upserts = Graph(
     "w", Source("a"), Sink("s", inputs="a", into=Sql("postgresql://u@h/d").upsert("t", key="id", columns=["id"]))

@@ -61,12 +61,14 @@ class S3Bucket:
     Attributes:
         url: its address, ``s3://name``.
         options: what `fsspec.filesystem("s3", **options)` needs to reach it.
+        storage_options: what deltalake needs to reach it.
         server: the server, which keeps its buckets in memory: `refuse` and `pause` keep them, `kill` loses them.
     """
 
     name: str
     url: str
     options: dict[str, Any]
+    storage_options: dict[str, str]
     server: S3
 
 
@@ -185,7 +187,8 @@ def s3_server() -> Iterator[S3]:
 def s3(s3_server: S3) -> Iterator[S3Bucket]:
     """An empty bucket of this test, in the server of this run."""
     name = _name().replace("_", "-")
-    yield S3Bucket(name, s3_server.create_bucket(name), s3_server.options, s3_server)
+    url = s3_server.create_bucket(name)
+    yield S3Bucket(name, url, s3_server.options, s3_server.storage_options, s3_server)
     s3_server.make_ready()
 
 

@@ -29,8 +29,10 @@ class S3(Server):
     kind = "s3"
     drops_rights = False
 
+    overwrites = False
+
     def command(self) -> list[str]:
-        return [sys.executable, str(PROGRAM), str(self.port)]
+        return [sys.executable, str(PROGRAM), str(self.port), *(["overwrites"] if self.overwrites else [])]
 
     def environment(self) -> Mapping[str, str]:
         return {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
@@ -53,6 +55,17 @@ class S3(Server):
     def options(self) -> dict[str, Any]:
         """What `fsspec.filesystem("s3", **options)` needs to reach it."""
         return {"endpoint_url": self.endpoint, "key": "test", "secret": "test"}
+
+    @property
+    def storage_options(self) -> dict[str, str]:
+        """What deltalake needs to reach it."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_REGION": "us-east-1",
+        }
 
     def url(self, database: str) -> str:
         """The address of a bucket."""
@@ -102,3 +115,9 @@ class S3(Server):
                 raise OSError(f"{method} {path}: {answer.status} {answer.read(1000)!r}")
         finally:
             connection.close()
+
+
+class OverwritingS3(S3):
+    """The same without conditional writes: a second writer wins."""
+
+    overwrites = True

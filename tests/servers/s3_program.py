@@ -1,8 +1,9 @@
 """The program of the S3 server: moto's, which listens at a port that can be closed and opened while the data stay.
 
-    python s3_program.py PORT
+    python s3_program.py PORT [overwrites]
 
-SIGUSR1 closes the port, SIGUSR2 opens it again.
+With `overwrites` it passes over `If-None-Match`, as stores do that have no conditional writes. SIGUSR1 closes the port,
+SIGUSR2 opens it again.
 """
 
 from __future__ import annotations
@@ -10,15 +11,22 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from typing import Any
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import BaseWSGIServer, make_server
 
 
-def main(port: int) -> None:
+def main(port: int, *, overwrites: bool) -> None:
     """Serve until a signal ends the program."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGUSR2})
-    application = DomainDispatcherApplication(create_backend_app)
+    served = DomainDispatcherApplication(create_backend_app)
+
+    def unconditional(environ: dict[str, Any], start_response: Any) -> Any:
+        environ.pop("HTTP_IF_NONE_MATCH", None)
+        return served(environ, start_response)
+
+    application = unconditional if overwrites else served
     server: BaseWSGIServer | None = None
     wanted = signal.SIGUSR2
     while True:
@@ -33,4 +41,4 @@ def main(port: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), overwrites="overwrites" in sys.argv[2:])

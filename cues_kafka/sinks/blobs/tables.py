@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
 from cues_kafka.errors import ConfigError, OutputError
-from cues_kafka.extras import PYARROW, missing
 from cues_kafka.graph.blobs import PARQUET, FileTable
 from cues_kafka.sinks.blobs.entries import FileEntry
+from cues_kafka.sinks.columns import ArrowRows, library
+
+_PARQUET: Final = "A table of Parquet files"
 
 
 class RowsMade(NamedTuple):
@@ -137,30 +139,13 @@ class Parquet:
     """Parquet files: compressed columns."""
 
     def __init__(self, declared: FileTable) -> None:
-        self._table = declared.table
-        self._arrow = library()
-        from cues_kafka.sinks.blobs import fit  # noqa: PLC0415  it needs pyarrow
-
+        self._arrow = library(_PARQUET)
         self._schema = schema_of(declared)
-        self._loses = fit.loses
-        self._exact = [fit.exact(field.type) for field in self._schema]
+        self._rows = ArrowRows(declared.table, self._schema)
 
     def made(self, values: Sequence[Any]) -> tuple[Any, int]:
-        names = self._schema.names
-        rows = [_fields(self._table, names, value) for value in values]
-        try:
-            batch = self._arrow.RecordBatch.from_pylist(rows, schema=self._schema)
-            self._check(rows, batch)
-        except (self._arrow.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise OutputError(f"table {self._table!r}: a value does not fit the schema: {error}") from error
+        batch = self._rows.made(values)
         return batch, batch.nbytes
-
-    def _check(self, rows: Sequence[Mapping[str, Any]], batch: Any) -> None:
-        """Refuse values that pyarrow has cut, such as 70.99 in a column of whole numbers."""
-        for field, exact, made in zip(self._schema, self._exact, batch.columns, strict=True):
-            values = [row[field.name] for row in rows]
-            if not exact.issuperset(map(type, values)) and self._loses(values, made):
-                raise ValueError(f"a part of field {field.name!r} would be lost as {field.type}")
 
     def file(self, made: Sequence[Any]) -> bytes:
         from pyarrow import parquet  # noqa: PLC0415
@@ -170,20 +155,6 @@ class Parquet:
         return sink.getvalue()
 
 
-def library() -> Any:
-    """
-    Load pyarrow.
-
-    Raises:
-        MissingExtra: it is not installed.
-    """
-    try:
-        import pyarrow as pa  # noqa: PLC0415
-    except ImportError as error:
-        raise missing("A table of Parquet files", PYARROW, error=error) from None
-    return pa
-
-
 def schema_of(declared: FileTable) -> Any:
     """
     The schema of a Parquet table.
@@ -191,7 +162,7 @@ def schema_of(declared: FileTable) -> Any:
     Raises:
         ConfigError: pyarrow does not know a type.
     """
-    arrow = library()
+    arrow = library(_PARQUET)
     fields = []
     for name, kind in declared.schema.items():
         try:
@@ -202,13 +173,3 @@ def schema_of(declared: FileTable) -> Any:
                 "'int64', 'double', 'string', 'bool', 'timestamp[us]' or 'date32'"
             ) from error
     return arrow.schema(fields)
-
-
-def _fields(table: str, names: Sequence[str], value: Any) -> dict[str, Any]:
-    try:
-        if isinstance(value, Mapping):
-            return {name: value[name] for name in names}
-        return {name: getattr(value, name) for name in names}
-    except (KeyError, AttributeError) as error:
-        name = error.args[0] if isinstance(error, KeyError) else error.name
-        raise OutputError(f"the value lacks the field {name!r} of table {table!r}") from None

@@ -14,12 +14,11 @@ from cues_kafka.brokers.patience import FIRST_S, ask_again
 from cues_kafka.brokers.secrets import without_user
 from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.core.strategies import AT_MOST_ONCE, EXACTLY_ONCE
-from cues_kafka.errors import BrokerError, ConfigError, RecoveryError, RetriableError, TopicsMissing
+from cues_kafka.errors import BrokerError, ConfigError, RetriableError, TopicsMissing
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.feed import Feed
 from cues_kafka.graph.names import no_such_processor, quoted
 from cues_kafka.graph.processor import Processor
-from cues_kafka.graph.targets import TransactionalTarget
 from cues_kafka.observe.log import get_logger
 from cues_kafka.plan.inspectors import Findings, Inspector, Terms, inspect_cluster
 from cues_kafka.plan.plan import Plan, plan
@@ -30,6 +29,7 @@ from cues_kafka.ports.broker import Broker
 from cues_kafka.ports.facts import ClusterFacts, NewTopic
 from cues_kafka.task.making.apart import AT_START_S, Apart, Away, cause_of
 from cues_kafka.task.making.names import inspect_names
+from cues_kafka.task.making.own_targets import inspect_own_targets, own_targets, refused_at
 
 log = get_logger("cues_kafka.start")
 
@@ -70,30 +70,6 @@ def _inspect_stores(graph: Graph, broker: Broker, terms: Terms) -> Findings:
     return inspect_stores(graph, broker, terms)
 
 
-RETRIED = "; the task is retried"
-"""The end of remedies that does not hold for what a start refuses."""
-
-
-def _inspect_targets(graph: Graph, broker: Broker, terms: Terms) -> Findings:
-    """The inspector of targets of a user's own."""
-    del broker
-    refusals: list[str] = []
-    warnings: list[str] = []
-    homes: dict[TransactionalTarget, str] = {}
-    for where, one in graph.declared_targets(terms.names):
-        if isinstance(one.home, TransactionalTarget):
-            homes.setdefault(one.home, where)
-    for home, where in homes.items():
-        try:
-            refusals += (f"{where}: {why}" for why in home.inspect())
-        except (ConfigError, RecoveryError) as error:
-            remedy = f". Remedy: {error.remedy.removesuffix(RETRIED)}" if error.remedy else ""
-            refusals.append(f"{where}: {error}{remedy}")
-        except RetriableError as error:  # its tasks ask it again
-            warnings.append(f"{where}: {error}")
-    return Findings(refusals=tuple(refusals), warnings=tuple(warnings))
-
-
 def unset_variables(graph: Graph, names: Sequence[str] | None = None) -> Iterator[tuple[str, Any]]:
     """The declarations whose address is in an environment variable that is not set here, with where they are."""
     feeds = ((f"feed {feed.name!r}", feed.source) for feed in selected_feeds(graph, names))
@@ -125,7 +101,7 @@ INSPECTORS: Final[list[Inspector]] = [
     _inspect_registry,
     _inspect_databases,
     _inspect_stores,
-    _inspect_targets,
+    inspect_own_targets,
     _inspect_addresses,
 ]
 """What a plan asks before a start."""
@@ -195,9 +171,9 @@ def prepared(graph: Graph, away: Away, created: Collection[str], terms: Terms, b
         RetriableError: it does not answer.
     """
     users = list(away.processors)
-    inspect = _inspect_databases if away.database else _inspect_stores
-    if found := inspect(graph, broker, replace(terms, names=users)).refusals:
-        raise ConfigError("; ".join(found))
+    for inspect in (_inspect_databases,) if away.database else (_inspect_stores, inspect_own_targets):
+        if found := inspect(graph, broker, replace(terms, names=users)).refusals:
+            raise ConfigError("; ".join(found))
     make_stores(graph, users, created=created, patience_s=0.0)
     make_tables(graph, users, create=terms.create_topics, patience_s=0.0)
 
@@ -211,9 +187,9 @@ def make_stores(
     apart: Apart | None = None,
 ) -> None:
     """
-    Make the stores of files of these processors where they have not begun yet, and try all of them.
+    Make the stores of files and the targets of these processors where they have not begun yet, and try all of them.
 
-    It comes before topics are created: backing topics without a store mean that the store is gone.
+    It comes before topics are created: backing topics without a store mean that it is gone.
 
     Args:
         graph: the graph.
@@ -229,7 +205,7 @@ def make_stores(
     if not graph.targets:
         return
     from cues_kafka.sinks.blobs import checks  # noqa: PLC0415
-    from cues_kafka.sinks.patience import PATIENCE_S  # noqa: PLC0415
+    from cues_kafka.sinks.patience import PATIENCE_S, asking  # noqa: PLC0415
 
     patience_s = PATIENCE_S if patience_s is None else patience_s
     for where, store in checks.stores(graph, names).items():
@@ -237,6 +213,10 @@ def make_stores(
         inside = checks.tables_in(graph, store)
         with _or_apart(apart, graph, names, where, store):
             checks.make_ready(store, where, first=first, tables=inside, patience_s=patience_s)
+    for own in own_targets(graph, names):
+        first = created is None or own.backing_topics(graph) <= set(created)
+        with _or_apart(apart, graph, names, own.where, own.declared), refused_at(own.where):
+            asking(own.home.holder, own.where, patience_s)(own.home.make, first=first)
 
 
 def make_tables(

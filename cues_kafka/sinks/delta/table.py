@@ -1,0 +1,246 @@
+"""A table of Delta Lake (E6): the one file that speaks with the library.
+
+Every method speaks of the newest version of the table's log. What the library raises becomes a `RetriableError`: after
+a commit without an answer only the log says what happened, and the task asks it.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from cues_kafka.errors import CuesError, RetriableError
+from cues_kafka.extras import DELTALAKE, PYARROW_OF_DELTA, missing
+from cues_kafka.graph.targets import TargetMoved
+from cues_kafka.sinks.delta.columns import DeltaColumn, TableShape, schema_of
+
+try:
+    import deltalake
+    import pyarrow as pa
+    from deltalake import exceptions
+
+    # What deltalake wraps for pyarrow: pyarrow's streams hand it buffers, which it does not take.
+    from deltalake._internal import DeltaFileSystemHandler
+except ImportError as error:
+    away = [one for one in (DELTALAKE, PYARROW_OF_DELTA) if not one.installed]
+    raise missing("A Delta table", *(away or [DELTALAKE]), error=error) from None
+
+BESIDE: Final = "_cues"
+"""The directory of the table in which the bytes of tasks are. Readers of Delta and `vacuum` pass over such names."""
+
+PATIENCE: Final[Mapping[str, str]] = {
+    "connect_timeout": "5s",
+    "timeout": "30s",
+    "max_retries": "3",
+    "retry_timeout": "30s",
+}
+"""How long a request to a bucket may take, unless the options say otherwise."""
+
+MOST_RETRIES: Final = 100
+"""How often a commit tries the next version after other tasks have taken one."""
+
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class OpenedTable:
+    """One table, as one task sees it."""
+
+    def __init__(self, url: str, options: Mapping[str, str]) -> None:
+        self.url = url
+        # A path is taken as it is, and an address is decoded.
+        self._directory = Path(url.removeprefix("file://")) if url.startswith("file:") else None
+        self._where = str(self._directory or url)
+        self._options = {**({} if self._directory else PATIENCE), **options}
+        self._opened: Any = None
+        self._beside: Any = None
+
+    def exists(self) -> bool:
+        """Whether there is a table at the address."""
+        try:
+            self.renew()
+        except TableGone:
+            return False
+        return True
+
+    def renew(self) -> None:
+        """
+        Look at the newest version from now on.
+
+        Raises:
+            TableGone: there is no table.
+            RetriableError: the store does not answer.
+        """
+        with translated():
+            if self._opened is not None and not self._is_there():
+                self._opened = None
+            if self._opened is not None:
+                try:
+                    self._opened.update_incremental()
+                except (exceptions.DeltaError, OSError):  # the log may begin later by now, or be gone
+                    self._opened = None
+            if self._opened is None:
+                self._opened = deltalake.DeltaTable(self._where, storage_options=self._options)
+
+    def _is_there(self) -> bool:
+        """
+        Whether the directory still has the version that was looked at last. A bucket is not asked.
+
+        In the directory of a mount that is gone the library sees no news, and would commit.
+        """
+        if self._directory is None:
+            return True
+        return (self._directory / "_delta_log" / f"{self._opened.version():020d}.json").exists()
+
+    def create(self, columns: Mapping[str, str], partition_by: Sequence[str]) -> None:
+        """Create the table, unless another process does."""
+        if self._directory is not None:
+            self._directory.mkdir(parents=True, exist_ok=True)
+        with translated():
+            try:
+                self._opened = deltalake.DeltaTable.create(
+                    self._where,
+                    schema_of(columns),
+                    mode="error",
+                    partition_by=list(partition_by) or None,
+                    storage_options=self._options,
+                )
+            except exceptions.DeltaError:
+                self._opened = deltalake.DeltaTable(self._where, storage_options=self._options)
+
+    def shape(self) -> TableShape:
+        """What it has for columns."""
+        with translated():
+            schema, metadata = self._opened.schema(), self._opened.metadata()
+            columns = (
+                DeltaColumn(one.name, str(getattr(one.type, "type", one.type)), one.nullable) for one in schema.fields
+            )
+            return TableShape(tuple(columns), tuple(metadata.partition_columns), dict(metadata.configuration))
+
+    def add_columns(self, columns: Mapping[str, str]) -> None:
+        """Add columns, which are null in the rows that are there."""
+        fields = deltalake.Schema.from_arrow(schema_of(columns)).fields
+        with translated():
+            self._opened.alter.add_columns(fields)
+
+    def placed(self, app: str) -> int | None:
+        """The version that the newest transaction of an app has set; None: there was none."""
+        with translated():
+            found: int | None = self._opened.transaction_version(app)
+            return found
+
+    def append(self, rows: Sequence[Any], apps: Mapping[str, int]) -> None:
+        """
+        Commit rows and the versions of apps over the version that was looked at last.
+
+        Args:
+            rows: record batches of one schema; empty: none.
+            apps: by app, its new version.
+
+        Raises:
+            TargetMoved: another process has committed one of the apps since.
+            RetriableError: the outcome is not known, or the table has changed.
+        """
+        properties = deltalake.CommitProperties(
+            app_transactions=[deltalake.Transaction(app, version) for app, version in apps.items()],
+            max_commit_retries=MOST_RETRIES,
+        )
+        with translated():
+            try:
+                if rows:
+                    deltalake.write_deltalake(
+                        self._opened, self._whole(rows), mode="append", commit_properties=properties
+                    )
+                else:
+                    schema = self._opened.schema()
+                    self._opened.create_write_transaction([], "append", schema, commit_properties=properties)
+            except exceptions.CommitFailedError as error:
+                if "Concurrent transaction" in str(error):
+                    raise TargetMoved("another process has committed for the task") from error
+                raise
+
+    def _whole(self, rows: Sequence[Any]) -> Any:
+        """The rows with all columns of the table; those that they lack are null."""
+        made = pa.Table.from_batches(rows)
+        names = made.schema.names
+        whole = pa.schema(self._opened.schema().to_arrow())
+        if whole.names == names:
+            return made
+        columns = [made[one.name] if one.name in names else pa.nulls(len(made), one.type) for one in whole]
+        return pa.Table.from_arrays(columns, names=whole.names)
+
+    # Bytes beside the table
+
+    def read(self, path: str) -> bytes | None:
+        """The bytes of an object beside the table; None: there is none."""
+        with translated():
+            try:
+                opened = self._files().open_input_file(path)
+            except FileNotFoundError:
+                return None
+            return bytes(opened.read())
+
+    def put(self, path: str, data: bytes) -> None:
+        """Put an object beside the table."""
+        with translated():
+            opened = self._files().open_output_stream(path, None)
+            opened.write(data)
+            opened.close()
+
+    def names(self, directory: str) -> list[str]:
+        """The names of the objects in a directory beside the table; empty: there is none."""
+        with translated():
+            found = self._files().get_file_info_selector(directory, allow_not_found=True, recursive=False)
+            return [one.base_name for one in found]
+
+    def delete(self, path: str) -> None:
+        """Delete an object; one that is not there is deleted already."""
+        with translated(), suppress(FileNotFoundError):
+            self._files().delete_file(path)
+
+    def delete_below(self, directory: str) -> None:
+        """Delete a directory beside the table with all that is in it."""
+        if self._directory is not None:  # with the directories that are empty then
+            shutil.rmtree(self._directory / directory, ignore_errors=True)
+            return
+        with translated(), suppress(FileNotFoundError):
+            self._files().delete_dir(directory)
+
+    def _files(self) -> Any:
+        if self._beside is None:
+            self._beside = DeltaFileSystemHandler(self._where, self._options)
+        return self._beside
+
+
+class TableGone(RetriableError):
+    """There is no table at the address."""
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Have what the library raises say what it is, and without colours."""
+    try:
+        yield
+    except CuesError:
+        raise
+    except exceptions.TableNotFoundError as error:
+        raise TableGone(
+            f"there is no table at its address: {said(error)}",
+            code="TARGET",
+            remedy="mount the directory, or put the table back; the task then resumes by itself. If the table is lost "
+            "or shall be a new one: `cues-kafka plan MODULE:GRAPH --apply` makes it",
+        ) from error
+    except Exception as error:
+        raise RetriableError(f"{type(error).__name__}: {said(error)}", code="TARGET") from error
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # the library's own end of the world; the task may go on
+            raise
+        raise RetriableError(f"deltalake has failed: {said(error)}", code="TARGET") from error
+
+
+def said(error: BaseException) -> str:
+    """The text of an error of the library, on one line."""
+    return " ".join(_COLOURS.sub("", str(error)).replace("↳", "").split())
