@@ -54,6 +54,7 @@ class StompLogin:
         heart_beat_s: how often each side says that it lives, in seconds; 0: never.
         timeout_s: how long connecting, and each answer of the broker, may take, in seconds.
         tls: how the connection is encrypted; None: it is not.
+        version: of STOMP.
     """
 
     address: StompAddress
@@ -62,6 +63,7 @@ class StompLogin:
     heart_beat_s: float = 10.0
     timeout_s: float = 10.0
     tls: ssl.SSLContext | None = None
+    version: str = "1.2"
 
 
 class StompConnection:
@@ -214,7 +216,7 @@ class StompConnection:
         if self._thread is None:
             self._socket.close()
 
-    def acknowledge(self, tokens: Sequence[str]) -> None:
+    def acknowledge(self, tokens: Sequence[str], subscription: str) -> None:
         """
         Acknowledge deliveries in one write.
 
@@ -222,7 +224,8 @@ class StompConnection:
         broker works while the next batch is read. Artemis needs 25 to 110 ms for 500 of them.
 
         Args:
-            tokens: the header `ack` of each, in order.
+            tokens: what names each of them, in order: the header `ack`, or in STOMP 1.1 `message-id`.
+            subscription: which one has delivered them.
 
         Raises:
             OSError, StompRefused: see `send`.
@@ -231,8 +234,9 @@ class StompConnection:
         if unconfirmed:
             self._await(unconfirmed)
         number = str(next(self._numbers))
-        last = head_of({"id": tokens[-1], "receipt": number})
-        heads = [*(head_of({"id": one}) for one in tokens[:-1]), last]
+        name, more = ("id", {}) if self._login.version == "1.2" else ("message-id", {"subscription": subscription})
+        last = head_of({name: tokens[-1], **more, "receipt": number})
+        heads = [*(head_of({name: one, **more}) for one in tokens[:-1]), last]
         self._write("".join([f"ACK\n{one}\n\0" for one in heads]).encode())
         self._unconfirmed = number
 
@@ -256,7 +260,8 @@ class StompConnection:
     def _accept(self) -> None:
         login, address = self._login, self._login.address
         beat_ms = round(login.heart_beat_s * 1000)
-        headers = {"accept-version": "1.2", "host": login.vhost or address.host, "heart-beat": f"{beat_ms},{beat_ms}"}
+        beats = f"{beat_ms},{beat_ms}"
+        headers = {"accept-version": login.version, "host": login.vhost or address.host, "heart-beat": beats}
         headers |= {"login": address.user} if address.user is not None else {}
         headers |= {"passcode": address.password} if address.password is not None else {}
         headers |= {"client-id": login.client_id} if login.client_id else {}
@@ -271,10 +276,10 @@ class StompConnection:
             raise self._refusal(said_by(answer))
         if answer.command != "CONNECTED":
             raise not_stomp("it is no frame that follows CONNECT")
-        if answer.headers.get("version") != "1.2":
+        if answer.headers.get("version") != login.version:
             raise StompRefused(
-                f"the broker speaks STOMP {answer.headers.get('version', '1.0')!r}, and 1.2 is needed",
-                remedy="enable STOMP 1.2 at the broker; the task is retried",
+                f"the broker speaks STOMP {answer.headers.get('version', '1.0')!r}, and {login.version} is needed",
+                remedy=f"enable STOMP {login.version} at the broker; the task is retried",
             )
         self.server = answer.headers.get("server", "")
         self._agree(beat_ms, answer.headers.get("heart-beat", "0,0"))

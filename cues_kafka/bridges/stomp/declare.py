@@ -29,8 +29,7 @@ FROM_STOMP: Final = EdgeKind(
     "a JMS queue of ActiveMQ Classic or Artemis to Kafka, `Feed(Stomp(...), ...)`",
     "exactly once (while the broker keeps its queue)",
     "acknowledged after Kafka's commit; message-id names redeliveries. The feed is the only consumer, and the broker "
-    "gives no message up (Artemis: max-delivery-attempts=-1; it may hold one message of a lost connection back until "
-    "it is restarted); what was sent as non-persistent may be lost",
+    "gives no message up (Artemis: max-delivery-attempts=-1); what was sent as non-persistent may be lost",
     "pytest tests/unit/bridges/stomp tests/servers/test_stomp.py",
 )
 

@@ -106,7 +106,8 @@ class StompSession:
         When a connection is lost, Artemis cleans up in two threads. One rolls back the transaction of the connection's
         acknowledgements. The other one acknowledges the first message that is delivered and not acknowledged, and rolls
         back, too. If it comes second, this acknowledgement is in a transaction that has ended already. Then the message
-        is neither taken nor in the queue, until the broker is restarted. Seen in 2.44, and 2.56 has the same lines.
+        is neither taken nor in the queue, until the broker is restarted. Seen in 2.44, and 2.56 has the same lines. The
+        second thread is due to STOMP 1.2: Artemis first sends an ERROR frame, and closes the connection behind it.
 
         So a message of the highest priority is put there, which the owner never acknowledges. It is there before the
         owner gets any message, because a subscription to no message shows first that the queue is free.

@@ -6,6 +6,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, Final, Protocol
 
@@ -71,6 +72,12 @@ class StompSource:
     def connect(self, part: int, arrived: Callable[[], None]) -> StompDeliveries:
         made = StompDeliveries(self._declared, arrived)
         connection = StompConnection(self._login, on_message=made.receive, on_lost=arrived)
+        if connection.server.startswith("ActiveMQ-Artemis"):
+            # By STOMP 1.2 it cleans up twice at once when a connection is lost, and may hold a message back then until
+            # it is restarted: `StompSession.guard`. By 1.1 it does so once.
+            connection.close()
+            login = replace(self._login, version="1.1")
+            connection = StompConnection(login, on_message=made.receive, on_lost=arrived)
         try:
             if connection.server.startswith("RabbitMQ"):
                 raise RecoveryError(
@@ -134,7 +141,7 @@ class StompDeliveries:
         A broker that dies may have lost acknowledgements that it has not confirmed, and have made new deliveries for
         them. So it may deliver again a window and one batch more, and the ledger has room for four windows.
         """
-        self._open.acknowledge(tokens)
+        self._open.acknowledge(tokens, SUBSCRIPTION)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -148,7 +155,8 @@ class StompDeliveries:
 
     def _arrival(self, frame: Frame) -> Arrival:
         headers = frame.headers
-        return Arrival(name_of(frame), True, self._message(frame), headers.get("ack", ""))
+        token = headers.get("ack") or headers.get("message-id", "")
+        return Arrival(name_of(frame), True, self._message(frame), token)
 
     def _message(self, frame: Frame) -> Message[Any]:
         declared, headers = self._declared, frame.headers

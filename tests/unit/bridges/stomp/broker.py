@@ -31,8 +31,14 @@ class Link:
 
     sock: socket.socket
     queue: str = ""
+    version: str = "1.2"
     unacked: dict[str, Stored] = field(default_factory=dict)
     open_transactions: dict[str, list[Frame]] = field(default_factory=dict)
+
+    def named(self, message: str) -> str:
+        """The tag of a delivery that STOMP 1.1 names by the id of the message."""
+        number = message.rpartition(":")[2].rpartition(",")[2]
+        return next((tag for tag, one in self.unacked.items() if str(one.number) == number), "")
 
     def send(self, frame: Frame) -> None:
         """To the client; a connection that is gone is noticed where it is read."""
@@ -152,7 +158,9 @@ class FakeBroker:
                 if self.answer is not None:
                     link.sock.sendall(self.answer)
                 else:
-                    link.send(Frame("CONNECTED", self.connected))
+                    link.version = frame.headers["accept-version"]
+                    asked = {"version": link.version} if link.version != "1.2" else {}
+                    link.send(Frame("CONNECTED", self.connected | asked))
             case "SUBSCRIBE":
                 link.queue = "" if frame.headers.get("selector") == NOTHING else frame.headers["destination"]
             case "DISCONNECT":
@@ -175,7 +183,7 @@ class FakeBroker:
     def _now(self, link: Link, frame: Frame) -> None:
         match frame.command:
             case "ACK":
-                link.unacked.pop(frame.headers["id"], None)
+                link.unacked.pop(frame.headers.get("id") or link.named(frame.headers["message-id"]), None)
             case "SEND":
                 headers = {k: v for k, v in frame.headers.items() if k not in {"destination", "receipt", "transaction"}}
                 self.put(frame.headers["destination"], frame.body, **headers)
@@ -190,7 +198,8 @@ class FakeBroker:
                 link.unacked[tag] = one
                 consumer = id(link) % 1000
                 name = f"{consumer},{one.number}" if self.ids == "artemis" else f"ID:fake-1:1:{one.number}"
-                own = {"message-id": name, "ack": tag, "subscription": "cues", "destination": link.queue}
+                own = {"message-id": name, "subscription": "cues", "destination": link.queue}
+                own |= {"ack": tag} if link.version == "1.2" else {}
                 again = {"redelivered": "true"} if one.deliveries > 1 else {}
                 link.send(Frame("MESSAGE", {**own, **again, **one.headers}, one.body))
 

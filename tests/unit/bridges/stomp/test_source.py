@@ -23,7 +23,22 @@ from tests.unit.bridges.stomp.broker import FakeBroker, fake_broker
 def broker(request: pytest.FixtureRequest) -> Iterator[FakeBroker]:
     """Both ways of naming messages."""
     with fake_broker(ids=request.param) as made:
+        if request.param == "artemis":
+            made.connected["server"] = "ActiveMQ-Artemis/2.44.0 ActiveMQ Artemis Messaging Engine"
         yield made
+
+
+def test_artemis_is_read_by_stomp_1_1(broker: FakeBroker) -> None:
+    """By 1.2 it may hold back the oldest message of a lost connection until it is restarted."""
+    broker.put("q", b"1")
+    source = stomp(broker).open()
+    taken(source, None, 1)
+    source.close()
+    with broker.lock:
+        asked = [one.headers["accept-version"] for one in broker.seen if one.command == "CONNECT"]
+        commands = [one.command for one in broker.seen if one.command in ("CONNECT", "SUBSCRIBE")]
+    assert asked == (["1.2", "1.1"] if broker.ids == "artemis" else ["1.2"])
+    assert commands == ["CONNECT"] * len(asked) + ["SUBSCRIBE"]
 
 
 def stomp(broker: FakeBroker, **given: Any) -> Stomp:
