@@ -47,8 +47,9 @@ def refusal(said: str, address: StompAddress) -> StompRefused:
         )
     elif found := _UNSENT.search(said):
         said = f"{said.partition(' ')[0]} Error sending message to {found[1]}"
-        remedy = (
-            f"give this user the permission SEND on {found[1]} (security-setting); the log of Artemis has the reason"
+        remedy, denied = (
+            f"give this user the permission SEND on {found[1]} (security-setting); the log of Artemis has the reason",
+            True,
         )
     elif "Error creating subscription" in said:  # Artemis says no more, and the log of the broker has the reason
         remedy = (
