@@ -8,7 +8,7 @@ from cues_kafka.brokers.options import Kafka, Memory, Options
 from cues_kafka.errors import ConfigError
 from cues_kafka.ports.broker import Broker
 
-_opening = threading.Lock()
+_opening = threading.Lock()  # guards `Memory.held`: two threads that open the same value get one broker
 
 
 def open_broker(options: Options) -> Broker:

@@ -43,6 +43,7 @@ class Tokens:
 
     def __init__(self, function: Callable[[Any], Any], key: str = "") -> None:
         self._function = function
+        # Guards the next two. Held while the user's function runs, so that clients that ask at once get one token.
         self._lock = threading.Lock()
         self._tokens: dict[str, tuple[Any, float]] = {}
         self._logged_s = -REPEAT_S
@@ -146,7 +147,7 @@ def read_again(options: Kafka) -> Kafka:
     return replace(options, security=replace(security, file="", extensions="", token=Tokens(file)))
 
 
-_making = threading.RLock()  # a module that is imported here may open clients, too
+_making = threading.RLock()  # guards `_made`; a module that is imported under it may open clients, which ask again
 
 
 def tokens_of(oauth: str | Tokens | Callable[[Any], Any]) -> Tokens:

@@ -13,7 +13,7 @@ MOST: Final = 32
 """Runs whose connections a process keeps: a program that writes one job after the other has a run for each."""
 
 _brokers: dict[str, Broker] = {}
-_lock = threading.Lock()
+_lock = threading.Lock()  # guards `_brokers`; held while one opens, so that a run has one connection in a process
 
 
 def shared_broker(options: Kafka, run: str) -> Broker:

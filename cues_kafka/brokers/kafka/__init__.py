@@ -56,6 +56,7 @@ class KafkaBroker:
     def __init__(self, options: Kafka) -> None:
         self.options = options
         self._last_admin: Admin | None = None
+        # Guards `_last_admin` and `_expected`. Opening the administrative client under it takes the locks of `tokens`.
         self._opening = threading.Lock()
         self._expected: dict[tuple[str, int | None], KafkaSession] = {}
         self._kept = KeptConsumers()
@@ -171,6 +172,7 @@ class KafkaBroker:
     def expect(self, transactional_ids: Sequence[str], *, batch_bytes: int | None = None) -> None:
         sessions = {(one, batch_bytes): KafkaSession(self.options, one, batch_bytes) for one in transactional_ids}
         with self._opening:
+            # Replaced before any is abandoned: `session` must not give away one that is about to end.
             unused, self._expected = self._expected, sessions
         for session in unused.values():
             session.abandon()

@@ -31,7 +31,7 @@ class IdleServer:
             every_s: how often.
         """
         self._every_s = every_s
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards all below; no other lock is taken under it
         self._served: WeakSet[IdleClient] = WeakSet()
         self._pid = 0  # of the process that has the thread: a forked one has none
         self._over = threading.Event()  # the end of the thread
@@ -52,9 +52,11 @@ class IdleServer:
                 self._over.set()
 
     def _run(self, over: threading.Event) -> None:
+        # `over` is of this thread: `add` may have begun a successor with another event since.
         while not over.wait(self._every_s):
             with self._lock:
                 served = list(self._served)
+            # Outside of the lock, because `serve` takes that of its session. Popped, so that no closed session is kept.
             while served:
                 served.pop().serve()
 

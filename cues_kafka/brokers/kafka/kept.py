@@ -34,6 +34,7 @@ class KeptConsumers:
         self._idle_s = idle_s
         self._most = 0
         self._consumers: list[_Kept] = []
+        # Guards `_most`, `_consumers` and `_timer`. Consumers are closed outside of it: closing waits for the cluster.
         self._lock = threading.Lock()
         self._timer: threading.Timer | None = None
         self._pid = os.getpid()
@@ -62,7 +63,7 @@ class KeptConsumers:
         with self._lock:
             if len(self._consumers) >= self._most:
                 return False
-            watch.forget()
+            watch.forget()  # first: as soon as the consumer is in the list, another reader may have it
             self._consumers.append(_Kept(name, consumer, watch, time.monotonic()))
             self._watch_idle()
         return True
@@ -90,6 +91,7 @@ class KeptConsumers:
         return os.getpid() != self._pid
 
     def _watch_idle(self) -> None:
+        # Called with the lock held.
         if self._timer is None and self._consumers:
             self._timer = threading.Timer(self._idle_s, self._close_idle)
             self._timer.daemon = True

@@ -127,6 +127,7 @@ class KafkaMember:
 
     def _step_back(self) -> None:
         """Give everything back and close the client; `poll` asks with another one later."""
+        # First: `metadata` proves nothing from here on, so tasks that end in `on_revoke` cannot commit (P5).
         self._refused_s, self._proof = time.monotonic(), None
         commits, self._commits = self._commits, []
         with ExitStack() as steps:  # from the last one to the first; one that fails leaves out no other
@@ -171,6 +172,7 @@ class KafkaMember:
 
     def _committed(self, problem: KafkaError | None, places: list[ClientPartition]) -> None:
         """The client's answers come in the order of the requests, and say what they were about."""
+        # Called in `poll` or `close`, so on the member's thread: `_commits` needs no lock.
         answered = {TopicPartition(place.topic, place.partition): place.offset for place in places or ()}
         found = next((one for one in self._commits if one[0] == answered), None)
         if found is None:
@@ -244,6 +246,7 @@ class KafkaMember:
         else:
             consumer.assign([])
         numbers = [p.partition for p in partitions]
+        # Before the listener: tasks that begin there must get the proof of the new generation.
         self._let_in, self._proof = True, None
         self._assigned.update(numbers)
         self._listener.on_assign(numbers)
@@ -262,8 +265,8 @@ class KafkaMember:
         self._proof = None
         try:
             if numbers:
-                tell(numbers)
-        finally:
+                tell(numbers)  # waits for the tasks: the call below lets the next owner begin (A3)
+        finally:  # also if the listener raises: without a call the client would assign everything (M23)
             if self._cooperative:
                 consumer.incremental_unassign([])
             else:

@@ -134,6 +134,7 @@ class KafkaReader:
             return False
         healthy = self._healthy
         try:
+            # First: as soon as the consumer is kept, a reader on another thread may have it.
             self.unassign(list(self._assigned.values()))
             # Nothing is assigned, so whatever still comes is an error, and the next reader would take it for its own.
             healthy = healthy and not self._consumer.consume(1, 0)

@@ -378,6 +378,7 @@ class Watch:
 
     def on_statistics(self, text: str) -> None:
         """Take the client's statistics: the coordinator must not have seen more EndTxn requests than were asked for."""
+        # Called in `poll`, on the session's thread or that of `IDLE`, never on both at once (`KafkaSession._between`).
         brokers = json.loads(text).get("brokers", {})
         sent = sum(broker.get("req", {}).get("EndTxn", 0) for broker in brokers.values())
         if sent > self.ends:

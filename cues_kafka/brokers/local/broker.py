@@ -437,7 +437,7 @@ class _Guard:
     def __init__(self, place: Path) -> None:
         self.directory, owned = locked_directory(PREFIX, place)
         self._owner = os.getpid()
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # one command and its answer at a time: the answers have no numbers
         with (self.directory / "guard.log").open("wb") as errors:
             try:
                 self.process = subprocess.Popen(

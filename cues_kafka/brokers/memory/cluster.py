@@ -76,7 +76,7 @@ class Cluster:
     ) -> None:
         self.clock: Clock = clock or time
         self.waits: bool = clock is None
-        self.changed: threading.Condition = threading.Condition(threading.Lock())
+        self.changed: threading.Condition = threading.Condition(threading.Lock())  # guards all below; `_...` hold it
         self._random = random.Random(seed)  # noqa: S311 - ids of topics, not secrets
         self._brokers = brokers
         self._cooperative = cooperative

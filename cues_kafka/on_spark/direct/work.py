@@ -108,7 +108,7 @@ class _Site:
 
 
 _sites: dict[tuple[str, str], _Site] = {}
-_lock = threading.Lock()
+_lock = threading.Lock()  # guards `_sites`; held while a site opens, so that Spark tasks that begin at once share one
 
 
 def _site(work: Work) -> _Site:

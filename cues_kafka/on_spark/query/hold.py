@@ -31,6 +31,9 @@ class BatchHold:
     def __init__(self, held: Callable[[], str]) -> None:
         self.batches = 0
         self._held = held
+        # `_lock` guards `_ended` and `_at_work`, and is held while `held` is asked: where `resting` is true, no batch
+        # begins until the processor is free. `_turn` is held during a batch, or during what goes on between two.
+        # Order: `_turn`, then `_lock`, then what `held` takes. Nothing waits under `_lock`.
         self._lock = threading.Lock()
         self._turn = threading.Lock()
         self._news = threading.Event()
@@ -57,8 +60,9 @@ class BatchHold:
         """The function of a micro-batch, behind the hold."""
 
         def call(frame: Any, number: int) -> None:
+            # Before its turn: while the batch waits for it, `comes_since` is true, and replays leave it the time (Y3).
             self._enter()
-            self.batches += 1
+            self.batches += 1  # without the lock: Spark calls one batch at a time
             try:
                 with self._turn:
                     batch(frame, number)
@@ -90,7 +94,7 @@ class BatchHold:
 
     def _enter(self) -> None:
         while True:
-            self._news.clear()
+            self._news.clear()  # before the question: news that come behind it end the wait
             if self._try_enter():
                 return
             if self._ended:

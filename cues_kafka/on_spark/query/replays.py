@@ -73,7 +73,9 @@ class BetweenBatches:
         self._fences = 0  # in a row
         self._theirs: dict[int, tuple[Record, float]] = {}  # what another driver has announced, and since when it stays
         self._ended = threading.Event()
-        self._turning = threading.Lock()  # a query that ends by itself takes turns beside the thread
+        # A query that ends by itself takes turns next to the thread. Guards all that `turn` changes. Taken before the
+        # locks of `hold`.
+        self._turning = threading.Lock()
         self._stands: Ends = {}
         self._places: list[TopicPartition] = []
         self._topic_id = b""
@@ -84,7 +86,7 @@ class BetweenBatches:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self._ended.set()
+        self._ended.set()  # first: a turn that has not begun then delivers nothing
         self._thread.join(END_S)
 
     @property

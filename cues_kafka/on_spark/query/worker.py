@@ -107,7 +107,7 @@ class SparkWorker:
         self._planned = run
         self._settings = settings
         self._query: Any = None
-        self._outcomes: dict[int, Outcome] = {}
+        self._outcomes: dict[int, Outcome] = {}  # filled by several threads, a partition at a time; readers copy it
         self._stops: list[Stopped] = []
         self._fenced: Counter[int] = Counter()  # by partition, what slots have told
         self._rivals: dict[int, tuple[str, float]] = {}  # by partition: another process, and when it was met
@@ -116,7 +116,7 @@ class SparkWorker:
         self._entered = self._rehearsed = self._done = self._cut_off = False
         self._looked_s = float("-inf")
         self._unstarted = 0  # how often a Python process did not start in time, since something was delivered
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # either `stop` finds `_query`, or `_once` finds `_stopping` and starts no query
         self._stopping = threading.Event()
         self._told = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"{self.name}-spark", daemon=True)
@@ -343,7 +343,7 @@ class SparkWorker:
             if self._stopping.is_set():
                 return True
             if not self._deaf:
-                drop_unfinished(self._settings.session, self._settings.checkpoint)
+                drop_unfinished(self._settings.session, self._settings.checkpoint)  # before the start, which reads it
             query = self._query = self._planned.start(first, self._take_and_tell)
         self._job.changed()
         try:
@@ -441,7 +441,7 @@ class SparkWorker:
     def _end(self, query: Any) -> None:
         deadline = self.clock.monotonic() + BATCH_END_S
         try:
-            self._told.clear()
+            self._told.clear()  # before the look: a batch that ends from here on ends the wait
             while query.status["isTriggerActive"] and self.clock.monotonic() < deadline and not self._told.wait(0.1):
                 pass
             self._cut_off = not self._told.is_set() and query.status["isTriggerActive"]
@@ -452,9 +452,9 @@ class SparkWorker:
     # Outcomes of slots.
 
     def _take_and_tell(self, outcomes: list[Outcome]) -> None:
-        self._count_fences(outcomes)
+        self._count_fences(outcomes)  # within the batch, on the thread by which Spark calls back
         self._take(outcomes)
-        self._told.set()
+        self._told.set()  # behind `_take`: `_end` may stop the query at once, and the outcomes must be known by then
         self._job.changed()
         if self._earlier and (other := self._earlier.meet(outcomes)):
             self._give_way(other)

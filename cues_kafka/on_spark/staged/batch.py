@@ -128,6 +128,7 @@ class StagedBatch:
         staging = Staging(frame.sparkSession, stage_of(self._checkpoint), small_bytes=self._small_bytes)
         manifest = None if prepared else self._stage(staging, frame, mine)
         times_s.append(time.monotonic())
+        # Staged in full, then announced, then published (T1 to T3): another driver may publish it once it is announced.
         announced = self._announce(replace(mine, checksum=manifest.checksum) if manifest else mine)
         times_s.append(time.monotonic())
         if manifest is None or announced.attempt != mine.attempt:
@@ -137,6 +138,7 @@ class StagedBatch:
         if self._tell:
             self._tell(outcomes)
         raise_stops(outcomes, mine.batch)
+        # Behind the outcomes: a slot that refuses has left parts unpublished, and their files are still needed.
         self._settled = announced.number
         self._learn(staging, manifest)
         times_s.append(time.monotonic())
