@@ -42,7 +42,7 @@ app = Commands(help="List error messages, and replay or drop them.", no_args_is_
 
 _EXITS = """
 Exits with 1 if the cluster does not answer, and with 2 if the graph, a setting
-or a place is wrong.
+or TOPIC/P@OFFSET is wrong.
 """
 
 _list_epilog = f"""
@@ -61,11 +61,13 @@ Examples:
 {_EXITS}"""
 
 _ASKED = """
-What is settled, or was asked for before, is not asked for again, so the command
-can be repeated. Ctrl-C ends a wait, and the requests stay. Exits with 0 when all
-was asked for, and with --wait when all is settled; with 1 without --yes, if some
-are not settled in time (they are named), or if the cluster does not answer; with
-2 if the graph, a setting or a place is wrong.
+The command can be repeated: it leaves out error messages that are settled or
+were requested before. Ctrl-C ends a wait; the requests remain.
+
+Exits with 0 if all were requested, and with --wait, if all are settled. Exits
+with 1 without --yes, if some are not settled in time (the command names them),
+or if the cluster does not answer. Exits with 2 if the graph, a setting or
+TOPIC/P@OFFSET is wrong.
 """
 
 _replay_epilog = f"""
@@ -240,15 +242,15 @@ def _asks(wish: Wish, doc: str, epilog: str) -> None:
 
 _asks(
     "replay",
-    "Have the messages behind errors delivered once more.\n\n"
-    "Their tasks deliver them beside live messages, exactly once, under the same hash. No other reader of the input "
-    "sees them. Each becomes outputs, nothing, or a new error message.",
+    "Deliver failed messages again.\n\n"
+    "Their tasks deliver them between live messages, exactly once, under the same hash. Other readers of the input do "
+    "not see them. Each one becomes outputs, nothing, or a new error message.",
     _replay_epilog,
 )
 _asks(
     "drop",
-    "Settle error messages without delivering anything.\n\n"
-    "The error messages stay in their topic. They are not listed as open any more, and cannot be replayed afterwards.",
+    "Settle error messages without delivering the failed messages again.\n\n"
+    "The error messages stay in their topic. They are no longer listed as open, and cannot be replayed afterwards.",
     _drop_epilog,
 )
 

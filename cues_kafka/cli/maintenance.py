@@ -162,8 +162,8 @@ def reset(
         typer.Option(
             metavar="PLACE",
             help="earliest (repeats outputs), latest (skips messages), an offset (with --partition), a time, "
-            "group:NAME, a JSON file of offsets, database or here (where a database does not fit), or cut:NAME for the "
-            "whole graph.",
+            "group:NAME, a JSON file of offsets, database or here (if a database and Kafka disagree), or cut:NAME for "
+            "the whole graph.",
         ),
     ] = "earliest",
     partition: Annotated[
@@ -173,18 +173,19 @@ def reset(
     cluster: ClusterOptions,
 ) -> None:
     """
-    Restart a processor elsewhere, or a whole graph at a cut.
+    Restart a processor at another position, or a whole graph at a cut.
 
-    From the beginning (earliest), outputs repeat. From the end (latest), messages are skipped. A number is an offset in
-    the one partition that --partition names, and a time stands for the first message that is not older. group:NAME
-    stands for what a consumer group has committed, and a JSON file has offsets by topic and partition. DataFrames that
-    shuffle or keep state restart as a whole, and with a new checkpoint.
+    `earliest` starts at the first message, and outputs repeat. `latest` starts after the last message, and the messages
+    before it are skipped. A number is an offset; name its partition with --partition. A time means the first message of
+    that time or later. group:NAME means the offsets that a consumer group has committed. A JSON file holds offsets by
+    topic and partition. DataFrames that shuffle or keep state restart as a whole, with a new checkpoint.
 
-    For a processor with a database or a store of files in effects=, `database` goes to where that stands, such as after
-    a restored backup. `here` says that a database or a store that knows nothing of it is right as it is.
+    For a processor with a database or a store of files in effects=, `database` goes to the position that the database
+    or the store holds, for example after you restored a backup. If it holds no position of the processor, and its data
+    are right, `here` keeps the position of the processor and writes it there.
 
-    With cut:NAME all processors and their stores go back to where they stood when `drain` took the cut. What the graph
-    has written since then stays, and is written again.
+    With cut:NAME, all processors and their stores go back to the state that `drain` saved in the cut. Messages that the
+    graph has written since then stay, and the graph writes them again.
     """
     from cues_kafka.operate.move.reset import reset as reset_tasks
 
@@ -209,11 +210,11 @@ def _go_back(target: str, name: str, *, yes: bool, cluster: ClusterOptions) -> N
         tool = GoBack(graph, broker, who=f"reset on {socket.gethostname()}")
         planned = tool.plan(name)
         if not planned.all and not planned.unfinished:
-            say(f"{graph.name}: nothing to do, all tasks stand at cut {name} already")
+            say(f"{graph.name}: nothing to do, all tasks are at cut {name} already")
             return
         say_first(_notes(planned.all), yes=yes)
         tool.carry_out(planned, tell=say)
-        say(f"{graph.name}: stands at cut {name}")
+        say(f"{graph.name}: is at cut {name}")
 
 
 def adopt(

@@ -48,7 +48,8 @@ New = Annotated[
 Require = Annotated[
     str | None,
     typer.Option(
-        metavar="LEVEL", help="Refuse a graph with a weaker edge: exactly-once, at-least-once or at-most-once."
+        metavar="LEVEL",
+        help="Refuse a graph with an edge below this level: exactly-once, at-least-once or at-most-once.",
     ),
 ]
 

@@ -47,9 +47,10 @@ Examples:
   # in a pipeline: is the cluster as the graph declares it?
   cues-kafka plan shop:graph --exit-code
 
-Exits with {BROKEN} if the graph must not run on this cluster, or with --records if a
-task would stop or the graph is not well now, and with {WRONG} if the graph or a
-setting is wrong. With --exit-code, exits with {DIFFERS} if --apply would change something.
+Exits with {BROKEN} if the graph must not run on this cluster. With --records, also
+exits with {BROKEN} if a task would stop, or if the running graph has a problem. Exits
+with {WRONG} if the graph or a setting is wrong. With --exit-code, exits with {DIFFERS} if
+--apply would change something.
 """
 
 
@@ -58,7 +59,7 @@ class PlanOptions(Options):
     """What to plan, what to print of it, and whether to apply it."""
 
     target: Target
-    offline: Annotated[bool, typer.Option("--offline", help="Ask no cluster.")] = False
+    offline: Annotated[bool, typer.Option("--offline", help="Do not ask the cluster.")] = False
     apply: Annotated[bool, typer.Option("--apply", help="Create and change topics as printed.")] = False
     topics: Annotated[bool, typer.Option("--topics", help="Also print all names, and the settings of new topics.")] = (
         False
@@ -122,8 +123,9 @@ def plan(options: PlanOptions, cluster: ClusterOptions) -> None:
     """
     Show what a graph would change on the cluster.
 
-    Prints what would change, a line for each processor, the guarantee of each edge, and the weakest edge; then
-    warnings, and the reasons why the graph must not run. Creates nothing without --apply.
+    Prints what would change, a line for each processor, the guarantee of each edge, and the weakest edges. An edge is
+    one way that messages take: into Kafka, from Kafka to Kafka, or out of Kafka. Then come warnings, and the reasons
+    why the graph must not run. Creates nothing without --apply.
     """
     if options.exit_code and (options.offline or options.apply):
         without = "--offline: without a cluster nothing is compared"

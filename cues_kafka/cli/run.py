@@ -62,7 +62,7 @@ SIGTERM and Ctrl-C shut down gracefully. SIGHUP replaces the workers one by one,
 with new code, settings and passwords. On SIGQUIT a worker writes the stacks of
 its threads to the log. When a task stops, the command prints the cause and the
 remedy, and retries the task; with --fail-fast the worker exits with 3 instead.
-A wrong graph or setting exits with 2.
+If the graph or a setting is wrong, the command exits with 2.
 """
 
 
@@ -230,7 +230,7 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 TOLD_OF: Final = ("cues_kafka.task", "cues_kafka.spark", "cues_kafka.worker")
 """Loggers with lines that `TaskWatch` prints as sentences."""
 
-_TOLD: Final = ("stopped ", "worker failed ", "the group does not let this worker in any more ")
+_TOLD: Final = ("stopped ", "worker failed ", "the group refuses this worker ")
 
 
 def is_not_told(record: logging.LogRecord) -> bool:

@@ -54,10 +54,11 @@ the cluster, and the rest from the graph's status topic, to which workers report
 every 5 s. A task that has not reported for three such periods is shown as `not
 heard of`.
 
-Exits with 0 if all is well, {NOT_WELL} if a task is stopped, not heard of, run by no
-worker, never started, or blocked by a transaction that has been open for a
-minute, or if the plan of the graph refuses it; {UNREACHABLE} if the cluster does not
-answer, and 2 if the graph or a setting is wrong. A paused task is well.
+Exits with 0 if all is well; a paused task is well. Exits with {NOT_WELL} if a task is
+stopped, not heard of, run by no worker, never started, or blocked by a
+transaction that has been open for a minute, and if `plan` would refuse the
+graph. Exits with {UNREACHABLE} if the cluster does not answer, and with 2 if the graph or
+a setting is wrong.
 """
 
 
