@@ -85,7 +85,7 @@ def _misfit(known: tuple[inspect.Parameter, ...], args: tuple[Any, ...], named: 
     if inspect.Parameter.VAR_KEYWORD not in kinds:
         for name in named:
             if name not in names:
-                return f"({name}=...): there is no such argument{hint(name, names)}. It takes {quoted(names)}."
+                return f"({name}=...): unknown argument{hint(name, names)}. It takes {quoted(names)}."
     if inspect.Parameter.VAR_POSITIONAL in kinds:
         places = [parameter.name for parameter in known if parameter.kind in _PLACED and parameter.name not in named]
     else:

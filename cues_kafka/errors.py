@@ -260,7 +260,7 @@ class UnreadableError(FatalError):
 
 
 class LoginError(ConfigError, FatalError):
-    """The cluster and this program do not accept each other. Fix the login, the certificates or the port."""
+    """The cluster or this program refused the connection. Fix the login, the certificates or the port."""
 
 
 class Interrupt(BaseException):

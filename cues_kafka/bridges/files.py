@@ -133,7 +133,7 @@ class Listing:
         entry = self.entries.get(name, Entry(name, 0, "", 0, 0))
         if (left := self.known.get(name, 0) - entry.offset) > 0:
             raise RecoveryError(
-                f"file {name!r} was removed, and {left} bytes behind line {entry.line} were not delivered",
+                f"file {name!r} was removed, and {left} bytes after line {entry.line} were not delivered",
                 remedy="put it back; or restart the worker, which then goes on without them",
             )
         if name in self.entries:
@@ -298,7 +298,7 @@ def _whole_lines(opened: IO[bytes], name: str, offset: int) -> Iterator[tuple[by
             yield data, offset
         if len(kept) > LONGEST_BYTES:
             raise RecoveryError(
-                f"file {name!r} has more than {LONGEST_BYTES:,} bytes behind offset {offset} without the end of a line",
+                f"file {name!r} has more than {LONGEST_BYTES:,} bytes after offset {offset} without the end of a line",
                 remedy="see whether it is a file of lines; a feed reads text, one message in each line",
             )
 
@@ -436,7 +436,7 @@ def _read_place(place: str | None) -> list[Entry]:
         return [Entry(*one) for one in json.loads(place)["files"]]
     except (ValueError, KeyError, TypeError) as error:
         raise RecoveryError(
-            f"{place[:80]!r} is no place of files ({type(error).__name__}): the feed had another source before",
+            f"{place[:80]!r} is not a position in files ({type(error).__name__}): the feed had another source before",
             remedy="give the feed a new name=, or its former source",
         ) from error
 

@@ -93,7 +93,7 @@ class Registry:
             readable = parts.scheme == "http" and not is_loopback(parts.hostname)
             if readable and (self.auth or self.config) and not self.allow_plaintext:
                 raise ConfigError(
-                    f"{url.strip()} would carry the login readable over the network: write https://, or in a network "
+                    f"{url.strip()} would send the login over the network unencrypted: write https://, or in a network "
                     "that you trust set allow_plaintext=True"
                 )
         if unknown := set(self.tls) - {"ca", "certificate", "key"}:
@@ -325,7 +325,7 @@ def _check_times(options: Kafka) -> None:
     if timeout_s < 3 * socket_s:
         raise ConfigError(
             f"transaction_timeout_s={timeout_s:g} is less than 3 x socket_timeout_s={socket_s:g}: one lost request "
-            "would use up the transaction; raise the first or lower the second"
+            "would use up the time of the transaction. Raise transaction_timeout_s, or lower socket_timeout_s"
         )
     if timeout_s > MAX_TRANSACTION_TIMEOUT_S:
         raise ConfigError(f"transaction_timeout_s={timeout_s:g} is above 900, the most that brokers allow by default")
@@ -435,10 +435,10 @@ def _check_security(options: Kafka) -> None:
         strangers = [host for host, _ in addresses(options.bootstrap) if not is_loopback(host)]
         if protocol in ("plaintext", "sasl_plaintext") and strangers and not options.allow_plaintext:
             raise ConfigError(
-                f"security.protocol is {protocol}, and {strangers[0]} is another machine: all data, also passwords, "
-                "would cross the network readable. Set security=Tls(...), or Scram(..., tls=Tls(...)), or as settings "
-                "of librdkafka config={'security.protocol': 'SSL'} or 'SASL_SSL'; in a network that you trust set "
-                "allow_plaintext=True, for the commands in cues-kafka.toml or as CUES_KAFKA_ALLOW_PLAINTEXT=true"
+                f"security.protocol is {protocol}, and {strangers[0]} is another machine: all data, including "
+                "passwords, would cross the network unencrypted. Set security=Tls(...), or Scram(..., tls=Tls(...)), "
+                "or as settings of librdkafka config={'security.protocol': 'SSL'} or 'SASL_SSL'; in a network that you "
+                "trust set allow_plaintext=True; for commands in cues-kafka.toml, or CUES_KAFKA_ALLOW_PLAINTEXT=true"
             )
         if protocol.startswith("sasl") and not mechanism:
             raise ConfigError(

@@ -377,12 +377,12 @@ class Oidc(Security):
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"Oidc(url={without_user(self.url)!r}) is no address; write https://host/path/token")
+            raise ConfigError(f"Oidc(url={without_user(self.url)!r}) is not an address; write https://host/path/token")
         if parts.username:
             raise ConfigError("Oidc(url=...) holds a login: write it as client_id= and client_secret=")
         if parts.scheme == "http" and not is_loopback(parts.hostname):
             raise ConfigError(
-                f"Oidc(url={self.url!r}) would send client_secret readable over the network: use https://"
+                f"Oidc(url={self.url!r}) would send client_secret over the network unencrypted: use https://"
             )
         for name in ("client_id", "client_secret"):
             if not getattr(self, name):

@@ -224,5 +224,5 @@ def _settings(given: list[str]) -> dict[str, str]:
     pairs = [text.partition("=") for text in given]
     for key, equals, _ in pairs:
         if not key or not equals:
-            raise ConfigError(f"--set {key!r} is no setting. Write it as KEY=VALUE.")
+            raise ConfigError(f"--set {key!r} is not a setting. Write it as KEY=VALUE.")
     return {key.strip(): value for key, _, value in pairs}

@@ -60,7 +60,7 @@ def doctor(
 
     roles = get_args(Role)
     if role not in roles:
-        raise ConfigError(f"--role {role}: there is no such role. Roles: {', '.join(roles)}.")
+        raise ConfigError(f"--role {role}: this role does not exist. Roles: {', '.join(roles)}.")
     if not seconds >= 0:
         raise ConfigError(f"--for {seconds:g}: takes a number of seconds from 0 on.")
     graph, found = load_graph(target), cluster.load()

@@ -53,7 +53,7 @@ def grant(
 
     known = get_args(Role)
     if unknown := sorted(set(role or ()) - set(known)):
-        raise ConfigError(f"--role {unknown[0]}: there is no such role. Roles: {', '.join(known)}.")
+        raise ConfigError(f"--role {unknown[0]}: this role does not exist. Roles: {', '.join(known)}.")
     principals = principals_of(principal or ())
     found = cluster.load()
     acls = [acl for acl in acls_of(load_graph(target), client or (), sides=found.sides) if not role or acl.role in role]

@@ -138,7 +138,7 @@ def _besides(one: Ancestor) -> Iterator[str]:
         yield from _did(one.changed)
     for taken in one.taken:
         if taken.sequence is None:
-            yield f"{taken.task}: has not taken it, or its records no longer tell"
+            yield f"{taken.task}: has not taken it, or its records no longer show"
             continue
         yield f"{taken.task}: took it in batch {taken.sequence}"
         yield from (f"{taken.task}: {line}" for line in _did(taken))
@@ -173,7 +173,7 @@ def _batch(one: Ancestor) -> str:
         "feed": f"read by a feed, whose batch ended at its place {batch.place}",
         "held back": f"held back by a state handler until the task had read all before {batch.place}",
         "entry": f"changed by {batch.place}, which took what is in {ranges}",
-        "unknown": "made of no single message; the records of its task no longer tell of what",
+        "unknown": "made of no single message; the records of its task no longer show which",
     }[batch.kind]
 
 

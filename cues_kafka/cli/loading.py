@@ -98,7 +98,7 @@ def _from_toml(path: Path, name: str | None) -> Graph:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}. Let this user read it.") from error
     except ValueError as error:  # no TOML, or no UTF-8
-        raise ConfigError(f"{path} is no TOML: {error}. Correct it there.") from error
+        raise ConfigError(f"{path} is not valid TOML: {error}. Correct the file.") from error
     graphs = {str(data.get("name")): data} if "parts" in data else _tables(data)
     if not graphs:
         raise ConfigError(f'{path} has no graph. Write version = 1, name = "shop" and [[parts]] into it.')
@@ -139,7 +139,7 @@ def _from_path(path: Path) -> ModuleType:
     _look_in(path.parent.resolve())
     spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
     if spec is None or spec.loader is None:
-        raise ConfigError(f"{str(path)!r} is no Python file: Python loads a module from a file that ends with .py")
+        raise ConfigError(f"{str(path)!r} is not a Python file: Python loads a module from a file that ends with .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module  # dataclasses and annotations look their module up by name
     try:

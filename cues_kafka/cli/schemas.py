@@ -48,7 +48,7 @@ Examples:
 
 _WORDS = {
     "registered": "registered",
-    "new": "not registered: there is no such subject",
+    "new": "not registered: the subject does not exist",
     "compatible": "not registered: can be the next version",
     "incompatible": "refused: not compatible with the registered versions",
 }
@@ -150,7 +150,9 @@ def _state(one: Checked) -> str:
     if one.state == "registered" or one.subject.written:
         return _WORDS[one.state]
     if one.state == "new":
-        return "read only, not compared: there is no such subject. Check the registry's address and the subject's name."
+        return (
+            "read only, not compared: the subject does not exist. Check the registry's address and the subject's name."
+        )
     if one.unreadable:
         return "read only, differs from the newest version"
     return "read only: messages of the newest version are read into the declared schema"

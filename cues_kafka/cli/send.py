@@ -308,7 +308,7 @@ def _headers(given: list[str]) -> list[tuple[str, str]]:
     pairs = [text.partition("=") for text in given]
     for name, equals, _ in pairs:
         if not name or not equals:
-            raise ConfigError(f"--header {name!r} is no header. Write it as NAME=VALUE.")
+            raise ConfigError(f"--header {name!r} is not a header. Write it as NAME=VALUE.")
     return [(name, value) for name, _, value in pairs]
 
 

@@ -131,7 +131,7 @@ class TopicAccess:
             )
         return (
             f"topic {self.name!r} does not exist. If a graph declares it, start the graph, or write "
-            f"cues-kafka plan MODULE:GRAPH --apply; else {create}"
+            f"cues-kafka plan MODULE:GRAPH --apply. Otherwise, {create}"
         )
 
     def refresh(self) -> None:

@@ -80,8 +80,8 @@ def _hidden(left: Mapping[TopicPartition, int], timeout_s: float) -> Unknown:
     place, end = next(iter(left.items()))
     return Unknown(
         f"a transaction of another program has been open for {timeout_s:g} s in {place.topic}/{place.partition}, below "
-        f"offset {end}, and hides what is behind it. Find it with `kafka-transactions --bootstrap-server BOOTSTRAP "
-        f"find-hanging --topic {place.topic} --partition {place.partition}`, end it with its `abort`, and ask again"
+        f"offset {end}, and hides the messages after it. Find it with `kafka-transactions --bootstrap-server BOOTSTRAP "
+        f"find-hanging --topic {place.topic} --partition {place.partition}`, end it with its `abort`, then ask again"
     )
 
 

@@ -115,8 +115,8 @@ class ClientHandles:
     ) -> dict[str, Sent]:
         if not self.stable:
             raise ConfigError(
-                "sent(...) needs a client with a name: connect(..., name=...). Only its name ends what a former run "
-                "left open, so that the answer is final"
+                "sent(...) needs a client with a name: connect(..., name=...). Only a client with a name ends the "
+                "transactions that a former run left open, which makes the answer final"
             )
         topic.refresh()  # every partition that it has by now is read
         self.take_id()  # K4; ends what an error has left open, and asks nothing without one

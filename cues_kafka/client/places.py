@@ -147,7 +147,7 @@ class HeldPlaces:
     def _regained(self) -> None:
         for key, found in self._read({**self.kept, **self._storing}).items():
             if found not in (self.kept.get(key), self._storing.get(key)):
-                raise FatalError(f"holder {found.holder} has it", code="_FENCED")
+                raise FatalError(f"the holder is now {found.holder}", code="_FENCED")
 
     def _prepare(self) -> None:
         broker = self._access.broker
@@ -158,8 +158,8 @@ class HeldPlaces:
             count = broker.partitions([self._topic]).get(self._topic)
         if count != PARTITIONS:
             raise ConfigError(
-                f"topic {self._topic!r} has {count} partitions instead of {PARTITIONS}, so the places of tailers are "
-                "not where they were written. Give the client another name"
+                f"topic {self._topic!r} has {count} partitions instead of {PARTITIONS}, so the stored positions of "
+                "tailers cannot be found. Give the client another name"
             )
 
     def _read(self, keys: Iterable[bytes]) -> dict[bytes, HeldPlace]:
@@ -184,9 +184,9 @@ class HeldPlaces:
             window, end = window * 8, start
         if lost := refused - found.keys():
             raise CodecError(
-                f"{self._topic}/{self._place.partition} has no place of a tailer for the key {min(lost)[:80]!r}, but "
-                "records that are none: another program wrote there, and the place is gone. Find that program, and "
-                "take the right to write from it; then give the tailer, or the client, another name and a start="
+                f"{self._topic}/{self._place.partition} has no readable position of a tailer for the key "
+                f"{min(lost)[:80]!r}: another program wrote there, and the position is lost. Find that program, and "
+                "revoke its right to write. Then open the tailer, or the client, under another name, with start="
             )
         return found
 

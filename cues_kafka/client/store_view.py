@@ -150,11 +150,11 @@ class StoreView(Mapping[Any, Any]):
             self._check_open()
             at, error = self._positions().get(place), self._error
         if at is None or at <= sent.offset:
-            stands = "has no record yet" if at is None else f"stands at {at}"
+            stands = "has no record yet" if at is None else f"is at offset {at}"
             trouble = f" The view cannot read the cluster: {error}." if error else ""
             raise TimeoutError(
-                f"processor {name!r} has not passed {place.topic}/{place.partition} at {sent.offset} after "
-                f"{timeout_s:g} s: task {name}/{place.partition} {stands}.{trouble} "
+                f"processor {name!r} has not processed {place.topic}/{place.partition} at {sent.offset} "
+                f"within {timeout_s:g} s: task {name}/{place.partition} {stands}.{trouble} "
                 "Check that a worker runs it; the worker's log says why a task stopped"
             ) from error
 
@@ -382,8 +382,8 @@ class StoreView(Mapping[Any, Any]):
                 done.add(place)
         if sum(part.size for part in parts.values()) > self._most:
             raise ViewFull(
-                f"{self!r} needs more memory than table(..., max_bytes={self._most}), and shows nothing. Raise it "
-                "where the memory is there, or follow one partition= in each process"
+                f"{self!r} needs more memory than table(..., max_bytes={self._most}) allows, so it cannot be read. "
+                "Raise max_bytes= if this machine has the memory, or follow one partition= in each process"
             )
         return done
 

@@ -515,10 +515,10 @@ class ClientTailer:
             low, _, high = marks[place]
             if not low <= offset <= high:
                 raise RecoveryError(
-                    f"{place.topic}/{place.partition} has offsets {low} to {high}, and the tailer"
-                    f"{f' {self.name!r}' if self.name else ''} stands at {offset}: "
-                    f"{'what lies between was deleted' if offset < low else 'the topic lost records'}. Go on with "
-                    "seek, to_start or to_end; open a named tailer with again=True, which begins at start="
+                    f"the tailer{f' {self.name!r}' if self.name else ''} is at offset {offset} of "
+                    f"{place.topic}/{place.partition}, which has offsets {low} to {high}: "
+                    f"{'the messages between were deleted' if offset < low else 'the topic lost records'}. Continue "
+                    "with seek, to_start or to_end; open a named tailer with again=True to begin at start="
                 )
 
     def _check_kept(self, known: Mapping[TopicPartition, HeldPlace]) -> None:
@@ -526,7 +526,7 @@ class ClientTailer:
         for place, kept in known.items():
             if kept.topic_id != self._topic_id:
                 raise RecoveryError(
-                    f"topic {place.topic!r} was recreated since tailer {self.name!r} stood at partition "
-                    f"{place.partition}, offset {kept.offset}. Open it with again=True to begin at start="
+                    f"topic {place.topic!r} was recreated after tailer {self.name!r} had stored its position, "
+                    f"offset {kept.offset} of partition {place.partition}. Open it with again=True to begin at start="
                 )
         self._check_range({place: kept.offset for place, kept in known.items()})

@@ -63,8 +63,9 @@ class ClientTransaction:
         self._check_open()
         if self._tailer not in (None, tailer):
             raise ConfigError(
-                f"advance({tailer!r}): this transaction stores the place of {self._tailer!r}, and takes no second one. "
-                "Give each tailer a transaction of its own, or read all topics with alts and keep their places apart"
+                f"advance({tailer!r}): this transaction already stores the position of {self._tailer!r}, and can store "
+                "only one. Use one transaction for each tailer, or read all topics with alts and store their positions "
+                "yourself"
             )
         self._tailer, self._offsets = tailer, tailer.pending()
 

@@ -178,8 +178,9 @@ class IdWriter:
         """The partition of the first record, whose place says later whether a transaction is committed."""
         if first.partition is None:
             raise ConfigError(
-                f"{self._who}: the first record of a transaction, to {first.topic!r}, names no partition, so a commit "
-                "without an answer could not be looked up. Give it a key, or partition="
+                f"{self._who}: the first message of a transaction, to {first.topic!r}, has neither a key nor a "
+                "partition, so after a commit without an answer the client could not find out whether it succeeded. "
+                "Give the message a key, or partition="
             )
         return first.partition
 
@@ -196,8 +197,9 @@ class IdWriter:
             return self._is_there(place) if decided is None else decided
         except BrokerError as problem:
             raise Unknown(
-                f"{self._who}: the commit of a transaction failed ({error}), and the log cannot be asked: {problem}. "
-                f"If it is committed, its first record is at {place.topic}/{place.partition}, offset {place.offset}"
+                f"{self._who}: the commit of a transaction failed ({error}), and the client cannot read the log to "
+                f"find out whether it succeeded: {problem}. If it did, its first message is at "
+                f"{place.topic}/{place.partition}, offset {place.offset}"
             ) from problem
 
     def _is_there(self, sent: Sent) -> bool:
@@ -208,9 +210,9 @@ class IdWriter:
         there = any(message.offset() == sent.offset for message in found)
         if not there and topic.target.compacted:
             raise Unknown(
-                f"{self._who}: the commit of a transaction failed, and {sent.topic!r} is compacted: that its record at "
-                f"partition {sent.partition}, offset {sent.offset} is gone says nothing. Read the newest record of its "
-                "key, and decide"
+                f"{self._who}: the commit of a transaction failed. The message at partition {sent.partition}, offset "
+                f"{sent.offset} of {sent.topic!r} is gone, but the topic is compacted, so it is not known whether the "
+                "commit succeeded. Read the newest message of its key, and decide"
             )
         return there
 
@@ -231,7 +233,7 @@ class IdWriter:
     def _ready(self) -> Session:
         """The session, with the id taken."""
         if self._closed:
-            raise RuntimeError(f"{self._who} is closed, and writes nothing any more")
+            raise RuntimeError(f"{self._who} is closed and can no longer write")
         if self._lost:
             raise self._lost
         if self._session is None:
@@ -252,8 +254,8 @@ class IdWriter:
         except BrokerError as error:
             if error.fenced:
                 self._lost = FatalError(
-                    f"{self._who} was opened again, by another program or run, which took its place: {error}. This one "
-                    "writes nothing any more. Give each program a name of its own",
+                    f"{self._who} was opened by another program or run, which replaced this one: {error}. This client "
+                    "can no longer write. Give each program its own name",
                     code=error.code,
                 )
                 raise self._lost from error

@@ -83,7 +83,7 @@ class AsJson:
                 first = first or error
         if isinstance(first, CodecError):
             raise first
-        raise CodecError(f"it is no value of the topic: {first}") from first
+        raise CodecError(f"the value does not fit the topic's codec: {first}") from first
 
 
 def _forms(declared: CodecSpec, made_for: MadeFor, codec: Any) -> list[Form]:
@@ -125,7 +125,7 @@ def _of_protobuf(codec: Any) -> Form:
         try:
             return bytes(codec.encode(json_format.Parse(text, codec.message())))
         except json_format.ParseError as error:
-            raise CodecError(f"it is no value of the topic: {error!s:.300}") from error
+            raise CodecError(f"the value does not fit the topic's codec: {error!s:.300}") from error
 
     def text(value: Any, _: bytes) -> str:
         return json.dumps(json_format.MessageToDict(value, preserving_proto_field_name=True), ensure_ascii=False)

@@ -147,7 +147,7 @@ class AvroCodec:
         try:
             return with_values(self.schema)
         except ValueError as error:
-            raise GraphError(f"Avro(...): this is no Avro schema: {error}") from error
+            raise GraphError(f"Avro(...): this is not an Avro schema: {error}") from error
 
     def _know_fingerprints(self) -> None:
         assert self._to_plain is not None
@@ -320,7 +320,7 @@ def declared_schema(declared: Avro) -> Schema | None:
     try:
         return parse(schema_text(declared), in_order(own_of(declared).references))
     except ValueError as error:
-        raise GraphError(f"Avro(...): this is no Avro schema: {error}") from error
+        raise GraphError(f"Avro(...): this is not an Avro schema: {error}") from error
 
 
 def schema_text(declared: Avro | Any) -> str:

@@ -78,7 +78,7 @@ class _Comparing:
                 yield from self.compare(found["type"], each["type"], f"{where}.{each['name']}")
             elif "default" not in each:
                 near = hint(each["name"], written)
-                yield f"{where}.{each['name']}: the writer has no such field{near}, and it has no default"
+                yield f"{where}.{each['name']}: the writer does not have this field{near}, and it has no default"
 
 
 def _named(schema: Schema, known: dict[str, Any]) -> Schema:

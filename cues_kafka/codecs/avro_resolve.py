@@ -29,7 +29,7 @@ def with_values(schema: Schema) -> Schema:
             each["default"] = _value(each["type"], each["default"], named)
         except (TypeError, ValueError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(
-                f"the default of {record['name']}.{each['name']} is no value of the field ({type(error).__name__})"
+                f"the default of {record['name']}.{each['name']} is not a value of the field ({type(error).__name__})"
             ) from None
     return made
 

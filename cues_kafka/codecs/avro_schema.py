@@ -225,7 +225,7 @@ class _Deriving:
 
     def _field(self, each: Field, where: str) -> dict[str, Any]:
         if not NAME.match(each.wire_name):
-            raise GraphError(f"{where}: {each.wire_name!r} is no name in Avro, which takes letters, digits and _.")
+            raise GraphError(f"{where}: {each.wire_name!r} is not a name in Avro, which takes letters, digits and _.")
         field: dict[str, Any] = {"name": each.wire_name, "type": self.schema(each.shape, where)}
         if each.default is None:
             return field

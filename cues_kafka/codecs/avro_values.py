@@ -121,7 +121,7 @@ def _check_fields(record: Structure, schema: Mapping[str, Any]) -> None:
     declared, cls = {each["name"]: each for each in schema["fields"]}, record.cls.__name__
     if more := [each.wire_name for each in record.fields if each.wire_name not in declared]:
         raise GraphError(
-            f"{cls}.{more[0]}: the schema {schema['name']!r} has no such field. Drop one or add the other."
+            f"{cls}.{more[0]}: the schema {schema['name']!r} does not have this field. Drop one or add the other."
         )
     own = {each.wire_name for each in record.fields}
     if less := [name for name, each in declared.items() if name not in own and "default" not in each]:

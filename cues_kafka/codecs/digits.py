@@ -35,4 +35,4 @@ def fitting(precision: int, scale: int) -> Callable[[Decimal], bool]:
 
 def text(precision: int, scale: int) -> str:
     """`a decimal of 12 digits, 2 behind the point`."""
-    return f"a decimal of {precision} digits, {scale} behind the point"
+    return f"a decimal of {precision} digits, {scale} of them after the point"

@@ -92,7 +92,7 @@ class ErrorMessagesCodec:
         """
         if data[:2] != SINGLE_OBJECT:
             raise CodecError(
-                "These bytes are no error message: another application wrote here. Give it a topic of its own."
+                "These bytes are not an error message: another application wrote here. Give it a topic of its own."
             )
         if data[:10] not in known_headers():
             raise CodecError(

@@ -109,7 +109,7 @@ def written_with(data: bytes) -> tuple[int | UUID, int]:
         raise _unfit(data[len(UNFIT) :])
     raise CodecError(
         f"The message {_begins(data, 1)}, expected 0x00 and the id of a schema in 4 bytes (Confluent's wire format). "
-        "Its producer uses no registry, or another codec: declare that one."
+        "Its producer uses no registry, or another codec: declare the codec that it uses."
     )
 
 
@@ -179,7 +179,7 @@ def places_of(data: bytes, start: int, most: int = MAX_PLACES) -> tuple[tuple[in
     if not 0 <= count <= most:
         raise CodecError(
             f"The place of the message in its Protobuf file has {count} numbers, expected 0 to {most}. Its producer "
-            "uses another codec: declare that one."
+            "uses another codec: declare the codec that it uses."
         )
     found = []
     for _ in range(count):
@@ -197,5 +197,5 @@ def _read_varint(data: bytes, start: int) -> tuple[int, int]:
             return (number >> 1) ^ -(number & 1), start + place + 1
     raise CodecError(
         "The place of the message in its Protobuf file is not readable. Its producer uses another codec: "
-        "declare that one."
+        "declare the codec that it uses."
     )

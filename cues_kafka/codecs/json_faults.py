@@ -32,7 +32,7 @@ def why_no_json(data: bytes, said: str, root: str) -> str:
     if (known := next((text for mark, text in _MARKS if data.startswith(mark)), None)) is not None:
         return known
     if (path := _half_pair(data)) is not None:
-        return f"{root}{path} holds half of a surrogate pair, which is no character"
+        return f"{root}{path} holds half of a surrogate pair, which is not a character"
     if "truncated" in said:
         return f"it ends inside of a value, after {len(data)} {'byte' if len(data) == 1 else 'bytes'}"
     return said

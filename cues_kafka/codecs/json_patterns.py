@@ -49,7 +49,7 @@ def translated(pattern: str) -> str:
     try:
         re.compile(made)
     except (re.error, RecursionError, OverflowError) as error:
-        raise ValueError(f"the pattern {pattern!r:.100} is no regular expression of ECMA-262: {error}") from None
+        raise ValueError(f"the pattern {pattern!r:.100} is not a regular expression of ECMA-262: {error}") from None
     return made
 
 
@@ -114,7 +114,7 @@ class _Translating:
         self._at += found.end()
         code = ord(found[4]) % 32 if found[4] else int(found[1] or found[2] or found[3], 16)
         if code > sys.maxunicode:
-            raise ValueError(f"the pattern {self._pattern!r:.100} has {found[0]!r}, which is no character")
+            raise ValueError(f"the pattern {self._pattern!r:.100} has {found[0]!r}, which is not a character")
         return ((code, code),)
 
     def _property(self, rest: str) -> Ranges:

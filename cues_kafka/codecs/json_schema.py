@@ -141,7 +141,7 @@ def _declared_validation(declared: JsonSchema, own: Own) -> Validation:
     try:
         return _validation(own.text, [(name, _text(one)) for name, one in declared.references], declared)
     except ValueError as error:
-        raise GraphError(f"JsonSchema(...): this is no JSON Schema: {error}") from error
+        raise GraphError(f"JsonSchema(...): this is not a JSON Schema: {error}") from error
 
 
 def _validation(text: str, references: Any, declared: JsonSchema) -> Validation:

@@ -139,11 +139,13 @@ def read_line(line: str) -> MessageLine:
     try:
         own = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise CodecError(f"it is no JSON object with value, and of {', '.join(FIELDS)}: {error}") from None
+        raise CodecError(
+            f"a line is a JSON object with the field value, and any of {', '.join(FIELDS)}: {error}"
+        ) from None
     unknown = own.keys() - set(FIELDS)
     if unknown or "value" not in own:
         what = f"field {min(unknown)!r} is unknown" if unknown else "it has no value"
-        raise CodecError(f"it is no JSON object with value, and of {', '.join(FIELDS)}: {what}")
+        raise CodecError(f"a line is a JSON object with the field value, and any of {', '.join(FIELDS)}: {what}")
     plain = {name: json.loads(bytes(raw)) for name, raw in own.items() if name != "value"}
     text, data = _value(bytes(own["value"]), plain.get("value_encoding"))
     return MessageLine(
@@ -171,14 +173,14 @@ def json_line(line: str) -> MessageLine:
     try:
         msgspec.json.decode(text, type=msgspec.Raw)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise CodecError(f"it is no JSON: {error}. --format text sends lines as they are") from None
+        raise CodecError(f"the line is not JSON: {error}. Use --format text to send lines as they are") from None
     return MessageLine(None if text == "null" else text, None, None, [], None, None, None)
 
 
 def _given_bytes(plain: dict[str, Any], name: str) -> bytes | None:
     given = plain.get(f"{name}_bytes")
     if given is not None and not isinstance(given, str):
-        raise CodecError(f"{name}_bytes is no text in base64")
+        raise CodecError(f"{name}_bytes is not text in base64")
     return None if given is None else _base64(given, f"{name}_bytes")
 
 
@@ -204,7 +206,7 @@ def _bytes_of(value: Any, encoding: Any, name: str) -> bytes:
     if encoding not in known:
         raise CodecError(f"{name}_encoding is {encoding!r}. Write one of {', '.join(known)}")
     if not isinstance(value, str):
-        raise CodecError(f"{name} is no text, and {name}_encoding is {encoding!r}. Write {name} as a string")
+        raise CodecError(f"{name} is not text, and {name}_encoding is {encoding!r}. Write {name} as a string")
     return value.encode() if encoding == "text" else _base64(value, name)
 
 

@@ -97,7 +97,7 @@ class ProtobufCodec:
         try:
             body = bytes(value.SerializeToString(deterministic=True))
         except (EncodeError, ValueError) as error:
-            raise CodecError(f"The value is no complete {self._name}: {error!s:.300}. Set its fields.") from error
+            raise CodecError(f"The value is not a complete {self._name}: {error!s:.300}. Set its fields.") from error
         if self._nests:
             self._check_depth(body)
         return check_written(self._prefix + body, self._most_bytes)
@@ -108,7 +108,7 @@ class ProtobufCodec:
             self._cls().ParseFromString(body)
         except (DecodeError, RecursionError) as error:
             raise CodecError(
-                f"The value is a {self._name} that readers refuse: {error!s:.300}. Nest its values less deep."
+                f"The value is a {self._name} that readers refuse: {error!s:.300}. Nest its values less deeply."
             ) from error
 
     def decode(self, data: bytes) -> Any:
@@ -123,10 +123,10 @@ class ProtobufCodec:
         try:
             value.ParseFromString(body)
         except (DecodeError, ValueError, RecursionError) as error:
-            raise CodecError(f"The message is no {self._name}: {error!s:.300}") from error
+            raise CodecError(f"The message is not a {self._name}: {error!s:.300}") from error
         if not value.IsInitialized():
             missing = ", ".join(value.FindInitializationErrors())
-            raise CodecError(f"The message is no {self._name}: it lacks {missing:.300}.")
+            raise CodecError(f"The message is not a {self._name}: it lacks {missing:.300}.")
         return value
 
     def _start(self, data: bytes, writers: Writers[_Writer]) -> int:

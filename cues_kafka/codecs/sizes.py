@@ -32,4 +32,7 @@ def check_read(data: bytes, most: int) -> None:
         CodecError: it has more bytes than `Limits(bytes=)` of the declaration.
     """
     if len(data) > most:
-        raise CodecError(f"The message has {len(data)} bytes, more than {most}. See Limits.")
+        raise CodecError(
+            f"The message has {len(data)} bytes, and the declared limit is {most}. Raise it with "
+            f"limits=Limits(bytes=...)."
+        )

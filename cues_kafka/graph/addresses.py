@@ -85,7 +85,7 @@ class DatabaseAddress:
 
     def _no_port(self, usual: int) -> ConfigError:
         return ConfigError(
-            "the port in the address of the database is no number from 1 to 65535. Write "
+            "the port in the address of the database is not a number from 1 to 65535. Write "
             f"{self.dialect}://user@host:{usual}/database; in a user name and a password write %2F for '/', %3A for "
             "':', %40 for '@' and %23 for '#'"
         )

@@ -193,8 +193,9 @@ def _check_taken(by_name: Collection[str], where: Mapping[str, str], label: str)
     for name, place in where.items():
         if name not in by_name and place != "system":  # all processors share the system; each takes what it needs
             raise GraphError(
-                f"{label}: {place}= declares {name!r}, but the function has no such parameter{hint(name, by_name)}. "
-                f"Parameters: {quoted(by_name)}. Add the parameter, or **rest, or drop it from {place}=."
+                f"{label}: {place}= declares {name!r}, but the function does not have this "
+                f"parameter{hint(name, by_name)}. Parameters: {quoted(by_name)}. Add the parameter, or **rest, or drop "
+                f"it from {place}=."
             )
 
 

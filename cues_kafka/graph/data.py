@@ -86,7 +86,7 @@ _FORMATS: Final[dict[str, Callable[..., CodecSpec]]] = {one.kind: one for one in
 
 def _codec_from_json(data: Any) -> CodecSpec:
     if not isinstance(data, Mapping):
-        raise GraphError(f"{data!r} is no codec. Write a mapping: {{'kind': 'json', 'cls': 'shop:Order'}}.")
+        raise GraphError(f"{data!r} is not a codec. Write a mapping: {{'kind': 'json', 'cls': 'shop:Order'}}.")
     own: Any
     match data.get("kind"):
         case "json" | "raw" as kind:
@@ -161,7 +161,7 @@ def _filter_from_json(data: Any) -> Predicate:
         if kind in _FILTERS and given and isinstance(given, str | Mapping if kind == "not" else list):
             return _FILTERS[kind](given)
     raise GraphError(
-        f"{data!r} is no filter. Write 'module:function', or a mapping with one of the keys {quoted(_FILTERS)}: "
+        f"{data!r} is not a filter. Write 'module:function', or a mapping with one of the keys {quoted(_FILTERS)}: "
         "{'has_tag': ['audit']}, {'not': {'has_header': ['region', 'eu']}}."
     )
 
@@ -297,7 +297,7 @@ def _effect_from_json(data: Mapping[str, Any]) -> Effect:
         case Upsert.kind:
             return database.upsert(data["table"], key=data["key"], columns=data["columns"])
     raise GraphError(
-        f"{data['kind']!r} is no kind of effect. This release knows 'sql', 'table', 'upsert', 'blobs', "
+        f"{data['kind']!r} is not a kind of effect. This release knows 'sql', 'table', 'upsert', 'blobs', "
         "'file-table', 'http', 'once', 'target' and 'target-part'."
     )
 

@@ -111,7 +111,7 @@ class Digits:
     def __post_init__(self) -> None:
         counts = type(self.precision) is int and type(self.scale) is int
         if not counts or not 0 < self.precision <= COLUMN_DIGITS or not 0 <= self.scale <= self.precision:
-            raise GraphError(f"{self}: takes 1 to {COLUMN_DIGITS} digits, and no more than these behind the point.")
+            raise GraphError(f"{self}: takes 1 to {COLUMN_DIGITS} digits, and no more than these after the point.")
 
 
 @known_arguments()

@@ -42,11 +42,11 @@ class Topology:
 
     def __post_init__(self) -> None:
         if odd := [edge for edge in self.edges if not isinstance(edge, tuple | list) or len(edge) != 2]:
-            raise GraphError(f"Topology: {odd[0]!r:.200} is no edge. Give pairs of names, as in (before, after).")
+            raise GraphError(f"Topology: {odd[0]!r:.200} is not an edge. Give pairs of names, as in (before, after).")
         object.__setattr__(self, "nodes", tuple(dict.fromkeys(self.nodes)))
         object.__setattr__(self, "edges", tuple(dict.fromkeys((before, after) for before, after in self.edges)))
         if wrong := [node for node in self.nodes if not isinstance(node, str)]:
-            raise GraphError(f"Topology: {wrong[0]!r:.200} is no name. Give strings.")
+            raise GraphError(f"Topology: {wrong[0]!r:.200} is not a name. Give strings.")
         self._known(*(name for edge in self.edges for name in edge))
 
     @classmethod
@@ -82,8 +82,8 @@ class Topology:
                 whole = whole.then(one)
             return whole
         raise GraphError(
-            f"Topology.of({steps!r:.200}): {article(type(steps).__name__)} is no step. Give a name, a list, a set or a "
-            "mapping of steps."
+            f"Topology.of({steps!r:.200}): {article(type(steps).__name__)} is not a step. Give a name, a list, a set "
+            "or a mapping of steps."
         )
 
     # Neighbours

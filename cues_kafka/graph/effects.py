@@ -250,7 +250,7 @@ class Upsert(Effect):
 
 def _database(given: Any) -> Sql:
     if not isinstance(given, Sql):
-        raise GraphError(f'{given!r} is no database. Write Sql("postgresql://..."), or Sql(env="SHOP_DATABASE").')
+        raise GraphError(f'{given!r} is not a database. Write Sql("postgresql://..."), or Sql(env="SHOP_DATABASE").')
     return given
 
 

@@ -137,8 +137,8 @@ class Feed:
         check_written_topic(into, f"{label}, into=")
         if not isinstance(source, ReplayableSource) or isinstance(source, type):
             raise GraphError(
-                f"{label}: a {type(source).__name__} is no source. Give Files(...), Iterate(...), SqlOutbox(...), or "
-                "an object with the methods parts() and read(part, place, limit)."
+                f"{label}: a {type(source).__name__} is not a source. Give Files(...), Iterate(...), SqlOutbox(...), "
+                "or an object with the methods parts() and read(part, place, limit)."
             )
         has = source.parts()
         check_count(has, f"{label}: parts() of its source")

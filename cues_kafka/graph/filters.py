@@ -231,7 +231,7 @@ def check_filter(predicate: object, label: str) -> None:
         return
     name = getattr(predicate, "__name__", None) or repr(predicate)
     if predicate in (has_type, has_tag, has_header) or isinstance(predicate, type) or not callable(predicate):
-        raise GraphError(f"{label}: filter={name} is no filter. Write filter=has_type(...), or a function.")
+        raise GraphError(f"{label}: filter={name} is not a filter. Write filter=has_type(...), or a function.")
     if inspect.iscoroutinefunction(predicate):
         raise GraphError(f"{label}: filter={name} is a coroutine function. Write it with def.")
     try:

@@ -103,7 +103,7 @@ class Handler(Store):
         if isinstance(make, type):
             if not issubclass(make, StateHandler):
                 raise GraphError(
-                    f"Handler({make.__name__}): is no StateHandler. Write class {make.__name__}(StateHandler)."
+                    f"Handler({make.__name__}): is not a StateHandler. Write class {make.__name__}(StateHandler)."
                 )
             if missing := sorted(getattr(make, "__abstractmethods__", ())):
                 raise GraphError(f"Handler({make.__name__}): lacks {' and '.join(missing)}. Define it in the class.")

@@ -73,13 +73,13 @@ SEND_WITH_ID: Final = EdgeKind(
 FEED: Final = EdgeKind(
     "files, functions and other sources to Kafka, `Feed(...)`",
     "exactly once (source position stored with the messages)",
-    "messages and place in one transaction; the source gives the same messages behind a place",
+    "messages and position in one transaction; the source gives the same messages after a position",
     "pytest tests/unit/workers/feeds tests/unit/bridges/test_files.py",
 )
 OUTBOX_FEED: Final = EdgeKind(
     "an outbox table in PostgreSQL or SQLite to Kafka, `Feed(SqlOutbox(...), ...)`",
     FEED.level,
-    "messages and place in one transaction; the database keeps what it commits",
+    "messages and position in one transaction; the database keeps what it commits",
     "pytest -m 'not slow' tests/integration/test_outbox.py tests/unit/bridges/test_restored_outbox.py",
 )
 CLAIMED_FEED: Final = EdgeKind(
@@ -95,20 +95,20 @@ INSIDE: Final = {
     "exactly-once": EdgeKind(
         "Kafka to Kafka, with state",
         EXACTLY_ONCE,
-        "from Kafka to Kafka: one transaction with the place in the input",
+        "from Kafka to Kafka: one transaction with the position in the input",
         "make demo-native",
     ),
     "at-least-once": EdgeKind(
         'Kafka to Kafka, `strategy="at-least-once"`',
         AT_LEAST_ONCE,
-        "from Kafka to Kafka, by strategy=: written before its place; a crash repeats",
+        "from Kafka to Kafka, by strategy=: written before the position; a crash repeats messages",
         "pytest tests/unit/task/test_strategies.py",
         'Leave strategy="at-least-once" out.',
     ),
     "at-most-once": EdgeKind(
         'Kafka to Kafka, `strategy="at-most-once"`',
         AT_MOST_ONCE,
-        "from Kafka to Kafka, by strategy=: its place is committed first; a crash drops",
+        "from Kafka to Kafka, by strategy=: the position is committed first; a crash drops messages",
         "pytest tests/unit/task/test_strategies.py",
         'Leave strategy="at-most-once" out.',
     ),
@@ -118,7 +118,7 @@ INSIDE: Final = {
 ON_SPARK: Final = EdgeKind(
     "Kafka to Kafka on Spark, `DataFrameProcessor(...)` and the engine `Spark`",
     EXACTLY_ONCE,
-    "from Kafka to Kafka on Spark: one transaction for each part of a batch, with its place in the input",
+    "from Kafka to Kafka on Spark: one transaction for each part of a batch, with its position in the input",
     "make demo",
 )
 WRITTEN_BY_SPARK: Final = EdgeKind(
@@ -139,7 +139,7 @@ OWN_LOOP: Final = EdgeKind(
 DATABASE: Final = EdgeKind(
     'Kafka to a database, `effects={"db": Sql(...)}` or `Sink(..., into=Sql(...).table(...))`',
     EXACTLY_ONCE,
-    "rows, outcomes and place in one transaction of the database; it must keep what it commits",
+    "rows, outcomes and position in one transaction of the database; it must keep what it commits",
     "pytest tests/unit/sinks/test_crashes.py tests/integration/test_databases.py "
     "tests/unit/operate/move/test_settling.py",
 )
@@ -152,7 +152,7 @@ UPSERT: Final = EdgeKind(
 FILES: Final = EdgeKind(
     'Kafka to files, `effects={"blobs": Blobs(...)}` or `Sink(..., into=Blobs(...).parquet(...))`',
     EXACTLY_ONCE,
-    "files, outcomes and place in one entry of a log in the store, which readers read; it must refuse to overwrite",
+    "files, outcomes and position in one entry of a log in the store, which readers read; it must refuse to overwrite",
     "pytest tests/unit/sinks/test_blob_crashes.py tests/fault/test_file_kills.py",
 )
 FILES_OF_SPARK: Final = EdgeKind(
@@ -165,14 +165,14 @@ FILES_OF_SPARK: Final = EdgeKind(
 OWN_TARGET: Final = EdgeKind(
     'Kafka to a system with transactions, `effects={"db": MyTarget(...)}` or `Sink(..., into=MyTarget(...))`',
     EXACTLY_ONCE,
-    "what is written, outcomes and place in one transaction of the system; it must keep what it commits",
+    "what is written, outcomes and position in one transaction of the system; it must keep what it commits",
     "pytest tests/unit/testing/test_targets.py",
 )
 STOMP: Final = EdgeKind(
     'Kafka to JMS on ActiveMQ and Artemis, `effects={"jms": Stomp(...).target()}` or '
     "`Sink(..., into=Stomp(...).to_queue(...))`",
     EXACTLY_ONCE,
-    "messages, outcomes and place in one transaction of the broker; it must keep what it commits, and give a marker "
+    "messages, outcomes and position in one transaction of the broker; it must keep what it commits, and give a marker "
     "queue to one consumer at a time",
     "pytest -m 'bridge or not bridge' tests/unit/bridges/stomp/test_target.py tests/servers/test_stomp_out.py",
 )
@@ -180,14 +180,14 @@ AMQP: Final = EdgeKind(
     'Kafka to queues by AMQP 1.0, as of Artemis, `effects={"jms": Amqp(...).target()}` or '
     "`Sink(..., into=Amqp(...).to_queue(...))`",
     EXACTLY_ONCE,
-    "messages, outcomes and place in one transaction of the broker; it must have transactions, keep what it commits, "
-    "and give a marker queue to one consumer at a time",
+    "messages, outcomes and position in one transaction of the broker; it must have transactions, keep what it "
+    "commits, and give a marker queue to one consumer at a time",
     "pytest -m 'bridge or not bridge' tests/unit/bridges/amqp tests/servers/test_amqp_out.py",
 )
 JOURNALED_SERVER: Final = EdgeKind(
     'Kafka to a server, `effects={"http": Http(..., journal=True)}`',
     "once, if the server knows the key",
-    "a kept answer is not asked for again; a kill between call and record repeats the call, with the same "
+    "an answer in the journal is not requested again; a kill between call and record repeats the call, with the same "
     f"{KEY_HEADER}",
     "pytest tests/unit/sinks/test_calls.py tests/fault/test_call_kills.py",
     "If the server does nothing when a key comes again, declare Http(..., journal=True, idempotent=True).",
@@ -202,14 +202,14 @@ SERVER: Final = EdgeKind(
 ONCE: Final = EdgeKind(
     'Kafka to anything, `effects={"once": Once()}`',
     AT_LEAST_ONCE,
-    "a kept result is not made again; a kill between the call and its record repeats the call",
+    "a result in the journal is not computed again; a kill between the call and its record repeats the call",
     "pytest tests/unit/sinks/test_calls_alone.py",
     "Write to a database, with effects={...: Sql(...)}, or call a server that knows keys, with Http(...).",
 )
 ANYTHING: Final = EdgeKind(
     "Kafka to anything else, a sink or `effects=True`",
     AT_LEAST_ONCE,
-    "the function may be called again after a crash; step.hash is the same then: an idempotency key",
+    "the function may be called again after a crash, with the same step.hash, which is an idempotency key",
     "pytest tests/fault/test_kill_points.py",
     "Write to a database or to files, with effects={...: Sql(...)} or Sink(..., into=...), or call a server that knows "
     "keys, with Http(...).",
@@ -217,7 +217,8 @@ ANYTHING: Final = EdgeKind(
 NEVER_TWICE: Final = EdgeKind(
     'Kafka to anything else, `strategy="at-most-once"`',
     AT_MOST_ONCE,
-    "the function is never called twice for a message; a crash may leave some uncalled, which verify counts",
+    "the function is never called twice for a message; a crash may leave messages without a call, and verify "
+    "counts them",
     "pytest -m 'not slow' tests/unit/task/test_strategies.py tests/fault/test_strategies.py",
     'Leave strategy="at-most-once" out, and write to a database, with effects={...: Sql(...)} or Sink(..., into=...).',
 )

@@ -139,7 +139,7 @@ def _place(word: str) -> Place:
     topic, _, partition = rest.rpartition("/")
     offset, _, time = at.partition(":")
     if not topic:
-        raise CodecError(f"{word!r} is no place")
+        raise CodecError(f"{word!r} is not a place")
     return Place(topic, int(partition), int(offset), int(time) if time else None)
 
 

@@ -136,7 +136,7 @@ def _cannot_copy(part: Processor | Any, patterns: Mapping[str, Source]) -> str:
     if part.input_shape != "single" or not set(part.read_topics[1:]).isdisjoint(patterns):
         return (
             "it has a task for each partition of each topic, so it can only be the one input of a processor. Read it "
-            "alone, and join behind it."
+            "alone, and join in a later processor."
         )
     if part.start == "latest":
         return (

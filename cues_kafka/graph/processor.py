@@ -62,7 +62,7 @@ def _check_pattern(source: Source) -> None:
         re.compile(source.pattern)
     except (re.error, TypeError) as error:
         raise GraphError(
-            f"{label}: it is no regular expression: {error}. Write such as pattern='sensors[.].+'."
+            f"{label}: it is not a regular expression: {error}. Write such as pattern='sensors[.].+'."
         ) from None
     if source.pattern and source.default:
         raise GraphError(f"{label}: default=True, but messages are sent to a topic. Drop default=.")

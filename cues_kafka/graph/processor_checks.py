@@ -109,7 +109,8 @@ def _check_targets(processor: ProcessorFields, label: str) -> None:
         check_name(name, f"{label}, effects=")
         if not isinstance(one, Effect):
             raise GraphError(
-                f'{label}: effects= gives {name!r} something that is no target. Write effects={{{name!r}: Sql("...")}}.'
+                f"{label}: effects= gives {name!r} something that is not a target. Write "
+                f'effects={{{name!r}: Sql("...")}}.'
             )
     check_calls(label, processor.targets, batch=processor.batch)
     check_published(

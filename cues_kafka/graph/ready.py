@@ -122,8 +122,8 @@ def check_by(processor: Processor, settings: Topic) -> None:
     owner, fields = fields_of(settings.value)
     if fields and by not in fields and not hasattr(settings.value.record, by):
         raise GraphError(
-            f"{processor.label}: by={by!r}: {owner}, the value of {topic!r}, has no such field{hint(by, fields)}. "
-            f"Fields: {quoted(fields)}."
+            f"{processor.label}: by={by!r}: {owner}, the value of {topic!r}, does not have this "
+            f"field{hint(by, fields)}. Fields: {quoted(fields)}."
         )
 
 

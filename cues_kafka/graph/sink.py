@@ -42,7 +42,7 @@ def Sink(name: str, *, inputs: str, into: Into, **settings: Any) -> Processor:  
     """
     if not isinstance(into, Into):
         raise GraphError(
-            f'Sink {name!r}: into={into!r} is no table. Write into=Sql(...).table("name", columns=[...]), or '
+            f'Sink {name!r}: into={into!r} is not a table. Write into=Sql(...).table("name", columns=[...]), or '
             '.upsert("name", key="id", columns=[...]), or Blobs(...).json_lines("name"), or Mqtt(...).topic("name"), '
             "or a target of your own."
         )

@@ -297,7 +297,8 @@ def _check_key_field(topic: Topic) -> None:
     owner, fields = fields_of(topic.value)
     if fields and topic.key not in fields:
         raise GraphError(
-            f"Topic(key={topic.key!r}): {owner} has no such field{hint(topic.key, fields)}. Fields: {quoted(fields)}."
+            f"Topic(key={topic.key!r}): {owner} does not have this field{hint(topic.key, fields)}. Fields: "
+            f"{quoted(fields)}."
         )
 
 

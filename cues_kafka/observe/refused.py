@@ -15,7 +15,7 @@ log = get_logger("cues_kafka.records")
 
 EVENT: Final = "record refused"
 
-REMEDY: Final = "find the program that writes to this topic, and take the right to write from it: docs/security.md"
+REMEDY: Final = "find the program that writes to this topic, and revoke its right to write: docs/security.md"
 
 REMEMBERED: Final = 10_000
 """How many records are remembered as named: a reader that reads again does not repeat them."""

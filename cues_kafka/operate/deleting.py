@@ -85,7 +85,7 @@ class Deletion:
     def lines(self) -> Iterator[str]:
         """What would be deleted, for people."""
         for part in self.parts:
-            yield f"{part.name}{'' if part.declared else ' (not in the graph any more)'}:"
+            yield f"{part.name}{'' if part.declared else ' (no longer in the graph)'}:"
             if part.group:
                 yield f"  - group {part.group}"
             yield from (f"  - topic {topic}" for topic in part.topics)
@@ -340,7 +340,7 @@ class Deleting:
             if isinstance(one, DataFrameProcessor):
                 yield f"the checkpoint of its query (<checkpoint>/{self._graph.name}.{name}); delete its directory."
             if isinstance(one, Processor) and any(store.on_disk for store in one.state.values()):
-                yield f"the stores of {name} on the disks of its workers, which a new changelog makes void."
+                yield f"the stores of {name} on the disks of its workers, which a new changelog invalidates."
         if self._unused and set(self._unused) & set(names):
             yield (
                 f"what {count(len(set(self._unused) & set(names)), 'processor')} not in the graph wrote outside of the "

@@ -259,15 +259,15 @@ def _is_heard(one: StatusRecord, now_s: float) -> bool:
 def _why(one: StatusRecord | None, token: str, now_s: float) -> str:
     """Why a task does not count as paused; empty: it does."""
     if one is None:
-        return "it has told nothing: its worker was started without status, or is starting"
+        return "it has not reported: its worker was started without status, or is starting"
     if one.unpausable and _is_heard(one, now_s):
         return f"{one.unpausable} ({one.owner})"
     if one.state == "left":
-        return f"its worker {one.owner} has left, and no other one has told that it has it"
+        return f"its worker {one.owner} has left, and no other worker has reported that it runs the task"
     if not _is_heard(one, now_s):
         return f"not heard of: {one.owner} may be dead or cut off"
     if one.pause == token and one.state in _RESTS:
         return ""
     calling = f", {one.calling}" if one.calling else ""
-    follows = "it finishes its batch" if one.pause == token else "it has not heard of the pause"
+    follows = "it finishes its batch" if one.pause == token else "it has not read the pause yet"
     return f"{follows} on {one.owner}{calling}"

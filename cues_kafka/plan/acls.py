@@ -242,7 +242,7 @@ def _of_sides(graph: Graph, sides: Sides) -> Iterator[Acl]:
     status, control = status_topic(graph.name), control_topic(graph.name)
     if sides.status:
         moves = "see whether Spark runs a processor that is moved"
-        yield from _topics("worker", [status], Write="tell the state of tasks", Read=moves)
+        yield from _topics("worker", [status], Write="report the state of tasks", Read=moves)
         yield Acl("worker", "group", "literal", tools_group(graph.name), "Describe", _READS)
         yield from _topics("operator", [status], Read="see the state of tasks")
     if sides.control:

@@ -204,9 +204,9 @@ def _unequal_inputs(processor: Processor, sizes: Mapping[str, int | None]) -> It
         if table.kind == "table" and None not in (lead, width) and lead != width:
             yield (
                 f"{processor.name} looks up {table.topic!r} ({name}), which has {count(width or 0, 'partition')}, and "
-                f"its input {processor.lead!r} has {lead}. Task p holds partition p of it, so keys would not meet. "
-                f"Write GlobalTable({table.topic!r}), of which each process holds all; or rekey one of them into a "
-                "topic with as many partitions as the other."
+                f"its input {processor.lead!r} has {lead}. Task p holds partition p of it, so a task would not find "
+                f"its keys. Write GlobalTable({table.topic!r}), which each process holds completely; or rekey one of "
+                "them into a topic with as many partitions as the other."
             )
     for topic in processor.tailers.values():
         if lead is not None and (sizes[topic] or lead) < lead:
@@ -228,8 +228,8 @@ def _compacted_join(processor: Processor, compacted: Iterable[str]) -> Iterator[
 def _tailers_without_exactly_once(processor: Processor, strategy: str) -> Iterator[str]:
     if processor.tailers and strategy != "exactly-once":
         yield (
-            f"{processor.name} has tailers and runs {strategy}: where they stand could not be committed with what its "
-            "steps did. Give it strategy='exactly-once', or have it read the topics as inputs."
+            f"{processor.name} has tailers and runs {strategy}: their positions could not be committed together with "
+            "the results of its steps. Give it strategy='exactly-once', or have it read the topics as inputs."
         )
 
 
@@ -279,7 +279,7 @@ def refused_feeds(feeds: Iterable[FeedPlan], facts: ClusterFacts | None) -> Iter
         if known is not None and known.partitions != feed.parts:
             yield (
                 f"Feed {feed.name} has {count(feed.parts, 'part')}, and {feed.backing!r} holds the places of "
-                f"{known.partitions}. What one part has read would come again in another, or never. Declare "
+                f"{known.partitions}. Another part would read its messages again, or no part would. Declare "
                 f"{count(known.partitions, 'part')} again, or give the feed a new name=: then it begins at the "
                 "beginning of its source, and what is still there comes again."
             )
@@ -338,8 +338,8 @@ def unsafe_settings(topic: TopicFacts) -> Iterator[str]:
     """The conditions of the guarantee (docs/guarantee.md), as far as the facts show the settings."""
     if topic.replication < REPLICATION:
         yield (
-            f"Topic {topic.name!r} has {count(topic.replication, 'replica')}, so the loss of brokers is the loss "
-            f"of data. Give it {REPLICATION}: kafka-reassign-partitions, or recreate it."
+            f"Topic {topic.name!r} has {count(topic.replication, 'replica')}, so the loss of a broker can lose "
+            f"data. Give it {REPLICATION}: kafka-reassign-partitions, or recreate it."
         )
     in_sync = topic.config.get("min.insync.replicas")
     if in_sync is not None and int(in_sync) < MIN_IN_SYNC:

@@ -285,7 +285,7 @@ def _pack(schema: _Schema, fields: dict[str, Any]) -> bytes:
 
 def _unpack(schema: _Schema, data: bytes, what: str) -> dict[str, Any]:
     if data[:2] != MARK:
-        raise CodecError(f"These bytes are no {what}: another application wrote here. Give it a topic of its own.")
+        raise CodecError(f"These bytes are not a {what}: another application wrote here. Give it a topic of its own.")
     if data[:10] != schema.header:
         raise CodecError(
             f"This {what} has a schema that this program does not know ({data[2:10].hex()}). Update cues-kafka."
@@ -299,5 +299,5 @@ def _unpack(schema: _Schema, data: bytes, what: str) -> dict[str, Any]:
         raise CodecError(f"This {what} is damaged: {error}.") from error
     rest = len(data) - 10 - body.tell()
     if rest or not isinstance(fields, dict):
-        raise CodecError(f"This {what} is damaged: {rest:,} bytes are left behind it.")
+        raise CodecError(f"This {what} is damaged: {rest:,} bytes are left after it.")
     return fields

@@ -42,7 +42,7 @@ def _unfit(made: Provenance) -> str:
     if len(made.task) > LENGTH:
         return "the name of its task is too long"
     if not 0 <= int(made.task.rpartition("/")[2]) <= PARTITIONS:
-        return "there is no such task"
+        return "this task does not exist"
     if not (0 <= made.sequence <= MOST and 0 <= made.index < max(made.count, 1) and made.count <= MOST):
         return "its numbers are out of bounds"
     places = [(one.topic_id, one.partition, one.offset) for one in made.consumed]
@@ -50,9 +50,9 @@ def _unfit(made: Provenance) -> str:
         number, error = made.replay
         places.append((error.topic_id, error.partition, error.offset))
         if not 0 <= number <= PARTITIONS:
-            return "there is no such replay"
+            return "this replay does not exist"
     if made.timer is not None and not -MOST <= made.timer[1] <= MOST:
-        return "its timer has no such time"
+        return "its timer does not have this time"
     for topic_id, partition, offset in places:
         if len(topic_id) != 16 or not 0 <= partition <= PARTITIONS or not 0 <= offset <= MOST:
             return "it names a place that no topic has"

@@ -97,7 +97,7 @@ def _last_in(
         reader.unassign([partition])
     raise RetriableError(
         f"nothing new below {high} of {partition.topic}/{partition.partition} for {patience_s:g} s: an open "
-        "transaction hides it, or the brokers are slow. If it lasts, find the transaction with `kafka-transactions "
+        "transaction hides it, or the brokers are slow. If this lasts, find the transaction with `kafka-transactions "
         f"--bootstrap-server BOOTSTRAP find-hanging --topic {partition.topic} --partition {partition.partition}`, end "
         "it with its `abort`",
         code=OPEN_TRANSACTION,
@@ -113,7 +113,7 @@ def read_record(message: WireMessage) -> Record:
     """
     value = message.value()
     if value is None:
-        raise CodecError("a tombstone is where a task record should be: only its task may write here")
+        raise CodecError("there is a tombstone instead of a task record: only the task may write to this topic")
     return decode_record(value)
 
 

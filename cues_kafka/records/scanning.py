@@ -164,14 +164,14 @@ class _Silence:
             if marks.stable < ends[place]:
                 raise RetriableError(
                     f"reading {place.topic}/{place.partition}: the log ends at offset {marks.stable} now, before "
-                    f"{ends[place]}: it was truncated, or the topic was recreated. Read it again from its ends of now"
+                    f"{ends[place]}: it was truncated, or the topic was recreated. Read it again, to its present end"
                 )
         silent_s = now_s - self._since_s
         if silent_s >= STILL_S:
             names = ", ".join(f"{topic}/{partition}" for topic, partition in ends)
             raise RetriableError(
-                f"reading {names}: nothing came for {silent_s:.0f} s, although the log goes on. Look at the brokers' "
-                "logs, and read it again"
+                f"reading {names}: no message came for {silent_s:.0f} s, although the log has more. Look at the "
+                "brokers' logs, then try again"
             )
         self._asked_s = now_s
 

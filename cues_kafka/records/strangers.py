@@ -101,13 +101,13 @@ def read_versioned(data: bytes | None, what: str) -> tuple[Fields, int]:
     except (ValueError, RecursionError) as error:
         raise CodecError(f"not a {what}: {shown(data)} ({error})") from None
     if not isinstance(found, dict):
-        raise CodecError(f"not a {what}: {shown(data)} is no JSON object")
+        raise CodecError(f"not a {what}: {shown(data)} is not a JSON object")
     plain = Fields(found, what)
     return plain, plain.whole("version", 0, PARTITIONS)
 
 
 def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not a number")
 
 
 def shown(data: bytes, most: int = 80) -> str:

@@ -46,7 +46,7 @@ def way_past(error: Exception, processor: str) -> str:
     if not isinstance(error, UnreadableError):
         return error.remedy if isinstance(error, CuesError) else ""
     return (
-        f"{error.remedy}. Or go on behind it, and record the loss: stop the workers, then `cues-kafka accept-loss "
+        f"{error.remedy}. Or skip it, and record the loss: stop the workers, then `cues-kafka accept-loss "
         f"MODULE:GRAPH {processor}`"
     )
 

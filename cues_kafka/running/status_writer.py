@@ -220,14 +220,14 @@ class StatusWriter:
         found = self._broker.facts([self._topic]).topics.get(self._topic)
         if found is None:
             raise RetriableError(
-                f"topic {self._topic!r} does not exist. `cues-kafka plan MODULE:GRAPH --apply` creates it, and "
-                "status_every_s = 0 does without",
+                f"topic {self._topic!r} does not exist. `cues-kafka plan MODULE:GRAPH --apply` creates it. "
+                "With status_every_s = 0 no status is written",
                 code="UNKNOWN_TOPIC_OR_PART",
             )
         if (policy := found.config.get("cleanup.policy", "compact")) != "compact":
             raise RetriableError(
                 f"topic {self._topic!r} has cleanup.policy={policy}, so it may be another program's. Set it to compact "
-                "if it is not; status_every_s = 0 does without",
+                "if it is not; with status_every_s = 0 no status is written",
                 code="POLICY",
             )
         return self._broker.sender(f"{self._topic}.{self._owner.instance}")

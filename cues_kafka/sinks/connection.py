@@ -127,7 +127,7 @@ class Database:
         if not self._opened:
             return ""
         return (
-            "a savepoint of the function is open when it returns, so what is behind it is neither kept nor taken back. "
+            "a savepoint is still open when the function returns, so the writes after it are neither kept nor undone. "
             "Write `with db.savepoint():`"
         )
 

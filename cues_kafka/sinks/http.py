@@ -104,7 +104,7 @@ class Server:
         declared, data = self._declared, asked["data"]
         if "://" in path or path.startswith("//"):
             raise CallError(
-                f"{self._name}: {method} {without_query(path)!r:.80}: a path, please; the server is that of the Http"
+                f"{self._name}: {method} {without_query(path)!r:.80}: give the path only: Http(...) names the server"
             )
         if leaves_base(path):
             raise CallError(
@@ -115,7 +115,7 @@ class Server:
         given = declared.headers() if callable(declared.headers) else declared.headers
         headers = {**self._login, **given, **asked["headers"]}
         if declared.key_header.lower() in {name.lower() for name in headers}:
-            raise CallError(f"{self._name}: {declared.key_header} is given by the step. Leave it out")
+            raise CallError(f"{self._name}: {declared.key_header} is set by cues-kafka for each step. Leave it out")
         headers["Accept-Encoding"] = "identity"  # a small body may unpack to an endless one
         if method not in SAFE:
             headers[declared.key_header] = key
@@ -196,7 +196,7 @@ class Server:
         try:
             coding = response.headers.get("content-encoding", "identity")
             if coding != "identity":
-                raise CallError(f"{what}: the answer is packed ({coding:.40}), which was not asked for")
+                raise CallError(f"{what}: the answer is compressed ({coding:.40}), which the request did not allow")
             body = bytearray()
             for chunk in response.stream:
                 body += chunk

@@ -61,7 +61,7 @@ def unsendable(method: str, headers: Iterable[tuple[bytes, bytes]]) -> str:
     A client notices it when it writes the request, and says so by an error that looks like one of the connection.
     """
     if not method.isascii() or not _TOKEN.fullmatch(method.encode()):
-        return "the method is no word of letters"
+        return "the method is not a word of letters"
     for name, value in headers:
         if not _TOKEN.fullmatch(name):
             return f"{name!r:.80} cannot be the name of a header. If it comes from a message, check it"

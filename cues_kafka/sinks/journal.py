@@ -103,7 +103,7 @@ def _split(data: bytes) -> tuple[dict[str, Any], int, bytes]:
         if not isinstance(head.get("digest"), str):
             raise _no_entry(data, "it has no digest")
         if "status" in head and not (type(head["status"]) is int and _is_texts(head.get("headers"))):
-            raise _no_entry(data, "its status is no number, or its headers are no texts")
+            raise _no_entry(data, "its status is not a number, or its headers are no texts")
     return head, version, body
 
 
@@ -140,6 +140,8 @@ class Journal:
         self.most = most
         self.offset = 0
         self.topic_id = b""
+        # Guards the next three: steps that run side by side keep and look up answers in threads of their own. No other
+        # lock is taken under it.
         self._lock = threading.Lock()
         self._steps: dict[bytes, dict[bytes, bytes]] = {}
         self._refused: set[tuple[bytes, bytes]] = set()

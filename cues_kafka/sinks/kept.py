@@ -58,7 +58,7 @@ class Kept(NamedTuple):
             version = found["version"]
             held = HeldAttempt(found["base"], found["step"], found["owner"], found["attempt"])
         except (ValueError, KeyError, TypeError) as error:
-            raise CodecError(f"the target keeps something else than an attempt: {error!r}") from error
+            raise CodecError(f"the target holds something that is not an attempt of a task: {error!r}") from error
         if version != VERSION:
             raise CodecError(
                 f"the target keeps an attempt of version {version!r}; this release reads version {VERSION}: run the "

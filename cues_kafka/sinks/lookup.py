@@ -73,7 +73,7 @@ def dialect(declared: Sql) -> Dialect:
 
             return MySql(url)
         case name:
-            raise ConfigError(f"{name!r} is no database that cues-kafka knows: give sqlite, postgresql or mysql")
+            raise ConfigError(f"{name!r} is not a database that cues-kafka knows: give sqlite, postgresql or mysql")
 
 
 def address(declared: Sql) -> str:

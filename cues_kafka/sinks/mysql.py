@@ -205,7 +205,9 @@ class MySql:
         except pymysql.MySQLError as error:
             text = self.address.attempt(error)
             if error.args and error.args[0] in REFUSED:
-                raise ConfigError(f"MySQL refuses: {text}. Correct the address, or the user's rights") from None
+                raise ConfigError(
+                    f"MySQL refuses the connection: {text}. Correct the address, or the user's rights"
+                ) from None
             raise RetriableError(f"MySQL does not answer: {text}", code="TARGET") from None
         except ValueError as error:
             raise self.address.unusable(error) from None

@@ -21,7 +21,7 @@ from cues_kafka.sinks.turns import TaskTarget
 CLAIMS: Final = 20
 """How many commits of others one question passes before it says that the task is run twice."""
 
-_ALONE: Final = "The next steps are committed one by one, to find the one that is refused"
+_ALONE: Final = "The next steps are committed one by one, to find the step that is refused"
 _REFUSED: Final = (
     "correct what the function writes, or what the target takes. With an errors topic the message becomes an error "
     "message by itself"
@@ -161,7 +161,7 @@ class OwnTarget(TaskTarget):
             self._renew()
             held = self._kept.held if self._kept else None
             if held is None or held.step != step or held.owner > owner:
-                where = "is to be asked" if held is None else f"stands at step {held.step}, owner {held.owner}"
+                where = "is to be asked" if held is None else f"is at step {held.step}, owner {held.owner}"
                 raise self._retriable(f"it {where}; the task at step {step}, owner {owner}: it asks again")
             self._begun, self._mark = (owner, step), 0
 
@@ -198,7 +198,7 @@ class OwnTarget(TaskTarget):
                 opened.begin()
                 for item in items:
                     opened.write(item)
-                self._check_void()
+                self._check_void()  # the last look: what is discarded behind it may be committed, and `ask` finds it
                 opened.commit(kept.data, over.data)
             except TargetMoved as error:
                 self._drop()

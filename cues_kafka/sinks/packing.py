@@ -54,7 +54,7 @@ def unpacked(data: bytes) -> list[_Packed]:
     try:
         return _decode(data)
     except msgspec.DecodeError as error:
-        raise CodecError(f"the outbox in the database holds something else than records: {error}") from error
+        raise CodecError(f"the outbox in the database holds something that is not a record: {error}") from error
 
 
 def _size_of(headers: Iterable[tuple[str, bytes | None]]) -> int:

@@ -166,7 +166,7 @@ class Postgres:
 
     def _refusal(self, error: BaseException) -> ConfigError:
         text = self.address.attempt(error)
-        return ConfigError(f"PostgreSQL refuses: {text}. Correct the address, or the user's rights")
+        return ConfigError(f"PostgreSQL refuses the connection: {text}. Correct the address, or the user's rights")
 
     def places(self, connection: Any) -> Places:
         """See `Dialect`. It is asked before a function has the connection."""

@@ -122,7 +122,7 @@ class UpsertTable:
             RuntimeError: the call is over.
         """
         if value is None:
-            raise OutputError(f"None is no row of table {self.table!r}. To delete one, call delete(key)")
+            raise OutputError(f"None is not a row of table {self.table!r}. To delete one, call delete(key)")
         row = self._row_of(value)
         self._check_key(row[: len(self._declared.key)])
         self._changes.append(_Change(False, (*row, *self._guard(index), False)))
@@ -177,7 +177,7 @@ class UpsertTable:
         elif len(names) > 1 or isinstance(given, Mapping):
             if isinstance(given, str | bytes | int):
                 raise OutputError(
-                    f"{given!r:.60} does not say all columns of the key of table {self.table!r}: "
+                    f"{given!r:.60} lacks columns of the key of table {self.table!r}: "
                     f"{', '.join(names)}. Give them in this order, or by name; the key of a message has them if its "
                     "topic has a key_codec="
                 )

@@ -33,9 +33,9 @@ _MOVED = (
 )
 _ENDED = (
     "a statement has ended the transaction of the batch, such as INSERT OR ROLLBACK, RAISE(ROLLBACK) or ON CONFLICT "
-    "ROLLBACK in SQLite, so all that was written in it is taken back"
+    "ROLLBACK in SQLite, so everything written in it is rolled back"
 )
-_ALONE = "The next steps are committed one by one, to find the one that does it"
+_ALONE = "The next steps are committed one by one, to find the step that does it"
 _FASTER = "Raise {} of the user or the database, or make the statement faster"
 
 _NOT_HERE = (
@@ -229,12 +229,13 @@ class SqlTarget(TaskTarget):
             self._connection, self._claimed, self._on = dialect.connect(), None, None
         connection = self._connection
         on = self._on = self._on or self._on_tables(connection)
+        # Claimed and committed before the batch locks the row: a successor ends this connection by the name in the row.
         self._claim(connection, on, owner)
         row = self._locked(connection, on, owner)
         self._open, self._marked = True, True
         self._begun, self._marks, self._limited = (owner, step), 0, False
         if row is None or row[1] != step or row[2] > owner:
-            where = "has no row" if row is None else f"stands at step {row[1]}, owner {row[2]}"
+            where = "has no row" if row is None else f"is at step {row[1]}, owner {row[2]}"
             raise RetriableError(
                 f"the database of {self._task} {where}; the task at step {step}, owner {owner}: it asks again",
                 code="TARGET",

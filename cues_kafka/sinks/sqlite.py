@@ -38,7 +38,7 @@ OUTAGES = {
     sqlite3.SQLITE_CANTOPEN: "the file cannot be opened",
     sqlite3.SQLITE_READONLY: "the file cannot be written",
     sqlite3.SQLITE_CORRUPT: "the file is damaged",
-    sqlite3.SQLITE_NOTADB: "the file is no database",
+    sqlite3.SQLITE_NOTADB: "the file is not a database",
     sqlite3.SQLITE_INTERRUPT: "the statement was interrupted",
 }
 
@@ -162,7 +162,8 @@ class Sqlite:
             raise RetriableError(f"the file of SQLite: {self.address.attempt(error)}", code="TARGET") from None
         except ValueError:
             raise ConfigError(
-                "the address of SQLite is no path of a file. Write sqlite:///relative/path or sqlite:////absolute/path"
+                "the address of SQLite is not a path of a file. Write sqlite:///relative/path or "
+                "sqlite:////absolute/path"
             ) from None
         return connection
 

@@ -77,8 +77,8 @@ def _make_once(talk: Dialect, where: str, create: bool, written: Sequence[tuple[
         if missing(talk, opened.connection):
             if not create:
                 raise ConfigError(
-                    f"{where}: the tables {TASKS} and {OUTBOX} are missing in this database. `cues-kafka plan "
-                    "MODULE:GRAPH --apply` makes them"
+                    f"{where}: the tables {TASKS} and {OUTBOX} do not exist in this database. `cues-kafka plan "
+                    "MODULE:GRAPH --apply` creates them"
                 )
             _make(talk, opened.connection, where)
         if wrong := list(misshapen(talk, opened.connection)):
@@ -100,8 +100,8 @@ def _make(talk: Dialect, connection: Any, where: str) -> None:
                 talk.rollback(connection)
             if last:
                 raise ConfigError(
-                    f"{where}: the tables {TASKS} and {OUTBOX} cannot be made: {talk.address.quiet(error)}. Grant the "
-                    "user CREATE, or run `cues-kafka plan MODULE:GRAPH --apply` as one who may"
+                    f"{where}: the tables {TASKS} and {OUTBOX} cannot be created: {talk.address.quiet(error)}. Grant "
+                    "the user CREATE, or run `cues-kafka plan MODULE:GRAPH --apply` as a user with this right"
                 ) from None
 
 
@@ -142,7 +142,7 @@ def misshapen(talk: Dialect, connection: Any) -> Iterator[str]:
         wrong += [f"{name} is not known" for name in found if name not in wanted]
         yield (
             f"the table {table} has other columns than this release makes ({'; '.join(wrong)}). Run the release that "
-            "made it, or put its columns right; do not drop it, because it says where each task stands"
+            "made it, or correct its columns; do not drop it, because it holds the position of each task"
         )
 
 

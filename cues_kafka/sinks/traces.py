@@ -96,7 +96,7 @@ def _stands(target: TransactionalSink, asked: AskedAttempt, it: str) -> tuple[bo
     if held is None:
         return False, f"the {it} keeps nothing of this task"
     if held.step < asked.step:
-        return False, f"missing: the {it} stands at step {held.step} of the task, and the attempt ends at {asked.step}"
+        return False, f"missing: the {it} is at step {held.step} of the task, and the attempt ends at {asked.step}"
     says = f"committed in the {it}"
     if held.step == asked.step and (waiting := sum(1 for _ in target.outbox())):
         says += f", whose outbox holds the attempt's {count(waiting, 'message')} for Kafka"

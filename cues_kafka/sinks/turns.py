@@ -23,6 +23,7 @@ class TaskTarget(ABC):
 
     def __init__(self, task: TaskName) -> None:
         self._task = task
+        # Held by the thread that works on the open batch. Locks of the store and of the client come below it.
         self._lock = threading.RLock()
         self._calling = False  # user code may be using what it was given
         self._void = False
@@ -38,6 +39,7 @@ class TaskTarget(ABC):
                 self._stop()
 
     def discard(self) -> None:
+        # The flag before the lock: a thread that has the lock looks at the flag in `rest` at the latest.
         self._void = True
         if self._lock.acquire(blocking=False):
             try:
@@ -47,7 +49,7 @@ class TaskTarget(ABC):
                 self._lock.release()
 
     def close(self, *, orderly: bool = True) -> None:
-        self._closed = self._void = True
+        self._closed = self._void = True  # before the lock, as in `discard`
         self._killed = not orderly
         if self._lock.acquire(blocking=False):
             try:
@@ -83,7 +85,7 @@ class TaskTarget(ABC):
         """
         if self._void:
             self._end_open()
-            raise self._retriable("the batch is void")
+            raise self._retriable("the batch was given up")
 
     def _retriable(self, why: str) -> RetriableError:
         return RetriableError(f"the {self.what} of {self._task}: {why}", code="TARGET")

@@ -57,7 +57,7 @@ def tool_mark(step: int, newest: int | None) -> int:
 def shown_mark(mark: int) -> str:
     """What a mark stands for, in words."""
     if mark == UNREADABLE:
-        return "a mark that is no number: another program wrote it"
+        return "a mark that is not a number: another program wrote it"
     step, nth = divmod(order(mark), BETWEEN)
     return f"tool {nth} behind step {step}" if mark < NO_MARK else f"step {mark}"
 

@@ -165,7 +165,7 @@ class Filling:
         else:
             return None
         batch = self.open(task, buffer, call.starts)
-        batch.halt = on.Halt("retry", "the task is held back")
+        batch.halt = on.Halt("retry", "the task is paused")
         return self.close(task, batch)
 
     # Calling: a batch

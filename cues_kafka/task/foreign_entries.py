@@ -19,7 +19,7 @@ _NAMES: Final = {MARK, TOPIC, MILLISECONDS, MESSAGES}
 """The other keys of changelogs: a mark, the topic's id, and the time by the clock or in messages."""
 
 _REMEDY: Final = (
-    "find the program that writes to this topic, and take the right to write from it: docs/security.md. `cues-kafka "
+    "find the program that writes to this topic, and revoke its right to write: docs/security.md. `cues-kafka "
     "verify --state MODULE:GRAPH` finds what else it wrote"
 )
 

@@ -59,7 +59,7 @@ class Heart:
         except BlockingIOError:
             return  # the supervisor has not looked for hours, and has enough to read
         except OSError as error:  # it does not listen any more, or the variable came from elsewhere
-            log.debug("supervisor not told", error=str(error))
+            log.debug("heartbeat not sent", error=str(error))
             self._fd = None
 
 
@@ -92,7 +92,9 @@ class Loops:
             since_s = before[one.ident][1]
             if now - since_s >= self._tell_s and one.ident not in self._told:
                 self._told.add(one.ident)
-                log.warning("loop stands still", thread=one.thread, for_s=round(now - since_s), stack=_stack(one.ident))
+                log.warning(
+                    "loop does not respond", thread=one.thread, for_s=round(now - since_s), stack=_stack(one.ident)
+                )
         self._told &= {one.ident for one in still}
         return not still
 

@@ -53,7 +53,7 @@ LEAVING_INIT_TIMEOUT_S = 5.0
 """The same where only `left` remains to be committed (Q1): a shutdown in an outage waits this long for each task."""
 
 _WAY_OUT = (
-    "Run the release that wrote it, if it is newer. Else take from the other program the right to write there, and "
+    "Run the release that wrote it, if it is newer. Otherwise revoke the other program's right to write there, and "
     "restore the partition from a backup, or run `cues-kafka delete MODULE:GRAPH {}`: the processor then begins at its "
     "start="
 )
@@ -317,7 +317,7 @@ class Interpreter:
         row = None if held is None else row_of(held)
         if row is not None and self.task.record is not None and row.step > self.task.record.step:
             sequence = self.task.next_sequence
-            log.warning("behind its target", task=self.task.spec.name, steps=row.step - self.task.record.step)
+            log.warning("target ahead of Kafka", task=self.task.spec.name, steps=row.step - self.task.record.step)
             records = list(asked.outbox())
             check_places(records, self._world.broker)
             self._records = (published(records, sequence),)

@@ -95,7 +95,7 @@ class Proving:
     def _error_message(self, request: ReplayRequest, where: str) -> WireMessage:
         place = request.error
         if request.errors not in self._error_topics:
-            raise Unproven(f"{request.errors!r} is no errors topic of graph {self._spec.graph!r}")
+            raise Unproven(f"{request.errors!r} is not an errors topic of graph {self._spec.graph!r}")
         facts = self._facts(request.errors, place.topic_id)
         if facts is None or facts.topic_id != place.topic_id:
             raise Unproven(f"topic {request.errors!r} was deleted or recreated since ({show_topic_id(place.topic_id)})")

@@ -191,7 +191,7 @@ class Replaying:
     def _why_gone(self, request: ReplayRequest, place: Coordinates, topic: str, *, known: bool) -> str:
         where = f"{topic}/{place.partition} at {place.offset}"
         if not known:
-            return f"{where}: the processor has no input {place.binding!r} any more"
+            return f"{where}: the processor no longer has the input {place.binding!r}"
         if request.payload is not None and len(request.consumed) == 1:
             return ""
         return (

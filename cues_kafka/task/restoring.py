@@ -34,7 +34,7 @@ RETENTION_MS: Final = 86_400_000
 
 LOST: Final = (
     "run `cues-kafka rebuild MODULE:GRAPH PROCESSOR`, which builds its stores again from its input. Where the input "
-    "does not hold all messages, give the store another name: it begins empty, and the task goes on where it stands"
+    "does not hold all messages, give the store another name: it begins empty, and the task continues at its position"
 )
 """What to do where the entries of a changelog are gone."""
 
@@ -105,7 +105,7 @@ class Restoring:
             BrokerError: a changelog cannot be read.
         """
         if UNFINISHED in dict(kept):
-            raise ConfigError("its stores are being rebuilt, and that is not finished", remedy=FINISH)  # X3
+            raise ConfigError("the rebuild of its stores is not finished", remedy=FINISH)  # X3
         stores.open()
         expected, asked_ms = dict(kept), int(self.clock.time() * 1000)
         facts = self.broker.facts([one.spec.changelog for one in stores.caches])
@@ -163,7 +163,7 @@ class Restoring:
             )
         if one.written_to not in (b"", one.place.topic_id):
             raise ConfigError(
-                f"{place} was deleted and recreated beside a running task, and its entries of before are gone",
+                f"{place} was deleted and recreated while the task was running, and its former entries are lost",
                 remedy=LOST,
             )
         if one.place.step == UNREADABLE:
@@ -308,11 +308,11 @@ def _unfit(one: Cache, found: ChangelogEnds) -> str | None:
     if place.topic_id != found.topic_id:
         return "the changelog is another topic of the same name"
     if place.offset > high:
-        return f"it stands at {place.offset}, and the changelog ends at {high}"
+        return f"its position is {place.offset}, and the changelog ends at {high}"
     if not one.inherited:
         return None
     if place.offset < low:
-        return f"it stands at {place.offset}, and the changelog begins at {low}"
+        return f"its position is {place.offset}, and the changelog begins at {low}"
     if place.offset == high or not _is_old(one, found):
         return None
     if found.retention_ms is None:

@@ -200,7 +200,7 @@ def takes_over(heir: Any, owner: int, step: int, stands: int) -> bool:
         held = heir.ask(owner, step)
     except RetriableError:
         return False
-    assert step_of(held) == stands, f"the target stands at step {step_of(held)} instead of {stands}"
+    assert step_of(held) == stands, f"the target is at step {step_of(held)} instead of {stands}"
     return True
 
 

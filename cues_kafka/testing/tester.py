@@ -131,7 +131,7 @@ class Crash:
             raise ValueError(f"Crash({self.moment!r}, ...): a process crashes 'before' or 'after' an effect")
         if self.effect not in _EFFECTS:
             known = f"{hint(self.effect, _EFFECTS)}; there are {quoted(sorted(_EFFECTS))}"
-            raise ValueError(f"Crash(..., {self.effect!r}): no such effect{known}")
+            raise ValueError(f"Crash(..., {self.effect!r}): this effect does not exist{known}")
 
 
 _NEVER: Final = Crash("before", "Stop", 10**9)

@@ -87,7 +87,7 @@ class Changelog:
             self._coming = _number(value)
         elif key != TOPIC:
             self._say(
-                f"offset {offset} has key {key!r:.60}, which is no key of this store: another program wrote it, and "
+                f"offset {offset} has key {key!r:.60}, which is not a key of this store: another program wrote it, and "
                 "compaction keeps it. Delete the records up to there with kafka-delete-records, then run "
                 "`cues-kafka rebuild MODULE:GRAPH PROCESSOR`"
             )

@@ -122,7 +122,7 @@ class StoreScan:
         if record is None:
             return found
         if missing := self._missing(task):
-            self._leave(found, task, f"topics {', '.join(map(repr, missing))} do not exist any more")
+            self._leave(found, task, f"topics {', '.join(map(repr, missing))} no longer exist")
             changelogs = dict(self._planned[task.name].changelogs)
             gone = [name for name, _ in record.stores if changelogs.get(name) in missing]
             found.problems += [f"store {name!r}: its changelog is gone, and so are its entries" for name in gone]

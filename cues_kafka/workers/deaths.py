@@ -12,8 +12,9 @@ CRASH_LOOP: Final = 5
 takes 2 s at least. A message that kills its process is quarantined after at most six deaths by default."""
 
 _LOOK: Final = {
-    "SIGKILL": "the kernel's log (dmesg), if it had no memory left; else who else sends signals to this worker",
-    "SIGTERM": "what else stops processes on this machine",
+    "SIGKILL": "the kernel's log (dmesg), in case memory ran out; otherwise, which program sends signals to this "
+    "worker",
+    "SIGTERM": "which program stops processes on this machine",
     "SIGHUP": "whether the signal came while the worker was starting",
 }
 """Where the cause of an end by a signal is found, where that is not the worker's own log."""

@@ -136,7 +136,7 @@ class Pauses:
         with self._lock:
             waited, self._reset = self._reset is not None, None
         if waited:
-            log.warning("pauses are not heard", topic=self._place.topic, why=str(error))
+            log.warning("pauses are not followed", topic=self._place.topic, why=str(error))
             self._changed()
         return True
 
@@ -197,7 +197,7 @@ class Pauses:
                 said = "; ".join(reason for reason in reasons if reason)
                 log.warning("held back", processors=_names(reset, paused, holds), why=said)
             else:
-                log.warning("goes on", processors=_names(*before), why="nothing holds them back any more")
+                log.warning("goes on", processors=_names(*before), why="no pause or reset holds them")
         self._changed()
 
 

@@ -424,9 +424,9 @@ class Supervisor:
         elif worker.said is not None and worker.beat_s is not None and now - worker.beat_s >= self._stall_s:
             still_s = round(now - worker.beat_s, 1)
             log.error(
-                "worker stands still", worker=worker.k, pid=process.pid, for_s=still_s, what="stacks, then SIGKILL"
+                "worker does not respond", worker=worker.k, pid=process.pid, for_s=still_s, what="stacks, then SIGKILL"
             )
-            worker.why, worker.kill_s = "it stood still", now + STACKS_S
+            worker.why, worker.kill_s = "it did not respond", now + STACKS_S
             os.kill(process.pid, STACKS)
         elif self._max_memory is not None:
             self._measure(worker, process, memory_of(process.pid), self._max_memory, now)

@@ -386,7 +386,7 @@ class ProcessorWorker(Worker):
             self._placed = now_s - self._joined_s >= PLACED_S
         if self._placed and self._barred is not None:
             self._barred = None
-            log.warning("the group lets this worker in again", processor=self.name, group=self.first.group)
+            log.warning("the group accepts this worker again", processor=self.name, group=self.first.group)
             self._changed()
         self._offsets.send()
         while self._assigned:  # after the proof of this assignment was published: recovery may commit a `Start`
@@ -398,9 +398,7 @@ class ProcessorWorker(Worker):
         told, self._barred = self._barred, error
         self._placed, self._joined_s = False, None
         if told is None or str(told) != str(error):
-            log.error(
-                "the group does not let this worker in any more", processor=self.name, why=str(error), remedy=_WAITS
-            )
+            log.error("the group refuses this worker", processor=self.name, why=str(error), remedy=_WAITS)
             self._changed()
 
     def _obey(self, reader: Reader) -> None:

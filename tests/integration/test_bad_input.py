@@ -153,7 +153,7 @@ def test_a_null_value_is_an_error_where_the_codec_has_no_none(setup: Setup) -> N
 
     assert world.outputs == [(b"a", b'{"n":1}')]
     assert failures(world) == [(1, "decode", "CodecError")]
-    assert "has no value (a tombstone), and the declared Json has no None" in world.errors[0]["text"]
+    assert "has no value (a tombstone), and the declared Json does not accept None" in world.errors[0]["text"]
     assert (world.errors[0]["payload"], world.errors[0]["key"]) == (None, b"b")
     assert world.totals == totals(2, outputs=1, errors=1)
 
@@ -411,7 +411,7 @@ def test_a_setting_that_was_made_stricter_under_a_worker_stops_its_task_and_is_n
     finally:
         running.stop()
 
-    assert f"writing to {setup.sink}/0: the topic refuses a message as it is" in str(stopped.value)
+    assert f"writing to {setup.sink}/0: the topic rejects a message" in str(stopped.value)
     assert "restart the worker" in str(stopped.value)
     assert run(setup, setup.graph(same)).errors, "the next one knows"
 

@@ -191,7 +191,7 @@ def test_a_group_without_an_offset_is_refused(moving: tuple[Graph, Kafka, Legacy
     """Where it would begin is not known here."""
     graph, options, legacy = moving
     legacy.stop()
-    with pytest.raises(RecoveryError, match=r"no committed offset of .*orders/0.*there is no such group"):
+    with pytest.raises(RecoveryError, match=r"no committed offset of .*orders/0.*this group does not exist"):
         adopt(tool(graph, options), "never-seen")
 
 
@@ -283,7 +283,7 @@ def test_a_processor_is_reset_to_a_group_a_time_or_a_file(moving: tuple[Graph, K
 @pytest.mark.parametrize(
     ("to", "error", "text"),
     [
-        ("yesterday", ConfigError, "'yesterday' is no place"),
+        ("yesterday", ConfigError, "'yesterday' is not a place"),
         ("2026-11-23T10:00:00", ConfigError, "the time has no zone. Write 2026-11-23T10:00:00Z"),
         ("2026-11-23", ConfigError, "Write 2026-11-23T00:00:00Z for UTC"),
     ],

@@ -132,8 +132,11 @@ def test_a_graph_gives_codecs_and_keys(run: Callable[..., str], topic: str, tmp_
         (["send", "TOPIC", "1", "--header", "h"], "Write it as NAME=VALUE"),
         (["send", "TOPIC", "1", "--atomic", "--id", "x"], "exclude each other"),
         (["send", "TOPIC", "{", "--name", "x"], "message 1, '{'"),
-        (["send", "TOPIC", "[1]", "--format", "message"], "it is no JSON object with value"),
-        (["send", "TOPIC", '{"value": 1, "valeu": 2}', "--format", "message"], "it is no JSON object with value"),
+        (["send", "TOPIC", "[1]", "--format", "message"], "a JSON object with the field value"),
+        (
+            ["send", "TOPIC", '{"value": 1, "valeu": 2}', "--format", "message"],
+            "a JSON object with the field value",
+        ),
         (["send", "TOPIC", "1", "--name", "a..b"], "with dots between them"),
         (["send", "nowhere-at-all", "1"], "does not exist"),
         (["tail", "nowhere-at-all"], "does not exist"),

@@ -478,6 +478,6 @@ def test_a_worker_without_heartbeats_writes_its_stacks_and_is_replaced(
     with looked_after(log, "work()", monkeypatch, caplog, stall_s=0.5):
         pass
 
-    assert re.search(r"worker stands still worker=1 pid=\d+ for_s=0\.\d", caplog.text)
-    assert "worker ended worker=1 code=-9 cause='it stood still'" in caplog.text
+    assert re.search(r"worker does not respond worker=1 pid=\d+ for_s=0\.\d", caplog.text)
+    assert "worker ended worker=1 code=-9 cause='it did not respond'" in caplog.text
     assert "in work" in (log.parent / "out").read_text()

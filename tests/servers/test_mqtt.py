@@ -236,7 +236,7 @@ def refuses_numbers(name: str, url: str, port: int, version: Any) -> None:
             run_until(tester, 1)
         device.publish(f"{name}/a", b"without")
     taken = len(tester.messages("ingress"))
-    with pytest.raises(RecoveryError, match="do not tell redeliveries from new messages") as refused:
+    with pytest.raises(RecoveryError, match="do not distinguish redeliveries from new messages") as refused:
         run_until(tester, taken + 1)
     assert "packet_ids=False" in refused.value.remedy
     tester.stop()

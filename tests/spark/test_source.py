@@ -382,7 +382,7 @@ def test_the_start_of_a_name_is_kept_for_another_checkpoint_too(world: World, tm
     [
         ({"minPartitions": 8}, "minPartitions is refused: each partition of a topic is read by one Spark task"),
         ({"startingOffset": "earliest"}, "did you mean startingOffsets?"),
-        ({"subscribe": "no-such-topic-anywhere"}, "topics that are not there: no-such-topic-anywhere"),
+        ({"subscribe": "no-such-topic-anywhere"}, "these topics do not exist: no-such-topic-anywhere"),
         *(
             pytest.param(*case, marks=pytest.mark.full)  # the process that refuses it ends, and another one imports all
             for case in (

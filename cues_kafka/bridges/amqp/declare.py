@@ -311,7 +311,7 @@ class AmqpSink(Published):
     def __post_init__(self) -> None:
         where = "Amqp(...).address"
         if not isinstance(self.name, str) or (why := ADDRESSES.wrong_template(self.name)):
-            raise GraphError(f"{where}({self.name!r:.200}): it {why if isinstance(self.name, str) else 'is no text'}.")
+            raise GraphError(f"{where}({self.name!r:.200}): it {why if isinstance(self.name, str) else 'is not text'}.")
         if not isinstance(self.content_type, str):
             raise GraphError(f"{where}(content_type={self.content_type!r:.80}): takes a text.")
         if isinstance(self.headers, str) or not all(isinstance(one, str) and one for one in self.headers):

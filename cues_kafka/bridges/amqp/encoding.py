@@ -191,7 +191,7 @@ def contents(data: bytes) -> AmqpContents:
         section = reader.value()
         code = _SECTIONS.get(section.descriptor) if isinstance(section, DescribedValue) else None
         if code is None:
-            raise EncodingError("a part of it is no section of a message")
+            raise EncodingError("a part of it is not a section of a message")
         if code in _BODIES:
             bodies.append((code, section.value))
             raw += data[begin : reader.at]
@@ -222,20 +222,20 @@ def _body(bodies: list[tuple[int, Any]]) -> tuple[str, Any]:
         return kind, b"".join(values)
     if kind == "sequence":
         if not all(isinstance(one, list) for one in values):
-            raise EncodingError("its sequence is no list")
+            raise EncodingError("its sequence is not a list")
         return kind, [one for several in values for one in several]
     return kind, values[0]
 
 
 def _list(found: Any) -> list[Any]:
     if not isinstance(found, list | None):
-        raise EncodingError("a section is no list")
+        raise EncodingError("a section is not a list")
     return found or []
 
 
 def _texts(found: Any) -> dict[str, Any]:
     if not isinstance(found, Pairs | None):
-        raise EncodingError("a section is no map")
+        raise EncodingError("a section is not a map")
     return {} if found is None else found.texts()
 
 

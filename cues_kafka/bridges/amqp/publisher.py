@@ -53,7 +53,7 @@ class AmqpPublisher:
             address = self._address.fill(value, received and received.key_bytes)
         elif not isinstance(address, str) or (why := wrong_address(address)):
             raise OutputError(
-                f"publish(address={address!r:.80}): it {why if isinstance(address, str) else 'is no text'}"
+                f"publish(address={address!r:.80}): it {why if isinstance(address, str) else 'is not text'}"
             )
         body = payload_of(value, received)
         most = self._declared.max_bytes

@@ -60,7 +60,7 @@ class IbmMqMarkers:
         descriptor, body = found
         if descriptor.format not in (MARKER, PROBE):
             raise MqRefused(
-                f"the queue {self._queue} has a message that is no marker of a task",
+                f"the queue {self._queue} has a message that is not a marker of a task",
                 remedy="take it out of the queue; the task is retried",
             )
         probe = descriptor.correl_id.hex() if descriptor.format == PROBE else None

@@ -173,7 +173,7 @@ def _entity(found: re.Match[str]) -> str:
         return _ENTITIES[found[1]]
     number = int(found[2]) if found[2] else int(found[3], 16)
     if number > 0x10FFFF or 0xD800 <= number <= 0xDFFF:
-        raise HeaderError("a value has a number that is no character")
+        raise HeaderError("a value has a number that is not a character")
     return chr(number)
 
 

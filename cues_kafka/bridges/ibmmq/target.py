@@ -32,8 +32,8 @@ NOT_RUN: Final = "Not run against a real IBM MQ; tested on a fake of its client"
 TO_IBMMQ: Final = EdgeKind(
     'Kafka to IBM MQ, `effects={"mq": IbmMq(...).target()}` or `Sink(..., into=IbmMq(...).to_queue("ORDERS"))`',
     EXACTLY_ONCE,
-    "messages, outcomes and place in one unit of work; the queue manager must keep what it commits, and a marker queue "
-    f"must be there for each task. {NOT_RUN}",
+    "messages, outcomes and position in one unit of work; the queue manager must keep what it commits, and a marker "
+    f"queue must be there for each task. {NOT_RUN}",
     "pytest tests/unit/bridges/ibmmq",
 )
 

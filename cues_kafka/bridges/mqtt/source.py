@@ -141,7 +141,7 @@ class MqttSource:
         why = why_not_kept(self._login)
         if why:
             raise RecoveryError(
-                f"packet numbers of this MQTT broker do not tell redeliveries from new messages: {why}",
+                f"packet numbers of this MQTT broker do not distinguish redeliveries from new messages: {why}",
                 remedy=_NO_NUMBERS,
             )
         self._tried = True
@@ -350,7 +350,7 @@ class MqttDeliveries:
         if message.mid in self._numbers:
             raise RecoveryError(
                 f"the MQTT broker has used the packet number {message.mid} again within {RECENT:,} messages, so "
-                "numbers do not tell redeliveries from new messages",
+                "numbers do not distinguish redeliveries from new messages",
                 remedy=_NO_NUMBERS,
             )
         self._numbers.add(message.mid)

@@ -162,7 +162,7 @@ class MysqlOutbox(OutboxReader):
 def _settings(url: str) -> dict[str, Any]:
     parts = DatabaseAddress(url).parts
     if parse_qsl(parts.query):
-        raise ConfigError("SqlOutbox(url): options behind '?' are not known for MySQL and MariaDB. Leave them out.")
+        raise ConfigError("SqlOutbox(url): options after '?' are not known for MySQL and MariaDB. Leave them out.")
     return {
         "host": parts.hostname or "127.0.0.1",
         "port": parts.port or 3306,
@@ -184,7 +184,7 @@ def _runs(group: str) -> list[tuple[int, int]]:
         return [(int(first), int(last or first)) for first, _, last in parts]
     except ValueError as error:
         raise RecoveryError(
-            f"{group[:80]!r} is no place of a table in MySQL: the feed had another source before",
+            f"{group[:80]!r} is not a position in a table of MySQL: the feed had another source before",
             remedy="give the feed a new name=, or its former source",
         ) from error
 

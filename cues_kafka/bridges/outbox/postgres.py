@@ -163,6 +163,6 @@ def _place(place: str) -> tuple[str, int]:
         return str(int(xid)), int(number)
     except ValueError as error:
         raise RecoveryError(
-            f"{place[:80]!r} is no place of a table in PostgreSQL: the feed had another source before",
+            f"{place[:80]!r} is not a position in a table of PostgreSQL: the feed had another source before",
             remedy="give the feed a new name=, or its former source",
         ) from error

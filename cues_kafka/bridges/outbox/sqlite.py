@@ -113,6 +113,6 @@ def _number(place: str | None) -> int:
         return int(place.partition("#")[0])
     except ValueError as error:
         raise RecoveryError(
-            f"{place[:80]!r} is no place of a table in SQLite: the feed had another source before",
+            f"{place[:80]!r} is not a position in a table of SQLite: the feed had another source before",
             remedy="give the feed a new name=, or its former source",
         ) from error

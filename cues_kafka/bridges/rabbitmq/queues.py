@@ -134,7 +134,7 @@ class QueueDeliveries:
                 "delivered often",
                 queue=self._queue,
                 deliveries=count,
-                effect="a quorum queue gives a message up behind x-delivery-limit (RabbitMQ 4: 20); set it to -1",
+                effect="a quorum queue drops a message after x-delivery-limit tries (RabbitMQ 4: 20); set it to -1",
             )
 
 

@@ -24,9 +24,9 @@ KEY_HEADER: Final = "cues-key"
 TO_STREAM: Final = EdgeKind(
     'Kafka to a stream of RabbitMQ, `Sink(..., into=RabbitMq(...).to_stream("events"))`',
     EXACTLY_ONCE,
-    "messages and place in one entry of a log of the task, a stream of its own; streams drop what is published again "
-    "under its number. RabbitMQ must keep what it confirms, and the numbers: those of the newest 255 publishers of a "
-    "stream",
+    "messages and position in one entry of a log of the task, a stream of its own; streams drop what is published "
+    "again under its number. RabbitMQ must keep what it confirms, and the numbers: those of the newest 255 publishers "
+    "of a stream",
     "pytest -m 'bridge or not bridge' tests/servers/test_rabbitmq_streams_out.py",
 )
 

@@ -275,7 +275,7 @@ class StompConnection:
         if answer.command == "ERROR":
             raise self._refusal(said_by(answer))
         if answer.command != "CONNECTED":
-            raise not_stomp("it is no frame that follows CONNECT")
+            raise not_stomp("it is not a frame that follows CONNECT")
         if answer.headers.get("version") != login.version:
             raise StompRefused(
                 f"the broker speaks STOMP {answer.headers.get('version', '1.0')!r}, and {login.version} is needed",

@@ -365,9 +365,9 @@ class Admin:
             found = self._result(asked[place.topic], at, right, ignore=MISSING)
             leaders = {one.id: one.leader for one in found.partitions} if found else {}
             if place.partition not in leaders:
-                raise self._failed(KafkaException(KafkaError(_NO_ENTRY, "the cluster has no such partition")), at)
+                raise self._failed(KafkaException(KafkaError(_NO_ENTRY, "the partition does not exist")), at)
             if (leader := leaders[place.partition]) is None or leader.id < 0:
-                raise RetriableError(f"{at}: it has no leader now", code="LEADER_NOT_AVAILABLE")
+                raise RetriableError(f"{at}: the partition has no leader at the moment", code="LEADER_NOT_AVAILABLE")
         self._led |= dict.fromkeys(wanted, now + self._led_s)
 
     def _offsets(
@@ -396,7 +396,7 @@ class Admin:
         offset = int(self._result(future, doing, right).offset)
         if offset < none:
             self.spent = True
-            raise RetriableError(f"{doing}: the client gave no offset, and no error", code="LEADER_NOT_AVAILABLE")
+            raise RetriableError(f"{doing}: the client returned no offset and no error", code="LEADER_NOT_AVAILABLE")
         return offset
 
     def _until(self, done: Callable[[], bool], otherwise: str) -> None:
@@ -432,7 +432,7 @@ class Admin:
             return
         self.spent = True
         threading.Thread(target=_hold, args=([self._client], late), name="cues-kafka-late", daemon=True).start()
-        raise RetriableError(f"{doing}: the client gave no answer within {longest_s:g} s", code="_TIMED_OUT")
+        raise RetriableError(f"{doing}: the Kafka client did not answer within {longest_s:g} s", code="_TIMED_OUT")
 
     def _result(self, future: Future[Any], doing: str, *needs: Right, ignore: Collection[str] = ()) -> Any:
         """The answer; None where the error is one of those to ignore."""
@@ -487,7 +487,7 @@ class Admin:
         if wrong and not self.reached:
             why = found.cause if found else "; ".join(reasons)
             return LoginError(
-                f"Kafka at {bootstrap} and this program do not accept each other: {why}", code=name(error_of(problem))
+                f"this program cannot connect to Kafka at {bootstrap}: {why}", code=name(error_of(problem))
             )
         doing = f"Kafka at {bootstrap} did not answer within {timeout_s:g} s"
         error = translate(problem, doing, reasons=[found.cause] if found else reasons or [_SILENT])

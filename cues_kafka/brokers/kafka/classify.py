@@ -37,7 +37,7 @@ _TABLES: Final[dict[type[BrokerError], dict[str, str]]] = {
         "REQUEST_TIMED_OUT": "the brokers did not finish in time",
         "NETWORK_EXCEPTION": "the broker lost a connection",
         # a coordinator or a leader is changing
-        "COORDINATOR_NOT_AVAILABLE": "the coordinator is not there yet",
+        "COORDINATOR_NOT_AVAILABLE": "the coordinator is not available yet",
         "COORDINATOR_LOAD_IN_PROGRESS": "the coordinator is still loading its log",
         "NOT_COORDINATOR": "the coordinator has moved",
         "TRANSACTION_COORDINATOR_FENCED": "the transaction coordinator has moved",
@@ -45,14 +45,15 @@ _TABLES: Final[dict[type[BrokerError], dict[str, str]]] = {
         "LEADER_NOT_AVAILABLE": "the partition has no leader at the moment",
         "NOT_LEADER_FOR_PARTITION": "the partition's leader has moved",
         "FENCED_LEADER_EPOCH": "the partition's leader has moved or restarted",
-        "UNKNOWN_LEADER_EPOCH": "the broker has not heard yet that the leader has moved",
+        "UNKNOWN_LEADER_EPOCH": "the broker does not know yet that the partition's leader has moved",
         "_NOENT": "the client knows no leader of the partition",
         # a topic is missing
         "UNKNOWN_TOPIC_OR_PART": "the topic or partition does not exist",
         "_UNKNOWN_TOPIC": "the topic does not exist",
         "_UNKNOWN_PARTITION": "the partition does not exist",
         "UNKNOWN_TOPIC_ID": "the topic was deleted, or recreated",
-        "_MAX_POLL_EXCEEDED": "the processor's thread was silent for max_poll_interval_s and lost its tasks",
+        "_MAX_POLL_EXCEEDED": "the processor's thread did not poll for max_poll_interval_s, so the group took its "
+        "tasks away",
     },
     UnstableOffsets: {
         "UNSTABLE_OFFSET_COMMIT": "an open transaction holds offsets of this group; if it lasts, find it "
@@ -73,14 +74,14 @@ _TABLES: Final[dict[type[BrokerError], dict[str, str]]] = {
         "UNKNOWN_PRODUCER_ID": "the partition has forgotten this producer (retention, or records deleted)",
         "_STATE": "the client is not in a state for this call",
         "_INCONSISTENT": "a message of the transaction failed",
-        "_PURGE_QUEUE _PURGE_INFLIGHT": "the message was thrown away with its transaction",
+        "_PURGE_QUEUE _PURGE_INFLIGHT": "the message was discarded with its transaction",
         "UNKNOWN": "the broker failed in a way that it does not name; the outcome is unknown",
         # the topic refuses a message
         "MSG_SIZE_TOO_LARGE": "a message, or a batch of them, is larger than the topic's max.message.bytes or the "
         "client's message.max.bytes; if the topic's was lowered, restart the worker, which asks for it when it starts; "
         "if this user may not read the topic's settings (accept_unchecked), grant DescribeConfigs on it, then restart "
         "the worker: a message above the limit is then an error message of its own",
-        "INVALID_RECORD": "the topic refuses a message as it is; a compacted topic takes none without a key: give the "
+        "INVALID_RECORD": "the topic rejects a message; a compacted topic takes no message without a key: give the "
         "outputs keys, or set another cleanup.policy, then restart the worker, which asks for it when it starts",
         "INVALID_TIMESTAMP": "a timestamp is further from the broker's clock than the topic's "
         "message.timestamp.before.max.ms and message.timestamp.after.max.ms allow: compare the clocks; if a setting "
@@ -200,8 +201,8 @@ def classify(error: KafkaError) -> Meaning:
     if error.txn_requires_abort() and not error.fatal():
         return Meaning(AbortableError, "the transaction cannot be committed")
     if error.retriable() and not error.fatal():
-        return Meaning(RetriableError, "the cluster could not do it now")
-    return Meaning(FatalError, "the client cannot go on")
+        return Meaning(RetriableError, "the cluster could not do it at the moment")
+    return Meaning(FatalError, "the Kafka client cannot continue")
 
 
 def translate(

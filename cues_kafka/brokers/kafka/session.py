@@ -103,6 +103,9 @@ class KafkaSession:
         self._producer: Producer | None = self._watch.open(Producer, settings)
         self._reports = _Reports()
         self._open = False
+        # Keeps `serve`, on the thread of `IDLE`, out of the client during a transaction and after the end. The task's
+        # thread takes it to set `_producer` to None or `_at_work` to True. `serve` polls under it, so the locks of logs
+        # and of tokens come below it.
         self._between = threading.Lock()
         self._at_work = True  # also until the first transaction has ended
         self._departures = Departures()
@@ -132,7 +135,7 @@ class KafkaSession:
             # A classic group takes a transactional commit without a generation from any client (M5): no fence at all.
             raise AbortableError(
                 f"{self._id}: this worker is not a member of group {group.group} (generation {group.generation}); its "
-                "offsets would be taken without a check",
+                "offsets would be accepted without a check",
                 code="ILLEGAL_GENERATION",
             )
         token = outside_token(group.group) if group.generation == OUTSIDE else group.token
@@ -233,11 +236,13 @@ class KafkaSession:
 
     def commit(self) -> str | None:
         producer, watch = self._client(), self._watch
-        watch.ends += 1
+        watch.ends += 1  # before the call: statistics that come during it may count its request already
         began = time.monotonic()
         self._call("committing", producer.commit_transaction, self._timeout_s)
         took = time.monotonic() - began
-        self._call("committing", producer.poll, 0)  # log lines and statistics come through here
+        self._call(
+            "committing", producer.poll, 0
+        )  # before `suspicions` are read: log lines and statistics come through here
         self._open = self._at_work = False
         if took >= self._socket_timeout_s:
             return f"the commit took {took:.1f} s, socket_timeout_s is {self._socket_timeout_s:g}"
@@ -250,7 +255,7 @@ class KafkaSession:
         self._let_go(abort=self._open and self._watch.fatal is None)
 
     def _let_go(self, *, abort: bool) -> None:
-        with self._between:
+        with self._between:  # from here on `serve` finds no client, and is not in the middle of one
             producer, self._producer = self._producer, None
         if producer is not None:
             IDLE.remove(self)
@@ -269,7 +274,7 @@ class KafkaSession:
     def _client(self) -> Producer:
         self._watch.same_process()
         if self._producer is None:
-            raise AbortableError(f"{self._id}: this session was thrown away; a new one is needed", code="_STATE")
+            raise AbortableError(f"{self._id}: this session is closed; open another one", code="_STATE")
         return self._producer
 
     def _call(self, doing: str, function: Callable[..., Any], *args: Any) -> Any:

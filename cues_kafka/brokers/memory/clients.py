@@ -235,7 +235,7 @@ class MemoryLooseSession:
 
     def _check(self) -> None:
         if self._closed:
-            raise AbortableError(f"{self._name}: this session was thrown away; a new one is needed", code="_STATE")
+            raise AbortableError(f"{self._name}: this session is closed; open another one", code="_STATE")
 
     def _unsupported(self, call: str) -> FatalError:
         return FatalError(f"{self._name}: {call}() needs a transactional id", code="_NOT_CONFIGURED")

@@ -96,7 +96,9 @@ def write_bytes(session: Any, path: Place, data: bytes | memoryview) -> None:
         finally:
             stream.close()
     except (Py4JJavaError, OSError) as error:
-        raise ConfigError(f"{path} cannot be written: {_cause(error)}. Make room, or give the right to write") from None
+        raise ConfigError(
+            f"{path} cannot be written: {_cause(error)}. Make room, or grant the right to write"
+        ) from None
 
 
 def names(session: Any, path: Place) -> list[str]:

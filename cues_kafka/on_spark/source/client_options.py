@@ -235,7 +235,7 @@ def _check(name: str, equal: str, value: str) -> None:
     if forced and value.strip().lower() != str(forced.value).lower():
         raise ConfigError(f"kafka.{name}={value} is refused, it must be {forced.value}: {forced.reason}")
     if not forced and equal not in CONSUMER_NAMES | COMMON_NAMES:
-        raise ConfigError(f"kafka.{name} is no setting of this source{nearest(name, known_names(), 'kafka.')}")
+        raise ConfigError(f"kafka.{name} is not a setting of this source{nearest(name, known_names(), 'kafka.')}")
 
 
 def known_names() -> list[str]:
@@ -255,7 +255,7 @@ def nearest(name: str, known: list[str], prefix: str = "") -> str:
 
 def _seconds(name: str, value: str) -> float:
     if not value.strip().isdecimal() or int(value) < 1:
-        raise ConfigError(f"kafka.{name}={value} is no number of milliseconds")
+        raise ConfigError(f"kafka.{name}={value} is not a number of milliseconds")
     return int(value) / 1000
 
 

@@ -123,7 +123,7 @@ class CuesSource(DataSource):
         ):
             kind = expected.simpleString() if values is None else values.ddl
             raise ConfigError(
-                f"the columns of this source are fixed ({kind}); leave out schema(...) and select or cast behind load()"
+                f"the columns of this source are fixed ({kind}); leave out schema(...), and select or cast after load()"
             )
         return None if values is None else Typed(values, arrow_type(schema["value"].dataType))
 
@@ -139,7 +139,7 @@ def _text(kind: str) -> str:
 
 def _no_sink() -> NoReturn:
     raise ConfigError(
-        'format("cues") only reads: a sink of Spark is not told which offsets its rows come from, so it cannot be '
+        'format("cues") only reads: a sink of Spark does not know which offsets its rows come from, so it cannot be '
         "exactly-once. Use cues_kafka.spark.write_exactly_once(df, topic=..., name=..., value=...)"
     )
 

@@ -252,7 +252,7 @@ def _subscription(own: Mapping[str, str]) -> Subscription:
             try:
                 re.compile(text)
             except re.error as error:
-                raise ConfigError(f"subscribePattern={text} is no regular expression of Python: {error}") from error
+                raise ConfigError(f"subscribePattern={text} is not a regular expression of Python: {error}") from error
             return Subscription(pattern=text)
         case _:
             return Subscription(places=_places(text))
@@ -325,7 +325,7 @@ def _number(own: Mapping[str, str], option: str, *, least: int) -> int | None:
     try:
         number = int(text.strip())
     except ValueError:
-        raise ConfigError(f"option {option}={text} is no whole number") from None
+        raise ConfigError(f"option {option}={text} is not a whole number") from None
     if number < least:
         raise ConfigError(f"option {option}={text} is less than {least}")
     return number

@@ -39,7 +39,7 @@ SURE_S: Final = 15.0
 
 ASK_AGAIN_S: Final = 0.2
 
-_GONE: Final = "there is no such partition any more, or the query subscribes to other topics than before"
+_GONE: Final = "the partition no longer exists, or the query subscribes to other topics than before"
 
 PIN_ROUNDS: Final = 5
 """Drivers with the same name fence each other; one of them wins each round."""
@@ -170,11 +170,11 @@ class Planner:
         wanted = chosen.topics or {place.topic for place in chosen.places}
         if missing := sorted(set(wanted) - counts.keys()):
             raise ConfigError(
-                f"topics that are not there: {', '.join(missing)} ({chosen}); create them, or correct the name"
+                f"these topics do not exist: {', '.join(missing)} ({chosen}). Create them, or correct the names"
             )
         beyond = [place for place in chosen.places if place.partition >= counts[place.topic]]
         if beyond:
-            raise ConfigError(f"partitions that are not there: {', '.join(map(_shown, beyond))} ({chosen})")
+            raise ConfigError(f"these partitions do not exist: {', '.join(map(_shown, beyond))} ({chosen})")
         return _all(chosen, counts)
 
     def _subscribed(self, start: Mapping[TopicPartition, int]) -> list[TopicPartition]:
@@ -229,8 +229,8 @@ class Planner:
         beyond = [f"{_shown(place)} ends at {one.last}" for place, one in found.items() if wanted[place] > one.last]
         if beyond:
             raise ConfigError(
-                f"{bound.option} is past what can be read: {'; '.join(beyond)}. Behind an open transaction nothing "
-                "can be read yet"
+                f"{bound.option} is past what can be read: {'; '.join(beyond)}. Messages after an open "
+                "transaction cannot be read yet"
             )
         return wanted
 

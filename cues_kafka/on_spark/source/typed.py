@@ -129,7 +129,7 @@ def _registry(given: Mapping[str, str]) -> Registry | None:
     auth: Any = settings.get("bearer.auth.token")
     if user := settings.get("basic.auth.user.info"):
         if auth is not None or ":" not in user:
-            raise ConfigError(f"{PREFIX}basic.auth.user.info is user:password, without a bearer.auth.token beside it")
+            raise ConfigError(f"{PREFIX}basic.auth.user.info is user:password, and excludes bearer.auth.token")
         name, _, password = user.partition(":")
         auth = (name, password)
     tls = {REGISTRY[name]: value for name, value in settings.items() if name.startswith("ssl.")}

@@ -221,7 +221,7 @@ class Drain:
             name, record = f"{spec.processor}/{spec.partition}", found[place_of(spec)]
             if record is None:
                 raise RecoveryError(
-                    f"{name} has no record yet, so it stands nowhere. Start the graph once with all of its processors."
+                    f"{name} has no record yet, so it has no position. Start the graph once with all of its processors."
                 )
             if UNFINISHED in dict(record.stores):
                 raise RecoveryError(

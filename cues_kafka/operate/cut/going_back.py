@@ -264,12 +264,12 @@ class _ToCut:
                 offset = stable
             elif offset < low:
                 raise RecoveryError(
-                    f"{where} begins at {low}, and cut {cut!r} stands at {offset}: what {spec.name} has to read again "
+                    f"{where} begins at {low}, and cut {cut!r} has offset {offset}: what {spec.name} has to read again "
                     f"was deleted, by retention.ms or by hand. {_ANOTHER}"
                 )
             elif offset > high:
                 raise RecoveryError(
-                    f"{where} ends at {high}, and cut {cut!r} stands at {offset}: the log was truncated. See what the "
+                    f"{where} ends at {high}, and cut {cut!r} has offset {offset}: the log was truncated. See what the "
                     "brokers lost before going on."
                 )
             found.append(Position(binding, topic, topic_id, offset))

@@ -74,7 +74,7 @@ def _refuse_running(view: StatusView, names: Collection[str], clock: Clock, tell
     for task, said in known.items():
         for_s = clock.time() - said.told_s
         if 0 <= for_s <= PERIODS * said.every_s:
-            raise _runs(said, f"told so {for_s:.0f} s ago")
+            raise _runs(said, f"reported it {for_s:.0f} s ago")
         if for_s <= DEAD_S:
             doubtful[task] = said
     began_s = clock.monotonic()
@@ -90,7 +90,7 @@ def _refuse_running(view: StatusView, names: Collection[str], clock: Clock, tell
         for task, said in now.items():
             if said != known.get(task):
                 ahead_s = clock.time() - said.told_s
-                raise _runs(said, f"told so while this command waited{_clocks(ahead_s, said)}")
+                raise _runs(said, f"reported it while this command waited{_clocks(ahead_s, said)}")
         doubtful = {task: said for task, said in doubtful.items() if task in now and waited_s < PERIODS * said.every_s}
 
 
@@ -109,8 +109,8 @@ def _processor(said: StatusRecord) -> str:
 
 def _runs(said: StatusRecord, when: str) -> RecoveryError:
     return RecoveryError(
-        f"{said.owner} runs {_processor(said)} on Spark, and {when}. Stop it first; one that was killed counts until "
-        f"it has told nothing for {PERIODS * said.every_s:.0f} s."
+        f"{said.owner} runs {_processor(said)} on Spark, and {when}. Stop it first. If it was killed, wait until it "
+        f"has not reported for {PERIODS * said.every_s:.0f} s."
     )
 
 

@@ -289,8 +289,8 @@ class _Looking:
         for name in sorted(kept.keys() - declared.keys()):
             topic = changelog_topic(spec.graph, spec.processor, name)
             part.warn(
-                f"{spec.processor} has no store {name!r} any more. {topic!r} keeps its entries as they are now; if the "
-                "store is declared again, it goes on with them, whatever was delivered meanwhile."
+                f"{spec.processor} no longer has the store {name!r}. {topic!r} keeps its entries as they are now; if "
+                "the store is declared again, it goes on with them, whatever was delivered meanwhile."
             )
         for name in sorted(declared.keys() - kept.keys() if record.step else ()):
             part.warn(

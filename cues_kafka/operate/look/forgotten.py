@@ -61,7 +61,7 @@ def _gone(processor: Processor, record: Record | None) -> Iterator[str]:
         topic = processor.tailers.get(was.binding)
         if topic is None:
             yield (
-                f"{processor.name} has no tailer {was.binding!r} any more. Its tasks forget where it stood in "
+                f"{processor.name} no longer has the tailer {was.binding!r}. Its tasks forget its position in "
                 f"{was.topic!r}; if it is declared again, it begins at start=."
             )
         elif topic != was.topic:

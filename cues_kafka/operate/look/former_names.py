@@ -49,7 +49,7 @@ def follow(graph: Graph, broker: Broker, name: str, clock: Clock) -> FormerName:
     except BrokerError as error:
         if not error.forbidden:
             raise
-        return FormerName("", f"graph {graph.name!r} has no processor {name!r} any more; {error}", {})
+        return FormerName("", f"graph {graph.name!r} no longer has a processor {name!r}; {error}", {})
 
 
 def arrivals(graph: Graph, broker: Broker, clock: Clock) -> Mapping[str, str]:
@@ -107,7 +107,7 @@ def _moved_to(graph: Graph, broker: Broker, name: str, clock: Clock) -> tuple[st
     """The name that all tasks of a processor have moved to, or why that is not known."""
     topic = backing_topic(graph.name, name)
     width = broker.partitions([topic]).get(topic, 0)
-    gone = f"graph {graph.name!r} has no processor {name!r} any more"
+    gone = f"graph {graph.name!r} no longer has a processor {name!r}"
     if not width:
         return "", f"{gone}, and topic {topic!r}, which says what is settled, is deleted"
     marks = broker.watermarks([TopicPartition(topic, partition) for partition in range(width)])

@@ -260,7 +260,9 @@ class _Ancestry:
                 break
             due += self._look(due.pop(0))
         if root.state == COMPACTED:
-            raise ConfigError(f"{root.place} is no message: compaction removed it, or it is the end of a transaction.")
+            raise ConfigError(
+                f"{root.place} is not a message: compaction removed it, or it is the end of a transaction."
+            )
         if self._changes and self._graph is not None:
             root.taken = [
                 *self._taken(self._graph, Coordinates("", facts.topic_id, place.partition, offset), facts.name)

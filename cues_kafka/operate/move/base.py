@@ -340,7 +340,7 @@ def refuse_moved_on(broker: Broker, group: str, moves: Sequence[PlannedMove]) ->
     if all(offset is None for offset in found.values()):
         raise RecoveryError(
             f"group {group!r} was deleted since it was looked at. Find out how before you start the workers: if "
-            "another run of this command deleted it, the tasks stand at its place and nothing is left to do."
+            "another run of this command deleted it, the tasks are at its position, and nothing is left to do."
         )
     if moved := [place for place, offset in planned.items() if found[place] != offset]:
         at = ", ".join(f"{place.topic}/{place.partition} at {found[place]}" for place in moved)

@@ -58,7 +58,7 @@ def _one_offset(offset: int, places: Collection[TopicPartition]) -> dict[TopicPa
     if len(places) > 1:
         names = ", ".join(f"{place.topic}/{place.partition}" for place in sorted(places))
         raise ConfigError(
-            f"--to {offset}: one offset stands for one partition, and these are {len(places)}: {names}. Give "
+            f"--to {offset}: an offset is for one partition, and these are {len(places)}: {names}. Give "
             "--partition P if the processor has one input; else the offsets of all in a JSON file: "
             '{"orders": {"0": 17}}.'
         )
@@ -88,7 +88,7 @@ def _lacking(group: str, asked: Collection[TopicPartition], found: Mapping[Topic
     missing = ", ".join(f"{place.topic}/{place.partition}" for place in asked if place not in found)
     if not found:
         return (
-            f"group {group!r} has no committed offset of {missing}: there is no such group, or it never read these "
+            f"group {group!r} has no committed offset of {missing}: this group does not exist, or it never read these "
             "topics. Check its name: `kafka-consumer-groups --bootstrap-server BOOTSTRAP --list` prints all groups."
         )
     offsets: dict[str, dict[str, int]] = {}
@@ -106,7 +106,8 @@ def _of_file(path: Path, places: Collection[TopicPartition]) -> dict[TopicPartit
         plain: Any = json.loads(path.read_text("utf-8"))
     except OSError as error:
         raise ConfigError(
-            f"{str(path)!r} is no place: there is no such file ({error.strerror}). Give {WORDS}."
+            f"{str(path)!r} is not a place to begin, and there is no file of this name ({error.strerror}). Give "
+            f"{WORDS}."
         ) from None
     except ValueError as error:
         raise ConfigError(f"{path} is not JSON: {error}. Write " + '{"orders": {"0": 17}}.') from None

@@ -118,7 +118,7 @@ def _to_target(
         )
     if not row.ends and (row.step or spec.start != "earliest"):
         raise ConfigError(
-            f"--to database: the {it} stands at step {row.step} of {spec.name}, and does not say at which offset. "
+            f"--to database: the {it} is at step {row.step} of {spec.name}, and does not say at which offset. "
             "Restore a newer backup. Or, in a database, delete the row of this task from cues_task, and run "
             f"`--to here`; then go with `--to FILE` to the offsets up to which the {it} has the effects"
         )
@@ -127,11 +127,11 @@ def _to_target(
         facts = inputs.get(position.binding)
         if facts is None or facts.topic_id != position.topic_id:
             raise RecoveryError(
-                f"{spec.name}: the {it} stands in {position.topic!r} as it was before it was deleted and recreated"
+                f"{spec.name}: the {it} has a position in {position.topic!r}, which was deleted and recreated since"
             )
         if not facts.low <= position.offset <= facts.high:
             raise RecoveryError(
-                f"{spec.name}: the {it} stands at {position.topic}/{spec.partition} at {position.offset}, and the "
+                f"{spec.name}: the {it} is at {position.topic}/{spec.partition} at {position.offset}, and the "
                 f"log has [{facts.low}, {facts.high})"
             )
     there = record is not None and record.positions == positions and record.tails == (row.tails or record.tails)
@@ -167,7 +167,7 @@ def _here(spec: Spec, record: Record | None, held: HeldAttempt | None, it: str) 
         return None
     if held is not None:
         raise ConfigError(
-            f"--to here: the {it} stands at step {held.step} of {spec.name}, Kafka at step {step}. What lies "
+            f"--to here: the {it} is at step {held.step} of {spec.name}, Kafka at step {step}. The steps "
             "between would be lost or doubled. Use `--to database`"
         )
     note = f"the {it} gets a row at step {step}; what it lacks of the steps before stays missing"

@@ -112,7 +112,8 @@ class ErrorFinder:
         where = f"{topic}/{partition}@{offset}"
         if topic not in self._topics:
             raise ConfigError(
-                f"{where}: {topic!r} is no errors topic of graph {self._graph.name!r}, which has {quoted(self._topics)}"
+                f"{where}: {topic!r} is not an errors topic of graph {self._graph.name!r}, which has "
+                f"{quoted(self._topics)}"
             )
         place = TopicPartition(topic, partition)
         marks = self._broker.watermarks([place])[place] if partition < self._facts[topic].partitions else None
@@ -124,7 +125,7 @@ class ErrorFinder:
         finally:
             reader.close()
         if message is None or message.offset() != offset:
-            raise ConfigError(f"{where} is no message: it is the end of a transaction, or was not committed.")
+            raise ConfigError(f"{where} is not a message: it is the end of a transaction, or was not committed.")
         try:
             error, number = read_error(message, error_messages().decode)
         except CodecError as unreadable:
@@ -213,7 +214,7 @@ class ErrorFinder:
                 f"and run `cues-kafka strategy MODULE:GRAPH {name}`, or send the messages again"
             )
         if graph.errors_of(name) is None:
-            return f"{name} has no errors topic any more. Declare errors= for it, and restart its workers"
+            return f"{name} no longer has an errors topic. Declare errors= for it, and restart its workers"
         missing = [made(graph.name, name) for made in (backing_topic, replay_topic)]
         if missing := [topic for topic in missing if topic not in self._facts]:
             return f"topic {missing[0]!r} does not exist. Run `cues-kafka plan MODULE:GRAPH --apply`"
@@ -242,7 +243,7 @@ class ErrorFinder:
         for place, topic in zip(error.consumed, error.topics, strict=True):
             facts = self._facts.get(topic)
             if bindings.get(place.binding) != topic:
-                return f"the processor has no input {place.binding!r} on {topic!r} any more"
+                return f"the processor no longer has the input {place.binding!r} on {topic!r}"
             if facts is None or facts.topic_id != place.topic_id:
                 return f"topic {topic!r} was deleted or recreated since ({show_topic_id(place.topic_id)})"
             marks = self._lows.get(TopicPartition(topic, place.partition))

@@ -47,7 +47,7 @@ def store_id(store: BlobStore) -> str:
         found: Any = json.loads(data)
         return str(found["id"])
     except (ValueError, KeyError, TypeError) as error:
-        raise CodecError(f"{store.url(MARKER)} is no marker of a store: {data[:100]!r} ({error})") from None
+        raise CodecError(f"{store.url(MARKER)} is not a marker of a store: {data[:100]!r} ({error})") from None
 
 
 def make_store(store: BlobStore) -> None:

@@ -18,9 +18,9 @@ def refused(name: Any, data: Any) -> str:
     if why := _too_long(name):
         return f"{name!r:.80}: {why}. Give a shorter name"
     if not isinstance(data, bytes | bytearray | memoryview | Path):
-        return f"put({name!r:.80}): {type(data).__name__} is no data. Give bytes, or the Path of a file"
+        return f"put({name!r:.80}): {type(data).__name__} is not data. Give bytes, or the Path of a file"
     if isinstance(data, Path) and not data.is_file():
-        return f"put({name!r:.80}): {str(data)!r} is no file. Give bytes, or the Path of a file that is there"
+        return f"put({name!r:.80}): {str(data)!r} is not a file. Give bytes, or the Path of a file that is there"
     if isinstance(data, Path):
         try:
             with data.open("rb") as file:

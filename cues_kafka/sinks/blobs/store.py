@@ -423,7 +423,7 @@ def _texts(given: Any) -> Iterator[str]:
 
 def gone(path: str) -> ObjectGone:
     """What `create` raises."""
-    return ObjectGone(f"{path} is not there any more", code="TARGET")
+    return ObjectGone(f"{path} no longer exists", code="TARGET")
 
 
 @contextmanager

@@ -67,7 +67,7 @@ class TableFiles:
         self._target.in_use  # noqa: B018  it raises when the call is over
         if any(value is None for value in values):
             raise OutputError(
-                f"a message without a value (a tombstone) is no row of table {self.table!r}. Leave tombstones out, "
+                f"a message without a value (a tombstone) is not a row of table {self.table!r}. Leave tombstones out, "
                 "with filter="
             )
         if not values:
@@ -128,7 +128,7 @@ class JsonLines:
         try:
             data = self._encode(values)
         except (TypeError, ValueError, OverflowError, UnicodeError) as error:
-            raise OutputError(f"table {self._table!r}: a value is no JSON: {error}") from error
+            raise OutputError(f"table {self._table!r}: a value is not JSON: {error}") from error
         return data, len(data)
 
     def file(self, made: Sequence[bytes]) -> bytes:

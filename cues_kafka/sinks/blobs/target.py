@@ -298,7 +298,7 @@ class BlobTarget(TaskTarget):
             self._tail = self._tail if found and found[0] == self._tail[0] else None
             self._seen = boot_time()
         if self._tail is None or self._tail[1].step != step or self._tail[1].owner > owner:
-            where = "have no entry" if self._tail is None else f"stand at step {self._tail[1].step}"
+            where = "have no entry" if self._tail is None else f"are at step {self._tail[1].step}"
             raise self._retriable(f"they {where}; the task at step {step}, owner {owner}: it asks again")
 
     def put(self, name: str, data: bytes | Path) -> str:
@@ -381,6 +381,7 @@ class BlobTarget(TaskTarget):
             if not self._asked(self.log.append, tail[0] + 1, entry):
                 raise self._retriable("another process has put the next entry: this one is no longer the owner")
             self._tail, self._seen = (tail[0] + 1, entry), boot_time()
+            # What is deleted from here on belongs to no entry, or to one that the new entry has replaced.
             for table in self._files.values():
                 table.drop()
             self._threads().submit(self._tend, running, tail[1], tail[0] + 1)
@@ -431,7 +432,7 @@ class BlobTarget(TaskTarget):
         """Delete what former owners left: what is new in the list, which stays in it, and what is due, which goes."""
         try:
             self._sweep_outbox(owner)
-            for one in list(self._sweeps):
+            for one in list(self._sweeps):  # a copy: on the thread of `_tend`, commits add to the list meanwhile
                 if one in fresh or one.due <= time.time():
                     self._sweep(one)
                 if one.due <= time.time():

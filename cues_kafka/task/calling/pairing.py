@@ -283,7 +283,7 @@ class Buffer:
             taken = [queue.take_below(wanted[queue.position.binding]) for queue in self._queues]
         if self.pairing == "join":
             if len({len(column) for column in taken}) > 1:
-                raise OutOfOrder(f"the inputs up to {ends} are no pairs any more: was one of them compacted?")
+                raise OutOfOrder(f"the inputs up to {ends} no longer form pairs: was one of the topics compacted?")
             return Cut(list(zip(*taken, strict=True)), ends)
         if self.pairing == "single":
             return Cut(list(taken[0]), ends)

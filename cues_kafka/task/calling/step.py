@@ -279,5 +279,5 @@ class Step:
 
 def _text(key: object) -> str:
     if type(key) is not str:
-        raise ValueError(f"{key!r:.60} is no key of a timer: keys are text")
+        raise ValueError(f"{key!r:.60} is not a key of a timer: keys are text")
     return key

@@ -306,7 +306,9 @@ def _table(name: str, declared: Table, settings: Topic, facts: ClusterFacts, clu
 
 def _text_key(key: Any) -> bytes:
     if type(key) is not str:
-        raise TypeError(f"{key!r:.60} is no key of this store: keys are text. For others write Store(..., key=codec)")
+        raise TypeError(
+            f"{key!r:.60} is not a key of this store: keys are text. For other keys, write Store(..., key=codec)"
+        )
     return key.encode()
 
 
@@ -329,8 +331,8 @@ def decoder(settings: Topic, made_for: MadeFor, *, nulls: bool = False) -> Decod
         if nullable or nulls:
             return None
         raise CodecError(
-            f"A message on {made_for.topic!r} has no value (a tombstone), and the declared {name} has no None. To read "
-            "such messages, declare a codec that has it: Json() without a class, or Avro(['null', ...])."
+            f"A message on {made_for.topic!r} has no value (a tombstone), and the declared {name} does not accept "
+            "None. To read such messages, declare a codec that does: Json() without a class, or Avro(['null', ...])."
         )
 
     return Decoder(read, getattr(codec, "id_header", None), key, settings.value, marks)

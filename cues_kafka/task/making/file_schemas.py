@@ -40,7 +40,7 @@ def _type_of(where: str, one: Effect, name: str, shape: Shape) -> str:
     [option, *others] = options or [shape]
     if not others and isinstance(option, Scalar) and option.cls in one.column_types:
         return one.column_types[option.cls]
-    raise ConfigError(_remedy(where, one, f"the field {name!r} is no text, number, truth value, date or bytes"))
+    raise ConfigError(_remedy(where, one, f"the field {name!r} is neither text, a number, a boolean, a date nor bytes"))
 
 
 def _remedy(where: str, one: Effect, why: str) -> str:

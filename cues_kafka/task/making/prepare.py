@@ -354,7 +354,9 @@ def _facts_with(broker: Broker, names: Sequence[str], there: Collection[str]) ->
     def all_of_them() -> ClusterFacts:
         facts = broker.facts(names)
         if missing := sorted(set(there) - set(facts.topics)):
-            raise _Unseen(f"topics {missing} are still not there after {VISIBLE_S:g} s; look at the brokers' logs")
+            raise _Unseen(
+                f"topics {missing} still do not exist {VISIBLE_S:g} s after their creation; look at the brokers' logs"
+            )
         return facts
 
     return ask_again(all_of_them, VISIBLE_S, while_=lambda error: isinstance(error, _Unseen), longest_s=FIRST_S)

@@ -98,5 +98,5 @@ class FeedLane(Lane):
             try:
                 self._filling.tell_committed(place)
             except Exception as error:  # noqa: BLE001 - it is shown, and the next start tells the source again
-                log.warning("source not told of the last commit", task=self.spec.name, why=show(error))
+                log.warning("last commit not reported to the source", task=self.spec.name, why=show(error))
         return released

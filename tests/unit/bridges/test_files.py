@@ -204,7 +204,7 @@ def test_a_file_that_goes_while_it_is_read_is_said(tmp_path: Path) -> None:
     write(tmp_path / "c.log", "c1\nc2\n")
     place = next(iter(source.read(0, after, 1)))[1]
     (tmp_path / "c.log").unlink()
-    with pytest.raises(RecoveryError, match=r"c\.log.*3 bytes behind line 1"):
+    with pytest.raises(RecoveryError, match=r"c\.log.*3 bytes after line 1"):
         lines(source, place)
 
 
@@ -290,7 +290,7 @@ def test_a_line_without_an_end_is_not_read_without_end(tmp_path: Path, monkeypat
 def test_a_place_of_another_source_is_refused(tmp_path: Path) -> None:
     """It does not begin again in silence."""
     write(tmp_path / "a.log", "one\n")
-    with pytest.raises(RecoveryError, match="no place of files"):
+    with pytest.raises(RecoveryError, match="not a position in files"):
         lines(Files(tmp_path / "a.log"), "17")
 
 

@@ -136,7 +136,7 @@ WRONG: list[tuple[Any, str]] = [
     (lambda: OAuthBearer(token=give, file="/x"), "either token=function or file="),
     (lambda: OAuthBearer(token="eyJhbGciOi"), "'module:function', no token"),
     (lambda: Oidc("id.example", "a", "b"), "write https://host/path/token"),
-    (lambda: Oidc("http://id.example/token", "a", "b"), "readable over the network: use https"),
+    (lambda: Oidc("http://id.example/token", "a", "b"), "over the network unencrypted: use https"),
     (lambda: Oidc("https://a:b@id.example/token", "a", "b"), "write it as client_id="),
     (lambda: Oidc("https://id.example/token", "", "b"), "empty client_id"),
     (lambda: Oidc("https://id.example/token", "a", "b", extensions="pool"), "cannot send 'pool': write name=value"),
@@ -157,7 +157,7 @@ WRONG: list[tuple[Any, str]] = [
     ),
     (
         lambda: Kafka("kafka.example:9092", security=Plain("me", "x", tls=None)),
-        r"another machine: all data, also passwords.*Set security=Tls",
+        r"another machine: all data, including passwords.*Set security=Tls",
     ),
 ]
 

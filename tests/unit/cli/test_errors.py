@@ -126,7 +126,7 @@ def _first(tester: Tester) -> list[str]:
         (["replay", "shop:graph", "shop.errors"], "Write TOPIC/PARTITION@OFFSET"),
         (["list", "shop:graph", "--since", "noon"], "--since 'noon': give a time"),
         (["replay", "shop:graph", "--wait", "5"], "goes with --yes only"),
-        (["drop", "shop:graph", "in/0@0", "--yes"], "'in' is no errors topic"),
+        (["drop", "shop:graph", "in/0@0", "--yes"], "'in' is not an errors topic"),
         (["show", "shop:graph", "shop.errors/0@999"], "is not there: committed messages are from"),
     ],
 )

@@ -175,7 +175,7 @@ def test_the_example_is_the_one_in_python(monkeypatch: pytest.MonkeyPatch) -> No
     [
         ("missing.toml", "", "there is no file 'missing.toml'. Looked in"),
         ("loading_shop.toml", None, "Did you mean loading_shop.py"),
-        ("a.toml", "version = ", r"a.toml is no TOML: .*at end of document"),
+        ("a.toml", "version = ", r"a.toml is not valid TOML: .*at end of document"),
         ("a.toml", "", r'a.toml has no graph. Write version = 1, name = "shop"'),
         ("a.toml", "[kafka]\nbootstrap = 'b:1'", "has no graph"),
         ("a.toml", SEVERAL, "has several graphs. Write a.toml:NAME; names: eu, us"),
@@ -206,12 +206,12 @@ def test_a_file_that_is_no_text_is_named(place: Path) -> None:
     """It is UTF-8."""
     (place / "a.toml").write_bytes(b"name = '\xff'")
 
-    with pytest.raises(ConfigError, match=r"a.toml is no TOML"):
+    with pytest.raises(ConfigError, match=r"a.toml is not valid TOML"):
         load_graph("a.toml")
 
 
 def test_file_that_python_cannot_load_is_refused_by_its_name(place: Path) -> None:
     """Python goes by the ending."""
     (place / "shop.txt").write_text(SHOP)
-    with pytest.raises(ConfigError, match=r"'shop.txt' is no Python file: .* ends with .py"):
+    with pytest.raises(ConfigError, match=r"'shop.txt' is not a Python file: .* ends with .py"):
         load_graph("./shop.txt:shop")

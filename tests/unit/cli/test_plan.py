@@ -200,7 +200,7 @@ def test_plan_apply_makes_our_tables_in_a_database(tmp_path: Path, monkeypatch: 
     target = program(tmp_path, f'Graph("g", Source("a"), Processor(book, name="p", inputs="a", {effects}))')
     file = Path(target.rpartition(":")[0])
     file.write_text(f"from cues_kafka import Sql\ndef book(a, db): ...\n{file.read_text()}")
-    graph, missing = load_graph(target), "the tables cues_task and cues_outbox are missing in this database"
+    graph, missing = load_graph(target), "the tables cues_task and cues_outbox do not exist in this database"
 
     def tables() -> set[str]:
         with closing(sqlite3.connect(path)) as opened:

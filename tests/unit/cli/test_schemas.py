@@ -57,12 +57,12 @@ def test_check_says_what_the_registry_lacks_and_writes_nothing(registry: TestReg
 
     assert done.exit_code == 1
     assert done.output.splitlines() == [
-        "bills: bills-key: not registered: there is no such subject",
+        "bills: bills-key: not registered: the subject does not exist",
         '  AVRO: "long"',
-        "bills: bills-value: not registered: there is no such subject",
+        "bills: bills-value: not registered: the subject does not exist",
         '  AVRO: {"type": "record", "name": "Bill", "fields": [{"name": "order", "type": "long"}]}',
         (
-            "orders: orders-value: read only, not compared: there is no such subject. Check the registry's address "
+            "orders: orders-value: read only, not compared: the subject does not exist. Check the registry's address "
             "and the subject's name."
         ),
     ]
@@ -100,7 +100,9 @@ def test_messages_that_could_not_be_read_are_told_before_the_start(registry: Tes
 
     assert done.exit_code == 1
     found = {one["subject"]: one for one in json.loads(done.output)}
-    assert found["orders-value"]["unreadable"] == ["Order.total: the writer has no such field, and it has no default"]
+    assert found["orders-value"]["unreadable"] == [
+        "Order.total: the writer does not have this field, and it has no default"
+    ]
     assert (found["bills-key"]["type"], found["bills-key"]["schema"]) == ("AVRO", '"long"')
     assert "orders: orders-value: read only, differs from the newest version" in schemas("check").output
 
@@ -194,4 +196,4 @@ def test_a_field_that_is_nearly_the_writers_is_told(registry: TestRegistry) -> N
     fields = [{"name": name, "type": "double"} for name in ("id", "totals")]
     registry.register("orders-value", {"type": "record", "name": "Order", "fields": fields})
 
-    assert "Order.total: the writer has no such field (did you mean 'totals'?)" in schemas("check").output
+    assert "Order.total: the writer does not have this field (did you mean 'totals'?)" in schemas("check").output

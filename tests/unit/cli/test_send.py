@@ -65,5 +65,5 @@ def test_line_that_is_no_json_is_refused_with_the_format_that_takes_it() -> None
     with connect(Memory(), name="loader") as client:
         client.topic("orders", Topic(partitions=1), create=True)
         to = _Sending(client, "orders", "json", key=None, headers=None, named=False)
-        with pytest.raises(ConfigError, match=r"message 1, '7,a': it is no JSON: .* --format text sends lines as"):
+        with pytest.raises(ConfigError, match=r"message 1, '7,a': the line is not JSON: .* Use --format text to"):
             to.chunk(["7,a"])

@@ -129,7 +129,7 @@ def test_a_view_waits_until_the_message_is_committed() -> None:
         assert called.wait(30)
         with pytest.raises(
             TimeoutError,
-            match=r"not passed in/0 at 0 after 0\.1 s: task slow/0 stands at 0.*Check that a worker runs it",
+            match=r"not processed in/0 at 0 within 0\.1 s: task slow/0 is at offset 0.*Check that a worker runs it",
         ):
             view.wait_for(sent, timeout_s=0.1)
         assert view.copy() == {}
@@ -230,7 +230,7 @@ def test_a_stopped_task_is_named_by_the_wait() -> None:
     running = start(graph, memory)
     with connect(memory, graph) as client:
         view = client.table("stop", "last")
-        with pytest.raises(TimeoutError, match="task stop/0 stands at 0"):
+        with pytest.raises(TimeoutError, match="task stop/0 is at offset 0"):
             view.wait_for(client.send("in", 1), timeout_s=0.2)
         assert view.copy() == {}
     with pytest.raises(TaskStopped):

@@ -146,7 +146,7 @@ def test_defaults_of_a_class_are_defaults_of_its_schema() -> None:
         ({"id": "1"}, r"Order.id: expected a whole number .*, got str"),
         ({"id": 2**63}, r"Order.id: expected a whole number .*, got another number"),
         ({"id": True}, r"Order.id: expected a whole number .*, got bool"),
-        ({"price": Decimal("1.234")}, r"Order.price: expected a decimal of 12 digits, 2 behind the point"),
+        ({"price": Decimal("1.234")}, r"Order.price: expected a decimal of 12 digits, 2 of them after the point"),
         ({"price": Decimal("NaN")}, r"Order.price: expected a decimal"),
         ({"price": 1.5}, r"Order.price: expected a decimal .*, got float"),
         ({"at": datetime(2026, 1, 1)}, r"Order.at: expected a datetime with a time zone"),  # noqa: DTZ001
@@ -217,7 +217,7 @@ def test_a_schema_of_others_gives_instances_of_a_class() -> None:
     schema = record("com.shop.Line", ("sku", "string"), ("count", "int"), ("more", "string", "-"))
 
     assert through(Avro(schema, Line), Line("a", 2)) == Line("a", 2)
-    with pytest.raises(GraphError, match=r"Line\.count: the schema 'x' has no such field"):
+    with pytest.raises(GraphError, match=r"Line\.count: the schema 'x' does not have this field"):
         AvroCodec(Avro(record("x", ("sku", "string")), Line))
     with pytest.raises(GraphError, match="Line has no field 'more', which the schema 'x' demands"):
         AvroCodec(Avro(record("x", ("sku", "string"), ("count", "int"), ("more", "string")), Line))
@@ -270,7 +270,7 @@ def test_a_schema_is_a_file_text_or_parsed_json(tmp_path: Path) -> None:
         (lambda: Avro("int", registry=True, older=["long"]), "Drop older="),
         (lambda: AvroCodec(Avro(Anything)), "Avro has no type for anything"),
         (lambda: AvroCodec(Avro(Money)), "Avro needs the digits of a Decimal"),
-        (lambda: Digits(3, 4), "no more than these behind the point"),
+        (lambda: Digits(3, 4), "no more than these after the point"),
     ],
 )
 def test_a_declaration_that_means_nothing_is_refused(make: Any, text: str) -> None:
@@ -330,7 +330,7 @@ def test_bytes_that_would_hang_or_kill_the_decoder_are_errors(schema: Any, body:
 def test_a_message_beyond_its_limit_of_bytes_is_an_error() -> None:
     """Before it is decoded."""
     codec = AvroCodec(Avro("string", limits=Limits(bytes=100)))
-    with pytest.raises(CodecError, match="has 111 bytes, more than 100"):
+    with pytest.raises(CodecError, match="has 111 bytes, and the declared limit is 100"):
         codec.decode(AvroCodec(Avro("string")).encode("x" * 99))
 
 
@@ -419,7 +419,7 @@ def test_mutated_messages_are_values_or_errors(count: int) -> None:
         (
             record("O", ("x", "int")),
             record("O", ("y", "int")),
-            ["O.y: the writer has no such field, and it has no default"],
+            ["O.y: the writer does not have this field, and it has no default"],
         ),
         (record("O"), record("P"), ["P: the record is O, read as P"]),
         (["null", "int"], "int", ["int: written as null, read as int"]),
@@ -481,7 +481,7 @@ class Dashed:
 
 def test_an_alias_that_is_no_name_of_avro_is_refused() -> None:
     """When the codec is made."""
-    with pytest.raises(GraphError, match="'order-id' is no name in Avro"):
+    with pytest.raises(GraphError, match="'order-id' is not a name in Avro"):
         AvroCodec(Avro(Dashed))
 
 

@@ -324,7 +324,7 @@ def test_a_default_that_is_no_value_of_its_field_is_refused() -> None:
     """It would be given to a function."""
     fixed = {"type": "fixed", "name": "F", "size": 2}
     schema = {**OLD, "fields": [{"name": "f", "type": {"type": "array", "items": fixed}, "default": [5]}]}
-    with pytest.raises(GraphError, match=r"the default of Basket.f is no value of the field"):
+    with pytest.raises(GraphError, match=r"the default of Basket.f is not a value of the field"):
         AvroCodec(Avro(schema))
 
 

@@ -69,7 +69,7 @@ def test_a_decimal_of_more_digits_is_refused_both_ways(declared: CodecSpec, make
     for fits in ("1234.56", "-9999.99", "0", "-0.01", "1E+3", "5", "1.500", "0.0000", "1.20000E+3"):
         assert codec.decode(codec.encode(make(x=Decimal(fits)))).x == Decimal(fits)
     for misfit in ("12345678.90", "10000", "1.005", "0.001", "1E+4", "1E-3", "NaN", "Infinity", "-sNaN"):
-        with pytest.raises(CodecError, match=r"x: expected a decimal of 6 digits, 2 behind the point"):
+        with pytest.raises(CodecError, match=r"x: expected a decimal of 6 digits, 2 of them after the point"):
             codec.encode(make(x=Decimal(misfit)))
         if field:
             with pytest.raises(

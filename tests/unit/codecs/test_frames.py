@@ -175,9 +175,9 @@ def with_frame(world: World) -> bytes:
 
 
 PB = ("PROTOBUF",)
-NO_FRAME = r"expected 0x00 and the id of a schema in 4 bytes .* declare that one\."
+NO_FRAME = r"expected 0x00 and the id of a schema in 4 bytes .* declare the codec that it uses\."
 NO_HEADER = r"header __{part}_schema_id has {length} bytes that name no schema\. .* leave it out\."
-BOTH = r"bytes more|is not JSON|is no cues\.test\.Order"
+BOTH = r"bytes more|is not JSON|is not a cues\.test\.Order"
 UNKNOWN = r"does not have\. Its producer uses another registry\."
 
 WRONG = {
@@ -208,7 +208,7 @@ WRONG = {
         "the schema 79, which names a schema that the registry .* does not have. Restore", framed(id_prefix(79))
     ),
     # The place in a Protobuf file
-    "no place": Wrong(r"place of the message in its Protobuf file is not readable\. .* declare that one", lambda world:
+    "no place": Wrong(r"place of the message in its Protobuf file is not readable\. .* declare the codec", lambda world:
                       id_prefix(world.number), kinds=PB),
     "a place cut short": Wrong("is not readable", lambda world: id_prefix(world.number) + b"\x04\x02", kinds=PB),
     "a number cut short": Wrong("is not readable", lambda world: id_prefix(world.number) + b"\x02\x80", kinds=PB),

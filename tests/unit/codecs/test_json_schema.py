@@ -162,7 +162,7 @@ def test_schema_of_a_class_has_its_names() -> None:
         (lambda: JsonSchema(Line, references={"x": {}}), "Drop them"),
         (lambda: JsonSchemaCodec(JsonSchema({"$ref": "line.json"})), "names 'line.json', which is not here"),
         (lambda: JsonSchemaCodec(JsonSchema({"$ref": "http://127.0.0.1:9/x"})), "which is not here"),
-        (lambda: JsonSchemaCodec(JsonSchema({"type": "strings"})), "no JSON Schema: .type: 'strings'"),
+        (lambda: JsonSchemaCodec(JsonSchema({"type": "strings"})), "not a JSON Schema: .type: 'strings'"),
         (lambda: JsonSchemaCodec(JsonSchema([1])), "an object or a boolean"),
         (lambda: subject_of(JsonSchema({}, registry=True, strategy="record"), "t", "key"), "no title"),
     ],
@@ -275,7 +275,7 @@ def test_work_and_depth_are_bounded() -> None:
         JsonSchemaCodec(JsonSchema({})).decode(b"[" * 102 + b"]" * 102)
     with pytest.raises(CodecError, match="nested too deeply"):
         JsonSchemaCodec(JsonSchema({})).decode(b"[" * 100_000)
-    with pytest.raises(CodecError, match="has 7 bytes, more than 6"):
+    with pytest.raises(CodecError, match="has 7 bytes, and the declared limit is 6"):
         JsonSchemaCodec(JsonSchema({}, limits=Limits(bytes=6))).decode(b"[1,2,3]")
 
 

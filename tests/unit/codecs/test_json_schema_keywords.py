@@ -87,12 +87,12 @@ def test_a_pattern_means_what_it_means_in_ecma_262(pattern: str, good: list[str]
         (r"\p{Script=Greek}", "Script=Greek.*, which is known for general categories only.*Write the characters"),
         (r"\p{Emoji}", "general categories only"),
         (r"\pL", "general categories only"),
-        ("(", "no regular expression"),
+        ("(", "not a regular expression"),
         ("[a", r"a \[ without its \]"),
         ("[z-a]", "ends before it begins"),
         ("a\\", "ends with a backslash"),
-        (r"\u{110000}", "no character"),
-        ("a**", "no regular expression"),
+        (r"\u{110000}", "not a character"),
+        ("a**", "not a regular expression"),
     ],
 )
 def test_a_pattern_that_is_none_is_refused_by_name(pattern: str, text: str) -> None:
@@ -142,12 +142,12 @@ def test_patterns_of_references_are_translated() -> None:
 )
 def test_a_malformed_schema_is_refused(schema: Any) -> None:
     """As a GraphError, also in a reference; in a registry it is a CodecError of the message."""
-    with pytest.raises(GraphError, match="this is no JSON Schema"):
+    with pytest.raises(GraphError, match="this is not a JSON Schema"):
         JsonSchemaCodec(JsonSchema(schema))
     try:
         JsonSchemaCodec(JsonSchema({"$ref": "a.json"}, references={"a.json": schema}))
     except GraphError as error:
-        assert "this is no JSON Schema" in str(error)  # noqa: PT017  some are only looked at when they are followed
+        assert "this is not a JSON Schema" in str(error)  # noqa: PT017  some are only looked at when they are followed
 
 
 def test_translation_is_found_once() -> None:

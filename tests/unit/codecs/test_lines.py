@@ -118,11 +118,11 @@ def test_json_is_shown_as_json() -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("[1]", "no JSON object with value"),
+        ("[1]", "a JSON object with the field value"),
         ('{"key": "k"}', "it has no value"),
         ('{"value": 1, "valeu": 2}', "field 'valeu' is unknown"),
-        ('{"value": NaN}', "no JSON object with value"),
-        ('{"value": 1, "value_encoding": "text"}', "value is no text"),
+        ('{"value": NaN}', "a JSON object with the field value"),
+        ('{"value": 1, "value_encoding": "text"}', "value is not text"),
         ('{"value": "", "value_encoding": "utf-16"}', "value_encoding is 'utf-16'. Write one of json, text, base64"),
         ('{"value": "!", "value_encoding": "base64"}', "value is not base64"),
         ('{"value": 1, "key": "!", "key_encoding": "base64"}', "key is not base64"),

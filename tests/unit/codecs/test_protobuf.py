@@ -76,9 +76,9 @@ def test_required_fields_are_required() -> None:
     pool.Add(file)
     codec = ProtobufCodec(Protobuf(message_factory.GetMessageClass(pool.FindMessageTypeByName("cues.test.Old"))))
 
-    with pytest.raises(CodecError, match=r"no complete cues\.test\.Old: .*name"):
+    with pytest.raises(CodecError, match=r"not a complete cues\.test\.Old: .*name"):
         codec.encode(message_factory.GetMessageClass(pool.FindMessageTypeByName("cues.test.Old"))())
-    with pytest.raises(CodecError, match=r"no cues\.test\.Old: it lacks name"):
+    with pytest.raises(CodecError, match=r"not a cues\.test\.Old: it lacks name"):
         codec.decode(b"")
 
 
@@ -88,7 +88,7 @@ def test_required_fields_are_required() -> None:
         (lambda: Protobuf(None), "takes a class of messages"),
         (lambda: Protobuf(dict), "takes a class of messages"),
         (lambda: Protobuf(Order, strategy="record"), "need a registry"),
-        (lambda: Topic(value=Protobuf(Order), key="nothing"), "Order has no such field"),
+        (lambda: Topic(value=Protobuf(Order), key="nothing"), "Order does not have this field"),
     ],
 )
 def test_a_declaration_that_means_nothing_is_refused(make: Any, text: str) -> None:
@@ -159,7 +159,7 @@ BAD = (
     (b"\0\0\0\0\x03\xff\xff\xff\xff\xff\x01", "is not readable"),
     (b"\0\0\0\0\x03\xfe\xff\x03", "has 32767 numbers"),
     (b"\0\0\0\0\x03\x01", "has -1 numbers"),
-    (b"\0\0\0\0\x03\0\x0b", r"is no cues\.test\.Order"),
+    (b"\0\0\0\0\x03\0\x0b", r"is not a cues\.test\.Order"),
     (b"", "no bytes"),
 )
 
@@ -217,7 +217,7 @@ def test_a_generated_class_arrives_as_itself() -> None:
 
 def test_size_and_depth_are_bounded() -> None:
     """The library itself counts messages inside each other."""
-    with pytest.raises(CodecError, match="has 7 bytes, more than 6"):
+    with pytest.raises(CodecError, match="has 7 bytes, and the declared limit is 6"):
         ProtobufCodec(Protobuf(Order, limits=Limits(bytes=6))).decode(b"1234567")
     codec, deep = ProtobufCodec(Protobuf(Order)), b""
     for _ in range(99):
@@ -228,9 +228,9 @@ def test_size_and_depth_are_bounded() -> None:
     assert depth == 99
     for _ in range(10_000):
         deep = b"\x22" + _VarintBytes(len(deep)) + deep
-    with pytest.raises(CodecError, match=r"is no cues\.test\.Order"):
+    with pytest.raises(CodecError, match=r"is not a cues\.test\.Order"):
         codec.decode(deep)
-    with pytest.raises(CodecError, match=r"is no cues\.test\.Order"):
+    with pytest.raises(CodecError, match=r"is not a cues\.test\.Order"):
         codec.decode(b"\x22\xff\xff\xff\xff\x0f")
 
 

@@ -314,7 +314,7 @@ def test_what_is_written_by_hand_may_leave_defaults_out() -> None:
             "the topic 'a' has no setting 'partition' .did you mean 'partitions'",
         ),
         ({**GOOD, "topics": {"a": 3}}, "the topic 'a' is 3. Write a mapping"),
-        ({**GOOD, "defaults": {"value": "json"}}, "'json' is no codec. Write a mapping"),
+        ({**GOOD, "defaults": {"value": "json"}}, "'json' is not a codec. Write a mapping"),
         ({**GOOD, "defaults": {"value": {"kind": "json", "class": "a:B"}}}, "the codec 'json' has no setting 'class'"),
         ({**GOOD, "defaults": {"value": {"kind": "raw", "cls": "json:loads"}}}, "the codec 'raw' has no setting 'cls'"),
         ({**GOOD, "parts": ["orders"]}, "one of the keys 'source', .* not 'orders'"),
@@ -337,13 +337,13 @@ def test_what_is_written_by_hand_may_leave_defaults_out() -> None:
         *(
             (part(filter=wrong), says)
             for wrong, says in [
-                ({"has_tags": ["a"]}, "is no filter.*'has_tag'"),
-                ({"has_tag": "audit"}, "is no filter"),
-                ({"all": []}, "is no filter"),
-                ({"has_tag": ["a"], "has_type": ["b"]}, "is no filter"),
-                (["json:loads"], "is no filter"),
+                ({"has_tags": ["a"]}, "is not a filter.*'has_tag'"),
+                ({"has_tag": "audit"}, "is not a filter"),
+                ({"all": []}, "is not a filter"),
+                ({"has_tag": ["a"], "has_type": ["b"]}, "is not a filter"),
+                (["json:loads"], "is not a filter"),
                 ({"has_tag": [3]}, "takes names"),
-                ({"any": [{"all": [{"not": 3}]}]}, "{'not': 3} is no filter"),
+                ({"any": [{"all": [{"not": 3}]}]}, "{'not': 3} is not a filter"),
                 ({"not": "json:loads"}, "returns the contrary"),
                 ({"has_header": ["a", "b", "c"]}, "does not describe a graph"),
             ]

@@ -136,10 +136,10 @@ def test_topologies_are_isomorphic_up_to_the_names() -> None:
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        (lambda: of([1]), r"Topology.of\(1\): an int is no step"),
-        (lambda: of({"a": b"b"}), "a bytes is no step"),
-        (lambda: Topology((1,)), "1 is no name"),  # type: ignore[arg-type]
-        (lambda: Topology(("a", "b"), ("ab",)), "'ab' is no edge. Give pairs of names"),  # type: ignore[arg-type]
+        (lambda: of([1]), r"Topology.of\(1\): an int is not a step"),
+        (lambda: of({"a": b"b"}), "a bytes is not a step"),
+        (lambda: Topology((1,)), "1 is not a name"),  # type: ignore[arg-type]
+        (lambda: Topology(("a", "b"), ("ab",)), "'ab' is not an edge. Give pairs of names"),  # type: ignore[arg-type]
         (lambda: Topology(("orders",), (("orders", "chek"),)), "there is no 'chek'"),
         (lambda: of(["orders", "check"]).dependents("chek"), r"'chek' \(did you mean 'check'\?\)"),
         (lambda: of("a").remove("b"), "Its nodes are 'a'"),

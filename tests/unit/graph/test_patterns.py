@@ -142,8 +142,8 @@ def test_what_a_pattern_cannot_be_is_refused(parts: list[Any], settings: dict[st
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"pattern": "("}, "no regular expression"),
-        ({"pattern": 7}, "no regular expression"),
+        ({"pattern": "("}, "not a regular expression"),
+        ({"pattern": 7}, "not a regular expression"),
         ({"pattern": "a", "default": True}, "default=True, but messages are sent to a topic"),
         ({"pattern": "a", "look_seconds": 0}, "takes a number of seconds above 0"),
         ({"pattern": "a", "look_seconds": True}, "takes a number of seconds above 0"),

@@ -409,7 +409,7 @@ WRONG = [
     Wrong("renamed from its own name", pipe(name="check", renamed_from="check"), ("is its name now",)),
     Wrong("renamed from no name", pipe(renamed_from="a.b"), ("renamed_from", "has a dot")),
     Wrong("quarantine after zero", pipe(quarantine_after=0), ("quarantine_after=0",)),
-    Wrong("filter that is no function", pipe(filter="order"), ("filter='order' is no filter", "has_type(...)")),
+    Wrong("filter that is no function", pipe(filter="order"), ("filter='order' is not a filter", "has_type(...)")),
     Wrong("filter that is not called", pipe(filter=has_type), ("filter=has_type", "Write filter=has_type(...)")),
     Wrong("class as a filter", pipe(filter=Order), ("filter=Order", "Write filter=has_type(...)")),
     Wrong("filter of two messages", pipe(filter=two), ("missing a required argument", "def two(received) -> bool")),
@@ -627,8 +627,8 @@ WRONG = [
         ("mean 'id'", "Fields:"),
     ),
     # feeds
-    Wrong("feed of a list", feed([1, 2]), ("a list is no source", "Iterate(...)")),
-    Wrong("feed of a class", feed(Held), ("is no source",)),
+    Wrong("feed of a list", feed([1, 2]), ("a list is not a source", "Iterate(...)")),
+    Wrong("feed of a class", feed(Held), ("is not a source",)),
     Wrong("feed of no parts", feed(Held(0)), ("from 1 on",)),
     Wrong("feed of very many parts", feed(Held(10_001)), ("10001 parts", "at most 10000")),
     Wrong("feed of other parts", feed(Held(2), parts=3), ("Leave parts= out",)),
@@ -709,7 +709,7 @@ WRONG = [
     Wrong("codec of data", data(defaults={"value": {"kind": "xml"}}), ("'xml'", "'json'")),
     Wrong("codec by name in data", data(defaults={"value": "json"}), ("{'kind': 'json'",)),
     Wrong("topic of data", data(topics={"orders": 4}), ("{'partitions': 4}",)),
-    Wrong("filter of data", data({"processor": "p", "filter": {"tags": []}}), ("is no filter", "'has_tag'")),
+    Wrong("filter of data", data({"processor": "p", "filter": {"tags": []}}), ("is not a filter", "'has_tag'")),
     Wrong(
         "not a function in data", data({"processor": "p", "filter": {"not": "json:loads"}}), ("returns the contrary",)
     ),

@@ -165,7 +165,7 @@ def test_what_removed_processors_have_left_goes_and_nothing_else() -> None:
 
     assert "g.other-app" in groups(tester.broker)
     assert [(part.name, part.declared, part.topics) for part in planned.parts] == [("clean", False, CLEAN)]
-    assert next(planned.lines()) == "clean (not in the graph any more):"
+    assert next(planned.lines()) == "clean (no longer in the graph):"
     assert Deleting(graph, tester.broker).processor("clean") == planned
     carried_out(tester, planned, graph)
     assert Deleting(graph, tester.broker).unused().empty
@@ -343,7 +343,7 @@ def test_the_command_deletes_when_the_name_is_typed(tmp_path: Path, monkeypatch:
         return CliRunner().invoke(app, ["delete", f"{tmp_path / 'app.py'}:graph", *options, *to])
 
     shown = delete("--unused")
-    assert (shown.exit_code, "clean (not in the graph any more):" in shown.stdout) == (1, True)
+    assert (shown.exit_code, "clean (no longer in the graph):" in shown.stdout) == (1, True)
     assert "Nothing was deleted. Add --confirm g to do it." in shown.output
     assert '"group": "g.clean"' in delete("--unused", "--json").stdout
     for wrong in (["--confirm", "shop"], ["route", "--unused"], ["route", "--data"], ["--topic", "z"]):
@@ -379,10 +379,10 @@ def test_what_an_idle_driver_of_spark_runs_is_not_deleted(name: str) -> None:
     planned = tool.processor(name) if name else tool.unused()
 
     with pytest.raises(
-        RecoveryError, match=r"spark-1 \(node-7, pid 12\) runs clean on Spark, and told so 0 s ago"
+        RecoveryError, match=r"spark-1 \(node-7, pid 12\) runs clean on Spark, and reported it 0 s ago"
     ) as refused:
         tool.carry_out(planned)
-    assert "told nothing for 15 s" in str(refused.value)
+    assert "has not reported for 15 s" in str(refused.value)
     assert {*CLEAN} <= {*tester.broker.partitions()}
 
     told(tester, state="left")

@@ -138,7 +138,7 @@ def test_log_names_the_processors_that_go_on(cluster: Memory, caplog: pytest.Log
     """Also where all of them do."""
 
     def said(name: str) -> bool:
-        line = f"goes on processors=['{name}'] why='nothing holds them back any more'"
+        line = f"goes on processors=['{name}'] why='no pause or reset holds them'"
         return line in [one.getMessage() for one in caplog.records]
 
     graph = graph_of(Counting().check)
@@ -267,7 +267,7 @@ def test_tasks_that_do_not_pause_in_time_are_named(cluster: Memory) -> None:
         comes(running, lambda: "check/0" in tool._view.told())
         left = tool.pause(timeout_s=0.3)
         assert list(left) == ["check/0"]
-        assert left["check/0"].startswith(("it finishes its batch on ", "it has not heard of the pause on "))
+        assert left["check/0"].startswith(("it finishes its batch on ", "it has not read the pause yet on "))
         ended = threading.Event()
         ended.set()
         assert list(tool.pause(timeout_s=WAIT_S, ended=ended)) == ["check/0"]
@@ -301,7 +301,7 @@ def test_task_that_told_nothing_is_named_while_workers_live(cluster: Memory) -> 
     with start(graph, quiet):
         tool = tool_of(cluster, graph)
         [(task, why)] = tool.pause(timeout_s=0.2).items()
-        assert (task, why) == ("check/0", "it has told nothing: its worker was started without status, or is starting")
+        assert (task, why) == ("check/0", "it has not reported: its worker was started without status, or is starting")
         tool.close()
 
 

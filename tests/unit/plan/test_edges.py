@@ -114,7 +114,7 @@ def test_files_of_dataframes_are_an_edge_out_of_kafka() -> None:
 
 KNOWN = (
     "exactly once (source position stored with the messages)",
-    "messages and place in one transaction; the database keeps what it commits",
+    "messages and position in one transaction; the database keeps what it commits",
 )
 CLAIMED = (
     "exactly once (rows claimed by their ids, and deleted after the commit)",
@@ -405,7 +405,7 @@ def test_each_weaker_edge_is_refused_with_its_condition_and_its_remedy() -> None
     assert [*refused] == ["applications -> orders", "applications -> others", "often", "once", "ring -> its effects"]
     assert refused["often"] == (
         "exactly-once is required, and the edge 'often' is at least once. Condition: from Kafka to Kafka, by "
-        'strategy=: written before its place; a crash repeats. Remedy: Leave strategy="at-least-once" out.'
+        'strategy=: written before the position; a crash repeats messages. Remedy: Leave strategy="at-least-once" out.'
     )
     only = [text.split("'")[1] for text in too_weak(edges_of(graph), "exactly-once", ["ring"])]
     assert only == ["applications -> others", "ring -> its effects"]

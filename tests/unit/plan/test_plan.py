@@ -595,7 +595,7 @@ def test_a_plan_is_what_changes_and_a_line_for_each_processor() -> None:
         "",
         "Edges:",
         "  applications -> orders  at least once  a send repeated after a crash is a second message; give it an id",
-        "  check                   exactly once   from Kafka to Kafka: one transaction with the place in the input",
+        "  check                   exactly once   from Kafka to Kafka: one transaction with the position in the input",
         "",
         "Weakest edge:",
         f"  applications -> orders: at least once. {SEND.remedy}",

@@ -87,7 +87,7 @@ def test_kind_is_none_from_the_end(kind: bytes) -> None:
 
 def test_bytes_behind_a_record_are_refused() -> None:
     """Nothing is hidden there."""
-    with pytest.raises(CodecError, match="1 bytes are left behind it"):
+    with pytest.raises(CodecError, match="1 bytes are left after it"):
         decode_record(encode_record(Attempt(**GOOD)) + b"\0")
 
 

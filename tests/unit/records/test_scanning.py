@@ -82,7 +82,7 @@ def test_a_silence_that_lasts_ends_the_read(broker: MemoryBroker, monkeypatch: p
     monkeypatch.setattr(scanning, "STILL_S", 0.0)
     silent(broker, monkeypatch, polls=1)
 
-    with pytest.raises(RetriableError, match=r"reading in/0: nothing came for 0 s, although the log goes on"):
+    with pytest.raises(RetriableError, match=r"reading in/0: no message came for 0 s, although the log has more"):
         list(scanning.read_range(broker, PLACE, 0, 4))
 
 

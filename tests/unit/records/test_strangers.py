@@ -291,7 +291,10 @@ def test_tailer_goes_on_at_its_place_beside_forged_ones() -> None:
         assert found.offset == 2
     other = partition_for(b"y", PARTITIONS)
     sender.send([("one.tailers", other, place_key("y", "in", 0), b"xx", None, 0)])
-    with connect(cluster, name="one") as client, pytest.raises(CodecError, match=r"has no place of a tailer.*start="):
+    with (
+        connect(cluster, name="one") as client,
+        pytest.raises(CodecError, match=r"has no readable position of a tailer.*start="),
+    ):
         client.topic("in").tailer(name="y")
 
 

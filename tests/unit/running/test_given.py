@@ -19,7 +19,7 @@ repairs_any: Callable[..., Any] = repairs
 @pytest.mark.parametrize(
     ("named", "takes"),
     [
-        ({"onyl": ["check"]}, r"start\(onyl=...\): there is no such argument \(did you mean 'only'\?\)"),
+        ({"onyl": ["check"]}, r"start\(onyl=...\): unknown argument \(did you mean 'only'\?\)"),
         ({"only": "check"}, r"start\(only='check'\): takes a list with names of processors, such as only=\['check'\]"),
         ({"only": [GRAPH]}, "takes a list with names of processors"),
         ({"engine": "spark"}, r"takes an engine, such as Spark\("),
@@ -64,7 +64,7 @@ def test_an_argument_of_start_that_does_not_fit_is_refused_with_what_it_takes(
         (status_any, r"status\(...\): 'cluster' is missing"),
         (lambda: status_any(GRAPH, Memory()), "the second argument is the graph, not Memory. Write status"),
         (lambda: status_any(None, GRAPH), r"give Kafka\('host:port'\)"),
-        (lambda: status_any(Memory(), GRAPH, watch=True), r"status\(watch=...\): there is no such argument"),
+        (lambda: status_any(Memory(), GRAPH, watch=True), r"status\(watch=...\): unknown argument"),
         (lambda: repairs_any(Memory()), r"repairs\(...\): 'graph' is missing"),
         (lambda: repairs_any(Memory(), "shop:graph"), r"the second argument is the graph, not str. Write repairs"),
         (lambda: repairs_any("localhost:9092", GRAPH), r"give Kafka\('host:port'\)"),

@@ -258,7 +258,7 @@ def test_entry_is_put_only_behind_the_one_before_it(store: BlobStore, monkeypatc
     log = filled(store, 5)
     log.tend(4)
     store.delete(log.place(4))
-    with pytest.raises(ObjectGone, match="is not there any more"):
+    with pytest.raises(ObjectGone, match="no longer exists"):
         log.append(5, LogEntry("attempt", 5, 6, 1))
     assert log.entry(5) is None
     assert log.append(4, LogEntry("attempt", 4, 5, 1))

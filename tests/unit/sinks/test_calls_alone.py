@@ -185,7 +185,7 @@ def test_answer_that_no_journal_takes_is_refused_by_name() -> None:
 def test_bad_json_and_refused_statuses_are_errors_of_the_step() -> None:
     """With the beginning of what came."""
     [error] = done(post, lambda _: httpx2.Response(200, text="<html>")).errors()
-    assert "no JSON" in error.text
+    assert "not JSON" in error.text
     assert "<html>" in error.text
 
     def careful(n: int, http: Any) -> Any:
@@ -214,7 +214,7 @@ def test_path_cannot_name_another_server(path: str) -> None:
         return http.get(path).text
 
     [error] = done(call, lambda _: httpx2.Response(200)).errors()
-    assert "the server is that of the Http" in error.text
+    assert "give the path only: Http(...) names the server" in error.text
 
 
 def test_another_request_under_the_key_of_a_kept_answer_is_an_error() -> None:
@@ -375,7 +375,7 @@ def test_once_refuses_what_json_has_not() -> None:
     tester.send("orders", 1)
     tester.send("orders", 0)
     first, second = tester.run().errors()
-    assert "no JSON" in first.text
+    assert "not JSON" in first.text
     assert "the key is text" in second.text
 
 

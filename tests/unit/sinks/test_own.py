@@ -254,7 +254,7 @@ def test_bytes_of_another_program_stop_the_task_and_say_so() -> None:
             Kept.read(f'{{"version":1,{",".join(row.values())},"attempt":""}}\n'.encode())
     KEPT["main", "g.p/0"] = b"foreign"
     target = open_target({"a": Shelves()}, "g", "p", 0)
-    with pytest.raises(RetriableError, match="keeps something else than an attempt"):
+    with pytest.raises(RetriableError, match="holds something that is not an attempt"):
         target.ask(1, 0)
 
 
@@ -285,7 +285,7 @@ def test_lineage_sees_how_far_the_target_is() -> None:
     target.commit(HeldAttempt(0, 2, 1, ""), [RECORD])
     assert says(2) == "committed in the target, whose outbox holds the attempt's 1 message for Kafka"
     assert says(1) == "committed in the target"
-    assert "missing: the target stands at step 2" in says(3)
+    assert "missing: the target is at step 2" in says(3)
 
 
 def test_tester_says_that_nothing_stands_in_for_transactions() -> None:

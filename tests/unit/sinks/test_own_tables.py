@@ -68,7 +68,7 @@ def test_tables_of_another_shape_are_refused_by_plan_and_start_and_never_touched
 
     [planned] = found.refusals
     assert f"book, effects['db']: the table {CHANGES[change]}" in planned
-    assert "Run the release that made it, or put its columns right; do not drop it" in planned
+    assert "Run the release that made it, or correct its columns; do not drop it" in planned
     assert planned in str(refused.value)
     assert schema(path) == before
 
@@ -102,7 +102,7 @@ def test_missing_tables_that_must_not_be_made_are_refused(tmp_path: Path) -> Non
     path = tmp_path / "empty.db"
 
     with pytest.raises(
-        ConfigError, match=rf"the test: the tables {TASKS} and {OUTBOX} are missing.*plan MODULE:GRAPH --a"
+        ConfigError, match=rf"the test: the tables {TASKS} and {OUTBOX} do not exist.*plan MODULE:GRAPH --a"
     ):
         make_tables(Sql(f"sqlite:///{path}"), "the test", create=False)
     assert schema(path) == []

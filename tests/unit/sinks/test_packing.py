@@ -34,5 +34,5 @@ def test_large_records_are_spread_over_rows() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\x90\x90", b"{}"])
 def test_something_else_is_refused(data: bytes) -> None:
-    with pytest.raises(CodecError, match="something else than records"):
+    with pytest.raises(CodecError, match="something that is not a record"):
         unpacked(data)

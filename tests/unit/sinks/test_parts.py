@@ -282,7 +282,7 @@ def test_another_owner_between_two_parts_keeps_the_next_one_out(sink: Sink, monk
     with pytest.raises(TaskStopped):
         sink.run(12)
 
-    assert "stands at step 6, owner 100" in refused[0]
+    assert "is at step 6, owner 100" in refused[0]
     assert sink.rows == sink.called == [*range(6)]
 
 

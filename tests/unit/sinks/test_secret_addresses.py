@@ -59,7 +59,7 @@ def closed_port() -> Iterator[int]:
         yield taken.getsockname()[1]
 
 
-PORT = "the port in the address of the database is no number from 1 to 65535. Write {}://user@host:{}/database"
+PORT = "the port in the address of the database is not a number from 1 to 65535. Write {}://user@host:{}/database"
 LATER: dict[str, str] = {
     "postgresql://wilma:hidden@db.internal.invalid/stock": UNRESOLVED,
     "postgresql://wilma:hid@den@db.internal.invalid/stock": UNRESOLVED,
@@ -76,7 +76,7 @@ NEVER: dict[str, str] = {
     'postgresql://wilma:hid"%zden@127.0.0.1/stock': "invalid percent-encoded token: ***. Write postgresql://user@host/",
     "postgresql://wilma:hid%den@127.0.0.1/stock": "does not take the address: UnicodeDecodeError. Write postgresql://",
     "postgresql://wilma:hidden@inter..internal/stock": "PostgreSQL's driver does not take the address",
-    "postgresql://wilma:hidden@127.0.0.1/stock?sslmode=hidden": "PostgreSQL refuses: connection is bad: invalid ssl",
+    "postgresql://wilma:hidden@127.0.0.1/stock?sslmode=hidden": "PostgreSQL refuses the connection: connection is bad",
     "postgresql://wilma:hidden@127.0.0.1:5x/stock": PORT.format("postgresql", 5432),
     "postgresql://wilma:hidden@127.0.0.1:99999/stock": PORT.format("postgresql", 5432),
     "postgresql://wilma:hid/den@127.0.0.1/stock": PORT.format("postgresql", 5432),
@@ -87,7 +87,7 @@ NEVER: dict[str, str] = {
     "mysql://wilma@127.0.0.1/stock?hidden=1": "has options that are not known. There are ssl_ca, ssl_cert, ssl_key",
     "mysql://wilma:hidden\u0142@127.0.0.1/stock": "does not take the host, user or password of the address (Unicode",
     "mysql://wilma:hidden@inter..internal/stock": "does not take the host, user or password of the address (Unicode",
-    "sqlite:///hid%00den": "is no path of a file. Write sqlite:///relative/path",
+    "sqlite:///hid%00den": "is not a path of a file. Write sqlite:///relative/path",
 }
 """What is said of an address that has to be corrected."""
 

@@ -551,8 +551,8 @@ def wrong_declarations(sql: Sql) -> Iterator[tuple[Any, str]]:
     yield lambda: sql.table("a", columns={"x": 1}), "A field's name is a string"  # type: ignore[dict-item]
     yield lambda: sql.upsert("a", key=[], columns=["x"]), "name the column that tells rows apart"
     yield lambda: sql.upsert("a", key="x", columns=["cues_offset"]), "filled in by cues-kafka"
-    yield lambda: Upsert("postgresql://x/y", "a", key="x", columns=["x"]), "is no database"  # type: ignore[arg-type]
-    yield lambda: Sink("s", inputs="a", into=sql), "is no table"  # type: ignore[arg-type]
+    yield lambda: Upsert("postgresql://x/y", "a", key="x", columns=["x"]), "is not a database"  # type: ignore[arg-type]
+    yield lambda: Sink("s", inputs="a", into=sql), "is not a table"  # type: ignore[arg-type]
     yield lambda: Sink("s", inputs="a", into=latest(sql), outputs="b"), "'outputs' are not for a sink"
     two = {"one": latest(sql), "two": Sql(env="OTHER")}
     yield lambda: Processor(nothing, inputs="a", effects=two), "several databases"
@@ -641,7 +641,7 @@ def test_several_columns_of_a_key(tmp_path: Path) -> None:
 
     assert shop.rows("SELECT a, b, n FROM latest WHERE NOT cues_deleted") == [("3", "1", 3)]
     unnamed, short = shop.errors()
-    assert unnamed.startswith("'31' does not say all columns of the key of table 'latest': a, b.")
+    assert unnamed.startswith("'31' lacks columns of the key of table 'latest': a, b.")
     assert short == "[1] has 1 parts, the key of table 'latest' 2: a, b"
 
 

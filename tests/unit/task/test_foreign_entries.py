@@ -52,7 +52,7 @@ FORGED: dict[str, tuple[str, bytes, bytes]] = {
     "empty key": ("seen", b"", b"7"),
     "timer without a time": ("timers", b"e123", bytes(8)),
     "timer at no time": ("timers", b"e" + b"\xff" * 8 + b"x", b"ORIGIN"),
-    "timer whose key is no text": ("timers", b"e" + DUE + b"\xff", b"ORIGIN"),
+    "timer whose key is not text": ("timers", b"e" + DUE + b"\xff", b"ORIGIN"),
     "timer that no message set": ("timers", b"e" + DUE + b"x", bytes(8)),
     "timer with a short value": ("timers", b"e" + DUE + b"x", b"abc"),
     "timer of a message before the first": ("timers", b"e" + DUE + b"x", bytes(8) + b"input:aWlpaWlpaWlpaWlpaWlpaQ@-5"),

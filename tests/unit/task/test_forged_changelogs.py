@@ -38,7 +38,7 @@ def test_mark_that_is_no_number_stops_the_task_by_name(value: bytes) -> None:
     """It was read with `int`, which ended the worker; `rebuild` writes the store again."""
     tester = counting()
     forge(tester, (MARK, value))
-    with pytest.raises(TaskStopped, match=r"g\.p\.s\.changelog/0 ends with a mark that is no number.*rebuild"):
+    with pytest.raises(TaskStopped, match=r"g\.p\.s\.changelog/0 ends with a mark that is not a number.*rebuild"):
         tester.restart().run()
 
 

@@ -341,7 +341,7 @@ def test_a_join_and_alts_have_stores() -> None:
     [
         (lambda s: s.__setitem__("k", "text"), "counts['k']: value: expected int, got text"),
         (lambda s: s.__setitem__("k" * 2_000_000, 1), "the entry has 20000"),
-        (lambda s: s.__setitem__(5, 1), "5 is no key of this store"),
+        (lambda s: s.__setitem__(5, 1), "5 is not a key of this store"),
         (lambda s: s.__delitem__("none"), "none"),
     ],
 )
@@ -397,7 +397,7 @@ def test_a_changelog_recreated_beside_a_running_task_stops_the_next_one() -> Non
     tester.run().stop()
     again = Tester(counting(), broker=tester.broker)
     again.send("in", "a")
-    with pytest.raises(TaskStopped, match="deleted and recreated beside a running task"):
+    with pytest.raises(TaskStopped, match="deleted and recreated while the task was running"):
         again.run()
 
 

@@ -125,7 +125,7 @@ def place_of(tester: Tester, change: Callable[[EntriesPlace], EntriesPlace] = la
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda place: place._replace(offset=10_000), "it stands at 10000, and the changelog ends at"),
+        (lambda place: place._replace(offset=10_000), "its position is 10000, and the changelog ends at"),
         (lambda place: place._replace(topic_id=b"x" * 16), "another topic of the same name"),
         (lambda place: place._replace(step=77), "it ends with step 77, and the task's record says 3"),
     ],
@@ -147,7 +147,7 @@ def test_a_changelog_that_begins_behind_the_file_is_read_as_a_whole(tester: Test
     """What was cut off may have deleted an entry."""
     found = restoring.ChangelogEnds(b"id", Watermarks(50, 90, 90), 0, restoring.RETENTION_MS)
     cache = Cache(None, Layers(), EntriesPlace(b"id", 40, 3, 0, 0), inherited=True)  # type: ignore[arg-type]
-    assert restoring._unfit(cache, found) == "it stands at 40, and the changelog begins at 50"
+    assert restoring._unfit(cache, found) == "its position is 40, and the changelog begins at 50"
 
 
 def another_machine_deletes(tester: Tester, tmp_path: Path, after_s: float) -> None:

@@ -149,7 +149,7 @@ def test_forged_key_of_no_store_ends_with_deleted_records_and_rebuild() -> None:
     forge(tester, CHANGELOG, b"x", b"1")
     more(tester)
     assert found(rebuild(tester)).verdict == "WRONG"
-    [text] = [line for line in found(tester).lines if "no key of this store" in line]
+    [text] = [line for line in found(tester).lines if "not a key of this store" in line]
     assert text.endswith(
         "Delete the records up to there with kafka-delete-records, then run `cues-kafka rebuild MODULE:GRAPH PROCESSOR`"
     )

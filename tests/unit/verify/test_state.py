@@ -491,8 +491,8 @@ def test_keys_of_no_entry_are_found(broker: MemoryBroker) -> None:
     plant(broker, (b"e" + b"ann", b"12345678" + b"1"), (b"", b"1"))
     text = text_of(look(broker))
 
-    assert "has key b'eann', which is no key of this store" in text
-    assert "has key b'', which is no key of this store" in text
+    assert "has key b'eann', which is not a key of this store" in text
+    assert "has key b'', which is not a key of this store" in text
 
 
 def test_entries_of_another_task_are_found() -> None:
@@ -638,7 +638,7 @@ def test_a_store_that_came_later_is_not_recomputed() -> None:
         running.send_many("payments", FIRST)
         running.wait_idle()
     report = look(broker_of(memory), later)
-    assert "'counts' is not recomputed: topics 'bank.total.counts.changelog' do not exist" in text_of(report)
+    assert "'counts' is not recomputed: topics 'bank.total.counts.changelog' no longer exist" in text_of(report)
 
     for batch, found in ([], (1, 2)), (SECOND, (1, 2)):
         with start(later, memory) as running:

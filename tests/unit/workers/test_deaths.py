@@ -31,7 +31,8 @@ def test_a_crash_loop_is_said_at_five_ends_and_at_each_doubling() -> None:
         "ends": 5,
         "since": "1970-01-12T13:46:41+00:00",
         "last": "SIGKILL",
-        "look_at": "the kernel's log (dmesg), if it had no memory left; else who else sends signals to this worker",
+        "look_at": "the kernel's log (dmesg), in case memory ran out; otherwise, which program sends signals to this "
+        "worker",
     }
     assert said[9] is not None
     assert said[9]["look_at"] == "the last lines of this worker in the log"

@@ -83,8 +83,8 @@ def test_a_poller_that_hangs_is_named_with_its_stack(
         let_go.set()
 
         assert moves(loops)
-    [line] = [record.getMessage() for record in caplog.records if "stands still" in record.getMessage()]
-    assert line.startswith("loop stands still thread='f-poller' for_s=31 stack='")
+    [line] = [record.getMessage() for record in caplog.records if "does not respond" in record.getMessage()]
+    assert line.startswith("loop does not respond thread='f-poller' for_s=31 stack='")
     assert "test_heart.py:hang:" in line
     assert running.loops() == []
 

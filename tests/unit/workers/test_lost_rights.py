@@ -120,7 +120,7 @@ def test_tasks_pause_and_go_on_when_the_right_is_given_back(
         running.wait_idle()
         assert sorted(message.value for message in running.messages("out")) == [1, 2, 3, 4]
         until(running, lambda: status(cluster, GRAPH).ok)
-    told = ("the group does not let this worker in any more", "the group lets this worker in again")
+    told = ("the group refuses this worker", "the group accepts this worker again")
     found = [one for one in caplog.records if one.getMessage().startswith(told)]
     lines = [one.getMessage() for one in found]
     assert len(lines) == 2, "each once, however often the member asks"

@@ -87,9 +87,9 @@ def test_partitions_can_be_assigned(broker: MemoryBroker) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"subscribe": "a,nope,nada"}, "topics that are not there: nada, nope"),
-        ({"assign": {"nope": [0]}}, "topics that are not there: nope"),
-        ({"assign": {"a": [1, 3]}}, "partitions that are not there: a/3"),
+        ({"subscribe": "a,nope,nada"}, "these topics do not exist: nada, nope"),
+        ({"assign": {"nope": [0]}}, "these topics do not exist: nope"),
+        ({"assign": {"a": [1, 3]}}, "these partitions do not exist: a/3"),
         (
             {"startingOffsets": {"a": {"0": 1}}},
             "must name every partition that is read, and no other: missing a/1, a/2",
@@ -147,7 +147,7 @@ def test_a_batch_ends_where_an_open_transaction_begins(broker: MemoryBroker) -> 
 
     assert ranges(broker, assign={"a": [0]}) == [("a", 0, 0, 5)]
     assert ranges(broker, assign={"a": [0]}, endingTimestamp="106") == [("a", 0, 0, 5)]
-    with pytest.raises(ConfigError, match="Behind an open transaction nothing can be read yet"):
+    with pytest.raises(ConfigError, match="Messages after an open transaction cannot be read yet"):
         ranges(broker, assign={"a": [0]}, endingOffsets={"a": {"0": 9}})
 
 
@@ -236,7 +236,7 @@ def test_a_partition_that_is_gone_is_a_loss(broker: MemoryBroker) -> None:
     broker.delete(["b"])
     start = {A0: 5, A1: 0, A2: 2, B0: 1}
 
-    with pytest.raises(RecoveryError, match=r"lost: b/0 \[1, \.\.\.\): there is no such partition any more"):
+    with pytest.raises(RecoveryError, match=r"lost: b/0 \[1, \.\.\.\): the partition no longer exists"):
         planner(broker, subscribePattern="a|b").ahead(start)
     found = planner(broker, subscribePattern="a|b", failOnDataLoss=False).ahead(start)
     assert set(found) == {A0, A1, A2}

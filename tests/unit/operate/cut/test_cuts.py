@@ -650,7 +650,7 @@ def test_deleted_messages_are_refused(cluster: Memory) -> None:
     broker.trim({TopicPartition("orders", 0): at.offsets[0]})
     assert GoBack(GRAPH, broker, who="r").plan("one").all
     broker.trim({TopicPartition("orders", 0): at.offsets[0] + 1})
-    with pytest.raises(RecoveryError, match=rf"orders/0 begins at {at.offsets[0] + 1}, and cut 'one' stands at"):
+    with pytest.raises(RecoveryError, match=rf"orders/0 begins at {at.offsets[0] + 1}, and cut 'one' has offset"):
         back(cluster)
 
 

@@ -118,7 +118,7 @@ def test_a_message_shows_what_the_attempt_changed_that_took_it() -> None:
         f"shop.note/0: store seen with its batch of 2 deliveries: set 'b' ({log}@4), set 'c' ({log}@5)",
     ]
     assert shown(tester, "orders", at(tester, "orders", 3)) == [
-        "shop.note/0: has not taken it, or its records no longer tell"
+        "shop.note/0: has not taken it, or its records no longer show"
     ]
 
 
@@ -236,7 +236,7 @@ def test_of_other_rows_it_says_whether_the_database_has_the_attempt(tmp_path: Pa
     with sqlite3.connect(tmp_path / "db") as opened:
         opened.execute("UPDATE cues_task SET step = 1")
     assert shown(tester, "out", at(tester, "out", 1)) == [
-        f"{effect} missing: the database stands at step 1 of the task, and the attempt ends at 2"
+        f"{effect} missing: the database is at step 1 of the task, and the attempt ends at 2"
     ]
     with sqlite3.connect(tmp_path / "db") as opened:
         opened.execute("DELETE FROM cues_task")

@@ -90,7 +90,9 @@ def test_driver_that_lives_is_seen_whatever_the_clock_says(off_s: float) -> None
     machine.told(ago_s=2.0)
     machine.later(3.0, machine.told)
 
-    with pytest.raises(RecoveryError, match=r"spark-1 \(node-7, pid 12\) runs work on Spark, and told so") as refused:
+    with pytest.raises(
+        RecoveryError, match=r"spark-1 \(node-7, pid 12\) runs work on Spark, and reported it"
+    ) as refused:
         machine.look()
 
     waits = "spark-1 (node-7, pid 12) on Spark was not shut down gracefully; waiting for up to 15 s, to see whether it"
@@ -156,7 +158,7 @@ def test_driver_that_starts_meanwhile_is_seen(before: dict[str, Any]) -> None:
     machine.told(task="work/1")
     machine.later(2.0, machine.told)
 
-    with pytest.raises(RecoveryError, match="told so while this command waited"):
+    with pytest.raises(RecoveryError, match="reported it while this command waited"):
         machine.look()
 
 

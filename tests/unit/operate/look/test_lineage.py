@@ -239,7 +239,7 @@ def test_an_ancestor_whose_topic_was_recreated_has_its_topics_id() -> None:
         (("bills", 3), 0, "bills/3 does not exist"),
         (("bills", 0), 99, "bills/0@99 is not there: committed messages are from 0 to "),
         (("orders", 0), 0, "orders/0@0 is not there: committed messages are from 1 to 1"),
-        (("bills", 0), 2, "bills/0@2 is no message"),
+        (("bills", 0), 2, "bills/0@2 is not a message"),
     ],
 )
 def test_a_message_that_is_not_there_is_refused(place: tuple[str, int], offset: int, why: str) -> None:
@@ -433,7 +433,7 @@ def test_rows_of_a_staged_batch_name_what_the_batch_took() -> None:
     assert shown(of(tester, "rows"))[1].endswith("of query q1: what it took is no longer recorded")
     broker.compact("g.totals.backing")
     broker.sender("spark").send([Outgoing("rows", 0, b"k", b"1", [(HEADER, b"1 g.totals/1 26 - 4/9 -")])])
-    unknown = "└─ made of no single message; the records of its task no longer tell of what"
+    unknown = "└─ made of no single message; the records of its task no longer show which"
     assert shown(of(tester, "rows", 1))[1] == unknown
     broker.delete(["g.totals.backing"])
     assert shown(of(tester, "rows"))[1] == unknown

@@ -163,7 +163,7 @@ def test_accept_loss_is_ended_by_the_next_run() -> None:
 
 
 def test_adopt_is_ended_by_the_next_run() -> None:
-    """Until the group is deleted; then nothing is left to do, and the command says that there is no such group."""
+    """Until the group is deleted; then nothing is left to do, and the command says that this group does not exist."""
     places = [TopicPartition("numbers", p) for p in range(WIDTH)]
 
     def world() -> World:
@@ -181,7 +181,7 @@ def test_adopt_is_ended_by_the_next_run() -> None:
     def act(one: World, broker: Any) -> None:
         made = tool(one, broker)
         if "legacy" not in one.broker.examine((), ()).listed:
-            with pytest.raises(RecoveryError, match="there is no such group"):
+            with pytest.raises(RecoveryError, match="this group does not exist"):
                 adopt(made, "legacy")
             return
         made.carry_out(adopt(made, "legacy"), holding="legacy")

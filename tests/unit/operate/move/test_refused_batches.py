@@ -92,7 +92,7 @@ def test_task_delivers_what_comes_before_a_refused_batch_and_names_a_way_past_it
     report = verify(GRAPH, broker)
     assert report.ok, list(report.lines)
     assert report["check"].accepted == 3
-    assert any("accepted: the task went on behind offsets [4, 6) of orders/0" in line for line in report.lines)
+    assert any("accepted: the task continued after offsets [4, 6) of orders/0" in line for line in report.lines)
 
 
 def test_what_a_stronger_client_delivered_of_a_refused_batch_is_not_unfounded() -> None:

@@ -283,7 +283,7 @@ def test_here_refuses_to_hide_a_difference(shop: Shop) -> None:
     with sqlite3.connect(shop.path) as made:
         made.execute("UPDATE cues_task SET base = 1, step = 2")
 
-    with pytest.raises(ConfigError, match=r"stands at step 2 .*, Kafka at step 4"):
+    with pytest.raises(ConfigError, match=r"is at step 2 .*, Kafka at step 4"):
         shop.reset("here")
 
 

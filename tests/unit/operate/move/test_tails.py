@@ -131,7 +131,7 @@ def test_a_plan_shows_tailers_and_warns_of_those_that_are_forgotten() -> None:
     [gone] = forgotten_tailers(graph_of(fn=abs), tester.broker, tester.clock)
     [other] = forgotten_tailers(graph_of({"old": "orders"}), tester.broker, tester.clock)
 
-    assert "work has no tailer 'old' any more" in gone
+    assert "work no longer has the tailer 'old'" in gone
     assert "has read 'old' so far, and now reads 'orders'" in other
     assert list(forgotten_tailers(GRAPH, Tester(GRAPH).broker)) == []
 

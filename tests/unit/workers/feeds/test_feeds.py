@@ -335,7 +335,7 @@ def test_a_source_is_told_of_the_last_commit_at_a_stop(caplog: pytest.LogCapture
     running.stop()
     assert ("committed", 0, "3") in source.said or ("committed", 1, "3") in source.said
     assert source.said[-1] == "closed"
-    assert ("source not told of the last commit" in caplog.text) == away
+    assert ("last commit not reported to the source" in caplog.text) == away
 
 
 class AtCommit(Faults):
@@ -498,8 +498,8 @@ FEED: Any = Feed
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: FEED("orders.jsonl", into="x"), "no source"),
-        (lambda: FEED(Files, into="x"), "no source"),
+        (lambda: FEED("orders.jsonl", into="x"), "not a source"),
+        (lambda: FEED(Files, into="x"), "not a source"),
         (lambda: Feed(Iterate(numbers), into="x.backing"), "only the framework writes"),
         (lambda: FEED(Iterate(numbers), into="x", parts=2), "its source has 1"),
         (lambda: FEED(Iterate(numbers), into="x", poll_seconds=0), "poll_seconds"),
