@@ -84,7 +84,7 @@ class Shared:
         self.side_by_side = side_by_side
         self.threads = threads
         self._name = name
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards `_sender`; tasks send through it side by side, without the lock
         self._sender: Sender | None = None
 
     def send(self, broker: Broker, record: tuple[Any, ...]) -> int:
@@ -100,7 +100,7 @@ class Shared:
             return sender.send([record])[0].offset
         except BrokerError:
             with self._lock:
-                if self._sender is sender:
+                if self._sender is sender:  # otherwise another task has replaced it meanwhile
                     self._sender = None
             sender.close()
             raise
@@ -258,7 +258,7 @@ class Calls:
         except BrokerError as error:
             delivery.outage = error
             raise RetriableError(f"{what}: the answer was not kept: {error}", code=error.code) from error
-        journal.keep(delivery.step, call, data)
+        journal.keep(delivery.step, call, data)  # behind the acknowledgement: the next owner must find what is kept
         around.point("after", RECORD)
 
 
@@ -406,7 +406,7 @@ def _kept(calls: Calls, delivery: Delivery, call: bytes, what: str, result: Any)
     try:
         body = json.dumps(result, allow_nan=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise CallError(f"{what}: the result is no JSON, so it cannot be kept: {error}") from None
+        raise CallError(f"{what}: the result is not JSON, so it cannot be kept: {error}") from None
     calls.record(delivery, call, Answered("", {}, body), f"the result of {what}")
     return json.loads(body)
 

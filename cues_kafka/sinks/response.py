@@ -51,7 +51,7 @@ class Response:
         try:
             return json.loads(self.content)
         except (ValueError, RecursionError) as error:  # a few bytes may be nested too deeply to be read
-            raise CallError(f"{self._what}: the answer is no JSON: {error}: {self.text[:80]!r}") from None
+            raise CallError(f"{self._what}: the answer is not JSON: {error}: {self.text[:80]!r}") from None
 
     def raise_for_status(self) -> Response:
         """

@@ -136,7 +136,7 @@ class TaskBalance:
         for position in task.record.positions if task.record else ():
             known = task.ids.get(position.binding)
             if known is None:
-                self._problems.append(f"it stands on {position.topic!r}, which is no input or does not exist any more")
+                self._problems.append(f"its topic {position.topic!r} is not an input, or no longer exists")
             elif known != position.topic_id:
                 self._problems.append(f"{position.topic!r} was recreated since; what the old one held is gone")
         self._limits += [f"{topic!r} is compacted, so what it held is not known" for topic in self._compacted]
@@ -186,7 +186,7 @@ class TaskBalance:
         for batch, passed in self._refused:
             if passed:
                 self._details.append(
-                    f"accepted: the task went on behind {batch}, {count(passed, 'message')} without an outcome: "
+                    f"accepted: the task continued after {batch}, {count(passed, 'message')} without an outcome: "
                     f"{batch.why}"
                 )
         accepted = sum(passed for _, passed in self._refused)
