@@ -1,4 +1,4 @@
-"""A database as the target of one task: effects, outcomes and place in one transaction (E1)."""
+"""A database as the target of one task: effects, outcomes and position in one transaction (E1)."""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ TYPES: Final = (
 TO_DELTA: Final = EdgeKind(
     'Kafka to a table of Delta Lake, `effects={"table": ...}` or `Sink(..., into=Delta(...).table("orders"))`',
     EXACTLY_ONCE,
-    "rows, outcomes and place in one commit of the table's log; the store must refuse to overwrite, and keep what it "
-    "commits",
+    "rows, outcomes and position in one commit of the table's log; the store must refuse to overwrite, and keep what "
+    "it commits",
     "pytest tests/unit/sinks/delta tests/servers/test_delta.py tests/fault/test_delta_kills.py",
 )
 

@@ -186,7 +186,7 @@ class Timed:
 def test_class_with_a_field_that_delta_lacks_is_refused(tmp_path: Path) -> None:
     """And a topic without a class."""
     table = Delta(f"file://{tmp_path}").table("orders")
-    with pytest.raises(ConfigError, match=r"'at' is no text.*columns="):
+    with pytest.raises(ConfigError, match=r"'at' is neither text.*columns="):
         Tester(shop(table, Timed))
     graph = Graph("shop", Source("orders"), Sink("lake", inputs="orders", into=table))
     with pytest.raises(ConfigError, match=r"no class with fields\. Name them: columns="):
