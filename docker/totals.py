@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="totals.py", description=main.__doc__)
     parser.add_argument("--bootstrap", required=True, help="the cluster")
     parser.add_argument("--orders", type=int, default=2_000, help="number of orders to send (2000)")
-    parser.add_argument("--timeout", type=float, default=180, help="seconds to wait for the totals (180)")
+    parser.add_argument("--timeout", type=float, default=600, help="seconds to wait for the totals (600)")
     args = parser.parse_args(arguments)
     run = uuid.uuid4().hex[:8]
     orders = [Order(f"{run}-{n}", f"{run}-{n % CUSTOMERS}", n % 7) for n in range(args.orders)]
