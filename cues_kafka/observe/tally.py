@@ -78,7 +78,7 @@ class TaskTally:
         kinds = Counter(self.kinds)
         kinds.update(later.kinds)
         stopped_s = (self.stopped_s or later.stopped_s) if later.stopped_s else 0.0
-        return TaskTally(**counts, **durations, **newest, kinds=kinds, stopped_s=stopped_s)
+        return TaskTally(**counts, **durations, **newest, kinds=dict(kinds), stopped_s=stopped_s)
 
 
 _COUNTS: Final = (
@@ -210,7 +210,7 @@ def _added(kinds: Mapping[str, int], batch: BatchReport) -> Mapping[str, int]:
     found.update(str(note["kind"]) for note in batch.notes)
     if unnamed := batch.errors - len(batch.notes):
         found[UNNAMED] += unnamed
-    return found
+    return dict(found)  # `dataclasses.asdict` makes no copy of a `Counter`
 
 
 def _words(note: Mapping[str, Any]) -> str:

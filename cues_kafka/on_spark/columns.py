@@ -98,29 +98,19 @@ def key_column(codec: WireCodec, key_field: str | None) -> str | None:
     return next((each.wire_name for each in fields if each.name == key_field), key_field)
 
 
-def as_columns(frame: Any, codec: WireCodec, text: Text | None = None) -> Any:
+def as_columns(frame: Any, kind: str | None) -> Any:
     """
     Convert messages (columns of the source `cues`) to the columns that a function of DataFrames gets.
 
     Args:
-        frame: messages.
-        codec: of their values.
-        text: makes JSON of values that are not; None: they are.
-
-    A value that does not fit the shape fails the batch, of which nothing is committed.
+        frame: messages, decoded.
+        kind: Spark's type of their values; None: they are bytes.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415 - a graph is planned without Spark
 
     names = [name for name in KAFKA if name in frame.columns]
     meta = f.struct(*[f.col(name) for name in names]).alias(META)
-    kind = value_type(codec)
-    if kind is None:
-        return frame.select("value", meta)
-    value = f.col("value").cast("string")
-    if text is not None:
-        value = f.udf(text.decode, "string")(f.col("value"), f.col("headers"))
-    parsed = f.from_json(value, kind, {"mode": "FAILFAST"})
-    return frame.select(parsed.alias("value"), meta).select("value.*", META)
+    return frame.select("value.*" if kind is not None and kind.startswith("STRUCT") else "value", meta)
 
 
 def as_messages(frame: Any, key_field: str | None = None, text: Text | None = None) -> Any:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from cues_kafka.on_spark.query.offset_log import batch_ends, query_id
 from cues_kafka.on_spark.query.outcome import Outcome, outcome_of_row, raise_stops
 from cues_kafka.on_spark.query.plans import plan_of
 from cues_kafka.on_spark.query.run import Tell
+from cues_kafka.on_spark.source.report import ReportReader
 
 
 class FrameBatch:
@@ -80,8 +82,13 @@ def publish_rest(work: Frames, ranges: Mapping[int, Range], done: set[int], numb
     rest = [p for p, given in ranges.items() if given.start < given.end and p not in done]
     if not rest:
         return []
+
+    def publish(partition: int) -> Outcome:
+        given = ranges[partition]
+        return work.slot(partition, number, -1, 0).publish((), given, work.left_out(partition, given))
+
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="publish") as pool:
-        return list(pool.map(lambda p: work.slot(p, number, -1, 0).publish((), ranges[p]), rest))
+        return list(pool.map(publish, rest))
 
 
 @dataclass(frozen=True)
@@ -97,15 +104,23 @@ class PublishFrames:
         context = TaskContext.get()
         part, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
         coming = (row for batch in batches for row in batch.to_pylist())
-        first = next(coming, None)
-        if first is None:
-            return
-        partition = first["partition"]
-        given = self.ranges.get(partition)
-        if given is None:
-            raise ConfigError(f"a row of partition {partition} of {first['topic']!r}, which this batch does not have")
-        slot = self.work.slot(partition, self.batch, part, attempt)
-        outcome = slot.publish(self._rows(first, coming, partition), given)
+        report = self.work.report
+        with ExitStack() as leaving:
+            reader = None if report is None else ReportReader(report.path)
+            if reader is not None:
+                leaving.callback(reader.close)
+            first = next(coming, None)
+            partition = first["partition"] if first is not None else reader.partition if reader else None
+            if partition is None:
+                return
+            given = self.ranges.get(partition)
+            if given is None:
+                raise ConfigError(
+                    f"a row of partition {partition} of {self.work.source!r}, which this batch does not have"
+                )
+            slot = self.work.slot(partition, self.batch, part, attempt)
+            rows = () if first is None else self._rows(first, coming, partition)
+            outcome = slot.publish(rows, given, self.work.left_out(partition, given, reader))
         yield pa.RecordBatch.from_arrays([pa.array([outcome.as_text])], names=["outcome"])
 
     def _rows(self, first: dict[str, Any], coming: Iterator[dict[str, Any]], partition: int) -> Iterator[Row]:

@@ -7,11 +7,12 @@ collects them first, up to the commit policy's limit, and each transaction ends 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from operator import attrgetter
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 from cues_kafka.core import events as on
 from cues_kafka.core.delivery import HEADER, provenance_prefix
@@ -19,6 +20,7 @@ from cues_kafka.core.records import Record, Snapshot, Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import Doing
 from cues_kafka.graph.declare import CommitPolicy
+from cues_kafka.observe.log import LINES
 from cues_kafka.observe.tally import Tally
 from cues_kafka.on_spark.query.outcome import Outcome, outcome_of
 from cues_kafka.on_spark.query.slots import POLICY, interpreter_of, watch, with_tally
@@ -27,9 +29,11 @@ from cues_kafka.ports.clock import Clock
 from cues_kafka.ports.log import Headers
 from cues_kafka.ports.observer import BatchReport
 from cues_kafka.records.reading import newest_record
+from cues_kafka.task.calling.ending import DECLARE_ERRORS
 from cues_kafka.task.calling.outbox import Outbox
 from cues_kafka.task.calling.outputs import OVERHEAD_BYTES, Output, size_of
 from cues_kafka.task.interpreter import Hook
+from cues_kafka.task.task_log import TaskLog
 
 
 class Row(NamedTuple):
@@ -40,6 +44,8 @@ class Row(NamedTuple):
         offset: of the input message that the row was made from.
         key, value, headers: of the output.
         timestamp_ms: of the output; 0: the broker's time.
+        why: of an error message: what happened to the input message, which cannot be decoded.
+        note: of an error message: keys and values for the log.
     """
 
     offset: int
@@ -47,6 +53,8 @@ class Row(NamedTuple):
     value: bytes | None
     headers: Headers
     timestamp_ms: int
+    why: str = ""
+    note: Mapping[str, Any] = MappingProxyType({})
 
     @property
     def size(self) -> int:
@@ -60,6 +68,29 @@ class Range:
 
     start: int
     end: int
+
+
+class LeftOut(Protocol):
+    """Messages of a range of which the function gets no row, because they cannot be decoded."""
+
+    def begin(self, position: int) -> None:
+        """The slot has recovered: what is below its position is delivered."""
+        ...
+
+    def below(self, offset: int) -> Iterator[Row]:
+        """Their error messages up to an offset, in order, from where the last call ended."""
+        ...
+
+
+class _Nothing:
+    """Every message makes rows, or was left out by the function."""
+
+    def begin(self, position: int) -> None:
+        pass
+
+    def below(self, offset: int) -> Iterator[Row]:
+        del offset
+        return iter(())
 
 
 NO_PART = "-1"
@@ -76,6 +107,7 @@ class FrameSlot:
         *,
         broker: Broker,
         clock: Clock,
+        errors: Output | None = None,
         policy: CommitPolicy = POLICY,
         hook: Hook | None = None,
     ) -> None:
@@ -83,6 +115,7 @@ class FrameSlot:
         Args:
             spec: the task, with `slot=True` and an incarnation made by `incarnation`.
             output: the output topic.
+            errors: the errors topic; None: a message that cannot be decoded stops the slot.
             broker: the cluster.
             clock: time.
             policy: when rows are committed at the latest.
@@ -90,29 +123,34 @@ class FrameSlot:
         """
         self._spec = spec
         self._output = output
+        self._errors = errors
         self._broker = broker
         self._clock = clock
         self._policy = policy
         self._tally = Tally(clock.time)
-        self._interpreter = interpreter_of(spec, broker, clock, hook, output.batch_bytes, observers=(self._tally,))
+        self._log = TaskLog(spec.name, clock)
+        limits = [one.batch_bytes for one in (output, errors) if one is not None and one.batch_bytes is not None]
+        limit = min(limits, default=None)
+        self._interpreter = interpreter_of(spec, broker, clock, hook, limit, observers=(self._tally,))
         self._began_s = 0.0  # when the first row of the batch under way came
 
-    def publish(self, rows: Iterable[Row], given: Range) -> Outcome:
+    def publish(self, rows: Iterable[Row], given: Range, left_out: LeftOut | None = None) -> Outcome:
         """
         Commit the rows at or above the record's position, and the end of the range.
 
         Args:
             rows: of this partition, by ascending offset; they are read to their end in any case.
             given: the range that the driver gave.
+            left_out: messages of the range that cannot be decoded; None: there are none.
         """
-        return with_tally(self._outcome(rows, given), self._tally)
+        return with_tally(self._outcome(rows, given, left_out or _Nothing()), self._tally)
 
-    def _outcome(self, rows: Iterable[Row], given: Range) -> Outcome:
+    def _outcome(self, rows: Iterable[Row], given: Range, left_out: LeftOut) -> Outcome:
         coming = iter(rows)
         try:
             self._interpreter.advance(on.Assigned(first=False))
             before = self._totals
-            halt = self._refusal(given) or self._publish(coming, given)
+            halt = self._refusal(given) or self._publish(self._all(coming, given, left_out), given)
             for _ in coming:
                 continue
             if halt and halt.kind == "fenced":
@@ -159,6 +197,14 @@ class FrameSlot:
 
     # The work.
 
+    def _all(self, rows: Iterator[Row], given: Range, left_out: LeftOut) -> Iterator[Row]:
+        """The rows, and in their places the error messages of messages that make none."""
+        left_out.begin(self._position)
+        for row in rows:
+            yield from left_out.below(min(row.offset, given.end))
+            yield row
+        yield from left_out.below(given.end)
+
     def _publish(self, rows: Iterator[Row], given: Range) -> on.Halt | None:
         held: list[Row] = []
         size, last = 0, -1
@@ -172,7 +218,10 @@ class FrameSlot:
                 held, size = [], 0
             last = row.offset
             if row.offset >= self._position:
-                if why := self._unwritable(row):
+                if row.why and self._errors is None:
+                    halt = self._commit(held, row.offset)
+                    return halt or on.Halt("unhandled", row.why, DECLARE_ERRORS)
+                if not row.why and (why := self._unwritable(row)):
                     return why
                 if not held:
                     self._began_s = self._clock.monotonic()
@@ -187,29 +236,35 @@ class FrameSlot:
             task, before = self._interpreter.task, self._position
             ends = (task.positions[0]._replace(offset=to),)
             fresh = [row for row in rows if row.offset >= before]
-            count = len({row.offset for row in fresh})
-            called = on.Called(ends, Totals(count, count, 0, 0, len(fresh))) if count else on.Idle(ends)
+            count, errors = len({row.offset for row in fresh}), sum(bool(row.why) for row in fresh)
+            counts = Totals(count, count - errors, errors, 0, len(fresh) - errors)
+            called = on.Called(ends, counts) if count else on.Idle(ends)
             self._interpreter.advance(called, (self._records(fresh),))
             if self._interpreter.task.state is Doing.STOPPED:
                 return self._interpreter.task.halt
             if count and self._position >= to:
-                self._tell(count, fresh, called_s)
+                self._tell(counts, fresh, called_s)
         return None
 
-    def _tell(self, count: int, rows: Sequence[Row], called_s: float) -> None:
+    def _tell(self, counts: Totals, rows: Sequence[Row], called_s: float) -> None:
         """What a native task tells its observers of a batch: here it begins with its first row."""
         task, now_s = self._spec.name, self._clock.monotonic()
-        self._tally.committed(task, BatchReport(count, count, 0, len(rows), now_s - self._began_s, 0, ()))
+        notes = [row.note for row in islice((row for row in rows if row.why), LINES)]
+        totals = (counts.deliveries, counts.outputs, counts.errors, counts.messages)
+        told = BatchReport(*totals, now_s - self._began_s, 0, notes)
+        for observer in (self._tally, self._log):
+            observer.committed(task, told)
         size = sum(len(row.key or b"") + len(row.value or b"") for row in rows)
         self._tally.measured(task, now_s - called_s, size)
 
     def _records(self, rows: Sequence[Row]) -> Outbox:
-        made, task, output = Outbox(), self._interpreter.task, self._output
+        made, task = Outbox(), self._interpreter.task
         inputs = [(position.binding, position.topic_id) for position in task.positions]
         prefix = provenance_prefix(self._spec.full_name, task.next_sequence, inputs)
         for offset, group in groupby(rows, attrgetter("offset")):
             same = list(group)
             for index, row in enumerate(same):
+                output = self._errors if row.why and self._errors is not None else self._output
                 header = (HEADER, b"%b%d/%d %d" % (prefix, index, len(same), offset))
                 headers = [header, *row.headers] if output.provenance else row.headers
                 partition = self._spec.partition % output.partitions if row.key is None else None

@@ -13,8 +13,11 @@ from cues_kafka.graph.declare import CodecSpec, CommitPolicy, Raw
 from cues_kafka.graph.names import backing_topic
 from cues_kafka.on_spark.connections import shared_broker
 from cues_kafka.on_spark.direct.frame_slot import FrameSlot, Range
+from cues_kafka.on_spark.direct.left_out import Reported
 from cues_kafka.on_spark.query.entering import claim, enter_all, refuse
 from cues_kafka.on_spark.query.slots import POLICY, incarnation
+from cues_kafka.on_spark.source.report import ReportReader, UndecodedReport
+from cues_kafka.ports.broker import Broker
 from cues_kafka.ports.log import TopicPartition
 from cues_kafka.task.calling.outputs import Output
 from cues_kafka.task.clock import SystemClock
@@ -45,6 +48,7 @@ class Frames:
         identity: id of this run of the query.
         query: Spark's id of the query; the same after a restart from its checkpoint.
         policy: when rows are committed at the latest.
+        report: messages of the input that cannot be decoded; None: the frame's source decides what becomes of them.
     """
 
     options: Kafka
@@ -60,6 +64,12 @@ class Frames:
     codec: CodecSpec = field(default_factory=Raw)
     key_field: str | None = None
     binding: str = INPUT
+    report: UndecodedReport | None = None
+
+    @property
+    def broker(self) -> Broker:
+        """The connection of this process for questions."""
+        return shared_broker(self.options, self.identity.incarnation)
 
     def slot(self, partition: int, batch: int, part: int, attempt: int) -> FrameSlot:
         """The slot of one partition, in this process."""
@@ -67,10 +77,17 @@ class Frames:
         return FrameSlot(
             spec,
             self.output,
-            broker=shared_broker(self.options, self.identity.incarnation),
+            broker=self.broker,
             clock=SystemClock(),
+            errors=self.report.undecoded.errors if self.report else None,
             policy=self.policy,
         )
+
+    def left_out(self, partition: int, given: Range, reader: ReportReader | None = None) -> Reported | None:
+        """What cannot be decoded in a range; None: see `report`."""
+        if self.report is None:
+            return None
+        return Reported(self.report.undecoded, self.broker, partition, given, reader)
 
     def spec(self, partition: int, who: str) -> Spec:
         """The spec of one partition's task; `who` is the incarnation of its writer."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
@@ -11,13 +11,12 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from cues_kafka.core.records import Record, Snapshot
-from cues_kafka.core.spec import Spec
 from cues_kafka.on_spark.direct.work import Work
 from cues_kafka.on_spark.query.files import has_jvm
 from cues_kafka.on_spark.query.jobs import RESULT, BatchFailed, cut_off, run_job
 from cues_kafka.on_spark.query.offset_log import batch_ends
 from cues_kafka.on_spark.query.outcome import Outcome, outcome_of_row, raise_stops
-from cues_kafka.on_spark.query.run import QuerySettings, Tell, slot_positions
+from cues_kafka.on_spark.query.run import DirectRun, QuerySettings, Tell
 from cues_kafka.on_spark.query.slots import standing
 from cues_kafka.on_spark.source.planning import from_json
 from cues_kafka.on_spark.source.ranges import (
@@ -30,7 +29,6 @@ from cues_kafka.on_spark.source.ranges import (
     row_of,
     rows_of,
 )
-from cues_kafka.ports.log import Positions, TopicPartition
 from cues_kafka.records.reading import newest_record
 from cues_kafka.task.clock import SystemClock
 from cues_kafka.task.making.specs import spec_of
@@ -40,15 +38,13 @@ TRIES: Final = 5
 """How often a replay is tried whose process dies: more often than it takes to quarantine it (Q3)."""
 
 
-class PlainRun:
+class PlainRun(DirectRun):
     """The run of a plain processor: Spark gets rows with ranges, and the slots call the function."""
 
     def __init__(self, job: Job, work: Work, settings: QuerySettings) -> None:
         processor = job.graph.processors[job.processor]
-        self.first: Spec = spec_of(job.graph, job.planned, processor, work.width, work.identity)(0)
-        self._job = job
+        super().__init__(job, settings, spec_of(job.graph, job.planned, processor, work.width, work.identity)(0))
         self._work = work
-        self._settings = settings
         self._cut: set[int] = set()
         self._replaying: list[int] = []  # partitions; a replay may outlast its query
         self._fenced: dict[int, str] = {}  # by partition, the incarnation of a replay that was fenced: it did not die
@@ -145,21 +141,6 @@ class PlainRun:
         return settings.write(
             frame, name, PlainBatch(self._work, settings.checkpoint, positions, tell, self._cut.update)
         )
-
-    def positions(self, outcome: Outcome) -> Positions:
-        return slot_positions(self.first, self._job, outcome)
-
-    @property
-    def positions_in_group(self) -> bool:
-        return True
-
-    @property
-    def checkpoint_is_hint(self) -> bool:
-        return True
-
-    @property
-    def reached(self) -> Mapping[TopicPartition, int]:
-        return {}
 
 
 class PlainBatch:

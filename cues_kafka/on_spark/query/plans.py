@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from cues_kafka.brokers.options import Kafka
-from cues_kafka.codecs.lookup import MadeFor, codec_for
-from cues_kafka.codecs.text import text_of
+from cues_kafka.codecs.lookup import MadeFor
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.dataframe import DataFrameProcessor
 from cues_kafka.graph.definition import Graph
@@ -16,8 +15,11 @@ from cues_kafka.on_spark.columns import as_columns
 from cues_kafka.on_spark.file_columns import file_columns
 from cues_kafka.on_spark.query.files import has_jvm
 from cues_kafka.on_spark.query.run import QuerySettings
-from cues_kafka.on_spark.source.messages import PREFIX, message_source
+from cues_kafka.on_spark.source.decoding import Decoding
+from cues_kafka.on_spark.source.messages import COUNT, PREFIX, message_source
 from cues_kafka.on_spark.source.ranges import Begins, SourceInput
+from cues_kafka.on_spark.source.report import UndecodedReport
+from cues_kafka.on_spark.undecoded import Undecoded
 
 _SHUFFLE_NODES: Final = re.compile(
     r"^[\s:+~-]*(Aggregate|Deduplicate\w*|Repartition\w*|RebalancePartitions|Union|Sort|Window|Distinct|GlobalLimit"
@@ -52,6 +54,8 @@ def call_function(
     positions: Begins,
     *,
     back: bool = True,
+    report: UndecodedReport | None = None,
+    counted: Mapping[str, Undecoded] | None = None,
 ) -> dict[str, Any]:
     """
     Return the DataFrames that the function makes, by output binding.
@@ -63,6 +67,8 @@ def call_function(
         processor: the processor.
         positions: where a query without a checkpoint begins to read, by topic.
         back: see `SourceInput.back`.
+        report: of a direct processor: hands messages that cannot be decoded to its slots; None: they are dropped.
+        counted: of a staged processor: makes the error messages of each input, by topic, where they are counted.
 
     Raises:
         ConfigError: the function returns something else than its declaration says, or something that this session
@@ -71,11 +77,26 @@ def call_function(
     frames = {}
     for binding, topic in processor.inputs:
         name = f"{graph.name}.{processor.name}" + (f".{binding}" if len(processor.inputs) > 1 else "")
-        given = SourceInput(name, options, {topic: positions[topic]}, settings.limit, back=back)
+        if report is not None:
+            decoding = report.undecoded.decoding
+        elif counted is not None:
+            decoding = counted[topic].decoding
+        else:
+            decoding = Decoding(graph.topic(topic).value, MadeFor(topic, options))
+        given = SourceInput(
+            name,
+            options,
+            {topic: positions[topic]},
+            settings.limit,
+            back=back,
+            decoding=decoding,
+            report=report,
+            counted=counted is not None,
+        )
         settings.session.dataSource.register(message_source(given))
-        declared, made_for = graph.topic(topic).value, MadeFor(topic, options)
         loaded = settings.session.readStream.format(PREFIX + name).load()
-        frames[binding] = as_columns(loaded, codec_for(declared, made_for), text_of(declared, made_for))
+        decoding.know(loaded.schema)
+        frames[binding] = as_columns(loaded if counted is None else _counted(loaded, binding), decoding.ddl)
     found = processor.fn(**frames) if processor.by_name else processor.fn(*frames.values())
     by_binding = _by_binding(processor, found)
     for frame in by_binding.values():
@@ -83,6 +104,18 @@ def call_function(
         if processor.into is not None:
             file_columns(frame, processor.into, processor.label)
     return by_binding
+
+
+def _counted(loaded: Any, binding: str) -> Any:
+    """The rows of messages. Spark counts the ranges that were read to their ends, and what could not be decoded."""
+    from pyspark.sql import functions as f  # noqa: PLC0415 - a graph is planned without Spark
+
+    counts = (f.count(COUNT).alias("ranges"), f.sum(COUNT).alias("messages"))
+    return loaded.observe(OBSERVED + binding, *counts).where(f.col(COUNT).isNull()).drop(COUNT)
+
+
+OBSERVED: Final = "cues-undecoded-"
+"""Prefix of the names of these counts in Spark's progress; a binding follows."""
 
 
 def check_store(name: str, frame: Any) -> None:

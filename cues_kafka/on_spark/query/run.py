@@ -94,13 +94,40 @@ class Run(Protocol):
     def reached(self) -> Mapping[TopicPartition, int]: ...
 
 
-def slot_positions(spec: Spec, job: Job, outcome: Outcome) -> Positions:
-    """Where a slot stands in its inputs; empty if it has no record yet."""
-    return tuple(
-        Position(one.binding, one.topic, job.facts.topics[one.topic].topic_id, outcome.positions[one.topic])
-        for one in spec.inputs
-        if one.topic in outcome.positions
-    )
+class DirectRun:
+    """
+    What all direct runs answer alike: their slots have positions, which are in the group, and a record says them.
+
+    Args:
+        job: the processor.
+        settings: of the query.
+        first: the task of partition 0.
+    """
+
+    def __init__(self, job: Job, settings: QuerySettings, first: Spec) -> None:
+        self.first: Spec = first
+        self._job = job
+        self._settings = settings
+
+    def positions(self, outcome: Outcome) -> Positions:
+        """Where a slot stands in its inputs; empty if it has no record yet."""
+        return tuple(
+            Position(one.binding, one.topic, self._job.facts.topics[one.topic].topic_id, outcome.positions[one.topic])
+            for one in self.first.inputs
+            if one.topic in outcome.positions
+        )
+
+    @property
+    def positions_in_group(self) -> bool:
+        return True
+
+    @property
+    def checkpoint_is_hint(self) -> bool:
+        return True
+
+    @property
+    def reached(self) -> Mapping[TopicPartition, int]:
+        return {}
 
 
 @runtime_checkable

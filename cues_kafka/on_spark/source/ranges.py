@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -22,6 +22,10 @@ from cues_kafka.on_spark.source.planning import Offsets, from_json, to_json
 from cues_kafka.ports.broker import Broker
 from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.scanning import due
+
+if TYPE_CHECKING:
+    from cues_kafka.on_spark.source.decoding import Decoding
+    from cues_kafka.on_spark.source.report import UndecodedReport
 
 PREFIX = "cues-ranges-"
 """Prefix of the names of data sources: each processor has one of its own, which carries its input."""
@@ -48,6 +52,9 @@ class SourceInput:
         back: records may be behind Spark's checkpoint, and the query goes back to them. Not if Spark keeps state or
             announces batches: what it has taken once it never takes again.
         pairing: `single`, `join` or `alts`.
+        decoding: of the values of the only topic; None: they are not decoded, or not read here.
+        report: of a direct processor: what messages that make no row are handed to its slots with.
+        counted: of a staged processor: each range that was read to its end makes one more row, see `messages.COUNT`.
     """
 
     name: str
@@ -56,6 +63,9 @@ class SourceInput:
     limit: int | None = None
     back: bool = True
     pairing: str = "single"
+    decoding: Decoding | None = None
+    report: UndecodedReport | None = None
+    counted: bool = False
 
 
 class InputRange(NamedTuple):
@@ -227,10 +237,10 @@ def within(start: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, in
 
 def range_source(given: SourceInput) -> type[DataSource]:
     """Make the data source of one processor's ranges."""
-    return data_source(PREFIX + given.name, SCHEMA, lambda: RangeReader(given))
+    return data_source(PREFIX + given.name, SCHEMA, lambda _: RangeReader(given))
 
 
-def data_source(name: str, schema: str | StructType, reader: Callable[[], RangeReader]) -> type[DataSource]:
+def data_source(name: str, schema: str | StructType, reader: Callable[[StructType], RangeReader]) -> type[DataSource]:
     """Make a data source class that carries its input with it, so that no secret is an option that Spark shows."""
     called, columns = name, schema
 
@@ -242,7 +252,7 @@ def data_source(name: str, schema: str | StructType, reader: Callable[[], RangeR
         def schema(self) -> str | StructType:
             return columns
 
-        def streamReader(self, schema: Any) -> RangeReader:
-            return reader()
+        def streamReader(self, schema: StructType) -> RangeReader:
+            return reader(schema)
 
     return InputSource

@@ -98,31 +98,58 @@ def record_batches(
         BrokerError: the range cannot be read.
         RecoveryError: messages of the range are lost, and `fail` makes that an error with this remedy.
     """
+    for messages in message_batches(broker, given, name=name, fail=fail, remedy=remedy):
+        if typed is None:
+            yield arrow(messages, given, headers=headers)
+            continue
+        found = headers_of_each(messages) if headers or typed.values.id_header else []
+        values = typed.values.column(messages, found, typed.kind)
+        yield arrow(messages, given, headers=headers, came=found, values=values)
+
+
+def message_batches(
+    broker: Broker, given: OffsetRange, *, name: str, fail: bool, remedy: str = GO_ON
+) -> Iterator[list[WireMessage]]:
+    """Read all committed messages of a range, in order, as many at a time as a record batch has; see there."""
     batch: list[WireMessage] = []
     size = 0
     for messages in _Reading(broker, given, name, fail=fail, remedy=remedy).runs():
         batch += messages
         size += sum(map(len, messages))
         if len(batch) >= ROWS or size >= BATCH_BYTES:
-            yield arrow(batch, given, headers=headers, typed=typed)
+            yield batch
             batch, size = [], 0
     if batch:
-        yield arrow(batch, given, headers=headers, typed=typed)
+        yield batch
 
 
-def arrow(messages: Sequence[WireMessage], given: OffsetRange, *, headers: bool, typed: Typed | None = None) -> Any:
-    """Convert messages of one partition to a record batch."""
+def arrow(
+    messages: Sequence[WireMessage],
+    given: OffsetRange,
+    *,
+    headers: bool,
+    came: Sequence[Headers | None] = (),
+    values: Any = None,
+) -> Any:
+    """
+    Convert messages of one partition to a record batch.
+
+    Args:
+        messages: at least one.
+        given: their range.
+        headers: whether there is a column of their headers.
+        came: their headers, if they were asked already.
+        values: their column; None: their bytes are.
+    """
     # Methods of the class, mapped in C, cost half of calls by name. Messages of a reader have one class.
     kind, count = type(messages[0]), len(messages)
     pairs = chain.from_iterable(map(kind.timestamp, messages))
     times = np.fromiter(pairs, np.int64, 2 * count).reshape(count, 2)
-    found = headers_of_each(messages) if headers or (typed and typed.values.id_header) else []
     schema = WITH_HEADERS if headers else COLUMNS
-    if typed is None:
+    if values is None:
         values = pa.array(map(kind.value, messages), pa.binary(), size=count)
     else:
-        values = typed.values.column(messages, found, typed.kind)
-        schema = schema.set(1, pa.field("value", typed.kind))
+        schema = schema.set(1, pa.field("value", values.type))
     columns = [
         pa.array(map(kind.key, messages), pa.binary(), size=count),
         values,
@@ -135,6 +162,7 @@ def arrow(messages: Sequence[WireMessage], given: OffsetRange, *, headers: bool,
     ]
     if not headers:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
+    found = came or headers_of_each(messages)
     if UNREADABLE in found:
         at = [message.offset() for message, own in zip(messages, found, strict=True) if own is UNREADABLE]
         log.warning(

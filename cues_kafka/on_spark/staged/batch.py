@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 from uuid import uuid4
@@ -47,6 +48,7 @@ from cues_kafka.on_spark.staged.publish import (
     newest_batch,
     stands_at,
 )
+from cues_kafka.on_spark.staged.undecoded import Observed, Search
 from cues_kafka.records.reading import newest_record
 from cues_kafka.sinks.blobs.batches import BatchLog
 from cues_kafka.sinks.lookup import store_of
@@ -67,6 +69,7 @@ class StagedBatch:
         tell: Tell | None = None,
         done: Callable[[Staged], None] = lambda _: None,
         undecided: Callable[[Staged], None] = lambda _: None,
+        observed: Observed = dict,
         small_bytes: int = SMALL_BYTES,
     ) -> None:
         """
@@ -77,6 +80,7 @@ class StagedBatch:
             tell: gets the outcomes of slots.
             done: gets each batch whose parts are all published.
             undecided: gets a batch whose announcement failed; only entering slot 0 shows whether it is announced.
+            observed: what Spark has counted of messages that cannot be decoded.
             small_bytes: see `Staging`.
         """
         self._work = work
@@ -85,6 +89,7 @@ class StagedBatch:
         self._tell = tell
         self._done = done
         self._undecided = undecided
+        self._observed = observed
         self._small_bytes = small_bytes
         self._settled = -1
         self._small_in_a_row = 0 if work.into is None else 1  # the driver gets names of files, not rows
@@ -248,7 +253,14 @@ class StagedBatch:
             if work.into is not None:
                 pack = WriteFiles(work.parts, check, work.into, work.into.directory(mine))
             small, log_at = self._expects_small, self._files.top if self._files else -1
-            manifest = staging.write(frame, mine.batch, mine.attempt, pack, work.target, small=small, log_at=log_at)
+            search = Search(work, mine, self._observed)
+            manifest = staging.write(
+                *(frame, mine.batch, mine.attempt, pack, work.target),
+                small=small,
+                log_at=log_at,
+                more=partial(search.chunks, frame.sparkSession),
+            )
+            search.check(manifest)
             check_parts(manifest, work.options.transaction_timeout_s)
             self._check_uploaded(mine, manifest)
             return manifest

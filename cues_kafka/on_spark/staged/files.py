@@ -8,7 +8,7 @@ checksum.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -84,6 +84,7 @@ class Staging:
         *,
         small: bool = False,
         log_at: int = -1,
+        more: Callable[[int], Any] = lambda _: None,
     ) -> Manifest:
         """
         Job 1: compute the batch, with all its state, and keep its messages.
@@ -94,20 +95,24 @@ class Staging:
 
         `messages` has the columns of `columns.as_outputs`, or of `file_columns.file_columns`; `small`: the batch is
         expected to be small, or its rows go to files, so that only references and error messages are kept here;
-        `log_at`: see `Manifest`.
+        `log_at`: see `Manifest`; `more` is called when the batch is computed, with how often it was, and gives a
+        DataFrame of further chunks, or None.
 
         Raises:
             ConfigError: files are missing, because driver and executors do not share the directory.
         """
         gathered = self._gather(messages, pack) if small and self._state_may_be_computed_twice else None
         found = (
-            self._by_spark(messages, pack, batch, attempt)
+            self._by_spark(messages.mapInArrow(pack, CHUNKS), batch, attempt)
             if gathered is None
             else self._by_driver(gathered, batch, attempt)
         )
+        further = more(1 + self.computed_twice)
+        if further is not None:
+            found = [*found, *self._by_spark(further, batch, attempt, {row["file_name"] for row in found})]
         errors = topics.errors.topic if topics.errors else ""
         manifest = listed(batch, attempt, found, topics.names, errors, log_at=log_at)
-        if gathered is not None and manifest.rows <= SMALL_ROWS:
+        if gathered is not None and further is None and manifest.rows <= SMALL_ROWS:
             self._keep(_with_messages(gathered))
         write_bytes(self.session, self._at(batch, attempt, MANIFEST), manifest.text.encode())
         return manifest
@@ -144,16 +149,17 @@ class Staging:
             write_bytes(self.session, self._at(batch, attempt, _ROWS, name), memoryview(data))
         return [row | {"file_name": name, "file_size": data.size} for row in chunks.select(INDEX).to_pylist()]
 
-    def _by_spark(self, messages: Any, pack: Packing, batch: int, attempt: str) -> list[Any]:
+    def _by_spark(self, made: Any, batch: int, attempt: str, known: Collection[str] = ()) -> list[Any]:
+        """Have Spark write chunks beside files that are known; return the chunks that it wrote."""
         from pyspark.sql import Observation  # noqa: PLC0415 - only the driver needs it
         from pyspark.sql import functions as f  # noqa: PLC0415
 
         # Spark counts rows as it writes them: a driver that looks into another directory of that name finds fewer.
         seen = Observation()
-        chunks = messages.mapInArrow(pack, CHUNKS).observe(seen, f.count(f.lit(1)).alias("chunks"))
+        chunks = made.observe(seen, f.count(f.lit(1)).alias("chunks"))
         rows = self._name(batch, attempt, _ROWS)
-        chunks.write.options(**_FORMAT).parquet(rows)
-        found = list(self._index(batch, attempt))
+        chunks.write.mode("append").options(**_FORMAT).parquet(rows)
+        found = [row for row in self._index(batch, attempt) if row["file_name"] not in known]
         if len(found) != (written := seen.get["chunks"]):
             raise ConfigError(
                 f"{rows} has {len(found)} of the {written} chunks that Spark's tasks wrote there: the driver and the "

@@ -27,6 +27,7 @@ from cues_kafka.on_spark.staged.chunks import chunks_in
 from cues_kafka.on_spark.staged.file_rows import FilesInto
 from cues_kafka.on_spark.staged.manifest import Chunk, altered
 from cues_kafka.on_spark.staged.part_slot import PartSlot, Spool, StagedTarget
+from cues_kafka.on_spark.undecoded import Undecoded
 from cues_kafka.ports.broker import Broker
 from cues_kafka.records.reading import newest_record
 from cues_kafka.sinks.blobs.batches import StandsAt
@@ -47,6 +48,7 @@ class StagedWork:
         identity: id of this run of the query.
         query: Spark's id of the query.
         carried: what error messages have besides the reason.
+        undecoded: makes error messages of what cannot be decoded, for each input.
         into: the files that rows go to (E5); None: they go to the target's outputs.
         in_files: rows of the announced batch that are in files; part 0 counts them.
     """
@@ -62,6 +64,7 @@ class StagedWork:
     identity: Identity
     query: str = ""
     carried: Carried = NOTHING
+    undecoded: tuple[Undecoded, ...] = ()
     into: FilesInto | None = None
     in_files: int = 0
 

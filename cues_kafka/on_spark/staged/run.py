@@ -17,9 +17,10 @@ from cues_kafka.graph.names import backing_topic
 from cues_kafka.on_spark.columns import key_column, messages_of
 from cues_kafka.on_spark.file_columns import file_columns
 from cues_kafka.on_spark.query.files import names
-from cues_kafka.on_spark.query.offset_log import known_query
+from cues_kafka.on_spark.query.observed import observed_in
+from cues_kafka.on_spark.query.offset_log import known_query, query_id
 from cues_kafka.on_spark.query.outcome import Outcome
-from cues_kafka.on_spark.query.plans import call_function, keeps_state
+from cues_kafka.on_spark.query.plans import OBSERVED, call_function, keeps_state
 from cues_kafka.on_spark.query.run import QuerySettings, Tell
 from cues_kafka.on_spark.query.slots import written
 from cues_kafka.on_spark.source.ranges import Begins
@@ -29,6 +30,8 @@ from cues_kafka.on_spark.staged.file_rows import FilesInto
 from cues_kafka.on_spark.staged.files import Staging
 from cues_kafka.on_spark.staged.part_slot import StagedTarget
 from cues_kafka.on_spark.staged.publish import StagedWork, enter, newest_batch
+from cues_kafka.on_spark.staged.undecoded import Counts
+from cues_kafka.on_spark.undecoded import undecoded_of
 from cues_kafka.ports.log import Position, Positions, TopicPartition
 from cues_kafka.task.calling.carried import carried_by
 from cues_kafka.task.making.other_inputs import other_sources
@@ -58,8 +61,12 @@ class StagedRun:
         places = [TopicPartition(t, p) for t in topics for p in range(job.facts.topics[t].partitions)]
         marks = job.broker.watermarks(places)
         self._reached = {place: job.planned.first_of(processor, place, marks[place]) for place in places}
-        frames = call_function(settings, job.options, graph, processor, self._positions())
-        self._work = self._work_of(stateless=not any(map(keeps_state, frames.values())))
+        identity = Identity.of_process("spark")
+        self._undecoded = undecoded_of(
+            graph, processor, identity, facts=job.facts, options=job.options, client_bytes=job.broker.max_bytes
+        )
+        frames = call_function(settings, job.options, graph, processor, self._positions(), counted=self._undecoded)
+        self._work = self._work_of(identity, stateless=not any(map(keeps_state, frames.values())))
         if processor.into is not None:  # all rows of a batch are committed at once, so it needs no parts
             _, schema = file_columns(frames[INTO], processor.into, processor.label)
             into = FilesInto(processor.into, schema, f"{graph.name}.{processor.name}")
@@ -70,7 +77,7 @@ class StagedRun:
             self._work = replace(self._work, parts=newest.parts)
         self.first: Spec = self._work.spec(0, Enter("", self._work.stateless, 0), self._work.identity.incarnation)
 
-    def _work_of(self, *, stateless: bool) -> StagedWork:
+    def _work_of(self, identity: Identity, *, stateless: bool) -> StagedWork:
         """What the slots need; the parts of a batch are as many as the partitions of the widest input."""
         job, graph, processor = self._job, self._job.graph, self._processor
         assert isinstance(job.options, Kafka)
@@ -96,8 +103,9 @@ class StagedRun:
                 for one, (_, topic) in zip(declared, processor.outputs, strict=True)
             ),
             stateless=stateless,
-            identity=Identity.of_process("spark"),
+            identity=identity,
             carried=carried_by(graph, processor),
+            undecoded=tuple(self._undecoded.values()),
         )
 
     def enter(self, part: int) -> Outcome:
@@ -122,7 +130,9 @@ class StagedRun:
         known = begun(newest, self._work.query, committed) if newest else {}
         self._reached = {**self._reached, **known}
         first = self._positions()
-        frames = call_function(settings, self._work.options, job.graph, self._processor, first, back=False)
+        frames = call_function(
+            *(settings, self._work.options, job.graph, self._processor, first), back=False, counted=self._undecoded
+        )
         whole = self._whole(frames)
         begins = {self._bindings[topic]: start_of(topic, offsets, known) for topic, offsets in first.items()}
 
@@ -136,10 +146,24 @@ class StagedRun:
             return extents_of(session, settings.checkpoint, number, names=named, first=begins)
 
         batch = StagedBatch(
-            self._work, extents, settings.checkpoint, tell=tell, done=self._done, undecided=self._undecided.append
+            *(self._work, extents, settings.checkpoint),
+            tell=tell,
+            done=self._done,
+            undecided=self._undecided.append,
+            observed=self._observed,
         )
         self._drop_losers(newest, batch)
         return settings.write(whole, f"{job.graph.name}.{self._processor.name}", batch, self._processor.output_mode)
+
+    def _observed(self) -> dict[str, Counts]:
+        """What Spark has counted in the batch that it computes."""
+        session, checkpoint = self._settings.session, self._settings.checkpoint
+        counts = observed_in(session, query_id(session, checkpoint))
+        return {
+            name.removeprefix(OBSERVED): Counts(ranges or 0, messages or 0)
+            for name, (ranges, messages) in counts.items()
+            if name.startswith(OBSERVED)
+        }
 
     def _whole(self, frames: Mapping[str, Any]) -> Any:
         """What job 1 packs: messages of all outputs, or rows of files."""

@@ -11,13 +11,14 @@ from cues_kafka.errors import OutputError
 from cues_kafka.graph.error_message import ErrorMessage
 from cues_kafka.task.calling.batch import Batch, Taken
 from cues_kafka.task.calling.failures import Delivering
-from cues_kafka.task.calling.function import Function
+from cues_kafka.task.calling.metadata import Marks
 from cues_kafka.task.calling.outputs import (
     HEADER_BYTES,
     OVERHEAD_BYTES,
     PROVENANCE_BYTES,
     Origin,
     Payload,
+    Returned,
     Target,
     record,
     size_of,
@@ -29,17 +30,26 @@ OFFSET_BYTES: Final = 20
 
 
 class Adding:
-    """Adds the records of one function's steps."""
+    """
+    Adds the records of one function's steps.
 
-    def __init__(self, function: Function) -> None:
-        self._function = function
+    Args:
+        bindings: of the inputs.
+        marks: `meta=` of the inputs; None: no topic has it.
+        returned: reads what the function returns; None: no function is called.
+    """
+
+    def __init__(
+        self, bindings: Sequence[str], marks: Sequence[Marks] | None, returned: Returned | None = None
+    ) -> None:
+        self._bindings, self._marks, self._returned = bindings, marks, returned
 
     def add(self, taken: Taken, batch: Batch, payloads: Sequence[Payload], origin: Origin | None = None) -> None:
         """Add payloads as records; if one is too large, none is added."""
         messages = tuple([message for _, message in taken])
-        origin = origin or (Origin(messages) if self._function.marks is None else self._origin(taken, batch))
+        origin = origin or (Origin(messages) if self._marks is None else self._origin(taken, batch))
         if (begun_by := batch.begun_by) is None:
-            prefix = batch.prefix(tuple([self._function.bindings[index] for index, _ in taken]))
+            prefix = batch.prefix(tuple([self._bindings[index] for index, _ in taken]))
             offsets = b",".join([b"%d" % message.offset() for message in messages])
         else:
             prefix, offsets = begun_by.prefix(batch.sequence), begun_by.word
@@ -77,7 +87,7 @@ class Adding:
 
     def _origin(self, taken: Taken, batch: Batch) -> Origin:
         """What the outputs of a step inherit."""
-        known = self._function.marks
+        known = self._marks
         marks = None if known is None else [known[index] for index, _ in taken]
         return Origin(tuple([message for _, message in taken]), marks=marks, timed=batch.fired is None)
 
@@ -91,7 +101,7 @@ class Adding:
         origin = self._carrying(step)
         key, value = message.key, error_messages().encode(message)
         if (begun_by := step.batch.begun_by) is None:
-            prefix = step.batch.prefix(tuple([self._function.bindings[index] for index, _ in step.taken]))
+            prefix = step.batch.prefix(tuple([self._bindings[index] for index, _ in step.taken]))
             provenance = len(prefix) + OFFSET_BYTES * (len(step.taken) + 1)
         else:
             provenance = len(begun_by.prefix(step.batch.sequence)) + len(begun_by.word) + OFFSET_BYTES
@@ -116,7 +126,8 @@ class Adding:
         Raises:
             OutputError, CodecError: it cannot be sent.
         """
-        self.add_drained([made for one in given for made in self._function.returned.drained(one)], batch)
+        assert self._returned is not None
+        self.add_drained([made for one in given for made in self._returned.drained(one)], batch)
 
     @staticmethod
     def add_drained(payloads: Sequence[Payload], batch: Batch) -> None:

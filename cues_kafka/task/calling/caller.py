@@ -53,7 +53,7 @@ class Caller:
         self.context_of = context_of
         self._release = release
         self._function, self.progress = function, function.progress
-        self.adding = Adding(function)
+        self.adding = Adding(function.bindings, function.marks, function.returned)
         self.ending = Ending(function, self.adding)
         self.one = One(function, self.adding, self.ending)
         self._plain = PlainLoops(function, self.adding, self.ending)

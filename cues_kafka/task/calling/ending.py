@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -11,7 +11,8 @@ from cues_kafka.errors import Fenced, Interrupt, OutputError, RetriableError, St
 from cues_kafka.observe.log import LINES
 from cues_kafka.task.calling.adding import Adding
 from cues_kafka.task.calling.batch import Batch
-from cues_kafka.task.calling.carried import Shown
+from cues_kafka.task.calling.carried import Carried, Shown
+from cues_kafka.task.calling.decoding import Decoder
 from cues_kafka.task.calling.failures import UNDECODED, Delivering, end_frames, error_message, note, show
 from cues_kafka.task.calling.function import Function
 from cues_kafka.task.calling.outage import Outage
@@ -81,7 +82,7 @@ class Ending:
                 return False
             step.kind = "retries exhausted"
         if self._function.errors is None:
-            batch.halt = Halt("unhandled", step.describe(error), "fix the cause, or declare an errors topic")
+            batch.halt = Halt("unhandled", step.describe(error), DECLARE_ERRORS)
             batch.cause = error
             return False
         self._add_error(error, step)
@@ -91,7 +92,8 @@ class Ending:
         batch, errors, consumed = step.batch, self._function.errors, step.consumed
         at: Moments = batch.context.at
         assert errors is not None
-        message = error_message(step, error, consumed, self._function.carried.declaration, self._shown(step))
+        shown = shown_of(step, self._function.carried, self._function.decoders)
+        message = error_message(step, error, consumed, self._function.carried.declaration, shown)
         self._adding.add_error(errors, step, message)
         step.outcome = "error"
         for part in at.end_step:
@@ -109,15 +111,6 @@ class Ending:
             return isinstance(error, Fenced)
         return isinstance(error, Interrupt | Fenced)
 
-    def _shown(self, step: Delivering) -> Shown:
-        """The value that the error message carries: of the input that failed, or of the lead where it is asked for."""
-        undecoded, carried = step.kind in UNDECODED, self._function.carried
-        if not (undecoded or carried.payload):
-            return {"payload": None, "redacted": ()}
-        index, message = step.decoding if undecoded and step.decoding is not None else step.taken[0]
-        decoder = self._function.decoders[index]
-        return carried.shown(message.value(), decoder.declared, partial(decoder.read, message))
-
     def _halts_for_retry(self, error: Exception, step: Delivering) -> bool:
         """Whether the batch halts: the step is called again later, or its time is over and the task stops."""
         retry: Any = self._function.processor.retry
@@ -133,6 +126,19 @@ class Ending:
             return True
         return False
 
+
+def shown_of(step: Delivering, carried: Carried, decoders: Sequence[Decoder]) -> Shown:
+    """The value that the error message carries: of the input that failed, or of the lead where it is asked for."""
+    undecoded = step.kind in UNDECODED
+    if not (undecoded or carried.payload):
+        return {"payload": None, "redacted": ()}
+    index, message = step.decoding if undecoded and step.decoding is not None else step.taken[0]
+    decoder = decoders[index]
+    return carried.shown(message.value(), decoder.declared, partial(decoder.read, message))
+
+
+DECLARE_ERRORS: Final = "fix the cause, or declare an errors topic"
+"""The remedy where a step fails and no errors topic takes it."""
 
 FULL: Final = (
     "raise max_bytes= where the room is there, or delete entries; a Store can also keep its entries on the disk with "

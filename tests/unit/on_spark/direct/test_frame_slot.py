@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,9 @@ from cues_kafka.core.delivery import HEADER, parse_provenance
 from cues_kafka.core.records import Record
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.on_spark.direct.frame_slot import FrameSlot, Range, Row
+from cues_kafka.on_spark.query.outcome import outcome_of_row
 from cues_kafka.on_spark.query.slots import incarnation
+from cues_kafka.ports.facts import NewTopic
 from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.reading import records_of
 from cues_kafka.records.scanning import read_all
@@ -45,13 +48,21 @@ class World:
         self.graph = Graph("g", Source("in"), pipe, topics=RAW)
         self.broker = MemoryBroker()
         self.planned, self.facts = prepare(self.graph, self.broker)
+        self.broker.create([NewTopic("failed", 1)])
         self.client = Client(self.broker, self.graph, name="test")
         for n in range(10):
             self.client.send("in", b"%d" % n)
         self.identity = Identity.of_process("spark", "query")
 
     def slot(
-        self, *, batch: int = 0, part: int = 0, attempt: int = 0, hook: Hook | None = None, **policy: int
+        self,
+        *,
+        batch: int = 0,
+        part: int = 0,
+        attempt: int = 0,
+        hook: Hook | None = None,
+        errors: bool = True,
+        **policy: int,
     ) -> FrameSlot:
         """One Spark task attempt."""
         who = replace(self.identity, incarnation=incarnation("q", batch, part, attempt))
@@ -61,6 +72,7 @@ class World:
             Output("out", 1, 1_000_000),
             broker=self.broker,
             clock=SystemClock(),
+            errors=Output("failed", 1, 1_000_000) if errors else None,
             policy=CommitPolicy(**policy),
             hook=hook,
         )
@@ -68,6 +80,11 @@ class World:
     def out(self) -> list[Any]:
         """What readers see."""
         return [one.value for one in self.client.messages("out")]
+
+    def failed(self) -> list[tuple[int, bytes]]:
+        """The error messages that readers see: the offset in the provenance, and the value."""
+        found = [(dict(m.headers() or [])[HEADER], m.value()) for m in read_all(self.broker, "failed", 1)]
+        return [(parse_provenance(bytes(header or b"")).consumed[0].offset, value or b"") for header, value in found]
 
     def records(self) -> list[Record]:
         """The backing topic."""
@@ -77,6 +94,72 @@ class World:
 def rows(*offsets: int) -> Iterator[Row]:
     """A row for each offset."""
     return (Row(offset, b"k", b"%d" % offset, [], 5) for offset in offsets)
+
+
+class Bad:
+    """Messages that cannot be decoded, as a `LeftOut`; `position` is where the slot has begun."""
+
+    def __init__(self, *offsets: int) -> None:
+        self.offsets = list(offsets)
+        self.position = -1
+
+    def begin(self, position: int) -> None:
+        self.position = position
+
+    def below(self, offset: int) -> Iterator[Row]:
+        while self.offsets and self.offsets[0] < offset:
+            n = self.offsets.pop(0)
+            yield Row(n, b"k", b"bad %d" % n, [], 0, f"in/0 at {n} cannot be decoded", {"kind": "decode", "at": f"{n}"})
+
+
+def bad(*offsets: int) -> list[tuple[int, bytes]]:
+    """Their error messages."""
+    return [(n, b"bad %d" % n) for n in offsets]
+
+
+@pytest.mark.parametrize("places", [(0,), (2,), (4,), (0, 4), (1, 2, 3), (0, 1, 2, 3, 4)])
+@pytest.mark.parametrize("most", [1, 2, 50])
+def test_error_messages_are_committed_in_their_places_among_rows(places: tuple[int, ...], most: int) -> None:
+    """First, in the middle, last, and where the function gets no row at all; in transactions of any size."""
+    world = World()
+    good = [n for n in range(5) if n not in places]
+
+    outcome = world.slot(max_messages=most).publish(rows(*good), Range(0, 5), Bad(*places))
+
+    assert (outcome.kind, outcome.positions) == ("", {"in": 5})
+    assert (world.out(), world.failed()) == ([b"%d" % n for n in good], bad(*places))
+    counts = outcome.counts
+    assert (counts.deliveries, counts.outputs, counts.errors, counts.messages) == (5, len(good), len(places), len(good))
+    assert outcome.tally
+    assert (outcome.tally.errors, outcome.tally.kinds) == (len(places), {"decode": len(places)})
+    assert outcome_of_row(json.loads(outcome.as_text)) == outcome
+    again = world.slot(attempt=1).publish(rows(*good), Range(0, 5), Bad(*places))
+    assert (again.kind, world.failed()) == ("", bad(*places))
+
+
+def test_rows_before_a_message_without_an_errors_topic_are_committed_and_the_slot_stops() -> None:
+    """As natively: the steps before it count, and the text names the message."""
+    world = World()
+    for _ in range(2):
+        outcome = world.slot(errors=False).publish(rows(0, 1, 3), Range(0, 5), Bad(2, 4))
+
+        assert (outcome.kind, outcome.text) == ("unhandled", "in/0 at 2 cannot be decoded")
+        assert outcome.remedy == "fix the cause, or declare an errors topic"
+        assert (world.out(), outcome.positions) == ([b"0", b"1"], {"in": 2})
+    assert world.slot(attempt=1).publish(rows(0, 1, 3), Range(0, 5), Bad(2, 4)).kind == ""
+    assert (world.out(), world.failed()) == ([b"0", b"1", b"3"], bad(2, 4))
+
+
+def test_what_a_predecessor_has_delivered_is_not_looked_for() -> None:
+    """The slot says where it has begun."""
+    world = World()
+    world.slot().publish(rows(0), Range(0, 3), Bad(1))
+    left_out = Bad(4)
+
+    world.slot(batch=1).publish(rows(3), Range(3, 5), left_out)
+
+    assert left_out.position == 3
+    assert world.failed() == bad(1, 4)
 
 
 def test_rows_and_the_end_of_the_range_are_committed_together() -> None:
@@ -234,11 +317,11 @@ def test_a_task_that_dies_anywhere_is_made_good_by_its_retry(moment: str, effect
     dying = world.slot(hook=kill)
     dying._close = lambda: None  # type: ignore[method-assign] # the dead close nothing
     with pytest.raises(Killed):
-        dying.publish(rows(0, 1, 2), Range(0, 5))
-    outcome = world.slot(attempt=1).publish(rows(0, 1, 2), Range(0, 5))
+        dying.publish(rows(0, 2), Range(0, 5), Bad(1, 3, 4))
+    outcome = world.slot(attempt=1).publish(rows(0, 2), Range(0, 5), Bad(1, 3, 4))
 
     assert (outcome.kind, outcome.positions) == ("", {"in": 5})
-    assert world.out() == [b"0", b"1", b"2"]
+    assert (world.out(), world.failed()) == ([b"0", b"2"], bad(1, 3, 4))
     assert world.broker.watermarks([TopicPartition("out", 0)])[TopicPartition("out", 0)].stable > 0
 
 

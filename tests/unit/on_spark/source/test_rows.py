@@ -10,8 +10,11 @@ import pytest
 
 from cues_kafka.brokers.memory import MemoryBroker, MemoryMessage
 from cues_kafka.brokers.options import Kafka
+from cues_kafka.codecs.lookup import MadeFor
 from cues_kafka.errors import BrokerError, FatalError, RecoveryError, RetriableError
-from cues_kafka.on_spark.source import rows
+from cues_kafka.graph.declare import Raw
+from cues_kafka.on_spark.source import messages, rows
+from cues_kafka.on_spark.source.decoding import Decoding
 from cues_kafka.on_spark.source.messages import MessageReader
 from cues_kafka.on_spark.source.planning import OffsetRange
 from cues_kafka.on_spark.source.ranges import InputRange, RangeRow, SourceInput
@@ -185,8 +188,10 @@ def test_a_loss_of_a_processor_names_the_command_that_helps(
     broker = Scripted(FatalError("outside", code="_AUTO_OFFSET_RESET"))
     _fill(broker, 5)
     broker.trim({PLACE: 4})
-    monkeypatch.setattr(rows, "open_broker", lambda _: broker)
-    reader = MessageReader(SourceInput("shop.sums", Kafka("127.0.0.1:9"), {PLACE.topic: (0,)}, back=back))
+    monkeypatch.setattr(messages, "open_broker", lambda _: broker)
+    decoding = Decoding(Raw(), MadeFor(PLACE.topic))
+    given = SourceInput("shop.sums", Kafka("127.0.0.1:9"), {PLACE.topic: (0,)}, back=back, decoding=decoding)
+    reader = MessageReader(given)
 
     with pytest.raises(RecoveryError, match=rf"lost: t/0 \[0, 4\): .*{remedy}") as caught:
         list(reader.read(RangeRow(0, (InputRange(PLACE.topic, 0, 5),))))

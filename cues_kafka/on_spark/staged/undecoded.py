@@ -1,0 +1,231 @@
+"""Messages of a staged batch that cannot be decoded: they make no row, and are published with it (T1).
+
+Spark counts them while it computes the batch. Only where there are some, or where Spark did not read all ranges to
+their ends, a job reads the ranges once more. Its chunks are files of the same attempt, and their errors are rows of the
+same publication: part p has those of partition p of each input.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import pyarrow as pa
+
+from cues_kafka.core.records import Staged
+from cues_kafka.errors import RetriableError
+from cues_kafka.on_spark.connections import shared_broker
+from cues_kafka.on_spark.query.jobs import RESULT, run_job
+from cues_kafka.on_spark.query.outcome import Outcome, outcome_of_row, raise_stops
+from cues_kafka.on_spark.source.messages import RESET
+from cues_kafka.on_spark.source.planning import OffsetRange
+from cues_kafka.on_spark.staged.chunks import CHUNK_BYTES, CHUNKS, chunk_of, first_row
+from cues_kafka.on_spark.staged.manifest import Manifest
+from cues_kafka.on_spark.staged.part_slot import ERRORS
+from cues_kafka.on_spark.staged.publish import StagedWork
+from cues_kafka.on_spark.undecoded import ErrorRow, Undecoded
+from cues_kafka.ports.log import TopicPartition
+from cues_kafka.records.extents import offsets_of
+from cues_kafka.task.calling.ending import DECLARE_ERRORS
+
+_BEHIND: Final = 1 << 29
+"""More than the number of any Spark task of a batch: rows of errors are numbered behind all others."""
+
+_ROWS: Final = 5_000
+"""Error messages of a chunk, at most."""
+
+_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+class Counts(NamedTuple):
+    """
+    What Spark has counted of one input.
+
+    Attributes:
+        ranges: that were read to their ends.
+        messages: that could not be decoded.
+    """
+
+    ranges: int
+    messages: int
+
+
+Observed: TypeAlias = Callable[[], Mapping[str, Counts]]
+"""Gives the counts of the batch that is being computed, by binding."""
+
+
+class Searched(NamedTuple):
+    """One range in which messages are looked for."""
+
+    undecoded: Undecoded
+    span: OffsetRange
+
+
+class Search:
+    """The search for messages of one attempt at a batch, on the driver."""
+
+    def __init__(self, work: StagedWork, mine: Staged, observed: Observed) -> None:
+        """
+        Args:
+            work: of the slots.
+            mine: the attempt.
+            observed: see there.
+        """
+        self._work, self._mine, self._observed = work, mine, observed
+        self._expected: int | None = 0
+
+    def chunks(self, session: Any, runs: int) -> Any:
+        """
+        Return a DataFrame of chunks of error messages; None: there are none.
+
+        Args:
+            session: of Spark.
+            runs: how often the batch was computed.
+
+        Raises:
+            SlotsStopped: there is no errors topic.
+        """
+        if not (spans := self._spans(runs)):
+            return None
+        count = len(spans)
+        numbers = session.range(0, count, 1, count)
+        if self._work.target.errors is None:
+            first = FirstUndecoded(self._work, spans)
+            rows = run_job(numbers.mapInArrow(first, RESULT).collect)
+            found = {one.task: one for one in (outcome_of_row(json.loads(row[0])) for row in rows)}
+            raise_stops([found[task] for task in sorted(found)], self._mine.batch)
+            self._compare(0)
+            return None
+        return numbers.mapInArrow(WriteUndecoded(self._work, spans, int(time.time() * 1000)), CHUNKS)
+
+    def check(self, manifest: Manifest) -> None:
+        """Compare what was found with what Spark had counted."""
+        behind = first_row(_BEHIND)
+        self._compare(sum(chunk.errors for chunk in manifest.chunks if chunk.row >= behind))
+
+    def _compare(self, found: int) -> None:
+        """
+        Refuse a batch of which a message has become readable meanwhile: it is neither a row nor an error message.
+
+        Raises:
+            RetriableError: then; the batch is computed again.
+        """
+        if self._expected is not None and found != self._expected:
+            raise RetriableError(
+                f"batch {self._mine.batch}: {self._expected} messages could not be decoded when it was computed, and "
+                f"{found} a moment later, so the schema registry has another answer now"
+            )
+
+    def _spans(self, runs: int) -> list[Searched]:
+        """The ranges that have messages which cannot be decoded, as far as Spark's counts tell."""
+        observed: Mapping[str, Counts] | None = None
+        found: list[Searched] = []
+        for undecoded in self._work.undecoded:
+            spans = self._ranges(undecoded)
+            if not spans:
+                continue
+            observed = self._observed() if observed is None else observed
+            counts = observed.get(undecoded.binding)
+            complete = counts is not None and counts.ranges == runs * len(spans)
+            if complete and counts is not None and not counts.messages:
+                continue
+            found += spans
+            if not complete or counts is None:
+                self._expected = None
+            elif self._expected is not None:
+                self._expected += counts.messages // runs
+        return found
+
+    def _ranges(self, undecoded: Undecoded) -> list[Searched]:
+        extents = [one for one in self._mine.extents if one.source == undecoded.binding]
+        found = []
+        for extent in extents:
+            start = offsets_of(extent, extent.start)
+            for place, end in sorted(offsets_of(extent, extent.end).items()):
+                if place.topic == undecoded.topic and (begin := start.get(place, 0)) < end:
+                    found.append(Searched(undecoded, OffsetRange(place, begin, end)))
+        return found
+
+
+@dataclass(frozen=True)
+class _InTask:
+    """Reads ranges in a Spark task that gets their numbers."""
+
+    work: StagedWork
+    spans: Sequence[Searched]
+
+    def _of(self, batches: Iterable[Any]) -> Iterator[tuple[int, Searched, Iterator[ErrorRow]]]:
+        work = self.work
+        broker = shared_broker(work.options, work.identity.incarnation)
+        for number in chain.from_iterable(batch.column("id").to_pylist() for batch in batches):
+            one = self.spans[number]
+            yield number, one, one.undecoded.within(broker, one.span, remedy=RESET)
+
+    def _part(self, place: TopicPartition) -> int:
+        return place.partition % self.work.parts
+
+
+@dataclass(frozen=True)
+class FirstUndecoded(_InTask):
+    """The function of a job without an errors topic: the first message of each range that cannot be decoded."""
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Say which message it is, as the outcome of a slot."""
+        for _, one, rows in self._of(batches):
+            if (row := next(rows, None)) is not None:
+                part = self._part(one.span.place)
+                task = f"{self.work.processor}/{part}"
+                outcome = Outcome(task, part, kind="unhandled", text=row.why, remedy=DECLARE_ERRORS)
+                yield pa.RecordBatch.from_pydict({"outcome": [outcome.as_text]})
+
+
+@dataclass(frozen=True)
+class WriteUndecoded(_InTask):
+    """
+    The function of the job: numbers of ranges in, chunks of error messages out.
+
+    Attributes:
+        now_ms: their timestamp.
+    """
+
+    now_ms: int
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Make the chunks of the ranges of this Spark task."""
+        for number, one, rows in self._of(batches):
+            row = first_row(_BEHIND + number)
+            for held in _some(rows):
+                yield chunk_of(self._part(one.span.place), row, self._messages(held))
+                row += len(held)
+
+    def _messages(self, rows: Sequence[ErrorRow]) -> pa.RecordBatch:
+        count = len(rows)
+        headed = any(row.headers for row in rows)
+        headers = [[{"key": name, "value": value} for name, value in row.headers] for row in rows]
+        columns = {
+            "output": pa.repeat(pa.scalar(ERRORS, pa.int32()), count),
+            "key": pa.array([row.key for row in rows], pa.binary()),
+            "value": pa.array([row.value for row in rows], pa.binary()),
+            "headers": pa.array(headers, _HEADERS) if headed else pa.nulls(count, pa.binary()),
+            "timestamp": pa.repeat(pa.scalar(self.now_ms, pa.int64()), count),
+            "error": pa.repeat(pa.scalar(value=True), count),
+        }
+        return pa.RecordBatch.from_pydict(columns)
+
+
+def _some(rows: Iterator[ErrorRow]) -> Iterator[list[ErrorRow]]:
+    """Rows of one chunk at a time."""
+    held: list[ErrorRow] = []
+    size = 0
+    for row in rows:
+        held.append(row)
+        size += len(row.key or b"") + len(row.value or b"")
+        if len(held) >= _ROWS or size >= CHUNK_BYTES:
+            yield held
+            held, size = [], 0
+    if held:
+        yield held

@@ -1,0 +1,193 @@
+"""Input messages that cannot be decoded: error messages as a native worker writes them, direct and staged (T1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from cues_kafka import DataFrameProcessor, Graph, Json, Kafka, Processor, Source, TaskStopped, Topic, start
+from cues_kafka.brokers.open import open_broker
+from cues_kafka.core.delivery import HEADER, parse_provenance
+from cues_kafka.core.hashing import delivery_hash
+from cues_kafka.graph.error_message import ErrorMessage
+from cues_kafka.operate.repair.filed import Selection
+from cues_kafka.operate.repair.find import ErrorFinder
+from cues_kafka.running.running import Running
+from cues_kafka.spark import Spark
+from cues_kafka.task.clock import SystemClock
+from cues_kafka.testing.fixtures import KafkaFixture
+from cues_kafka.verify.scan import verify
+
+pytestmark = pytest.mark.timeout(300)
+
+WIDTH = 2
+
+MANY = 3_000
+
+
+@dataclass(frozen=True)
+class Order:
+    """What comes in, and goes out."""
+
+    id: str
+    total: int
+
+
+def same(order: Order) -> Order:
+    return order
+
+
+def direct(orders: Any) -> Any:
+    return orders
+
+
+def staged(orders: Any) -> Any:
+    return orders.select("id", "total").repartition(2)
+
+
+def pruned(orders: Any) -> Any:
+    """Spark sees that no row is left, and does not read the input at all."""
+    return orders.where("false")
+
+
+def pruned_staged(orders: Any) -> Any:
+    return staged(orders.where("false"))
+
+
+def make(name: str, topic: str, *parts: Any, errors: bool = True) -> Graph:
+    """Processors that pass messages of one topic on, native or of DataFrames."""
+    return Graph(
+        name,
+        Source(topic),
+        *parts,
+        errors=f"{name}.errors" if errors else None,
+        topics={
+            topic: Topic(value=Json(Order), partitions=WIDTH),
+            **{
+                name: Topic(value=Json(Order), key="id", partitions=WIDTH) for part in parts for _, name in part.outputs
+            },
+        },
+    )
+
+
+def copying(fn: Callable[..., Any], name: str, topic: str, kind: Any = DataFrameProcessor, label: str = "copy") -> Any:
+    return kind(fn, name=label, inputs=topic, outputs=f"{name}.{label}")
+
+
+def produce(kafka: KafkaFixture, topic: str, values: list[tuple[int, bytes | None]], key: bytes = b"k") -> None:
+    """Bytes of any kind, each to a partition."""
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 5})
+    for n, (partition, value) in enumerate(values):
+        producer.produce(topic, value, key + b"%d" % n, partition, headers={"trace": f"t{n}"})
+    assert producer.flush(30) == 0
+
+
+def good(n: int) -> bytes:
+    return b'{"id": "%d", "total": %d}' % (n, n)
+
+
+MIXED: list[tuple[int, bytes | None]] = [
+    (0, b"first"), (0, good(1)), (0, b"{}"), (0, good(2)), (0, None), (0, b""), (0, good(3)), (0, b"last"),
+    *[(1, b"bad %d" % n) for n in range(20)],
+]  # fmt: skip
+"""First, in the middle and last in partition 0; in partition 1 nothing else."""
+
+LATER: list[tuple[int, bytes | None]] = [(0, b"alone"), (1, good(4)), (1, b"\xff"), (1, good(5))]
+
+
+def errors_of(running: Running, graph: str, label: str = "copy") -> dict[tuple[int, int], Any]:
+    """By the place of the message, each once."""
+    found = [m for m in running.messages(f"{graph}.errors", limit=100_000) if m.value.processor == label]
+    places = {(one.partition, one.offset): m for m in found for one in m.value.consumed}
+    assert len(places) == len(found)
+    return places
+
+
+def fields(found: Any, label: str = "copy") -> tuple[Any, ...]:
+    """An error message but for what names graph, engine and time."""
+    error: ErrorMessage = found.value
+    assert error.hash == delivery_hash(error.graph, label, error.consumed)
+    headers = [(name, value) for name, value in found.headers if name != HEADER]
+    return replace(error, graph="", hash=b"", declaration={}, timestamp_ms=0), found.key_bytes, headers
+
+
+@pytest.mark.parametrize("fn", [direct, staged])
+def test_spark_and_native_workers_write_the_same(fn: Any, spark: Any, kafka: KafkaFixture, tmp_path: Path) -> None:
+    """Kind, reason, trace, coordinates, hash, payload, key and headers; whatever is among good messages, and alone."""
+    topic, native, frames = kafka.unique("in"), kafka.unique("native"), kafka.unique("frames")
+    options = Kafka(kafka.bootstrap)
+    with start(make(native, topic, copying(same, native, topic, Processor)), options) as running:
+        produce(kafka, topic, MIXED, b"\xff")  # keys that are no UTF-8 are passed on as they are
+        running.wait_idle(timeout_s=60)
+        produce(kafka, topic, [*LATER, *[(1, b"%d of many" % n) for n in range(MANY)]])
+        running.wait_idle(timeout_s=60)
+        expected, rows = errors_of(running, native), sorted(m.value.id for m in running.messages(f"{native}.copy"))
+    graph = make(frames, topic, copying(fn, frames, topic))
+    with start(graph, options, engine=Spark(spark, checkpoint=str(tmp_path))) as running:
+        running.wait_idle(timeout_s=200)
+        found = errors_of(running, frames)
+        assert sorted(m.value.id for m in running.messages(f"{frames}.copy")) == rows == ["1", "2", "3", "4", "5"]
+        totals = [task.totals for task in running.status().tasks]
+        raw = list(running.committed(f"{frames}.errors"))
+    assert found.keys() == expected.keys()
+    assert len(found) == MANY + 27
+    for place, error in expected.items():
+        assert fields(found[place]) == fields(error)
+    assert (sum(one.errors for one in totals), sum(one.deliveries for one in totals)) == (len(found), len(found) + 5)
+    places = [parse_provenance(bytes(dict(m.headers() or [])[HEADER] or b"")) for m in raw]
+    assert {place.task.rpartition("/")[0] for place in places} == {f"{frames}.copy"}
+    if fn is direct:
+        assert {(p.consumed[0].partition, p.consumed[0].offset) for p in places} == found.keys()
+    broker = open_broker(options)
+    try:
+        filed = list(ErrorFinder(graph, broker, SystemClock()).find(Selection()))
+        report = verify(graph, broker)
+    finally:
+        broker.close()
+    assert {(one.message.consumed[0].partition, one.message.consumed[0].offset) for one in filed} == found.keys()
+    assert report.ok or fn is direct, report
+
+
+@pytest.mark.full
+def test_message_is_an_error_though_spark_does_not_read_its_input(
+    spark: Any, kafka: KafkaFixture, tmp_path: Path
+) -> None:
+    """The optimizer leaves the source out where it sees that no row is left."""
+    topic, name = kafka.unique("in"), kafka.unique("pruned")
+    parts = [copying(fn, name, topic, label=fn.__name__) for fn in (pruned, pruned_staged)]
+    with start(
+        make(name, topic, *parts), Kafka(kafka.bootstrap), engine=Spark(spark, checkpoint=str(tmp_path))
+    ) as running:
+        produce(kafka, topic, MIXED)
+        running.wait_idle(timeout_s=200)
+        found = {fn.__name__: errors_of(running, name, fn.__name__) for fn in (pruned, pruned_staged)}
+    assert len(found["pruned"]) == 25
+    assert found["pruned"].keys() == found["pruned_staged"].keys()
+
+
+@pytest.mark.parametrize("fn", [direct, staged])
+def test_without_an_errors_topic_the_text_names_message_and_remedy(
+    fn: Any, spark: Any, kafka: KafkaFixture, tmp_path: Path
+) -> None:
+    """And it goes on, once an errors topic is declared, with each message once."""
+    topic, name = kafka.unique("in"), kafka.unique("stops")
+    options, engine = Kafka(kafka.bootstrap), Spark(spark, checkpoint=str(tmp_path))
+    running = start(make(name, topic, copying(fn, name, topic), errors=False), options, engine=engine)
+    try:
+        produce(kafka, topic, [(1, good(1)), (1, b"no json"), (1, good(2)), (0, good(3))])
+        with pytest.raises(TaskStopped) as stopped:
+            running.wait_idle(timeout_s=200)
+    finally:
+        running.stop()
+    assert f"{topic}/1 at 1 cannot be decoded: CodecError: The message is not JSON" in str(stopped.value)
+    assert "fix the cause, or declare an errors topic" in str(stopped.value)
+    assert "copy/1" in str(stopped.value)
+    with start(make(name, topic, copying(fn, name, topic)), options, engine=engine) as running:
+        running.wait_idle(timeout_s=200)
+        assert sorted(m.value.id for m in running.messages(f"{name}.copy")) == ["1", "2", "3"]
+        assert errors_of(running, name).keys() == {(1, 1)}
