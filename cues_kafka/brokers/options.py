@@ -328,14 +328,15 @@ def _check_times(options: Kafka) -> None:
             "would use up the time of the transaction. Raise transaction_timeout_s, or lower socket_timeout_s"
         )
     if timeout_s > MAX_TRANSACTION_TIMEOUT_S:
-        raise ConfigError(f"transaction_timeout_s={timeout_s:g} is above 900, the most that brokers allow by default")
+        raise ConfigError(f"transaction_timeout_s={timeout_s:g} is above 900, the most that brokers allow. Lower it")
     if options.session_timeout_s < 3 * options.heartbeat_s:
         raise ConfigError(
             f"session_timeout_s={options.session_timeout_s:g} is less than 3 x heartbeat_s={options.heartbeat_s:g}: "
             "one late heartbeat would move the tasks; lower heartbeat_s"
         )
     if options.max_poll_interval_s < options.session_timeout_s:
-        raise ConfigError("max_poll_interval_s must not be less than session_timeout_s; raise it")
+        least = f"session_timeout_s={options.session_timeout_s:g}"
+        raise ConfigError(f"max_poll_interval_s={options.max_poll_interval_s:g} is less than {least}. Raise it")
 
 
 _DECIDED_BY_BROKERS = {

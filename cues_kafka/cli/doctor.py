@@ -24,7 +24,7 @@ Examples:
   cues-kafka doctor shop:graph
   # does the user of the deployer have the rights that it needs?
   cues-kafka doctor shop:graph --role deployer --profile deployer
-  # watch open transactions and tasks that stand still for longer
+  # watch open transactions, and tasks without progress, for longer
   cues-kafka doctor shop:graph --for 30
   cues-kafka doctor shop:graph --json | jq '.findings[] | select(.wrong)'
 

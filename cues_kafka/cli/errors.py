@@ -64,8 +64,8 @@ _ASKED = """
 The command can be repeated: it leaves out error messages that are settled or
 were requested before. Ctrl-C ends a wait; the requests remain.
 
-Exits with 0 if all were requested, and with --wait, if all are settled. Exits
-with 1 without --yes, if some are not settled in time (the command names them),
+Exits with 0 if all were requested; with --wait, if all are settled. Exits with
+1 if --yes is missing, if some are not settled in time (the command names them),
 or if the cluster does not answer. Exits with 2 if the graph, a setting or
 TOPIC/P@OFFSET is wrong.
 """

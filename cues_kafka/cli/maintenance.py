@@ -103,7 +103,7 @@ def migrate(
         typer.Option(
             "--add",
             metavar="BINDING=PLACE",
-            help="An added input, and where it begins: earliest (its first message), latest (behind its last one), or "
+            help="An added input, and where it begins: earliest (its first message), latest (after its last one), or "
             "the former name of an input that is renamed; repeatable.",
         ),
     ] = None,
@@ -117,7 +117,7 @@ def migrate(
     """
     Add inputs to a processor, or drop some.
 
-    The inputs that stay go on where they stand. The command first says what an added input skips or delivers, what a
+    Inputs that stay continue at their positions. The command first says what an added input skips or delivers, what a
     dropped one will never deliver, and for a join which messages become pairs.
     """
     from cues_kafka.operate.move.migrate import added
@@ -138,10 +138,10 @@ def strategy(
     cluster: ClusterOptions,
 ) -> None:
     """
-    Change how often a processor delivers.
+    Change the delivery guarantee of a processor.
 
-    The tasks go on where they stand, with the strategy= that the graph declares now. From at-least-once, the command
-    first holds the group for two session time-outs, because workers of that strategy have no lock.
+    The tasks continue at their positions, with the strategy= that the graph declares now. From at-least-once, the
+    command first holds the group for two session time-outs, because workers of that strategy have no lock.
     """
     from cues_kafka.operate.move.strategy import change_strategy
 
@@ -175,10 +175,11 @@ def reset(
     """
     Restart a processor at another position, or a whole graph at a cut.
 
-    `earliest` starts at the first message, and outputs repeat. `latest` starts after the last message, and the messages
-    before it are skipped. A number is an offset; name its partition with --partition. A time means the first message of
-    that time or later. group:NAME means the offsets that a consumer group has committed. A JSON file holds offsets by
-    topic and partition. DataFrames that shuffle or keep state restart as a whole, with a new checkpoint.
+    `earliest` starts at the first message, and outputs repeat. `latest` starts after the last message, and skips
+    messages that are not delivered yet. A number is an offset; name its partition with --partition. A time means the
+    first message of that time or later. group:NAME means the offsets that a consumer group has committed. A JSON file
+    holds offsets by topic and partition. DataFrames that shuffle or keep state restart as a whole, with a new
+    checkpoint.
 
     For a processor with a database or a store of files in effects=, `database` goes to the position that the database
     or the store holds, for example after you restored a backup. If it holds no position of the processor, and its data

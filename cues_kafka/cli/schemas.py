@@ -25,7 +25,7 @@ Url = Annotated[
 ]
 
 _PLACE = """
-The registry stands under [registry] in cues-kafka.toml (url, user, password or
+The registry is named under [registry] in cues-kafka.toml (url, user, password or
 token, ca), or in CUES_KAFKA_REGISTRY__URL and so on. Exits with 1 if a schema
 is missing or does not fit, and with 2 if the graph or a setting is wrong.
 Only a graph with a pattern asks the cluster, for the topics that match.

@@ -328,8 +328,8 @@ class RegistrySchemas:
     def _outage(self, what: str, error: Exception) -> RetriableError:
         text = self._options.scrubbed(f"{type(error).__name__}: {error}")
         return RetriableError(
-            f"the registry {self._options.url} did not give {what}: {text:.300}. Check its address and login, and "
-            "whether it runs"
+            f"the registry {self._options.url} did not return {what}: {text:.300}. Check that it "
+            "runs, and its address and login"
         )
 
     def _unknown(self, name: int | UUID) -> CodecError:

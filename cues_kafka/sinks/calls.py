@@ -332,8 +332,8 @@ class HttpCalls:
         if self._journal is not None and (entry := self._journal.find(delivery.step, call)) is not None:
             if entry.digest != digest:
                 raise CallChanged(
-                    f"{what}: call {number} of this step was another request on an earlier attempt, whose answer the "
-                    "journal has: the function must ask the same, in the same order, each time. Run the code of that "
+                    f"{what}: on an earlier attempt, call {number} of this step was another request, and the journal "
+                    "has its answer. The function must make the same requests in the same order. Run the code of that "
                     "attempt until the step is delivered, or let it become an error message, which drops the answer"
                 )
             return self._response(call, what, entry, kept=True)

@@ -161,8 +161,8 @@ class OwnTarget(TaskTarget):
             self._renew()
             held = self._kept.held if self._kept else None
             if held is None or held.step != step or held.owner > owner:
-                where = "is to be asked" if held is None else f"is at step {held.step}, owner {held.owner}"
-                raise self._retriable(f"it {where}; the task at step {step}, owner {owner}: it asks again")
+                where = "was not asked yet" if held is None else f"is at step {held.step}, owner {held.owner}"
+                raise self._retriable(f"it {where}; the task is at step {step}, owner {owner}, and asks again")
             self._begun, self._mark = (owner, step), 0
 
     def mark(self) -> None:

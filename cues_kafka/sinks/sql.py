@@ -237,7 +237,7 @@ class SqlTarget(TaskTarget):
         if row is None or row[1] != step or row[2] > owner:
             where = "has no row" if row is None else f"is at step {row[1]}, owner {row[2]}"
             raise RetriableError(
-                f"the database of {self._task} {where}; the task at step {step}, owner {owner}: it asks again",
+                f"the database of {self._task} {where}; the task is at step {step}, owner {owner}, and asks again",
                 code="TARGET",
                 remedy=_LATER.format(self._task.processor) if row is not None and row[2] > owner else "",
             )

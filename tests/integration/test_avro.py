@@ -142,7 +142,7 @@ def test_a_registry_that_is_down_stops_the_task_and_makes_no_error_message(
             stranger.register("elsewhere", '"int"')
             stranger.register("elsewhere", '"string"')
             write(kafka, f"{name}.orders", stranger, [{"id": 9, "total": 4.0, "by": "x"}])
-        until(lambda: "did not give the schema" in caplog.text, "the task fails")
+        until(lambda: "did not return the schema" in caplog.text, "the task fails")
         assert running.messages(f"{name}.errors") == []
 
         with TestRegistry(port=port) as registry:

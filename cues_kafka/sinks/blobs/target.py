@@ -299,7 +299,7 @@ class BlobTarget(TaskTarget):
             self._seen = boot_time()
         if self._tail is None or self._tail[1].step != step or self._tail[1].owner > owner:
             where = "have no entry" if self._tail is None else f"are at step {self._tail[1].step}"
-            raise self._retriable(f"they {where}; the task at step {step}, owner {owner}: it asks again")
+            raise self._retriable(f"they {where}; the task is at step {step}, owner {owner}, and asks again")
 
     def put(self, name: str, data: bytes | Path) -> str:
         running = self.in_use

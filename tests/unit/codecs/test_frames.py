@@ -477,7 +477,7 @@ def test_what_a_table_holds_is_refused_with_its_topic_and_waits_for_the_registry
     for what, decode in (("key", spec.decode_key), ("value", spec.decode)):
         with pytest.raises(CodecError, match=f"A {what} on 'prices' cannot be read: The message has no bytes"):
             decode(b"")
-        with pytest.raises(Outage, match="did not give the schema 1"):
+        with pytest.raises(Outage, match="did not return the schema 1"):
             decode(id_prefix(1) + b"\x02")
 
 

@@ -440,7 +440,7 @@ def test_operator_says_where_the_store_stands(tmp_path: Path) -> None:
     assert list(tool.outbox()) == []
     assert [one.url for one in files(f"file://{tmp_path}")] == [url]
     assert tool.ask(4, 7) == attempt(5, 5, 3)
-    with pytest.raises(RetriableError, match="it asks again"):
+    with pytest.raises(RetriableError, match="and asks again"):
         tool.begin_batch(4, 7)
 
 

@@ -406,7 +406,7 @@ def test_former_owner_begins_no_batch_once_its_successor_has_asked(began: bool, 
 
     assert successor.ask(3, 0) == HeldAttempt(0, 0, 1, "")
     for _ in range(2):
-        with pytest.raises(RetriableError, match="is at step 0, owner 3; the task at step 0, owner 1: it asks"):
+        with pytest.raises(RetriableError, match="is at step 0, owner 3; the task is at step 0, owner 1, and asks"):
             former.begin_batch(1, 0)
     successor.begin_batch(3, 0)
     successor.commit(HeldAttempt(0, 1, 3, ""), [])

@@ -72,7 +72,7 @@ def test_a_former_owner_writes_nothing_once_another_has_recovered(opened: Any, d
 
     assert row(declared) == (0, 1, 3)
     for late in (zombie, opened()):
-        with pytest.raises(RetriableError, match=r"is at step 1, owner 3; the task at step 1, owner 1"):
+        with pytest.raises(RetriableError, match=r"is at step 1, owner 3; the task is at step 1, owner 1"):
             late.begin_batch(1, 1)
     assert row(declared) == (0, 1, 3)
     commit(heir, 3, 1)
@@ -86,7 +86,7 @@ def test_a_batch_at_another_step_than_the_row_is_refused(step: int, opened: Any,
     target.ask(1, 0)
     commit(target, 1, 0)
 
-    with pytest.raises(RetriableError, match=f"is at step 1, owner 1; the task at step {step}, owner 1"):
+    with pytest.raises(RetriableError, match=f"is at step 1, owner 1; the task is at step {step}, owner 1"):
         target.begin_batch(1, step)
     assert row(declared) == (0, 1, 1)
 
@@ -99,7 +99,7 @@ def test_a_former_owner_adds_no_part_to_what_a_recovery_has_found(opened: Any, d
 
     assert heir.ask(3, 0) == HeldAttempt(0, 1, 1, "")
     assert row(declared) == (0, 1, 3)
-    with pytest.raises(RetriableError, match=r"is at step 1, owner 3; the task at step 1, owner 1"):
+    with pytest.raises(RetriableError, match=r"is at step 1, owner 3; the task is at step 1, owner 1"):
         former.begin_batch(1, 1)
     assert list(heir.outbox()) == [RECORD]
 
