@@ -10,7 +10,7 @@ from cues_kafka import Graph, Kafka, Memory, Message, Processor, RetriableError,
 from cues_kafka.brokers.memory import Faults, MemoryBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.testing.fixtures import FaultClusters, KafkaFixture
-from cues_kafka.workers import worker
+from cues_kafka.workers import questions
 from tests.integration.test_supervisor import wait_for
 from tests.unit.samples import same
 
@@ -19,7 +19,7 @@ def test_new_partitions_are_noticed_and_their_tasks_start_once_they_can(
     kafka: KafkaFixture, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """First without backing partitions, which the log asks for; then with them, as `plan --apply` adds them."""
-    monkeypatch.setattr(worker, "CHECK_CLUSTER_S", 0.5)
+    monkeypatch.setattr(questions, "CHECK_CLUSTER_S", 0.5)
     name = kafka.unique("grown")
     graph = Graph(
         name,
@@ -67,8 +67,8 @@ def test_a_worker_says_that_it_cannot_reach_the_cluster_and_that_it_can_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An idle worker asks nothing else: it looked healthy while its password was refused. One line each, no more."""
-    monkeypatch.setattr(worker, "CHECK_CLUSTER_S", 0.05)
-    monkeypatch.setattr(worker, "UNREACHABLE_S", 0.2)
+    monkeypatch.setattr(questions, "CHECK_CLUSTER_S", 0.05)
+    monkeypatch.setattr(questions, "UNREACHABLE_S", 0.2)
     faults, memory = Silent(), Memory()
     memory.held.append(MemoryBroker(faults=faults))
     graph = Graph("g", Source("in"), Processor(same, inputs="in", outputs="out", name="f"))
@@ -101,8 +101,8 @@ def test_an_idle_worker_notices_that_its_broker_died_and_came_back(
     kafka_fault_cluster: FaultClusters, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """On a real broker; then it goes on by itself."""
-    monkeypatch.setattr(worker, "CHECK_CLUSTER_S", 0.5)
-    monkeypatch.setattr(worker, "UNREACHABLE_S", 2.0)
+    monkeypatch.setattr(questions, "CHECK_CLUSTER_S", 0.5)
+    monkeypatch.setattr(questions, "UNREACHABLE_S", 2.0)
     broker = kafka_fault_cluster()
     [node] = broker.nodes
     graph = Graph("idle", Source("in"), Processor(same, inputs="in", outputs="out", name="f"))

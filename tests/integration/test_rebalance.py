@@ -19,7 +19,7 @@ import pytest
 from cues_kafka import Graph, Json, Kafka, Message, Processor, Source, Topic, start
 from cues_kafka.running.running import Running
 from cues_kafka.testing.fixtures import KafkaFixture
-from cues_kafka.workers import worker
+from cues_kafka.workers import questions
 from tests.fault.support import (
     PATIENCE_S,
     Program,
@@ -282,7 +282,7 @@ def test_tasks_of_a_worker_that_died_between_two_rounds_of_a_rebalance_find_an_o
     The group told it to give two tasks back, and told no other member to take them: that comes when it has.
     Its successor takes its place, gets what was left to it, and the group is stable.
     """
-    monkeypatch.setattr(worker, "CHECK_GROUP_S", 0.5)
+    monkeypatch.setattr(questions, "CHECK_GROUP_S", 0.5)
     name = setup.name
     pipe = Processor(same, name="pipe", inputs=f"{name}.in", outputs=f"{name}.out")
     graph = Graph(name, Source(f"{name}.in"), pipe, defaults=Topic(value=Json(), partitions=PARTITIONS))

@@ -12,6 +12,7 @@ from cues_kafka.core.spec import Spec
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.feed import Feed, called_if_there
 from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clients import Reader
 from cues_kafka.ports.clock import Clock
 from cues_kafka.ports.facts import ClusterFacts
 from cues_kafka.ports.log import Fetched, Positions, TopicPartition
@@ -125,10 +126,12 @@ class FeedWorker(ProcessorWorker):
 
     def open(self) -> None:
         """Join the group; nothing is assigned yet."""
-        self._reader = _NoReader()
         if notifies := called_if_there(self._feeding.source, "notify"):
             notifies(self.look)
-        self._member = self._broker.member(self.first.group, self.first.backing, self, instance=self._options.instance)
+        super().open()
+
+    def _open_reader(self) -> Reader:
+        return _NoReader()
 
     def look(self) -> None:
         """Ask the source at once."""
@@ -162,7 +165,8 @@ class FeedWorker(ProcessorWorker):
         ]
 
     def _make_lane(self, spec: Spec, **world: Any) -> Lane:
-        return FeedLane(spec, self._feeding, **world)
+        return FeedLane(spec, self._feeding, **{**world, "point_reader": _point_nothing})
 
-    def _point(self, lane: Lane, positions: Positions) -> None:
-        """There is no partition to read."""
+
+def _point_nothing(_lane: Lane, _positions: Positions) -> None:
+    """There is no partition to read."""

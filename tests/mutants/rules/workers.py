@@ -14,7 +14,7 @@ MUTANTS: tuple[Mutant, ...] = (
     # A processor in one process.
     Mutant(
         "R6: a topic that was deleted and recreated stops its task",
-        "_compare_topic_ids",
+        "compare_topic_ids",
         Replace(
             """
             if $found is None or $found.topic_id != $position.topic_id:
@@ -30,7 +30,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "A3: `left` is said under the generation that has begun",
         "on_revoke",
-        Delete("self._published = self._member.metadata()"),
+        Delete("self._membership.publish()"),
         (GUARDS,),
     ),
     Mutant(

@@ -261,12 +261,29 @@ def test_a_worker_whose_session_ended_while_the_cluster_was_silent_is_not_ready(
     assert look(workers=(cut_off,))().unready == ()
 
 
+class StandsStill(ProcessorWorker):
+    """A worker of `check` whose poller has not come round."""
+
+    def __init__(self) -> None:
+        self.name, self.failed = "check", None
+
+    @property
+    def generation(self) -> int:
+        return -1
+
+    @property
+    def unreachable_s(self) -> float:
+        return 0.0
+
+    @property
+    def stands_for_s(self) -> float:
+        return STANDS_S
+
+
 def test_a_worker_that_failed_or_stands_still_is_ill() -> None:
     """Only a restart helps."""
-    failed, stands = Placed(), object.__new__(ProcessorWorker)
+    failed, stands = Placed(), StandsStill()
     failed.failed = cast(Any, RuntimeError("no thread"))
-    stands.name, stands.failed, stands.clock, stands._moved_s = "check", None, SystemClock(), -STANDS_S
-    stands._placed, stands._silent_since_s = False, None
 
     assert look(workers=(failed,))().ill == ("check failed: RuntimeError: no thread",)
     [said] = look(workers=(stands,))().ill

@@ -327,7 +327,9 @@ def test_batch_that_a_recovery_overtakes_is_committed_as_it_was_begun(
     )  # fmt: skip
     graph = Graph("g", Source("orders"), processor, errors="errors")
     tester = Tester(graph, broker=MemoryBroker(clock=VirtualClock(), faults=Held()))
-    reader = threading.Thread(target=lambda: tester._workers[0]._broken(RetriableError("fetch failed")), name="reads")
+    reader = threading.Thread(
+        target=lambda: tester._workers[0]._fetching.broken(RetriableError("fetch failed")), name="reads"
+    )
     for i in range(5):
         tester.send("orders", {"id": i, "text": ""})
     tester.run()

@@ -91,7 +91,7 @@ def test_what_was_called_before_reading_failed_is_thrown_away() -> None:
     def work(n: int) -> int:
         seen.append(n)
         if len(seen) == 1:
-            tester._workers[0]._broken(RetriableError("fetch failed"))
+            tester._workers[0]._fetching.broken(RetriableError("fetch failed"))
         return n
 
     tester = Tester(pipe(work))
@@ -127,7 +127,7 @@ def test_an_error_that_names_no_partition_sends_every_task_back() -> None:
     tester = Tester(pipe()).run()
     worker = tester._workers[0]
     buffer = worker.lanes[0].buffer
-    worker._broken(RetriableError("all brokers are down"))
+    worker._fetching.broken(RetriableError("all brokers are down"))
 
     assert worker.lanes[0].buffer is not buffer
 
@@ -139,11 +139,11 @@ def test_a_reader_that_went_wrong_brings_nothing_more_until_it_is_pointed_again(
     tester = Tester(pipe())
     tester.send("in", 1)
     worker = tester.run()._workers[0]
-    monkeypatch.setattr(worker._reader, "poll", lambda _: [Fetched(IN, [at("in", 0)], 1)])
-    assert worker._routes
-    worker._fetch(worker._reader)
+    monkeypatch.setattr(worker._fetching.reader, "poll", lambda _: [Fetched(IN, [at("in", 0)], 1)])
+    assert worker._fetching._routes
+    worker._fetching._fetch()
 
-    assert not worker._routes
+    assert not worker._fetching._routes
 
 
 def test_a_reader_is_not_pointed_for_a_recovery_that_was_followed_by_another() -> None:
@@ -153,10 +153,10 @@ def test_a_reader_is_not_pointed_for_a_recovery_that_was_followed_by_another() -
     worker = tester.run()._workers[0]
     lane = worker.lanes[0]
     stale = Buffer("single", lane.task.positions)
-    worker._commands.append((lane, lane.task.positions, stale))
-    worker._obey(worker._reader)
+    worker._fetching._commands.append((lane, lane.task.positions, stale))
+    worker._fetching._obey()
 
-    assert {buffer for _, buffer in worker._routes.values()} == {lane.buffer}
+    assert {buffer for _, buffer in worker._fetching._routes.values()} == {lane.buffer}
 
 
 @pytest.mark.parametrize("again", [2, 4, 5])
@@ -176,7 +176,7 @@ def test_a_topic_that_was_made_anew_beside_a_worker_stops_its_task() -> None:
     worker = tester.run()._workers[0]
     tester.broker.delete(["in"])
     tester.broker.create([NewTopic("in", 1)])
-    worker._compare_topic_ids()
+    worker._questions.compare_topic_ids()
 
     [stopped] = worker.stopped()
     assert "recreated" in stopped.halt.text
@@ -192,11 +192,11 @@ def test_a_changelog_that_was_recreated_beside_a_worker_stops_its_task() -> None
     tester = Tester(Graph("g", Source("in"), processor, defaults=Topic(value=Json())))
     tester.send("in", 1)
     worker = tester.run()._workers[0]
-    worker._compare_topic_ids()
+    worker._questions.compare_topic_ids()
     assert not list(worker.stopped())
     tester.broker.delete(["g.count.counts.changelog"])
     tester.broker.create([NewTopic("g.count.counts.changelog", 1)])
-    worker._compare_topic_ids()
+    worker._questions.compare_topic_ids()
 
     [stopped] = worker.stopped()
     assert "has no entries, and the task's record says that step 1 wrote there" in stopped.halt.text
@@ -358,8 +358,8 @@ def test_left_is_said_under_the_generation_that_has_begun() -> None:
 
     def work(n: int) -> int:
         worker = tester._workers[0]
-        published = worker._published
-        worker._published = published._replace(generation=published.generation - 1)
+        published = worker._membership.published
+        worker._membership.published = published._replace(generation=published.generation - 1)
         worker.on_revoke([0])
         return n
 
@@ -462,7 +462,7 @@ def test_a_task_that_owes_left_fences_no_successor_once_its_worker_is_out_of_the
     assert (task.task.state, task.task.left_due) == (state, True)
     successor = tester.broker.session("g.f.0")
     successor.init(timeout_s=1)
-    monkeypatch.setattr(worker._member, "metadata", lambda: GroupMetadata("g.f", -1))
+    monkeypatch.setattr(worker._membership.member, "metadata", lambda: GroupMetadata("g.f", -1))
 
     worker.on_revoke([0])
 

@@ -643,7 +643,7 @@ def test_replay_topic_that_cannot_be_read_lets_messages_go_on(caplog: pytest.Log
     ask(tester, requests_of(tester))
     switch.fixed = True
     refused = FatalError("no right", code="TOPIC_AUTHORIZATION_FAILED", at=TopicPartition("g.p.replay", 0))
-    tester._workers[0]._broken(refused)
+    tester._workers[0]._fetching.broken(refused)
     for value in (3, 4):
         tester.send("in", value)
         tester.run()

@@ -36,7 +36,7 @@ from cues_kafka.operate.move.reset import reset
 from cues_kafka.ports.facts import NewTopic
 from cues_kafka.state.layers import Layers
 from cues_kafka.testing.tester import Crash, Tester
-from cues_kafka.workers.worker import CHECK_TOPICS_S
+from cues_kafka.workers.questions import CHECK_TOPICS_S
 
 MOMENTS = st.sampled_from(["before", "after"])
 EFFECTS = st.sampled_from(["Call", "Begin", "Produce", "Flush", "Commit", "Init", "AssignReader", "ReadNewest"])

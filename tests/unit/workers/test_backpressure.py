@@ -8,7 +8,7 @@ from cues_kafka import Graph, Processor, Raw, Source, Topic
 from cues_kafka.brokers.memory.clients import MemoryReader
 from cues_kafka.ports.log import TopicPartition
 from cues_kafka.testing.tester import Tester
-from cues_kafka.workers import worker
+from cues_kafka.workers import fetching
 
 LEFT = TopicPartition("left", 0)
 
@@ -23,9 +23,9 @@ def tester(monkeypatch: pytest.MonkeyPatch) -> Tester:
     """A join of two inputs with buffers of 100 bytes for each, and a reader that brings one message at a time."""
     poll = MemoryReader.poll
     monkeypatch.setattr(MemoryReader, "poll", lambda self, timeout_s: poll(self, timeout_s, 1))
-    monkeypatch.setattr(worker, "BUFFER_BYTES", 200)
-    monkeypatch.setattr(worker, "LEAST_BYTES", 50)
-    monkeypatch.setattr(worker, "AHEAD_BYTES", 100)
+    monkeypatch.setattr(fetching, "BUFFER_BYTES", 200)
+    monkeypatch.setattr(fetching, "LEAST_BYTES", 50)
+    monkeypatch.setattr(fetching, "AHEAD_BYTES", 100)
     joined = Processor(pair, inputs={"left": "left", "right": "right"}, outputs="out")
     return Tester(Graph("g", Source("left"), Source("right"), joined, defaults=Topic(value=Raw())))
 
@@ -80,8 +80,8 @@ def test_a_range_that_is_due_is_fetched_however_full_the_buffers_are(monkeypatch
     assert alts.run_to_death()
     poll = MemoryReader.poll
     monkeypatch.setattr(MemoryReader, "poll", lambda self, timeout_s: poll(self, timeout_s, 1))
-    monkeypatch.setattr(worker, "BUFFER_MESSAGES", 2)
-    monkeypatch.setattr(worker, "LEAST_BUFFER", 1)
+    monkeypatch.setattr(fetching, "BUFFER_MESSAGES", 2)
+    monkeypatch.setattr(fetching, "LEAST_BUFFER", 1)
     deadly[0] = False
     alts.restart().run()
     for _ in range(50):  # what is fetched alone is no event for `run`

@@ -14,7 +14,7 @@ import pytest
 from cues_kafka import Graph, Memory, Processor, Raw, Source, TaskStopped, Topic, start
 from cues_kafka.graph.declare import CallPolicy
 from cues_kafka.running.running import Running
-from cues_kafka.workers import worker as module
+from cues_kafka.workers import long_calls as module
 
 LET_GO = threading.Event()
 RAW = Topic(value=Raw())

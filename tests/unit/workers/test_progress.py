@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
 from cues_kafka import Graph, Json, Memory, Processor, Source, State, Store, Topic, start
-from cues_kafka.ports.clients import GroupMetadata
+from cues_kafka.ports.clients import GroupMetadata, Member
 from cues_kafka.task.restoring import Restoring
 from cues_kafka.testing.tester import Tester
-from cues_kafka.workers.worker import JOINING_S, PLACED_S
+from cues_kafka.workers.membership import JOINING_S, PLACED_S
 
 
 def count(word: str, counts: State[int]) -> int:
@@ -134,14 +135,16 @@ def test_worker_has_no_place_before_it_knows_its_partitions() -> None:
     tester = Tester(GRAPH)
     tester._start()
     first, second = tester._workers[0], Tester(GRAPH)
-    first._serve(Joined())  # type: ignore[arg-type]
+    first._membership.join(cast(Member, Joined()))
+    first._membership.serve()
     assert first.generation == -1
     first.on_assign([])
     assert first.generation == 3
 
     second._start()
     [worker] = second._workers
-    worker._serve(Joined())  # type: ignore[arg-type]
+    worker._membership.join(cast(Member, Joined()))
+    worker._membership.serve()
     second.clock.advance(PLACED_S)
-    worker._serve(Joined())  # type: ignore[arg-type]
+    worker._membership.serve()
     assert worker.generation == 3

@@ -474,7 +474,7 @@ def recreated_narrower_while_at_work(_: Path) -> World:
     narrower(world)
     [worker] = world.running._workers
     assert isinstance(worker, ProcessorWorker)
-    worker._compare_topic_ids()
+    worker._questions.compare_topic_ids()
     world.until("deleted and recreated")  # the task of partition 1 stops by itself, for another reason
     return world
 
@@ -484,7 +484,7 @@ def group_right_lost_while_at_work(world: World) -> None:
     """The user of the worker may no longer read its group."""
     [worker] = world.running._workers
     assert isinstance(worker, ProcessorWorker)
-    member, left = worker._member, Event()
+    member, left = worker._membership.member, Event()
 
     def refused() -> None:
         if not left.is_set():
