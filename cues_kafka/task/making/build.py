@@ -6,23 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 import platformdirs
 
-from cues_kafka.brokers.placement import LEARN_S
 from cues_kafka.codecs.framing import header_of, in_front
 from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.codecs.raw import as_is
-from cues_kafka.core.spec import Spec
 from cues_kafka.errors import CodecError, ConfigError, RetriableError
-from cues_kafka.graph.calls import Given
 from cues_kafka.graph.codec import Codec
 from cues_kafka.graph.declare import CodecSpec, Raw, Store, Table
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.formats import SchemaSpec
-from cues_kafka.graph.handler import Handler
 from cues_kafka.graph.message import key_bytes
 from cues_kafka.graph.names import changelog_topic, journal_topic
 from cues_kafka.graph.placed import keyed_topics
@@ -33,44 +28,27 @@ from cues_kafka.graph.topic import Topic
 from cues_kafka.plan.refusals import LEAST_BYTES
 from cues_kafka.ports.facts import ClusterFacts, TopicFacts
 from cues_kafka.ports.log import UNREADABLE, WireMessage, headers_of
-from cues_kafka.sinks.blobs.marker import KnownStore
-from cues_kafka.sinks.calls import Calls
-from cues_kafka.sinks.journal import Journal
-from cues_kafka.sinks.lookup import open_calls, open_target
-from cues_kafka.sinks.publish import PublishSink, open_publishers
+from cues_kafka.sinks.lookup import open_calls
+from cues_kafka.sinks.publish import open_publishers
 from cues_kafka.state.entries import TIME_BYTES
-from cues_kafka.state.handlers import Handlers
 from cues_kafka.state.mapping import StoreSpec
 from cues_kafka.state.on_disk import library
 from cues_kafka.state.scheduled import key_of, timer_of
-from cues_kafka.state.stores import Stores
 from cues_kafka.state.tables import TableSpec
 from cues_kafka.task.calling.caller import Caller
 from cues_kafka.task.calling.carried import carried_by
 from cues_kafka.task.calling.decoding import Decoder
 from cues_kafka.task.calling.function import Function
-from cues_kafka.task.calling.imperative import Hands, TailerSpec
+from cues_kafka.task.calling.imperative import TailerSpec
 from cues_kafka.task.calling.inheriting import inherit, key_reader
 from cues_kafka.task.calling.outage import Outage
 from cues_kafka.task.calling.outputs import OVERHEAD_BYTES, Output, Returned, Target, key_field
-from cues_kafka.task.calling.placements import placement_of, placements_of
+from cues_kafka.task.calling.placements import placement_of
 from cues_kafka.task.calling.step import Received, unreadable
 from cues_kafka.task.following import Tables
+from cues_kafka.task.making.contexts import TaskContexts
 from cues_kafka.task.making.file_schemas import with_schemas
-from cues_kafka.task.parts.calls import JournaledCalls
-from cues_kafka.task.parts.handlers import Handling
-from cues_kafka.task.parts.keys import Keys
-from cues_kafka.task.parts.order import arranged
-from cues_kafka.task.parts.participant import CallContext, Participant
-from cues_kafka.task.parts.replays import ReplayRequests
-from cues_kafka.task.parts.sink import SinkBatches
-from cues_kafka.task.parts.stores import Storing
-from cues_kafka.task.parts.tables import Awaiting, Following
-from cues_kafka.task.parts.tailers import Tailing
-from cues_kafka.task.parts.target import Committing, Placing
-from cues_kafka.task.parts.timers import Timing
-from cues_kafka.task.parts.trail import Trailing
-from cues_kafka.task.waiting import TablesRead
+from cues_kafka.task.parts.participant import Participant
 
 if TYPE_CHECKING:
     from cues_kafka.observe.spans import Spans
@@ -108,86 +86,72 @@ def caller_of(
     Raises:
         ConfigError: a package is missing.
     """
-    lead = MadeFor(processor.lead, cluster, "key")
-
-    def target(binding: str, topic: str) -> Target:
-        made = target_of(graph.topic(topic), facts.topics[topic], binding, client_bytes, cluster)
-        key = inherit(
-            graph.topic(processor.lead), lead, graph.topic(topic), MadeFor(topic, cluster, "key"), _outages_told
-        )
-        return made if key is None else replace(made, inherit=key)
-
+    target = partial(
+        _inheriting, graph=graph, processor=processor, facts=facts, client_bytes=client_bytes, cluster=cluster
+    )
     targets = {binding: target(binding, topic) for binding, topic in processor.outputs}
-    appenders = {binding: target(binding, topic) for binding, topic in processor.appenders.items()}
-    tailers = [
-        TailerSpec(binding, topic, _received(graph.topic(topic), MadeFor(topic, cluster)))
-        for binding, topic in processor.tailers.items()
+    read_key = key_reader([graph.topic(topic) for _, topic in processor.inputs])
+    kept = journal_topic(graph.name, processor.name) if processor.journaled else None
+    calls = {name: one for name, one in processor.calls.items() if name in processor.call.context}
+    contexts = TaskContexts(
+        *(graph, processor, facts, _values(processor, system)),
+        stores=_store_specs(graph, processor, facts, client_bytes, cluster=cluster, state_dir=state_dir),
+        tables=_tables_of(graph, processor, facts, cluster),
+        targets=targets,
+        appenders={binding: target(binding, topic) for binding, topic in processor.appenders.items()},
+        tailers=[
+            TailerSpec(binding, topic, _received(graph.topic(topic), MadeFor(topic, cluster)))
+            for binding, topic in processor.tailers.items()
+        ],
+        calls=calls,
+        shared=open_calls(calls, graph.name, processor, threads=threads) if calls else None,
+        journal=kept,
+        journal_bytes=limits_of(facts.topics[kept], client_bytes)["max_bytes"] if kept else 0,
+        effects=with_schemas(graph, processor),
+        publishers=open_publishers(processor.targets, graph.name, processor.name),
+        trail=target("trail", processor.trail) if processor.trail else None,
+        read_key=read_key,
+        tracing=_tracing(graph, processor, spans),
+    )
+    function = _function(graph, processor, facts, client_bytes, cluster, targets=targets, read_key=read_key)
+    return Caller(function, context_of=contexts.of, release=contexts.release)
+
+
+def _inheriting(
+    binding: str,
+    topic: str,
+    *,
+    graph: Graph,
+    processor: Processor,
+    facts: ClusterFacts,
+    client_bytes: int,
+    cluster: Any,
+) -> Target:
+    """A topic that the processor writes; a message without a key of its own inherits that of its lead input."""
+    made = target_of(graph.topic(topic), facts.topics[topic], binding, client_bytes, cluster)
+    came, goes = MadeFor(processor.lead, cluster, "key"), MadeFor(topic, cluster, "key")
+    key = inherit(graph.topic(processor.lead), came, graph.topic(topic), goes, _outages_told)
+    return made if key is None else replace(made, inherit=key)
+
+
+def _function(
+    graph: Graph,
+    processor: Processor,
+    facts: ClusterFacts,
+    client_bytes: int,
+    cluster: Any,
+    *,
+    targets: Mapping[str, Target],
+    read_key: Callable[[WireMessage], bytes | None],
+) -> Function:
+    """The function of a processor, with what decodes its messages and encodes what it returns."""
+    decoders = [
+        decoder(graph.topic(topic), MadeFor(topic, cluster), nulls=is_sink(processor)) for _, topic in processor.inputs
     ]
     errors = graph.errors_of(processor)
-    places: Mapping[str, Mapping[str, Any]] = {"opts": processor.opts, "system": system}
-    asked = {**(processor.timer_call.context if processor.timer_call else {}), **processor.call.context}
-    values = {name: places[source][name] for name, source in asked.items() if source in places}
-    specs = _store_specs(graph, processor, facts, client_bytes, cluster=cluster, state_dir=state_dir)
-    tables = _tables_of(graph, processor, facts, cluster)
-    declared = {name: store for name, store in processor.state.items() if isinstance(store, Handler)}
-    kept = journal_topic(graph.name, processor.name) if processor.journaled else None
-    journal_bytes = limits_of(facts.topics[kept], client_bytes)["max_bytes"] if kept else 0
-    calls = {name: one for name, one in processor.calls.items() if name in processor.call.context}
-    shared = open_calls(calls, graph.name, processor, threads=threads) if calls else None
-
-    publishers = open_publishers(processor.targets, graph.name, processor.name)
-    effects, known = with_schemas(graph, processor), KnownStore()
-    known_ms = int((time() + LEARN_S) * 1000)
-
-    trail = processor.trail and target("trail", processor.trail)
-    read_key = key_reader([graph.topic(topic) for _, topic in processor.inputs])
-    sampling = _sampling(graph, processor, spans)
-
-    def context_of(spec: Spec) -> CallContext:
-        stores = Stores(specs, spec.partition) if specs else None
-        own = {**(stores.values if stores else {}), **(tables.values(spec.partition) if tables else {})}
-        everything = {**values, **own}
-        target = open_target(effects, graph.name, processor.name, spec.partition, known) if processor.target else None
-        everything |= target.values if target is not None else {}
-        published = PublishSink(publishers) if publishers else None
-        everything |= published.values if published else {}
-        everything |= {name: one.value for name, one in processor.targets.items() if isinstance(one, Given)}
-        given = {name: one for name, one in everything.items() if name in processor.call.context}
-        hands = Hands(tailers, appenders, spec.partition) if tailers or appenders else None
-        if hands is not None:
-            given |= {name: one for name, one in hands.values.items() if name in processor.call.context}
-        keys = placements_of(graph, processor, facts, spec.partition, known_ms)
-        handlers = Handlers(declared, given, stores, monotonic) if declared and stores else None
-        parts = (
-            Keys(keys, tables) if keys else None,
-            Handling(handlers, stores) if handlers and stores else None,
-            sampling(),
-            Tailing(hands, spec, read_key) if hands is not None else None,
-            Timing(processor, stores, targets, everything) if processor.timers and stores else None,
-            ReplayRequests(spec, graph.error_topics()) if spec.replays else None,
-            Storing(stores, spec) if stores else None,
-            SinkBatches(published) if published else None,
-            Following(tables, spec) if tables else None,
-            Awaiting(TablesRead(tables, spec)) if tables and tables.awaited else None,
-            JournaledCalls(Calls(calls, shared, Journal(kept, spec.partition, journal_bytes) if kept else None), spec)
-            if shared
-            else None,
-            Trailing(trail) if trail else None,
-            _committing(processor, target, calls=bool(shared)),
-        )
-        return CallContext(given, arranged(parts))
-
-    def release() -> None:
-        for one in (tables, shared, *publishers.values()):
-            if one is not None:
-                one.close()
-
-    function = Function(
+    return Function(
         processor,
-        decoders=[
-            decoder(graph.topic(topic), MadeFor(topic, cluster), nulls=is_sink(processor))
-            for _, topic in processor.inputs
-        ],
+        decoders=decoders,
         returned=Returned(processor.output_shape, targets, generator=processor.call.is_generator),
         errors=target_of(graph.topic(errors), facts.topics[errors], "errors", client_bytes, cluster)
         if errors
@@ -195,7 +159,13 @@ def caller_of(
         carried=carried_by(graph, processor),
         key=read_key,
     )
-    return Caller(function, context_of=context_of, release=release)
+
+
+def _values(processor: Processor, system: Mapping[str, Any]) -> dict[str, Any]:
+    """What the functions of a processor get of `opts=` and `Graph(system=)`, by name."""
+    places: Mapping[str, Mapping[str, Any]] = {"opts": processor.opts, "system": system}
+    asked = {**(processor.timer_call.context if processor.timer_call else {}), **processor.call.context}
+    return {name: places[source][name] for name, source in asked.items() if source in places}
 
 
 def _store_specs(
@@ -230,14 +200,7 @@ def _tables_of(graph: Graph, processor: Processor, facts: ClusterFacts, cluster:
     return Tables(found, looks) if found else None
 
 
-def _committing(processor: Processor, target: Any, *, calls: bool) -> Committing | None:
-    if target is None:
-        return None
-    placed = getattr(target, "placed", None) if processor.placed else None
-    return Committing(target, calls=calls) if placed is None else Placing(target, placed, calls=calls)
-
-
-def _sampling(graph: Graph, processor: Processor, spans: Spans | None) -> Callable[[], Participant | None]:
+def _tracing(graph: Graph, processor: Processor, spans: Spans | None) -> Callable[[], Participant | None]:
     """What makes the participant of a task that has spans; its package is imported only where they are asked for."""
     if spans is None:
         return lambda: None

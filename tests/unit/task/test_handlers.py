@@ -400,7 +400,7 @@ def test_what_cannot_be_sent_is_not_drained() -> None:
 def test_a_method_that_takes_too_long_has_failed(monkeypatch: pytest.MonkeyPatch, method: str, setting: str) -> None:
     """Nothing of the batch is committed. With enough time the task goes on where it stood."""
     now, slow = [0.0], [11]
-    monkeypatch.setattr("cues_kafka.task.making.build.monotonic", lambda: now[0])
+    monkeypatch.setattr("cues_kafka.task.making.contexts.monotonic", lambda: now[0])
 
     class Slow(Counts):
         def reset(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
