@@ -41,7 +41,6 @@ CEILINGS: Final[Mapping[str, int]] = {
     "file workers/supervisor.py": 594,
     "function on_spark/write.py::write_exactly_once": 77,
     "function running/running.py::Running.query": 65,
-    "function running/start.py::start": 147,
     "methods brokers/kafka/admin.py::Admin": 31,
     "methods brokers/memory/cluster.py::Cluster": 49,
     "methods client/store_view.py::StoreView": 32,

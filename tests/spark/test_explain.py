@@ -15,7 +15,7 @@ from cues_kafka.on_spark.query.triggers import streaming_trigger
 from cues_kafka.on_spark.verdict import Verdict, refused_settings, weak_settings
 from cues_kafka.plan.plan import plan
 from cues_kafka.ports.facts import ClusterFacts, TopicFacts
-from cues_kafka.running.start import carried
+from cues_kafka.running.starting import carried
 from cues_kafka.spark import Spark, explain
 from cues_kafka.testing.fixtures import KafkaFixture
 

@@ -185,7 +185,7 @@ def test_process_looks_for_the_packages_of_a_graph_once(monkeypatch: pytest.Monk
         raise AskedError
 
     monkeypatch.setattr("cues_kafka.graph.packages.require", lambda what, _: looked.append(what))
-    monkeypatch.setattr("cues_kafka.running.start.open_broker", opened)
+    monkeypatch.setattr("cues_kafka.running.starting.open_broker", opened)
     monkeypatch.setattr("cues_kafka.workers.supervisor.Supervisor", opened)
     found = CliRunner().invoke(app, ["run", "examples.shop:graph", *options])
 

@@ -45,12 +45,12 @@ def test_an_input_that_runs_ahead_is_paused_by_its_bytes_and_read_on_later(teste
     held = running.lanes[0].buffer
     assert held is not None
     assert held.bytes_of("left") == 240, "the first multiple of 60 from twice the share on"
-    assert running._paused == {LEFT}
+    assert running._fetching._paused == {LEFT}
 
     tester.send_many("right", [b"y"] * 20)
 
     assert turn(tester).values("out") == [b"60 1"] * 20
-    assert running._paused == set()
+    assert running._fetching._paused == set()
     assert held.bytes_of("left") == held.bytes_of("right") == 0
 
 

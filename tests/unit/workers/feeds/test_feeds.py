@@ -40,7 +40,7 @@ from cues_kafka.core.effects import Effect
 from cues_kafka.core.records import Attempt
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.plan.plan import plan
-from cues_kafka.running.start import carried
+from cues_kafka.running.starting import carried
 from cues_kafka.testing.tester import Crash, Tester, VirtualClock
 from cues_kafka.verify.scan import verify
 from tests.fault.support import until
