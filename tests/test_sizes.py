@@ -38,7 +38,6 @@ CEILINGS: Final[Mapping[str, int]] = {
     "file core/machine.py": 743,
     "file on_spark/query/worker.py": 544,
     "file state/on_disk.py": 514,
-    "file workers/supervisor.py": 594,
     "function on_spark/write.py::write_exactly_once": 77,
     "function running/running.py::Running.query": 65,
     "methods brokers/kafka/admin.py::Admin": 31,

@@ -70,7 +70,7 @@ def run(options: RunOptions) -> None:
     """Run a graph until SIGTERM or Ctrl-C."""
     began = time.monotonic()
     if options.parent is not None:
-        from cues_kafka.workers.supervisor import die_with
+        from cues_kafka.workers.die_with import die_with
 
         die_with(options.parent)
     try:

@@ -13,18 +13,15 @@ workers.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import random
 import select
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Final, Self
@@ -33,18 +30,15 @@ from cues_kafka.errors import ConfigError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.task.heart import READY
 from cues_kafka.workers.deaths import Crashes, cause
+from cues_kafka.workers.exit_codes import BROKEN, DECIDES, ENDS, GIVE_UP, REFUSAL, REFUSED, WRONG
 from cues_kafka.workers.memory import MIB, memory_of
+from cues_kafka.workers.process import WorkerProcess
 
 log = get_logger("cues_kafka.supervisor")
 
-FIRST_BACKOFF_S: Final = 0.1
-MAX_BACKOFF_S: Final = 10.0
 HEALTHY_AFTER_S: Final = 30.0
 """Crashes in quicker succession count as one problem: each restart waits longer than the one before."""
 
-JITTER: Final = 0.5
-"""A restart waits up to this part of its back-off longer, at random, so that workers that died together do not all
-connect in the same moment."""
 
 LOOK_S: Final = 1.0
 """How often the keeper looks at heartbeats and memory."""
@@ -69,35 +63,6 @@ INIT: Final = 1
 STOP_TIMEOUT_S: Final = 30.0
 """From SIGTERM to SIGKILL. A worker that ends waits only for transactions under way."""
 
-GIVE_UP: Final = frozenset({2, 3})
-"""Exit codes after which no restart helps. `WRONG`: another process has the same instance name, see `DECIDES`.
-`FAILED`: a task stopped under --fail-fast."""
-
-DECIDES: Final = 1
-"""The worker whose instance name decides which of two supervisors ends. If they start together, each may take
-some of the other one's names. Only one of them keeps the name of this worker. The other one ends, and the first one
-restarts its other workers."""
-
-BROKEN: Final = 1
-WRONG: Final = 2
-FAILED: Final = 3
-REFUSED: Final = 4
-"""A worker was refused at its start: by its graph, a setting, the plan, or the brokers' login. The supervisor ends,
-unless one of its workers has lived: in that case new code is wrong, or logins cannot be checked just now. The other
-workers go on, and the refused one is restarted until the cause is fixed."""
-
-REFUSAL: Final = "refused at its start: the error that it printed says why, and what to do"
-"""The cause of such an end, for the log."""
-
-DONE: Final = 5
-"""A worker whose work has an end, as with `--trigger available-now` on Spark, has delivered everything."""
-
-UNDONE: Final = 6
-"""Work that has an end failed. Its user starts it again when the cause is gone."""
-
-_ENDS: Final = {DONE: 0, UNDONE: BROKEN}
-"""What the supervisor of such work ends with. From other workers these are exit codes of a user's function, and deaths
-as any other."""
 
 _PASSING: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 """The machine lacks processes, memory or descriptors for a moment. A later start may work."""
@@ -110,78 +75,6 @@ ROLL_POLL_S: Final = 0.1
 
 READY_S: Final = 60.0
 """How long the successor of a worker may take until it is ready, before `roll` goes no further."""
-
-PARENT_POLL_S: Final = 1.0
-_PR_SET_PDEATHSIG: Final = 1
-
-
-@dataclass(slots=True)
-class _Worker:
-    """One of the numbered places for worker processes.
-
-    Attributes:
-        k: its number, from 1 on.
-        process: the newest process; None before the first.
-        started_s: when that one was started.
-        due_s: when the next one is to be started; None while one runs.
-        backoff_s: the next back-off.
-        restarts: how often an ended process was replaced.
-        code: the exit code of the last one that ended; None: none has ended.
-        said: the descriptor that becomes readable when the newest process is ready, and at each heartbeat; None: there
-            is none.
-        beat_s: when its last heartbeat was seen; None: it is not ready yet.
-        crashes: its ends in a row.
-        over_s: when it was first seen above its memory limit.
-        hard: whether it was above `HARD` times the limit when looked at before.
-        kill_s: when it is killed, although its heartbeats may come again.
-        why: why the supervisor ended it; empty: it did not.
-    """
-
-    k: int
-    process: subprocess.Popen[bytes] | None = None
-    started_s: float = 0.0
-    due_s: float | None = 0.0
-    backoff_s: float = FIRST_BACKOFF_S
-    restarts: int = 0
-    code: int | None = None
-    said: int | None = None
-    beat_s: float | None = None
-    crashes: Crashes = field(default_factory=Crashes)
-    over_s: float | None = None
-    hard: bool = False
-    kill_s: float | None = None
-    why: str = ""
-
-    @property
-    def running(self) -> subprocess.Popen[bytes] | None:
-        """Its process; None: it has ended, and the keeper has seen that."""
-        return self.process if self.process is not None and self.process.returncode is None else None
-
-    def hears(self, said: int | None) -> None:
-        """Listen to the newest process, and no more to the one before."""
-        if self.said is not None:
-            os.close(self.said)
-        self.said = said
-        self.beat_s = self.over_s = self.kill_s = None
-        self.hard, self.why = False, ""
-
-    def listen(self, now: float) -> None:
-        """Take the heartbeats that have come."""
-        if self.said is None:
-            return
-        try:
-            came = os.read(self.said, 65_536)
-        except BlockingIOError:
-            return
-        if came:
-            self.beat_s = now
-        else:  # it ended, or a function closed the descriptor: without it, nothing is known of its loops
-            os.close(self.said)
-            self.said = None
-
-    def due_in(self, now: float) -> float:
-        """Seconds until the next one starts."""
-        return round((self.due_s or now) - now, 3)
 
 
 class Supervisor:
@@ -246,7 +139,7 @@ class Supervisor:
         self._may_end = may_end
         self._jitter = jitter
         self._on_change = on_change
-        self._workers = [_Worker(k) for k in range(1, workers + 1)]
+        self._workers = [WorkerProcess(k) for k in range(1, workers + 1)]
         self._changed = threading.Condition()
         self._stopping = self._let_in = False
         self._stop_timeout_s = stop_timeout_s
@@ -315,7 +208,7 @@ class Supervisor:
                     self._changed.wait(ROLL_POLL_S)
         return True
 
-    def _is_replaced(self, worker: _Worker, before: int) -> bool:
+    def _is_replaced(self, worker: WorkerProcess, before: int) -> bool:
         with self._changed:
             process = worker.running
             if process is None or process.pid == before:
@@ -385,7 +278,7 @@ class Supervisor:
             self._changed.notify_all()
             return self.gave_up is None
 
-    def _look_after(self, worker: _Worker, now: float) -> None:
+    def _look_after(self, worker: WorkerProcess, now: float) -> None:
         if (process := worker.running) is not None:
             code = process.poll()
             if code is None:
@@ -408,7 +301,7 @@ class Supervisor:
             os.waitpid(found.si_pid, 0)
             log.debug("orphan reaped", pid=found.si_pid)
 
-    def _watch(self, worker: _Worker, process: subprocess.Popen[bytes], now: float) -> None:
+    def _watch(self, worker: WorkerProcess, process: subprocess.Popen[bytes], now: float) -> None:
         """Look at a worker that runs: whether it lives long enough, sends heartbeats, and keeps its memory limit."""
         if worker.crashes.count and now - worker.started_s >= self._healthy_after_s:
             if worker.crashes.loop:
@@ -431,7 +324,9 @@ class Supervisor:
         elif self._max_memory is not None:
             self._measure(worker, process, memory_of(process.pid), self._max_memory, now)
 
-    def _measure(self, worker: _Worker, process: subprocess.Popen[bytes], taken: int, limit: int, now: float) -> None:
+    def _measure(
+        self, worker: WorkerProcess, process: subprocess.Popen[bytes], taken: int, limit: int, now: float
+    ) -> None:
         """Replace a worker above its memory limit in order, and kill it where it does not end or goes on growing."""
         told = {"worker": worker.k, "pid": process.pid, "mib": taken // MIB, "limit_mib": round(limit / MIB, 1)}
         was_hard, worker.hard = worker.hard, taken > HARD * limit
@@ -448,12 +343,12 @@ class Supervisor:
     def _one_leaves(self) -> bool:
         return any(worker.over_s is not None and worker.running for worker in self._workers)
 
-    def _ended(self, worker: _Worker, code: int, now: float) -> None:
+    def _ended(self, worker: WorkerProcess, code: int, now: float) -> None:
         lived = code != REFUSED and now - worker.started_s >= self._healthy_after_s  # a start on Spark may take longer
         others = (one for one in self._workers if one is not worker and one.running)
         self._let_in |= lived or any(now - one.started_s >= self._healthy_after_s for one in others)
-        if code in _ENDS and self._may_end:
-            self.gave_up = _ENDS[code]
+        if code in ENDS and self._may_end:
+            self.gave_up = ENDS[code]
             return
         gives_way = code == WRONG and worker.k != DECIDES
         if (code in GIVE_UP and not gives_way) or (code == REFUSED and not self._let_in):
@@ -464,23 +359,19 @@ class Supervisor:
         asked = code == 0 and (lived or worker.code != 0)
         worker.code = code
         if lived or asked:
-            worker.backoff_s, worker.crashes = FIRST_BACKOFF_S, Crashes()
+            worker.forgive()
         if asked:
             worker.due_s = now
             log.info("worker replaced", worker=worker.k)
         else:
-            self._back_off(worker, now)
+            worker.back_off(now, self._jitter())
             why = worker.why or (REFUSAL if code == REFUSED else cause(code))
             log.warning("worker ended", worker=worker.k, code=code, cause=why, again_in_s=worker.due_in(now))
             if (loop := worker.crashes.add(time.time(), why)) is not None:
                 log.error("crash loop", worker=worker.k, **loop)
         self._on_change()
 
-    def _back_off(self, worker: _Worker, now: float) -> None:
-        worker.due_s = now + worker.backoff_s * (1 + JITTER * self._jitter())
-        worker.backoff_s = min(worker.backoff_s * 2, MAX_BACKOFF_S)
-
-    def _spawn(self, worker: _Worker, now: float) -> None:
+    def _spawn(self, worker: WorkerProcess, now: float) -> None:
         replaced = worker.process is not None
         try:
             said, tells = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -503,7 +394,7 @@ class Supervisor:
             worker.hears(said)
         except OSError as error:
             if error.errno in _PASSING:
-                self._back_off(worker, now)
+                worker.back_off(now, self._jitter())
                 log.warning("worker does not start", worker=worker.k, error=str(error), again_in_s=worker.due_in(now))
                 return
             log.error("worker does not start", worker=worker.k, error=str(error))
@@ -571,24 +462,3 @@ class _Ends:
     def __exit__(self, *_: object) -> None:
         for fd in self.fds:
             os.close(fd)
-
-
-def die_with(parent: int) -> None:
-    """
-    Have this worker killed when its supervisor dies, in whatever way. That loses nothing: its successor recovers.
-
-    Args:
-        parent: the supervisor's process id.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    else:
-        threading.Thread(target=_watch, args=(parent,), name="parent-watch", daemon=True).start()
-    if os.getppid() != parent:  # it died before the kernel was asked
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _watch(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(PARENT_POLL_S)
-    os.kill(os.getpid(), signal.SIGKILL)

@@ -21,8 +21,10 @@ import psutil
 import pytest
 
 from cues_kafka.errors import ConfigError
+from cues_kafka.workers import process
 from cues_kafka.workers import supervisor as module
-from cues_kafka.workers.supervisor import KEEP_PLACE, REFUSED, Supervisor
+from cues_kafka.workers.exit_codes import DONE, REFUSAL, REFUSED, UNDONE
+from cues_kafka.workers.supervisor import KEEP_PLACE, Supervisor
 from tests.fault.support import until
 
 ROOT = Path(__file__).parents[2]
@@ -77,7 +79,7 @@ def test_a_killed_worker_comes_back_and_the_other_one_is_left_alone(supervisor: 
 
 def test_a_worker_that_dies_again_and_again_waits_longer_each_time(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """0.1 s, doubling, up to the limit."""
-    monkeypatch.setattr(module, "MAX_BACKOFF_S", 0.4)
+    monkeypatch.setattr(process, "MAX_BACKOFF_S", 0.4)
     starts: list[float] = []
 
     def command(k: int) -> list[str]:
@@ -182,12 +184,12 @@ def test_a_login_that_is_refused_after_a_worker_has_lived_is_tried_again(caplog:
 
     assert told.code() == 3
     assert told.supervisor.restarts == {1: 2}
-    assert f"code=4 cause={module.REFUSAL!r}" in caplog.text
+    assert f"code=4 cause={REFUSAL!r}" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("last", "may_end", "code"),
-    [(module.DONE, True, 0), (module.UNDONE, True, 1), (module.DONE, False, 3), (module.UNDONE, False, 3)],
+    [(DONE, True, 0), (UNDONE, True, 1), (DONE, False, 3), (UNDONE, False, 3)],
 )
 def test_work_ends_the_supervisor_only_where_it_has_an_end(last: int, may_end: bool, code: int) -> None:
     """On Spark, with `available-now`; a function of a native worker that exits with this code has died."""
@@ -275,7 +277,7 @@ def test_no_workers_are_refused() -> None:
 
 def test_workers_die_with_their_supervisor_even_when_that_is_killed(tmp_path: Path) -> None:
     """SIGKILL cleans nothing up, so the kernel does."""
-    worker = "import sys; from cues_kafka.workers.supervisor import die_with; die_with(int(sys.argv[1]))"
+    worker = "import sys; from cues_kafka.workers.die_with import die_with; die_with(int(sys.argv[1]))"
     worker += "; print(flush=True); import signal; signal.pause()"
     program = dedent(
         f"""
@@ -300,7 +302,7 @@ def test_workers_die_with_their_supervisor_even_when_that_is_killed(tmp_path: Pa
 
 def test_a_worker_whose_supervisor_died_before_it_could_ask_ends_at_once() -> None:
     """Its parent is another process by then."""
-    program = f"from cues_kafka.workers.supervisor import die_with; die_with({os.getpid()} + 1)"
+    program = f"from cues_kafka.workers.die_with import die_with; die_with({os.getpid()} + 1)"
 
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == -signal.SIGKILL
 
@@ -401,8 +403,8 @@ def test_a_crash_loop_is_named_and_its_end_too(
     log: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Which worker, how often, since when, the last cause, and where to look."""
-    for name in ("FIRST_BACKOFF_S", "MAX_BACKOFF_S", "LOOK_S"):
-        monkeypatch.setattr(module, name, 0.02)
+    for where, name in ((process, "FIRST_BACKOFF_S"), (process, "MAX_BACKOFF_S"), (module, "LOOK_S")):
+        monkeypatch.setattr(where, name, 0.02)
     dies = [sys.executable, "-I", "-S", "-c", "import os; os.kill(os.getpid(), 11)"]
     lives = [sys.executable, "-I", "-S", "-c", WORKER, "w1", str(log)]
     starts = iter([dies] * 5)
@@ -423,7 +425,7 @@ def test_a_crash_loop_is_named_and_its_end_too(
 def test_a_worker_that_closes_its_descriptor_is_not_taken_for_one_that_stands_still() -> None:
     """A function may close all descriptors; without this one nothing is known of the loops."""
     read, write = os.pipe2(os.O_NONBLOCK)
-    worker = module._Worker(1)
+    worker = process.WorkerProcess(1)
     worker.hears(read)
     os.write(write, b"xx")
     worker.listen(1.0)

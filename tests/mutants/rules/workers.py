@@ -57,8 +57,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a worker that dies again and again waits longer each time",
-        "_back_off",
-        Replace("$worker.backoff_s = min($worker.backoff_s * 2, MAX_BACKOFF_S)", "pass"),
+        "back_off",
+        Replace("self.backoff_s = min(self.backoff_s * 2, MAX_BACKOFF_S)", "pass"),
         (SUPERVISOR,),
     ),
     Mutant(
