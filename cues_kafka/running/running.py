@@ -11,18 +11,17 @@ from typing import Any, Self
 
 from cues_kafka.client.client import Client
 from cues_kafka.client.queries import Answer, Question, ask, has_passed, home_of, processor_with
-from cues_kafka.errors import BrokerError, ConfigError, RetriableError, TaskElsewhere, TaskStopped
+from cues_kafka.errors import ConfigError, RetriableError, TaskElsewhere, TaskStopped
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import quoted
 from cues_kafka.observe.http import Endpoint
 from cues_kafka.plan.plan import Plan
-from cues_kafka.plan.wellness import TaskCondition, Unwell, verdict, without_task
 from cues_kafka.ports.broker import Broker
 from cues_kafka.ports.log import Sent, TopicPartition
 from cues_kafka.ports.observer import RunObserver
-from cues_kafka.records.scanning import due, holds_messages, unstable
 from cues_kafka.running.collector import Collector, TaskFacts
 from cues_kafka.running.health import HealthLook
+from cues_kafka.running.idleness import Idleness
 from cues_kafka.running.status_writer import StatusWriter
 from cues_kafka.task.calling.failures import ended_by
 from cues_kafka.task.clock import SystemClock
@@ -31,7 +30,6 @@ from cues_kafka.task.lane import Lane
 from cues_kafka.task.making.patterns import PatternLook
 from cues_kafka.task.making.run_facts import run_facts
 from cues_kafka.task.making.system import System
-from cues_kafka.task.making.without_task import partitions_without_task
 from cues_kafka.task.status import Status
 from cues_kafka.task.workers import Worker
 from cues_kafka.workers.pauses import Pauses
@@ -79,7 +77,7 @@ class Running(Client):
         self._observers = observers
         self._told: list[RunObserver] = []  # that the run has begun
         self._facts_of = functools.partial(run_facts, graph, cluster=cluster, runtime=runtime)
-        self._outputs: list[TopicPartition] | None = None  # of the processors that run here, once asked
+        self._idleness = Idleness(broker, graph, lambda: self._workers)
 
     # Making it, see `start`.
 
@@ -138,7 +136,7 @@ class Running(Client):
         self.graph = self._graph = self._access.graph = graph
         self.planned = planned
         self._workers.extend(workers)
-        self._outputs = None
+        self._idleness.grow(graph)
         for worker in workers:
             worker.start()
         self.changed()
@@ -158,7 +156,7 @@ class Running(Client):
             TimeoutError: the time is over; the text has the status of the tasks.
         """
         self.look()
-        self._await(self._all_idle, timeout_s, "idle")
+        self._await(self._idleness.reached, timeout_s, "idle")
 
     def wait(self) -> None:
         """
@@ -237,22 +235,10 @@ class Running(Client):
             TimeoutError: the task has not read its store in time, or has not passed the message.
         """
         declared = processor_with(self.graph, processor, store)
-        worker = next((one for one in self._workers if one.name == processor), None)
-        if worker is None:
-            raise TaskElsewhere(
-                f"processor {processor!r} does not run in this process, which runs {quoted(self.names)}. Ask one that "
-                f"runs it, or read the store through connect(...).table({processor!r}, {store!r})",
-                processor=processor,
-                partition=partition,
-            )
+        worker = self._worker_of(processor, store, partition)
         width = worker.first.width
-        if partition is not None and not 0 <= partition < width:
-            raise ConfigError(
-                f"query(partition={partition!r}): processor {processor!r} has partitions 0 to {width - 1}"
-            )
         home = home_of(self._access, self.graph, declared, key, width) if partition is None else partition
         question = Question(processor, store, key, home, partition is not None)
-
         answers: list[Answer] = []
 
         def asked() -> bool:
@@ -266,6 +252,21 @@ class Running(Client):
         if not asked():
             self._await(asked, timeout_s, f"restored and behind {after}" if after else "restored")
         return answers[0]
+
+    def _worker_of(self, processor: str, store: str, partition: int | None) -> Worker:
+        worker = next((one for one in self._workers if one.name == processor), None)
+        if worker is None:
+            raise TaskElsewhere(
+                f"processor {processor!r} does not run in this process, which runs {quoted(self.names)}. Ask one that "
+                f"runs it, or read the store through connect(...).table({processor!r}, {store!r})",
+                processor=processor,
+                partition=partition,
+            )
+        if partition is not None and not 0 <= partition < worker.first.width:
+            raise ConfigError(
+                f"query(partition={partition!r}): processor {processor!r} has partitions 0 to {worker.first.width - 1}"
+            )
+        return worker
 
     def stop(self) -> None:
         """Leave in order: transactions under way end, groups are left, `system=` is closed."""
@@ -345,7 +346,9 @@ class Running(Client):
                 # Leaders move and brokers restart. The tasks recover from that, so go on waiting for them.
                 unanswered = f"\nthe cluster did not answer: {error}"
             if end is not None and self._clock() >= end:
-                waits = "".join(f"\n{one}" for one in (self._unwell() if what == "idle" and not unanswered else ()))
+                waits = "".join(
+                    f"\n{one}" for one in (self._idleness.obstacles() if what == "idle" and not unanswered else ())
+                )
                 raise TimeoutError(f"not {what} after {timeout_s:g} s:\n{self.status()}{unanswered}{waits}")
             with self._news:
                 if self._version == version:
@@ -371,92 +374,6 @@ class Running(Client):
         spec = worker.first
         others = [TopicPartition(spec.backing, p) for p in range(spec.width) if p not in worker.lanes]
         return not others or all(marks.high > 0 for marks in self._broker.watermarks(others).values())
-
-    def _all_idle(self) -> bool:
-        """Check twice: a processor may have fed one that was checked before it."""
-        before = [lane.task.positions for lane in self._lanes()]
-        once = all(self._idle(worker) for worker in self._workers)
-        return (
-            once
-            and all(self._idle(worker) for worker in self._workers)
-            and before == [lane.task.positions for lane in self._lanes()]
-            and self._shown()
-            and not any(one.lag for one in partitions_without_task(self._broker, self._workers))
-        )
-
-    def _unwell(self) -> tuple[Unwell, ...]:
-        """What keeps the graph from being idle, beside its tasks: partitions without a task, and open transactions."""
-        try:
-            missing = partitions_without_task(self._broker, self._workers)
-            tasks = [without_task(name, place.topic, place.partition, tasks) for name, place, tasks, _ in missing]
-            open_in = {one.name: self._open_for(one) for one in self._workers}
-        except BrokerError as error:
-            return verdict(self.graph.name, unreachable=str(error))
-        held = [
-            TaskCondition(f"{n}/{at.partition}", blocked={at: s}) for n, one in open_in.items() for at, s in one.items()
-        ]
-        return verdict(self.graph.name, [*tasks, *held], long_open_s=0.0)
-
-    def _open_for(self, worker: Worker) -> dict[TopicPartition, float]:
-        """For how long transactions have been open in the inputs and outputs of a processor, in seconds."""
-        topics = [*{*(i.topic for i in worker.first.inputs), *self._written_by(worker.first.processor)}]
-        widths = self._broker.partitions(topics)
-        places = [TopicPartition(topic, p) for topic, width in widths.items() for p in range(width)]
-        stuck = unstable(self._broker.watermarks(places)) if places else set()
-        if not stuck:
-            return {}
-        since = self._broker.open_since(stuck, group=worker.first.group)
-        return {place: max(0.0, time.time() - since_s) for place, since_s in since.items()}
-
-    def _shown(self) -> bool:
-        """Whether the outputs have the markers of every commit, so that readers see what was committed."""
-        if self._outputs is None:
-            written = sorted({topic for worker in self._workers for topic in self._written_by(worker.first.processor)})
-            facts = self._broker.facts(written).topics if written else {}
-            self._outputs = [TopicPartition(name, p) for name, found in facts.items() for p in range(found.partitions)]
-        return not self._outputs or not unstable(self._broker.watermarks(self._outputs))
-
-    def _written_by(self, name: str) -> Iterator[str]:
-        if name in self.graph.dataframes:
-            yield from self.graph.dataframes[name].output_topics
-            return
-        processor = self.graph.processors.get(name) or self.graph.feeds[name]
-        yield from processor.output_topics
-        if errors := self.graph.errors_of(processor):
-            yield errors
-
-    def _idle(self, worker: Worker) -> bool:
-        if not worker.positions_in_group:
-            return not worker.busy and not self._missing(worker, worker.reached)
-        spec = worker.first
-        topics = [i.topic for i in spec.inputs]
-        marks = self._broker.watermarks([TopicPartition(topic, p) for topic in topics for p in range(spec.width)])
-        if unstable(marks):
-            return False
-        remote: list[TopicPartition] = []
-        for place, mark in marks.items():
-            lane = worker.lanes.get(place.partition)
-            if lane is None:
-                remote.append(place)
-            elif not lane.idle or lane.seen.get(place.topic, -1) < mark.stable:
-                return False
-        if not remote:
-            return True
-        committed = self._broker.committed(spec.group, remote)
-        waiting = {place for place in remote if self._left(worker, place, committed.get(place), marks[place].stable)}
-        tasks = [[place for place in remote if place.partition == p] for p in {place.partition for place in remote}]
-        return not any(due(spec.pairing, places, waiting.intersection(places)) for places in tasks)
-
-    def _missing(self, worker: Worker, reached: Mapping[TopicPartition, int]) -> bool:
-        marks = self._broker.watermarks(list(reached))
-        left = (self._left(worker, place, offset, marks[place].stable) for place, offset in reached.items())
-        return bool(unstable(marks)) or any(left)
-
-    def _left(self, worker: Worker, place: TopicPartition, committed: int | None, stable: int) -> bool:
-        """Whether messages, not only markers, come after the committed position of another process."""
-        if committed is None:
-            return True
-        return committed < stable and holds_messages(self._broker, place, committed, stable, group=worker.first.group)
 
     def _end(self, *, leave: bool, failures: Mapping[str, str] | None = None) -> None:
         """Stop; `failures`: the run is abandoned, and this was wrong before."""
