@@ -24,8 +24,10 @@ from cues_kafka.client.alts import alts as alts_now
 from cues_kafka.client.asking import ASK_S, SinceOffsets
 from cues_kafka.client.client import Client
 from cues_kafka.client.connect import connect as connect_now
+from cues_kafka.client.cursor import Direction
 from cues_kafka.client.on_threads import CallThreads, Chunks, Leaving, UndoableRead
-from cues_kafka.client.tailer import ClientTailer, Direction, Start, Unblock
+from cues_kafka.client.starts import Start
+from cues_kafka.client.tailer import ClientTailer, Unblock
 from cues_kafka.client.topic import ClientTopic
 from cues_kafka.client.transaction import ClientTransaction
 from cues_kafka.errors import ConfigError

@@ -18,7 +18,8 @@ from cues_kafka.graph.times import shown_time, time_of
 from cues_kafka.words import as_data, count, visible
 
 if TYPE_CHECKING:
-    from cues_kafka.client.tailer import ClientTailer, Start
+    from cues_kafka.client.starts import Start
+    from cues_kafka.client.tailer import ClientTailer
     from cues_kafka.client.topic import ClientTopic
     from cues_kafka.codecs.as_json import AsJson
     from cues_kafka.graph.declare import CodecSpec

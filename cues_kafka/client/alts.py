@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cues_kafka.client.tailer import SLICE_S, ClientTailer, Unblock
+from cues_kafka.client.cursor import SLICE_S
+from cues_kafka.client.tailer import ClientTailer, Unblock
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.names import quoted
 from cues_kafka.task.calling.step import Received

@@ -10,7 +10,8 @@ from typing import Any
 from cues_kafka.client.access import Access, HeadersLike, TopicAccess
 from cues_kafka.client.asking import SinceOffsets, sent_ids
 from cues_kafka.client.places import CLIENT_KEY, HeldPlaces
-from cues_kafka.client.tailer import ClientTailer, Start
+from cues_kafka.client.starts import Start
+from cues_kafka.client.tailer import ClientTailer
 from cues_kafka.client.writing import IdWriter
 from cues_kafka.errors import ConfigError, GraphError, Unknown
 from cues_kafka.graph.names import check_dotted, check_name, client_id, sender_id, tailer_id

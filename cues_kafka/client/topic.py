@@ -9,7 +9,8 @@ from cues_kafka.client.access import Access, HeadersLike, Since, TopicAccess
 from cues_kafka.client.asking import ASK_S, SinceOffsets
 from cues_kafka.client.handles import ClientHandles
 from cues_kafka.client.messages import Messages, messages_of
-from cues_kafka.client.tailer import ClientTailer, Start
+from cues_kafka.client.starts import Start
+from cues_kafka.client.tailer import ClientTailer
 from cues_kafka.errors import ConfigError
 from cues_kafka.ports.log import Sent
 from cues_kafka.records.scanning import read_newest

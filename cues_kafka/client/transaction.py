@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from cues_kafka.client.access import Access, HeadersLike, TopicAccess
+from cues_kafka.client.stored_place import StoredPlace
 from cues_kafka.client.tailer import ClientTailer
 from cues_kafka.client.topic import ClientTopic
 from cues_kafka.client.writing import IdWriter
@@ -30,6 +31,7 @@ class ClientTransaction:
         self._records: list[Outgoing] = []
         self._batch_bytes: int | None = None
         self._tailer: ClientTailer | None = None
+        self._stored: StoredPlace | None = None  # of the tailer
         self._offsets: dict[int, int] = {}
         self._over = False
 
@@ -67,7 +69,8 @@ class ClientTransaction:
                 "only one. Use one transaction for each tailer, or read all topics with alts and store their positions "
                 "yourself"
             )
-        self._tailer, self._offsets = tailer, tailer.pending()
+        self._stored = tailer.stored
+        self._tailer, self._offsets = tailer, tailer.positions
 
     def commit(self) -> Sent | None:
         """
@@ -82,9 +85,9 @@ class ClientTransaction:
         """
         self._check_open()
         self._over = True
-        if self._tailer is not None:
+        if self._stored is not None:
             try:
-                self._tailer.store(self._offsets, self._records, self._batch_bytes)
+                self._stored.store(self._offsets, self._records, self._batch_bytes)
             except BaseException:
                 self._set_back()
                 raise
