@@ -27,16 +27,13 @@ BESIDE: Final = ("task/making/",)
 """What makes a task is not at work."""
 
 CEILINGS: Final[Mapping[str, int]] = {
-    "class brokers/kafka/admin.py::Admin": 424,
     "class brokers/memory/cluster.py::Cluster": 460,
     "class on_spark/query/worker.py::SparkWorker": 458,
-    "file brokers/kafka/admin.py": 522,
     "file brokers/memory/cluster.py": 523,
     "file core/machine.py": 743,
     "file on_spark/query/worker.py": 544,
     "file state/on_disk.py": 514,
     "function on_spark/write.py::write_exactly_once": 77,
-    "methods brokers/kafka/admin.py::Admin": 31,
     "methods brokers/memory/cluster.py::Cluster": 49,
     "methods client/store_view.py::StoreView": 32,
     "methods on_spark/query/worker.py::SparkWorker": 43,

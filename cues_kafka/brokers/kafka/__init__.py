@@ -107,18 +107,18 @@ class KafkaBroker:
         self._admin.delete(topics)
 
     def trim(self, offsets: Mapping[TopicPartition, int]) -> None:
-        self._admin.trim(offsets)
+        self._admin.offsets.trim(offsets)
 
     def watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
-        return self._of_leaders(lambda for_s: self._admin.watermarks(partitions, for_s))
+        return self._of_leaders(lambda for_s: self._admin.offsets.watermarks(partitions, for_s))
 
     def stable_ends(
         self, partitions: Collection[TopicPartition], *, timeout_s: float = FIRST_ASK_S
     ) -> dict[TopicPartition, int]:
-        return self._admin.stable_ends(partitions, max(LEAST_ASK_S, timeout_s))
+        return self._admin.offsets.stable_ends(partitions, max(LEAST_ASK_S, timeout_s))
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        return self._of_leaders(lambda for_s: self._admin.offsets_at(times, for_s))
+        return self._of_leaders(lambda for_s: self._admin.offsets.offsets_at(times, for_s))
 
     def open_since(self, partitions: Collection[TopicPartition], *, group: str) -> dict[TopicPartition, float]:
         marks = self.watermarks(partitions)
@@ -131,7 +131,7 @@ class KafkaBroker:
         try:
             return committed(self.options, group, partitions)
         except NoAnswer:
-            self._admin.reach()  # waits for the cluster, or says why it cannot be reached
+            self._admin.asking.reach()  # waits for the cluster, or says why it cannot be reached
             return committed_or_why(self.options, group, partitions)
 
     def members(self, group: str) -> list[str]:
@@ -220,8 +220,8 @@ class KafkaBroker:
     @property
     def _admin(self) -> Admin:
         with self._opening:
-            if self._last_admin is None or self._last_admin.spent:
+            if self._last_admin is None or self._last_admin.asking.spent:
                 self._last_admin = Admin(
-                    self.options, reached=self._last_admin is not None and self._last_admin.reached
+                    self.options, reached=self._last_admin is not None and self._last_admin.asking.reached
                 )
             return self._last_admin

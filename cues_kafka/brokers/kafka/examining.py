@@ -12,11 +12,12 @@ from confluent_kafka.admin._config import ConfigResource  # the package does not
 from confluent_kafka.admin._resource import ResourceType
 
 from cues_kafka.brokers.examination import Examination, GroupHealth, NodeFacts, TopicHealth
-from cues_kafka.brokers.kafka.admin import MISSING, MOVING, MOVING_S, NO_GROUP, Admin
+from cues_kafka.brokers.kafka.admin import MOVING, MOVING_S, NO_GROUP
+from cues_kafka.brokers.kafka.asking import MISSING, Asking
 from cues_kafka.brokers.kafka.classify import error_of, name
 from cues_kafka.brokers.kafka.probe import TIMEOUT_S, add_certificate, connected, unverified
 from cues_kafka.brokers.kafka.rights import KINDS, Right
-from cues_kafka.brokers.options import login_of
+from cues_kafka.brokers.options import Kafka, login_of
 from cues_kafka.brokers.patience import ask_again
 from cues_kafka.brokers.wire import request
 
@@ -29,14 +30,19 @@ HEARTBEAT: Final = 68
 """ConsumerGroupHeartbeat, the request of members of the group protocol `consumer`."""
 
 
-class Examining(Admin):
+class Examining:
     """Asks what `doctor` wants to know, with a client of its own."""
 
+    def __init__(self, options: Kafka, *, reached: bool) -> None:
+        self._asking = Asking(options, reached=reached)
+
     def examine(self, topics: Collection[str], groups: Collection[str]) -> Examination:
-        self.reach()
-        found = self._call("asking for the brokers", self._client.list_topics, timeout=self._options.start_timeout_s)
+        self._asking.reach()
+        found = self._asking.call(
+            "asking for the brokers", self._asking.client.list_topics, timeout=self._asking.options.start_timeout_s
+        )
         nodes = tuple(
-            NodeFacts(one.id, f"{one.host}:{one.port}", apis_of(one.host, one.port, self._settings))
+            NodeFacts(one.id, f"{one.host}:{one.port}", apis_of(one.host, one.port, self._asking.settings))
             for one in sorted(found.brokers.values(), key=lambda one: int(one.id))
         )
         return Examination(
@@ -49,9 +55,11 @@ class Examining(Admin):
 
     def _topic(self, topic: str) -> TopicHealth | None:
         """None: it does not exist."""
-        describe, wanted = self._client.describe_topics, TopicCollection([topic])
-        [asked] = self._ask(describe, wanted, include_authorized_operations=True).values()
-        described = self._result(asked, f"describing topic {topic}", Right("Describe", "topic", topic), ignore=MISSING)
+        describe, wanted = self._asking.client.describe_topics, TopicCollection([topic])
+        [asked] = self._asking.ask(describe, wanted, include_authorized_operations=True).values()
+        described = self._asking.result(
+            asked, f"describing topic {topic}", Right("Describe", "topic", topic), ignore=MISSING
+        )
         if described is None:
             return None
         parts = described.partitions
@@ -63,12 +71,12 @@ class Examining(Admin):
         )
 
     def _group(self, group: str) -> GroupHealth:
-        self.reach()  # see `groups`: in an outage this call may end the process
-        describe = self._client.describe_consumer_groups
+        self._asking.reach()  # see `groups`: in an outage this call may end the process
+        describe = self._asking.client.describe_consumer_groups
 
         def ask() -> Any:
-            [asked] = self._ask(describe, [group], include_authorized_operations=True).values()
-            described = self._result(asked, f"describing group {group}", ignore={*NO_GROUP, *KINDS})
+            [asked] = self._asking.ask(describe, [group], include_authorized_operations=True).values()
+            described = self._asking.result(asked, f"describing group {group}", ignore={*NO_GROUP, *KINDS})
             refused = described is None and name(error_of(asked.exception())) in KINDS
             return frozenset() if refused else described
 
@@ -80,14 +88,16 @@ class Examining(Admin):
         return GroupHealth("" if state == "Dead" else state, members, _allowed(found))
 
     def _groups(self) -> tuple[str, ...]:
-        listed = self._result(self._ask(self._client.list_consumer_groups), "listing groups", ignore=KINDS)
+        listed = self._asking.result(
+            self._asking.ask(self._asking.client.list_consumer_groups), "listing groups", ignore=KINDS
+        )
         return () if listed is None else tuple(sorted(one.group_id for one in listed.valid))
 
     def _settings_of(self, nodes: Sequence[NodeFacts]) -> dict[str, str] | None:
         """The settings of the first broker."""
         resource = ConfigResource(ResourceType.BROKER, str(nodes[0].number))
-        [asked] = self._ask(self._client.describe_configs, [resource]).values()
-        entries = self._result(asked, f"reading the settings of broker {nodes[0].number}", ignore=KINDS)
+        [asked] = self._asking.ask(self._asking.client.describe_configs, [resource]).values()
+        entries = self._asking.result(asked, f"reading the settings of broker {nodes[0].number}", ignore=KINDS)
         return None if entries is None else {k: str(e.value) for k, e in entries.items() if e.value is not None}
 
 

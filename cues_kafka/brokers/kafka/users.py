@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import confluent_kafka.admin
 
-from cues_kafka.brokers.kafka.admin import Admin
+from cues_kafka.brokers.kafka.asking import Asking
 from cues_kafka.brokers.kafka.rights import Right
+from cues_kafka.brokers.options import Kafka
 from cues_kafka.plan.acls import Acl
 
 CLIENT: Any = confluent_kafka.admin  # its names of rights are not exported to type checkers
@@ -22,22 +23,31 @@ _KINDS: Final = {"topic": "TOPIC", "group": "GROUP", "transactional-id": "TRANSA
 _ALTER: Final = Right("Alter", "cluster", "kafka-cluster")
 
 
-class UserAdmin(Admin):
+class UserAdmin:
     """An administrative client that also makes users and ACLs; every method raises `BrokerError`."""
+
+    def __init__(self, options: Kafka) -> None:
+        self._asking = Asking(options)
+
+    def reach(self) -> None:
+        """Wait for the cluster; the error says why it cannot be reached."""
+        self._asking.reach()
 
     def set_passwords(self, passwords: Mapping[str, str]) -> None:
         """Make users who log in by SCRAM with either hash, or give them another password."""
         for mechanism in _HASHES:
             how = CLIENT.ScramCredentialInfo(CLIENT.ScramMechanism[mechanism], ITERATIONS)
             wanted = [CLIENT.UserScramCredentialUpsertion(user, how, text.encode()) for user, text in passwords.items()]
-            for user, future in self._ask(self._client.alter_user_scram_credentials, wanted).items():
-                self._result(future, f"setting the password of user {user}", _ALTER)
-        self._until(lambda: self._known(passwords), f"users {', '.join(passwords)} are not known to the brokers")
+            for user, future in self._asking.ask(self._asking.client.alter_user_scram_credentials, wanted).items():
+                self._asking.result(future, f"setting the password of user {user}", _ALTER)
+        self._asking.until(lambda: self._known(passwords), f"users {', '.join(passwords)} are not known to the brokers")
 
     def _known(self, users: Iterable[str]) -> bool:
-        asked = self._ask(self._client.describe_user_scram_credentials, list(users))
+        asked = self._asking.ask(self._asking.client.describe_user_scram_credentials, list(users))
         found = [
-            self._result(future, f"describing user {user}", Right("Describe", "cluster", "kafka-cluster"), ignore=_NONE)
+            self._asking.result(
+                future, f"describing user {user}", Right("Describe", "cluster", "kafka-cluster"), ignore=_NONE
+            )
             for user, future in asked.items()
         ]
         return all(one is not None and len(one.scram_credential_infos) == len(_HASHES) for one in found)
@@ -47,15 +57,15 @@ class UserAdmin(Admin):
         bindings = [_binding(principal, acl) for principal, acl in acls]
         if not bindings:
             return
-        for future in self._ask(self._client.create_acls, bindings).values():
-            self._result(future, "creating ACLs", _ALTER)
+        for future in self._asking.ask(self._asking.client.create_acls, bindings).values():
+            self._asking.result(future, "creating ACLs", _ALTER)
         # They are in the controller's log by now. A broker follows that log in order, so the last one stands for all.
         last = _filter(bindings[-1])
-        self._until(lambda: self._has(last), "the brokers have not heard of the new ACLs")
+        self._asking.until(lambda: self._has(last), "the brokers have not heard of the new ACLs")
 
     def _has(self, wanted: Any) -> bool:
-        asked = self._ask(self._client.describe_acls, wanted)
-        return bool(self._result(asked, "reading ACLs", Right("Describe", "cluster", "kafka-cluster")))
+        asked = self._asking.ask(self._asking.client.describe_acls, wanted)
+        return bool(self._asking.result(asked, "reading ACLs", Right("Describe", "cluster", "kafka-cluster")))
 
 
 _NONE: Final = {"RESOURCE_NOT_FOUND"}

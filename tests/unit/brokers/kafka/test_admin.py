@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from cues_kafka.brokers.kafka import FIRST_ASK_S, KafkaBroker
-from cues_kafka.brokers.kafka import admin as kafka_admin
+from cues_kafka.brokers.kafka import FIRST_ASK_S, KafkaBroker, asking
 from cues_kafka.brokers.kafka.admin import Admin
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import FatalError, RetriableError
@@ -39,8 +38,8 @@ def without_collector() -> Iterator[None]:
     [
         lambda admin: admin.facts(["in"]),
         lambda admin: admin.members("group"),
-        lambda admin: admin.watermarks([PLACE]),
-        lambda admin: admin.offsets_at({PLACE: 5}),
+        lambda admin: admin.offsets.watermarks([PLACE]),
+        lambda admin: admin.offsets.offsets_at({PLACE: 5}),
         lambda admin: admin.create([NewTopic("in", 1, 1)]),
     ],
     ids=["facts", "members", "watermarks", "offsets_at", "create"],
@@ -75,7 +74,7 @@ def test_an_ignored_error_does_not_hold_the_client() -> None:
     admin, answer = Admin(Kafka("localhost:1")), Future[Any]()
     seen = weakref.ref(admin)
     answer.set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
-    assert admin._result(answer, "asking", ignore={"UNKNOWN_TOPIC_OR_PART"}) is None
+    assert admin.asking.result(answer, "asking", ignore={"UNKNOWN_TOPIC_OR_PART"}) is None
     del admin
 
     assert seen() is None
@@ -84,17 +83,17 @@ def test_an_ignored_error_does_not_hold_the_client() -> None:
 @pytest.mark.usefixtures("without_collector")
 def test_a_client_that_owes_an_answer_is_kept_until_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its question fails after a while, and another client asks the next one."""
-    monkeypatch.setattr(kafka_admin, "LATE_S", 0.0)
+    monkeypatch.setattr(asking, "LATE_S", 0.0)
     admin, answers = Admin(Kafka("localhost:1", start_timeout_s=0.05)), [Future[Any]() for _ in range(3)]
     client = _Client(answers)
-    monkeypatch.setattr(admin, "_client", client)
+    monkeypatch.setattr(admin.asking, "client", client)
     held = weakref.ref(client)
     del client
 
-    with pytest.raises(RetriableError, match=r"the Kafka client did not answer within 0\.05 s"):
-        admin.watermarks([PLACE])
+    with pytest.raises(RetriableError, match=r"the client gave no answer within 0\.05 s"):
+        admin.offsets.watermarks([PLACE])
 
-    assert admin.spent
+    assert admin.asking.spent
     monkeypatch.undo()
     del admin
     assert held() is not None
@@ -120,8 +119,8 @@ def test_an_end_that_the_client_does_not_know_is_no_offset(monkeypatch: pytest.M
     admins = [Admin(Kafka("localhost:1")) for _ in range(2)]
     offsets = [3, 5, 7]
     offsets[missing] = -1001
-    monkeypatch.setattr(admins[0], "_client", _Client(_answers(*offsets)))
-    monkeypatch.setattr(admins[1], "_client", _Client(_answers(3, 5, 7)))
+    monkeypatch.setattr(admins[0].asking, "client", _Client(_answers(*offsets)))
+    monkeypatch.setattr(admins[1].asking, "client", _Client(_answers(3, 5, 7)))
     broker = KafkaBroker(Kafka("localhost:1"))
     monkeypatch.setattr("cues_kafka.brokers.kafka.Admin", lambda *_, **__: admins.pop(0))
 
@@ -132,11 +131,11 @@ def test_an_end_that_the_client_does_not_know_is_no_offset(monkeypatch: pytest.M
 def test_no_message_at_a_time_is_told_apart_from_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reset to a time would skip everything where the client knows nothing."""
     admin = Admin(Kafka("localhost:1"))
-    monkeypatch.setattr(admin, "_client", _Client(_answers(-1, -1001)))
+    monkeypatch.setattr(admin.asking, "client", _Client(_answers(-1, -1001)))
 
-    assert admin.offsets_at({PLACE: 1}) == {PLACE: None}
-    with pytest.raises(RetriableError, match=r"the client returned no offset and no error"):
-        admin.offsets_at({PLACE: 1})
+    assert admin.offsets.offsets_at({PLACE: 1}) == {PLACE: None}
+    with pytest.raises(RetriableError, match=r"the client gave no offset, and no error"):
+        admin.offsets.offsets_at({PLACE: 1})
 
 
 def test_leaders_that_do_not_answer_are_asked_again_by_new_clients(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,12 +190,12 @@ class _Client:
 def test_leaders_are_found_before_they_are_asked_and_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client's own search for them may end the process."""
     admin, client = Admin(Kafka("localhost:1")), _Client(_answers(*range(9)))
-    monkeypatch.setattr(admin, "_client", client)
+    monkeypatch.setattr(admin.asking, "client", client)
     times = iter((1000.0, 1449.0, 1450.0))
-    monkeypatch.setattr("cues_kafka.brokers.kafka.admin.time", SimpleNamespace(monotonic=lambda: next(times)))
+    monkeypatch.setattr("cues_kafka.brokers.kafka.offsets.time", SimpleNamespace(monotonic=lambda: next(times)))
 
     for _ in range(3):
-        admin.watermarks([PLACE])
+        admin.offsets.watermarks([PLACE])
 
     assert client.asked == ["leaders", *["offsets"] * 6, "leaders", *["offsets"] * 3]
 
@@ -205,12 +204,12 @@ def test_leaders_are_remembered_no_longer_than_the_client_remembers_them(monkeyp
     """A user may have it ask more often."""
     admin = Admin(Kafka("localhost:1", config={"metadata.max.age.ms": 5000}))
     client = _Client(_answers(*range(6)))
-    monkeypatch.setattr(admin, "_client", client)
+    monkeypatch.setattr(admin.asking, "client", client)
     times = iter((1000.0, 1002.5))
-    monkeypatch.setattr("cues_kafka.brokers.kafka.admin.time", SimpleNamespace(monotonic=lambda: next(times)))
+    monkeypatch.setattr("cues_kafka.brokers.kafka.offsets.time", SimpleNamespace(monotonic=lambda: next(times)))
 
     for _ in range(2):
-        admin.watermarks([PLACE])
+        admin.offsets.watermarks([PLACE])
 
     assert client.asked.count("leaders") == 2
 
@@ -229,14 +228,14 @@ def test_a_partition_without_a_leader_is_not_asked(
 ) -> None:
     """The client would search for it."""
     admin, client = Admin(Kafka("localhost:1")), _Client(_answers(1, 2, 3), leader)
-    monkeypatch.setattr(admin, "_client", client)
+    monkeypatch.setattr(admin.asking, "client", client)
 
     for _ in range(2):
         with pytest.raises(RetriableError, match=f"asking for the end of in/{partition}") as caught:
-            admin.watermarks([PLACE._replace(partition=partition)])
+            admin.offsets.watermarks([PLACE._replace(partition=partition)])
         assert caught.value.code == code
 
-    assert admin.spent == spent
+    assert admin.asking.spent == spent
     assert client.asked == ["leaders"] * 2
 
 
@@ -254,8 +253,8 @@ def test_a_coordinator_that_moves_or_reads_its_log_is_asked_again(monkeypatch: p
             answer.set_result(SimpleNamespace(members=[SimpleNamespace(group_instance_id=None, client_id="a")]))
         return dict.fromkeys(groups, answer)
 
-    monkeypatch.setattr(admin, "reach", lambda: None)
-    monkeypatch.setattr(admin, "_client", SimpleNamespace(describe_consumer_groups=describe, poll=lambda _: 0))
+    monkeypatch.setattr(admin.asking, "reach", lambda: None)
+    monkeypatch.setattr(admin.asking, "client", SimpleNamespace(describe_consumer_groups=describe, poll=lambda _: 0))
 
     assert admin.members("group") == ["a"]
     assert asked == ["group"] * 3
@@ -277,9 +276,9 @@ def test_a_topic_that_only_one_broker_knows_yet_is_not_there(monkeypatch: pytest
 
     topic_id = SimpleNamespace(get_most_significant_bits=lambda: 1, get_least_significant_bits=lambda: 2)
     described = SimpleNamespace(topic_id=topic_id, partitions=[SimpleNamespace(replicas=[1, 2, 3])])
-    monkeypatch.setattr(admin, "reach", lambda: 3)
+    monkeypatch.setattr(admin.asking, "reach", lambda: 3)
     monkeypatch.setattr(admin, "_describe", lambda topics: dict.fromkeys(topics, described))
-    monkeypatch.setattr(admin, "_client", SimpleNamespace(describe_configs=settings, poll=lambda _: 0))
+    monkeypatch.setattr(admin.asking, "client", SimpleNamespace(describe_configs=settings, poll=lambda _: 0))
 
     facts = admin.facts(["known", "made-just-now", "hidden"])
 
@@ -324,8 +323,8 @@ class Choosy:
 def choosy(monkeypatch: pytest.MonkeyPatch, refused: set[str], code: int) -> tuple[Admin, Choosy]:
     """An admin with such a client."""
     admin, client = Admin(Kafka("localhost:1")), Choosy(refused, code)
-    monkeypatch.setattr(admin, "_client", client)
-    monkeypatch.setattr(admin, "reach", lambda: 3)
+    monkeypatch.setattr(admin.asking, "client", client)
+    monkeypatch.setattr(admin.asking, "reach", lambda: 3)
     monkeypatch.setattr(admin, "_all_led", lambda _: True)
     return admin, client
 
@@ -409,7 +408,7 @@ def test_only_a_refusal_of_a_setting_leaves_it_out(
     """
     client = Refusing(KafkaError(code, text) if text else KafkaError(code))
     admin, _ = choosy(monkeypatch, set(), code)
-    monkeypatch.setattr(admin, "_client", client)
+    monkeypatch.setattr(admin.asking, "client", client)
     config = {"cleanup.policy": "compact", "segment.bytes": "1", "min.insync.replicas": "2"}
     topic = NewTopic("team-config.backing", 1, config=config, may_lack=("segment.bytes", "min.insync.replicas"))
 
