@@ -32,7 +32,6 @@ CEILINGS: Final[Mapping[str, int]] = {
     "file brokers/memory/cluster.py": 523,
     "file core/machine.py": 743,
     "file on_spark/query/worker.py": 544,
-    "file state/on_disk.py": 514,
     "function on_spark/write.py::write_exactly_once": 77,
     "methods brokers/memory/cluster.py::Cluster": 49,
     "methods client/store_view.py::StoreView": 32,

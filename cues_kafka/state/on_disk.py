@@ -8,7 +8,6 @@ changelog has everything, so whatever is wrong with the file is answered by read
 
 from __future__ import annotations
 
-import hashlib
 import json
 import threading
 from collections.abc import Iterable, Iterator
@@ -22,16 +21,27 @@ from cues_kafka.extras import LMDB, missing
 from cues_kafka.observe.log import get_logger
 from cues_kafka.state.directory import StoreDirectory, failed
 from cues_kafka.state.entries import TIME_BYTES, EntriesPlace
+from cues_kafka.state.filed import (
+    FRONT,
+    RAW_BYTES,
+    SUM_BYTES,
+    WHOLE,
+    DamagedError,
+    OldestParts,
+    PartsOfTime,
+    closed,
+    key_of_long,
+    long_value,
+    opened,
+    short_key,
+    value_of_long,
+)
 
 log = get_logger("cues_kafka.state")
 
 VERSION: Final = 4
 """The form of what is in the file; another one is wiped."""
 
-RAW_BYTES: Final = 448
-"""Keys up to this length stand as they are, behind `FRONT`. LMDB takes 1 to 511 bytes."""
-
-FRONT: Final = b"k"
 
 PIECE: Final = 500
 """Entries that a scan takes at once."""
@@ -43,11 +53,6 @@ What is kept of entries that were read, and again of those before: a function of
 commit asks for the size of that, while the function reads for the next batch.
 """
 
-LATE_PARTS: Final = 25
-"""
-An entry that is set again is filed under its new time only if it stands more parts of a lifetime behind than these: a
-quarter of it. Else the sweep meets it too early, and files it again.
-"""
 
 MOST_MAPPED: Final = 2**44
 """The most addresses of the process for one file. They are no memory."""
@@ -57,11 +62,6 @@ META: Final = b"place"
 NAMES: Final = 5
 """The last parts of a file's directory say whose entries it has: cluster id, graph, processor, store and partition."""
 
-SUM_BYTES: Final = 4
-"""Behind each value: the checksum of key and value. LMDB has none, and a file may be on a disk that flips bits."""
-
-WHOLE: Final = 0x2144DF1C
-"""The checksum of anything that ends with its own one."""
 
 MOST_CHECKED: Final = 2**28
 """Bytes of the largest file whose entries are all checked when it is opened; those of others, when they are read."""
@@ -191,7 +191,7 @@ class OnDisk:
         if found is None:
             self.size = 0
             return EntriesPlace()
-        kept = json.loads(_opened(META, found))
+        kept = json.loads(opened(META, found))
         if kept["version"] != VERSION or kept["width"] != self._width:
             raise ValueError("another release, or another lifetime, has written it")
         if kept["of"] != self._of:
@@ -207,7 +207,7 @@ class OnDisk:
         """Read all entries: a key that is damaged is missing where it is looked for."""
         size, count = 0, 0
         for at, found in self._reader.cursor():
-            value = _opened(at, found)[self._front :]
+            value = opened(at, found)[self._front :]
             size += self.each + (len(value) - 4 if len(at) > RAW_BYTES + 1 else len(at) - len(FRONT) + len(value))
             count += 1
         filed = count if self._width is None else self._reader.stat(db=self._times)["entries"]
@@ -224,15 +224,15 @@ class OnDisk:
             found: bytes | None = self._read_before.get(key, _UNKNOWN)
             if found is _UNKNOWN:
                 raw = len(key) <= RAW_BYTES
-                at = FRONT + key if raw else _short(key)
+                at = FRONT + key if raw else short_key(key)
                 try:
                     found = reader.get(at)
                     if found is None:
                         pass
-                    elif raw and crc32(found, crc32(at)) == WHOLE:  # `_opened`, without its call
+                    elif raw and crc32(found, crc32(at)) == WHOLE:  # `opened`, without its call
                         found = found[:-SUM_BYTES]
                     else:
-                        found = self._body(_opened(at, found), raw=raw)
+                        found = self._body(opened(at, found), raw=raw)
                 except (self._lmdb.Error, DamagedError) as error:
                     raise self._broken(error) from error
             if len(self._read) >= MOST_READ or self._read_bytes > MOST_READ_BYTES:
@@ -247,7 +247,7 @@ class OnDisk:
     def _body(self, found: bytes, *, raw: bool) -> bytes:
         """What an entry is filed under, and its value."""
         front = self._front
-        return found if raw else found[:front] + _value(found[front:])
+        return found if raw else found[:front] + value_of_long(found[front:])
 
     def _forget(self) -> None:
         self._read.clear()
@@ -278,9 +278,9 @@ class OnDisk:
                 yield from sorted(long)
                 long = []
             if len(at) > RAW_BYTES + 1:
-                key = _key(value)
+                key = key_of_long(value)
                 if key.startswith(prefix):
-                    long.append((key, _value(value)))
+                    long.append((key, value_of_long(value)))
             elif len(prefix) <= RAW_BYTES:
                 yield at[1:], value
         yield from sorted(long)
@@ -315,7 +315,7 @@ class OnDisk:
                         piece: list[tuple[bytes, bytes]] = []
                         while more and len(piece) < PIECE:
                             at, value = cursor.item()
-                            piece.append((at, _opened(at, value) if db is self._data else value))
+                            piece.append((at, opened(at, value) if db is self._data else value))
                             more = cursor.next()
                     except (self._lmdb.Error, DamagedError) as error:
                         raise self._broken(error) from error
@@ -350,7 +350,7 @@ class OnDisk:
                     grown, bodies = self._put(writing, newest, late)
                     size = self.size + grown
                     if place is not None:
-                        writing.put(META, _closed(META, self._kept(place, size)), db=self._meta)
+                        writing.put(META, closed(META, self._kept(place, size)), db=self._meta)
                 with self._lock:
                     self._reader.abort()
                     self._reader = self._env.begin(db=self._data)
@@ -394,10 +394,10 @@ class OnDisk:
         grown, each, width, front = 0, self.each, self._width, self._front
         known, bodies = self._known(writing, changes), list[bytes | None]()
         new, filed = list[tuple[bytes, bytes]](), list[tuple[bytes, bytes]]()
-        parts, oldest, long = _Parts(width or 0), _Oldest(width or 0), False
+        parts, oldest, long = PartsOfTime(width or 0), OldestParts(width or 0), False
         for (key, value), before in zip(changes, known, strict=True):
             raw = len(key) <= RAW_BYTES
-            at = FRONT + key if raw else _short(key)
+            at = FRONT + key if raw else short_key(key)
             if before is not None:
                 grown -= len(key) + len(before) - front + each
             under = b""
@@ -417,7 +417,7 @@ class OnDisk:
                 continue
             grown += len(key) + len(value) + each
             bodies.append(body := under + value)
-            new.append((at, _closed(at, body if raw else under + _long(key, value))))
+            new.append((at, closed(at, body if raw else under + long_value(key, value))))
             long = long or not raw
         for entries, db in ((sorted(new) if long else new, self._data), (sorted(filed), self._times)):
             if entries:
@@ -431,9 +431,9 @@ class OnDisk:
             value = read(key, _UNKNOWN)
             if value is _UNKNOWN and (value := before(key, _UNKNOWN)) is _UNKNOWN:
                 raw = len(key) <= RAW_BYTES
-                at = FRONT + key if raw else _short(key)
+                at = FRONT + key if raw else short_key(key)
                 if (value := writing.get(at)) is not None:
-                    value = self._body(_opened(at, value), raw=raw)
+                    value = self._body(opened(at, value), raw=raw)
             found.append(value)
         return found
 
@@ -457,58 +457,3 @@ def library() -> Any:
 
 
 _UNKNOWN: Final[Any] = object()
-
-
-class DamagedError(ValueError):
-    """An entry is not as it was written."""
-
-
-def _closed(at: bytes, value: bytes) -> bytes:
-    """The value with the checksum behind it."""
-    return value + crc32(value, crc32(at)).to_bytes(SUM_BYTES, "little")
-
-
-def _opened(at: bytes, found: bytes) -> bytes:
-    if crc32(found, crc32(at)) != WHOLE:
-        raise DamagedError(f"the entry at {at[:40]!r} is not as it was written")
-    return found[:-SUM_BYTES]
-
-
-def _short(key: bytes) -> bytes:
-    """Stands for a long key: keys of which one begins like the other stay together."""
-    return FRONT + key[:RAW_BYTES] + hashlib.sha256(key).digest()
-
-
-def _long(key: bytes, value: bytes) -> bytes:
-    return len(key).to_bytes(4, "big") + key + value
-
-
-def _key(found: bytes) -> bytes:
-    return found[4 : 4 + int.from_bytes(found[:4], "big")]
-
-
-def _value(found: bytes) -> bytes:
-    return found[4 + int.from_bytes(found[:4], "big") :]
-
-
-class _Parts(dict[bytes, bytes]):
-    """The beginning of the part of time that a time is in; both as bytes."""
-
-    def __init__(self, width: int) -> None:
-        self._width = width
-
-    def __missing__(self, time: bytes) -> bytes:
-        at = int.from_bytes(time, "big")
-        self[time] = part = (at - at % self._width).to_bytes(TIME_BYTES, "big")
-        return part
-
-
-class _Oldest(dict[bytes, bytes]):
-    """By a part of time, the oldest one under which an entry of it may stay filed; both as bytes."""
-
-    def __init__(self, width: int) -> None:
-        self._late = LATE_PARTS * width
-
-    def __missing__(self, part: bytes) -> bytes:
-        self[part] = oldest = max(0, int.from_bytes(part, "big") - self._late).to_bytes(TIME_BYTES, "big")
-        return oldest

@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from cues_kafka.errors import ConfigError, Fenced, RetriableError, StoreBroken
 from cues_kafka.state import directory, on_disk
 from cues_kafka.state.entries import NOWHERE, EntriesPlace, InMemory
-from cues_kafka.state.on_disk import RAW_BYTES, OnDisk
+from cues_kafka.state.filed import RAW_BYTES
+from cues_kafka.state.on_disk import OnDisk
 
 PLACE = EntriesPlace(b"\x01\x02", 17, 4, 5, 1_700_000_000_000)
 LONG = b"l" * RAW_BYTES
