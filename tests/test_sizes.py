@@ -36,8 +36,6 @@ CEILINGS: Final[Mapping[str, int]] = {
     "methods brokers/memory/cluster.py::Cluster": 49,
     "methods client/store_view.py::StoreView": 32,
     "methods on_spark/query/worker.py::SparkWorker": 43,
-    "methods sinks/blobs/target.py::BlobTarget": 37,
-    "methods sinks/sql.py::SqlTarget": 35,
 }
 """What is larger in other rooms, with its size when this test was written. It may only shrink."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -14,8 +14,9 @@ from cues_kafka.ports.target import HeldAttempt
 from cues_kafka.sinks.connection import Database
 from cues_kafka.sinks.dialect import BACK, Dialect, Finish, NotMoved
 from cues_kafka.sinks.guard import CallInProgress, Lone
-from cues_kafka.sinks.own_statements import Statements, statements_on
+from cues_kafka.sinks.own_statements import Statements
 from cues_kafka.sinks.packing import packed, unpacked
+from cues_kafka.sinks.task_row import TaskRow
 from cues_kafka.sinks.turns import TaskTarget
 
 log = get_logger("cues_kafka.sinks")
@@ -60,6 +61,7 @@ class SqlTarget(TaskTarget):
     def __init__(self, dialect: Dialect, task: TaskName) -> None:
         super().__init__(task)
         self._dialect = dialect
+        self._row = TaskRow(dialect, task)
         self._connection: Any = None
         self._open = False  # a transaction is
         self._marked = False  # nothing is written behind the savepoint
@@ -111,8 +113,8 @@ class SqlTarget(TaskTarget):
         self.discard()
         dialect = self._dialect
         with self._connected() as connection:
-            on = self._on_tables(connection)
-            row = self._locked(connection, on, owner)
+            on = self._row.statements(connection)
+            row = self._row.locked(connection, on, owner)
             if row is None and step == 0:
                 dialect.execute(connection, on.insert, (*self._task, owner))
             elif row is not None and step in row[:2] and row[2] < owner:
@@ -122,7 +124,7 @@ class SqlTarget(TaskTarget):
 
     def newest(self) -> HeldAttempt | None:
         with self._connected() as connection:
-            row = self._dialect.execute(connection, self._on_tables(connection).select, self._task).fetchone()
+            row = self._dialect.execute(connection, self._row.statements(connection).select, self._task).fetchone()
         return None if row is None else HeldAttempt(*row[:4])
 
     @property
@@ -133,8 +135,8 @@ class SqlTarget(TaskTarget):
     def settle(self, held: HeldAttempt, was: HeldAttempt | None) -> bool:
         dialect = self._dialect
         with self._connected() as connection:
-            on = self._on_tables(connection)
-            row = self._locked(connection, on)
+            on = self._row.statements(connection)
+            row = self._row.locked(connection, on)
             if (None if row is None else HeldAttempt(*row[:4])) != was:
                 dialect.rollback(connection)
                 return False
@@ -148,7 +150,7 @@ class SqlTarget(TaskTarget):
 
     def outbox(self) -> Iterable[tuple[Any, ...]]:
         with self._connected() as connection:
-            rows = self._dialect.execute(connection, self._on_tables(connection).read, self._task).fetchall()
+            rows = self._dialect.execute(connection, self._row.statements(connection).read, self._task).fetchall()
         for (data,) in rows:
             yield from unpacked(bytes(data))
 
@@ -167,43 +169,9 @@ class SqlTarget(TaskTarget):
         finally:
             self._dialect.close(connection)
 
-    def _on_tables(self, connection: Any) -> Statements:
-        return statements_on(self._dialect.places(connection))
-
     def _failed(self, error: BaseException) -> RetriableError:
         self._dialect.address.hide(error)  # it is the cause of what is raised
-        return self._retriable(self._text(error))
-
-    def _text(self, error: BaseException) -> str:
-        return f"{type(error).__name__}: {' '.join(self._dialect.address.quiet(error).split())}"
-
-    def _locked(self, connection: Any, on: Statements, owner: int | None = None) -> Sequence[Any] | None:
-        """Begin a transaction, and lock and read the task's row; end a connection that holds it for too long."""
-        dialect = self._dialect
-        for last in (False, True):
-            try:
-                found: Sequence[Any] | None = dialect.begin(connection, f"{on.select}{dialect.lock}", self._task)
-                return found
-            except dialect.errors as error:
-                dialect.rollback(connection)
-                if last or not dialect.locked_out(error) or not self._end_holder(connection, on, owner):
-                    raise
-        return None
-
-    def _end_holder(self, connection: Any, on: Statements, owner: int | None) -> bool:
-        """
-        End the connection that the row names: that of a former owner, or of a batch of this one that is void.
-
-        Whether it has committed is seen in the row: if it has, the row is ahead, and is published. A former owner that
-        wakes up does not end the connection of a later one.
-        """
-        row = self._dialect.execute(connection, on.select, self._task).fetchone()
-        if row is None or not row[4] or (owner is not None and row[2] > owner):
-            return False
-        ended = self._dialect.end(connection, row[4])
-        if ended:
-            log.warning("ended a connection", task=str(self._task), waited_s=self._dialect.lock_s, connection=row[4])
-        return ended
+        return self._retriable(_text(self._dialect, error))
 
     # A batch
 
@@ -228,10 +196,13 @@ class SqlTarget(TaskTarget):
         if self._connection is None:
             self._connection, self._claimed, self._on = dialect.connect(), None, None
         connection = self._connection
-        on = self._on = self._on or self._on_tables(connection)
-        # Claimed and committed before the batch locks the row: a successor ends this connection by the name in the row.
-        self._claim(connection, on, owner)
-        row = self._locked(connection, on, owner)
+        on = self._on = self._on or self._row.statements(connection)
+        if self._claimed is None or self._claimed[0] != owner:
+            self._outbox_filled = True  # another process may have had the task since
+            name = self._claimed[1] if self._claimed else dialect.name_of(connection)
+            self._row.claim(connection, on, owner, name)
+            self._claimed = owner, name
+        row = self._row.locked(connection, on, owner)
         self._open, self._marked = True, True
         self._begun, self._marks, self._limited = (owner, step), 0, False
         if row is None or row[1] != step or row[2] > owner:
@@ -241,20 +212,6 @@ class SqlTarget(TaskTarget):
                 code="TARGET",
                 remedy=_LATER.format(self._task.processor) if row is not None and row[2] > owner else "",
             )
-
-    def _claim(self, connection: Any, on: Statements, owner: int) -> None:
-        """Name the owner and its connection in the row, in a transaction of its own, so that a successor can end it."""
-        if self._claimed is not None and self._claimed[0] == owner:
-            return
-        dialect = self._dialect
-        self._outbox_filled = True  # another process may have had the task since
-        name = self._claimed[1] if self._claimed else dialect.name_of(connection)
-        dialect.brief(connection, on=True)
-        self._locked(connection, on, owner)
-        dialect.execute(connection, on.claim, (owner, name, *self._task, owner))
-        dialect.commit(connection)
-        dialect.brief(connection, on=False)
-        self._claimed = owner, name
 
     def mark(self) -> None:
         with self._lock:
@@ -330,7 +287,8 @@ class SqlTarget(TaskTarget):
         if self._limited and self._dialect.cancelled(error):
             return
         if not self.noted and (setting := self._dialect.time_limit(error)):
-            why = f"a statement took longer than {setting} allows ({self._text(error)}). {_FASTER.format(setting)}"
+            said = _text(self._dialect, error)
+            why = f"a statement took longer than {setting} allows ({said}). {_FASTER.format(setting)}"
             if not self._lone.late(self._begun[1], why):
                 self.noted = f"the database of {self._task}: {why}"
         elif not self.noted and (why := self._dialect.outage(error, self._connection)):
@@ -382,7 +340,7 @@ class SqlTarget(TaskTarget):
                 outage = outage and not dialect.time_limit(error)
                 self._drop()
                 failed = self._failed(error)
-                raise (failed if outage else self._not_committed(self._text(error))) from error
+                raise (failed if outage else self._not_committed(_text(self._dialect, error))) from error
             except BaseException:
                 self._drop()
                 raise
@@ -424,3 +382,7 @@ class SqlTarget(TaskTarget):
         if connection is not None:
             with suppress(self._dialect.errors):
                 self._dialect.close(connection)
+
+
+def _text(dialect: Dialect, error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(dialect.address.quiet(error).split())}"

@@ -21,7 +21,8 @@ from cues_kafka.observe.log import get_logger
 from cues_kafka.sinks.blobs.entries import ATTEMPT, CLAIM, TENDED, CommitLog, FileEntry, LogEnds, LogEntry, Sweep
 from cues_kafka.sinks.blobs.marker import KnownStore
 from cues_kafka.sinks.blobs.store import BlobStore
-from cues_kafka.sinks.blobs.target import CLAIMS, MOST_SWEEPS, SWEPT_AGAIN_S
+from cues_kafka.sinks.blobs.sweeping import MOST_SWEEPS, SWEPT_AGAIN_S
+from cues_kafka.sinks.blobs.target import CLAIMS
 
 log = get_logger("cues_kafka.sinks")
 

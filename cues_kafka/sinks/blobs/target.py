@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +25,6 @@ from cues_kafka.sinks.blobs.entries import (
     ATTEMPT,
     CLAIM,
     SETTLED,
-    TENDED,
     CommitLog,
     FileEntry,
     LogEnds,
@@ -37,6 +35,7 @@ from cues_kafka.sinks.blobs.entries import (
 from cues_kafka.sinks.blobs.marker import KnownStore
 from cues_kafka.sinks.blobs.names import refused
 from cues_kafka.sinks.blobs.store import BlobStore
+from cues_kafka.sinks.blobs.sweeping import MOST_SWEEPS, SWEPT_AGAIN_S, Sweeping
 from cues_kafka.sinks.blobs.tables import TableFiles
 from cues_kafka.sinks.packing import packed, unpacked
 from cues_kafka.sinks.turns import TaskTarget
@@ -48,12 +47,6 @@ UPLOADS: Final = 4
 
 LONGEST_S: Final = 1800.0
 """A batch that began this number of seconds ago puts and commits nothing any more: half of `SWEPT_AGAIN_S`."""
-
-SWEPT_AGAIN_S: Final = 3600.0
-"""After how many seconds what dead owners left is looked at once more."""
-
-MOST_SWEEPS: Final = 500
-"""How many directories an entry names at most. Of a task that dies more often in an hour, void files may stay."""
 
 CLAIMS: Final = 20
 """How many entries of others one question passes before it says that the store is contended."""
@@ -139,7 +132,7 @@ class BlobTarget(TaskTarget):
         self._seen = 0.0
         self._try: Try | None = None
         self._mark = 0
-        self._sweeps: list[Sweep] = []
+        self._sweeping = Sweeping(str(task), self.home, lambda: self.log, lambda: self._tail)
         self._pool: ThreadPoolExecutor | None = None
         self._files = {name: TableFiles(self, one) for name, one in declared.items() if isinstance(one, FileTable)}
         self.value: Any = PutFiles(self)
@@ -204,35 +197,19 @@ class BlobTarget(TaskTarget):
                 if found is None and step:
                     return None
                 entry = found[1] if found else LogEntry(CLAIM, 0, 0, owner)
-                fresh = list(self._left_by(entry, owner))
+                fresh = list(self._sweeping.left_by(entry, owner))
                 left = [*entry.sweeps, *fresh][-MOST_SWEEPS:]
                 if entry.step != step or entry.owner > owner:
-                    self._sweeps, self._tail, self._seen = left, found, boot_time()
+                    self._sweeping.left, self._tail, self._seen = left, found, boot_time()
                     return held
                 told = (CLAIM, entry.base, entry.step, owner, entry.attempt)
                 claim = LogEntry(*told, sweeps=tuple(left), voids=entry.voids)
                 number = found[0] + 1 if found else 0
                 if self._asked(self.log.append, number, claim):
-                    self._sweeps, self._tail, self._seen = left, (number, claim), boot_time()
-                    self._sweep_all(owner, fresh)
+                    self._sweeping.left, self._tail, self._seen = left, (number, claim), boot_time()
+                    self._sweeping.sweep_all(owner, fresh)
                     return held
         raise self._retriable("other processes put one entry after the other; is this task run twice?")
-
-    def _left_by(self, entry: LogEntry, owner: int) -> Iterator[Sweep]:
-        """
-        Directories in which a former owner may have left void tries. Own ones are known by name.
-
-        A tool leaves none. Its step may be that of committed files, where Kafka's steps went back.
-        """
-        if entry.owner >= owner or entry.kind == SETTLED:
-            return
-        due = time.time() + SWEPT_AGAIN_S
-        yield Sweep(self._directory(entry.step, entry.owner), "", due)
-        if entry.kind == ATTEMPT:
-            yield Sweep(self._directory(entry.base, entry.owner), entry.directory, due)
-
-    def _directory(self, step: int, owner: int) -> str:
-        return f"{self.home}/{step:020d}-{owner}"
 
     def newest(self) -> HeldAttempt | None:
         """See `ports.target.TransactionalSink`. It is the newest one below which no entry is lost."""
@@ -289,7 +266,7 @@ class BlobTarget(TaskTarget):
             self._renew()
             self._check_tail(owner, step)
             self._check_there()
-            directory = f"{self._directory(step, owner)}/{secrets.token_hex(8)}"
+            directory = f"{self._sweeping.directory(step, owner)}/{secrets.token_hex(8)}"
             self._try, self._mark = Try(step, owner, directory, boot_time()), 0
 
     def _check_tail(self, owner: int, step: int) -> None:
@@ -373,8 +350,8 @@ class BlobTarget(TaskTarget):
             files = tuple(one.entry for one in running.puts)
             directory = running.directory if files else ""
             due = time.time() + SWEPT_AGAIN_S
-            self._sweeps += (Sweep(one.entry.path, "", due) for one in running.dropped)
-            entry = LogEntry(ATTEMPT, *held, directory, files, outbox, tuple(self._sweeps), tail[1].voids)
+            self._sweeping.left += (Sweep(one.entry.path, "", due) for one in running.dropped)
+            entry = LogEntry(ATTEMPT, *held, directory, files, outbox, tuple(self._sweeping.left), tail[1].voids)
             self._check_void()
             # From here on the try may be committed, whatever is answered: nothing of it is deleted.
             self._try, self._tail = None, None
@@ -384,7 +361,7 @@ class BlobTarget(TaskTarget):
             # What is deleted from here on belongs to no entry, or to one that the new entry has replaced.
             for table in self._files.values():
                 table.drop()
-            self._threads().submit(self._tend, running, tail[1], tail[0] + 1)
+            self._threads().submit(self._sweeping.tend, running.owner, running.dropped, tail[1], tail[0] + 1)
 
     def _prepare(self, running: Try) -> None:
         """Upload the tables, wait for all uploads, and see that they went into the store."""
@@ -413,48 +390,6 @@ class BlobTarget(TaskTarget):
         self._asked(self.store.put, path, b"".join(len(one).to_bytes(8, "big") + one for one in rows))
         return path
 
-    # Cleaning up
-
-    def _tend(self, running: Try, former: LogEntry, number: int) -> None:
-        """After a commit, on a thread of its own: delete what is void, and keep the log short."""
-        try:
-            for one in running.dropped:
-                self.store.delete(one.entry.path)
-            if former.outbox:
-                self.store.delete(former.outbox)
-            if number % TENDED == 0:
-                self._sweep_all(running.owner)
-                self.log.tend(number)
-        except (RetriableError, CodecError) as error:
-            log.warning("not cleaned up", task=str(self._task), why=str(error))
-
-    def _sweep_all(self, owner: int, fresh: Sequence[Sweep] = ()) -> None:
-        """Delete what former owners left: what is new in the list, which stays in it, and what is due, which goes."""
-        try:
-            self._sweep_outbox(owner)
-            for one in list(self._sweeps):  # a copy: on the thread of `_tend`, commits add to the list meanwhile
-                if one in fresh or one.due <= time.time():
-                    self._sweep(one)
-                if one.due <= time.time():
-                    self._sweeps.remove(one)
-            self.store.tidy(self.log.directory)
-        except RetriableError as error:
-            log.warning("not cleaned up", task=str(self._task), why=str(error))
-
-    def _sweep(self, sweep: Sweep) -> None:
-        for path in self.store.below(sweep.path) or [sweep.path]:
-            if not (sweep.keep and path.startswith(f"{sweep.keep}/")):
-                self.store.delete(path)
-
-    def _sweep_outbox(self, owner: int) -> None:
-        """Delete the outboxes of smaller owners that are not the newest one's: those of later owners may be needed."""
-        directory = f"{self.log.directory}/outbox"
-        newest = self._tail[1].outbox if self._tail else ""
-        for name in self.store.names(directory):
-            parts = name.split("-")
-            if len(parts) == 3 and int(parts[1]) < owner and f"{directory}/{name}" != newest:
-                self.store.delete(f"{directory}/{name}")
-
     def _end_open(self) -> None:
         """The try is void: its uploads are cancelled or awaited, and what they have put is deleted."""
         running, self._try = self._try, None
@@ -466,16 +401,8 @@ class BlobTarget(TaskTarget):
         for one in puts:
             one.upload.cancel()
         if puts:
-            self._sweeps.append(Sweep(running.directory, "", time.time() + SWEPT_AGAIN_S))
-            self._threads().submit(self._delete_try, puts)
-
-    def _delete_try(self, puts: list[Put]) -> None:
-        for one in puts:
-            if one.upload.cancelled():
-                continue
-            one.upload.exception()
-            with suppress(RetriableError):  # it is swept once more, later
-                self.store.delete(one.entry.path)
+            self._sweeping.left.append(Sweep(running.directory, "", time.time() + SWEPT_AGAIN_S))
+            self._threads().submit(self._sweeping.delete, puts)
 
     def _stop(self) -> None:
         self._end_open()

@@ -125,13 +125,13 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "E1: the row is read under its lock",
-        "_locked",
+        "locked",
         Replace("f'{$on.select}{$dialect.lock}'", "$on.select"),
         (FENCES,),
     ),
     Mutant(
         "E1: an outbox that another process may have filled is emptied",
-        "_claim",
+        "_begin",
         Delete("self._outbox_filled = True"),
         (f"{TARGETS}::test_outbox_of_another_process_is_not_published_twice",),
     ),

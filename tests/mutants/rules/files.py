@@ -13,7 +13,7 @@ MUTANTS: tuple[Mutant, ...] = (
     # What strangers and former owners may not do.
     Mutant(
         "E3: nothing of a tool's entry is swept",
-        "_left_by",
+        "left_by",
         Without("$entry.kind == SETTLED"),
         (BLOBS,),
     ),

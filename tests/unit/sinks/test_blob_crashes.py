@@ -356,13 +356,14 @@ def test_sweep_of_a_frozen_owner_leaves_what_later_owners_committed(tmp_path: Pa
     first, frozen, winner = opened(tmp_path), opened(tmp_path), opened(tmp_path)
     first.ask(1, 0)
     put_one(first, 1, 0)
-    frozen._sweep_all = lambda owner, fresh=(): None  # type: ignore[method-assign]
+    sweeping = frozen._sweeping
+    sweeping.sweep_all = lambda owner, fresh=(): None  # type: ignore[method-assign]
     frozen.ask(2, 0)
     winner.ask(3, 0)
     url = put_one(winner, 3, 0)
     winner.commit(attempt(0, 1, 3), [("t", 0, None, b"v", None, 0)])
-    del frozen._sweep_all
-    frozen._sweep_all(2, list(frozen._sweeps))
+    del sweeping.sweep_all
+    sweeping.sweep_all(2, list(sweeping.left))
     assert Path(url.removeprefix("file://")).exists()
     assert [one[3] for one in winner.outbox()] == [b"v"]
 
