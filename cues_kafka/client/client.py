@@ -10,7 +10,8 @@ from cues_kafka.client.asking import ASK_S, SinceOffsets
 from cues_kafka.client.handles import ClientHandles
 from cues_kafka.client.messages import Messages, messages_of
 from cues_kafka.client.queries import processor_with
-from cues_kafka.client.store_view import MAX_BYTES, StoreView, ViewPlace
+from cues_kafka.client.store_reading import ViewPlace
+from cues_kafka.client.store_view import MAX_BYTES, StoreView
 from cues_kafka.client.topic import ClientTopic
 from cues_kafka.client.transaction import ClientTransaction
 from cues_kafka.errors import ConfigError

@@ -4,35 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
-from cues_kafka.core.records import KEY
+from cues_kafka.client.store_reading import StoreReading, ViewFull, ViewPlace
 from cues_kafka.errors import BrokerError, CodecError, ConfigError, RetriableError
 from cues_kafka.graph.names import quoted
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports.broker import Broker
-from cues_kafka.ports.clients import Reader
 from cues_kafka.ports.clock import Clock
-from cues_kafka.ports.facts import Watermarks
-from cues_kafka.ports.log import Fetched, Sent, TopicPartition, WireMessage
-from cues_kafka.records.reading import newest, read_record
+from cues_kafka.ports.log import Sent, TopicPartition
 from cues_kafka.state.followed import Followed
 from cues_kafka.state.mapping import StoreSpec
 
 log = get_logger("cues_kafka.table")
-
-POLL_S: Final = 0.2
-"""How long one fetch waits. `close` waits for it."""
-
-CHECK_S: Final = 10.0
-"""How often a view asks for the partitions of its changelog. So it notices new ones, and a cluster that is gone:
-readers are silent then."""
-
-REBUILD_S: Final = 3600.0
-"""A view that heard nothing of the cluster for longer reads everything again. Compaction takes the mark of a deleted
-entry after `delete.retention.ms`, a day by default, and a reader that missed it would keep the entry."""
 
 MAX_BYTES: Final = 1024**3
 """Memory that the entries may take, about."""
@@ -40,30 +25,6 @@ MAX_BYTES: Final = 1024**3
 PAUSE_FIRST_S: Final = 0.5
 PAUSE_MAX_S: Final = 30.0
 """How long a view waits before it reads again after an error; the pause doubles."""
-
-
-@dataclass(frozen=True, slots=True)
-class ViewPlace:
-    """
-    What a view follows.
-
-    Attributes:
-        processor: the processor's name.
-        backing: its backing topic.
-        inputs: the topics that it reads.
-        partition: of the only task whose entries the view has; None: it has those of all tasks.
-        group: a group that the caller may describe; the reader does not join it or commit there.
-    """
-
-    processor: str
-    backing: str
-    inputs: tuple[str, ...]
-    partition: int | None
-    group: str
-
-
-class ViewFull(ConfigError):
-    """The entries of a store need more memory than its view may take. Give `table` more, or one partition of it."""
 
 
 class StoreView(Mapping[Any, Any]):
@@ -80,15 +41,20 @@ class StoreView(Mapping[Any, Any]):
     def __init__(
         self, broker: Broker, spec: StoreSpec, place: ViewPlace, clock: Clock, *, max_bytes: int = MAX_BYTES
     ) -> None:
-        self._most = max_bytes
-        self._broker = broker
         self._spec = spec
         self._place = place
-        self._clock = clock
         self._parts: dict[int, Followed] | None = None  # None: not read to the end yet
         self._news = threading.Condition()
         self._closing = threading.Event()
         self._error: Exception | None = None
+        self._reading = StoreReading(
+            *(broker, spec, place, clock),
+            news=self._news,
+            closing=self._closing,
+            tell=self._tell,
+            show=self._show,
+            most=max_bytes,
+        )
         self._thread = threading.Thread(target=self._run, name=f"{place.processor}-{spec.name}-table", daemon=True)
 
     def open(self, timeout_s: float) -> Self:
@@ -268,7 +234,7 @@ class StoreView(Mapping[Any, Any]):
         pause_s = PAUSE_FIRST_S
         while not self._closing.is_set():
             try:
-                self._follow()
+                self._reading.follow()
                 pause_s = PAUSE_FIRST_S
             except ViewFull as error:  # what it has read may be less than what is committed, so it shows nothing
                 log.error("table full", changelog=self._spec.changelog, error=str(error))
@@ -288,108 +254,6 @@ class StoreView(Mapping[Any, Any]):
         with self._news:
             self._error = error
             self._news.notify_all()
-
-    def _follow(self) -> None:
-        """Read all entries, show them, and follow until the view is closed or has to read them again."""
-        width, ids = self._shape()
-        partitions = range(width) if self._place.partition is None else [self._place.partition]
-        parts = {p: Followed(self._spec.ttl, self._spec.unit) for p in partitions}
-        changelogs = [TopicPartition(self._spec.changelog, p) for p in partitions]
-        backings = [TopicPartition(self._place.backing, p) for p in partitions]
-        marks = self._broker.watermarks([*changelogs, *backings])
-        due = {place for place in changelogs if marks[place].low < marks[place].stable}
-        starts = {place: marks[place].low for place in changelogs}
-        for place in backings:
-            starts[place] = self._first_record(place, marks[place], parts[place.partition])
-        reader = self._broker.reader(self._place.group)
-        try:
-            reader.assign(starts)
-            if not due:
-                self._show(parts)
-            heard_s = asked_s = self._clock.time()  # not monotonic: that stands still while a machine sleeps
-            while not self._closing.is_set():
-                found = self._poll(reader)
-                now_s = self._clock.time()
-                heard = bool(found)
-                if now_s - asked_s >= CHECK_S:
-                    asked_s = now_s
-                    there = self._ask_shape()
-                    heard = heard or there is not None
-                    if there is not None and there[1] != ids:
-                        log.warning("recreated", changelog=self._spec.changelog, then="the table is read again")
-                    if there not in (None, (width, ids)):
-                        return
-                if heard and now_s - heard_s > REBUILD_S:
-                    return
-                heard_s = now_s if heard else heard_s
-                if found:
-                    with self._news:
-                        due -= self._take(found, parts, marks)
-                        self._news.notify_all()
-                    if not due:
-                        self._show(parts)
-        finally:
-            reader.close()
-
-    def _shape(self) -> tuple[int, tuple[bytes, ...]]:
-        """How many tasks there are: those whose two topics have the partition; and the ids of these topics."""
-        wanted = [self._spec.changelog, self._place.backing]
-        there = self._broker.facts(wanted).topics
-        if missing := sorted(set(wanted) - there.keys()):
-            raise ConfigError(f"topics {quoted(missing)} do not exist; start the graph that declares the store")
-        return min(one.partitions for one in there.values()), tuple(there[topic].topic_id for topic in wanted)
-
-    def _first_record(self, place: TopicPartition, marks: Watermarks, part: Followed) -> int:
-        """Take the newest record of a task; gives the offset behind it."""
-        found = newest(self._broker, place, marks.low, marks.stable, self._clock, group=self._place.group)
-        if found is None:
-            return marks.low
-        self._take_record(part, found)
-        return found.offset() + 1
-
-    def _poll(self, reader: Reader) -> list[Fetched]:
-        """One fetch. A reader under virtual time does not wait, so the view does."""
-        until_s = self._clock.monotonic() + POLL_S
-        found = reader.poll(POLL_S)
-        if not found:
-            self._closing.wait(max(0.0, until_s - self._clock.monotonic()))
-        return found
-
-    def _ask_shape(self) -> tuple[int, tuple[bytes, ...]] | None:
-        """See `_shape`; None: the cluster does not answer, and the error says why."""
-        try:
-            shape = self._shape()
-        except RetriableError as error:
-            self._tell(error)
-            return None
-        self._tell(None)
-        return shape
-
-    def _take(
-        self, found: list[Fetched], parts: Mapping[int, Followed], marks: Mapping[TopicPartition, Watermarks]
-    ) -> set[TopicPartition]:
-        """Take messages; gives the partitions that are read up to where they ended at the beginning."""
-        done = set()
-        for place, messages, eof in found:
-            part = parts[place.partition]
-            for message in messages:
-                if place.topic == self._spec.changelog:
-                    part.change(message.key() or b"", message.value())
-                elif message.key() == KEY:
-                    self._take_record(part, message)
-            stable = marks[place].stable
-            if (eof is not None and eof >= stable) or (messages and messages[-1].offset() >= stable - 1):
-                done.add(place)
-        if sum(part.size for part in parts.values()) > self._most:
-            raise ViewFull(
-                f"{self!r} needs more memory than table(..., max_bytes={self._most}) allows, so it cannot be read. "
-                "Raise max_bytes= if this machine has the memory, or follow one partition= in each process"
-            )
-        return done
-
-    def _take_record(self, part: Followed, message: WireMessage) -> None:
-        record = read_record(message)
-        part.record(dict(record.stores).get(self._spec.name), record.positions)
 
     def _show(self, parts: dict[int, Followed]) -> None:
         with self._news:

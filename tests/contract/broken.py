@@ -13,9 +13,10 @@ from typing import Any
 
 from cues_kafka.brokers.memory import MemoryBroker, MemoryMember, MemoryReader, MemorySender, MemorySession
 from cues_kafka.brokers.memory.clients import Cursor
-from cues_kafka.brokers.memory.cluster import Cluster, Transaction, TransactionalId
+from cues_kafka.brokers.memory.cluster import Cluster
 from cues_kafka.brokers.memory.groups import Group, Membership
 from cues_kafka.brokers.memory.log import Log, MemoryMessage
+from cues_kafka.brokers.memory.transactions import Transaction, TransactionalId
 from cues_kafka.errors import AbortableError
 from cues_kafka.ports.clients import FlushReport, GroupMetadata
 from cues_kafka.ports.facts import TopicFacts, Watermarks

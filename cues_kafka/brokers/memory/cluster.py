@@ -12,12 +12,13 @@ import re
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import inf
 from typing import Any
 
 from cues_kafka.brokers.memory.groups import UNKNOWN_MEMBER, Group, Membership
 from cues_kafka.brokers.memory.log import DEFAULTS, Log, MemoryMessage, now_at
+from cues_kafka.brokers.memory.transactions import Transaction, TransactionalId
 from cues_kafka.brokers.murmur2 import partition_for
 from cues_kafka.errors import AbortableError, BrokerError, FatalError, UnstableOffsets
 from cues_kafka.ports.clients import GroupMetadata
@@ -26,25 +27,6 @@ from cues_kafka.ports.facts import ClusterFacts, NewTopic, TopicFacts, Watermark
 from cues_kafka.ports.log import Sent, TopicPartition, WireMessage
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-
-
-@dataclass(slots=True, eq=False)
-class Transaction:
-    """An open transaction: the logs that it wrote to, the groups whose offsets it holds, and when it times out."""
-
-    number: int
-    deadline: float
-    logs: set[Log] = field(default_factory=set)
-    groups: set[str] = field(default_factory=set)
-
-
-@dataclass(slots=True, eq=False)
-class TransactionalId:
-    """What the transaction coordinator keeps of one id."""
-
-    timeout_s: float
-    epoch: int = -1
-    open: Transaction | None = None
 
 
 class Cluster:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from cues_kafka.brokers.memory import Faults, MemoryBroker, MemoryReader, MemorySession
 from cues_kafka.brokers.memory.clients import MemoryLooseSession
-from cues_kafka.brokers.memory.cluster import Cluster, Transaction, TransactionalId
+from cues_kafka.brokers.memory.cluster import Cluster
 from cues_kafka.brokers.memory.log import MemoryMessage
+from cues_kafka.brokers.memory.transactions import Transaction, TransactionalId
 from cues_kafka.errors import AbortableError, BrokerError, RetriableError
 from cues_kafka.ports.clients import GroupMetadata
 from cues_kafka.ports.facts import Watermarks

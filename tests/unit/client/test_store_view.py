@@ -20,7 +20,6 @@ from cues_kafka import (
     Source,
     State,
     Store,
-    StoreView,
     TaskStopped,
     Topic,
     connect,
@@ -28,7 +27,8 @@ from cues_kafka import (
 )
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.client import store_view
+from cues_kafka.client import store_reading, store_view
+from cues_kafka.client.store_reading import StoreReading
 from cues_kafka.ports.facts import ClusterFacts
 from cues_kafka.ports.log import Sent, TopicPartition
 from cues_kafka.task.clock import SystemClock
@@ -292,19 +292,19 @@ def test_a_view_that_heard_nothing_for_long_reads_everything_again(monkeypatch: 
 
     tester.send("payments", pay("ann", 1))
     tester.run()
-    builds: list[StoreView] = []
-    build = StoreView._follow
+    builds: list[StoreReading] = []
+    build = StoreReading.follow
 
-    def followed(view: StoreView) -> None:
-        builds.append(view)
-        build(view)
+    def followed(reading: StoreReading) -> None:
+        builds.append(reading)
+        build(reading)
 
-    monkeypatch.setattr(StoreView, "_follow", followed)
+    monkeypatch.setattr(StoreReading, "follow", followed)
     monkeypatch.setattr("cues_kafka.client.client.SystemClock", Jumps)
     client = tester.client
     with client.table("add", "balances") as view:
         assert len(builds) == 1
-        now[0] += 2 * store_view.REBUILD_S
+        now[0] += 2 * store_reading.REBUILD_S
         sent = tester.send("payments", pay("ann", 1))
         tester.run()
         view.wait_for(sent)
@@ -314,7 +314,7 @@ def test_a_view_that_heard_nothing_for_long_reads_everything_again(monkeypatch: 
 
 def test_a_view_notices_new_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their tasks have entries, too."""
-    monkeypatch.setattr(store_view, "CHECK_S", 0.1)
+    monkeypatch.setattr(store_reading, "CHECK_S", 0.1)
     memory = Memory()
     broker = open_broker(memory)
     with start(graph_of(1), memory) as running:
@@ -332,23 +332,23 @@ def test_a_view_notices_new_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_view_notices_a_changelog_that_was_recreated(monkeypatch: pytest.MonkeyPatch) -> None:
     """By its id: a reader may go on in the new topic as if nothing had happened."""
-    monkeypatch.setattr(store_view, "CHECK_S", 0.1)
+    monkeypatch.setattr(store_reading, "CHECK_S", 0.1)
     tester, changelog = Tester(graph_of(1)), "bank.add.balances.changelog"
     tester.send("payments", pay("ann", 1))
     tester.run()
-    again, (facts, follow) = threading.Event(), (tester.broker.facts, StoreView._follow)
+    again, (facts, follow) = threading.Event(), (tester.broker.facts, StoreReading.follow)
 
     def other(topics: Collection[str]) -> ClusterFacts:
         found = facts(topics)
         new = {topic: replace(one, topic_id=b"another".ljust(16)) for topic, one in found.topics.items()}
         return replace(found, topics={**found.topics, changelog: new[changelog]})
 
-    def followed(view: StoreView) -> None:
+    def followed(reading: StoreReading) -> None:
         again.set()
-        follow(view)
+        follow(reading)
 
     with tester.client.table("add", "balances") as view:
-        monkeypatch.setattr(StoreView, "_follow", followed)
+        monkeypatch.setattr(StoreReading, "follow", followed)
         assert not again.wait(0.5)
         monkeypatch.setattr(tester.broker, "facts", other)
         assert again.wait(30)
