@@ -656,5 +656,5 @@ def test_sighup_tries_the_token_that_lies_in_the_file_now(
 
 def revoke(users: UserAdmin, rights: list[tuple[str, Acl]]) -> None:
     """Take rights away; each of them was there."""
-    done = users._client.delete_acls([_filter(_binding(*right)) for right in rights])
+    done = users._asking.client.delete_acls([_filter(_binding(*right)) for right in rights])
     assert all(len(future.result()) == 1 for future in done.values())
