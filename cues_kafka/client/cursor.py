@@ -214,8 +214,8 @@ class LogCursor:
             low, _, high = marks[place]
             if not low <= offset <= high:
                 raise RecoveryError(
-                    f"{place.topic}/{place.partition} has offsets {low} to {high}, and the tailer"
-                    f"{f' {self._name!r}' if self._name else ''} stands at {offset}: "
-                    f"{'what lies between was deleted' if offset < low else 'the topic lost records'}. Go on with "
-                    "seek, to_start or to_end; open a named tailer with again=True, which begins at start="
+                    f"the tailer{f' {self._name!r}' if self._name else ''} is at offset {offset} of "
+                    f"{place.topic}/{place.partition}, which has offsets {low} to {high}: "
+                    f"{'the messages between were deleted' if offset < low else 'the topic lost records'}. Continue "
+                    "with seek, to_start or to_end; open a named tailer with again=True to begin at start="
                 )

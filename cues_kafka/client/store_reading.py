@@ -185,8 +185,8 @@ class StoreReading:
         if sum(part.size for part in parts.values()) > self._most:
             raise ViewFull(
                 f"StoreView({self._place.processor!r}, {self._spec.name!r}) needs more memory than table(..., "
-                f"max_bytes={self._most}), and shows nothing. Raise it where the memory is there, or follow one "
-                "partition= in each process"
+                f"max_bytes={self._most}) allows, so it cannot be read. Raise max_bytes= if this machine has the "
+                "memory, or follow one partition= in each process"
             )
         return done
 

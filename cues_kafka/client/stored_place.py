@@ -76,6 +76,6 @@ class StoredPlace:
         for place, kept in known.items():
             if kept.topic_id != self._topic_id:
                 raise RecoveryError(
-                    f"topic {place.topic!r} was recreated since tailer {self._name!r} stood at partition "
-                    f"{place.partition}, offset {kept.offset}. Open it with again=True to begin at start="
+                    f"topic {place.topic!r} was recreated after tailer {self._name!r} had stored its position, "
+                    f"offset {kept.offset} of partition {place.partition}. Open it with again=True to begin at start="
                 )

@@ -197,6 +197,7 @@ class SqlTarget(TaskTarget):
             self._connection, self._claimed, self._on = dialect.connect(), None, None
         connection = self._connection
         on = self._on = self._on or self._row.statements(connection)
+        # Claimed and committed before the batch locks the row: a successor ends this connection by the name in the row.
         if self._claimed is None or self._claimed[0] != owner:
             self._outbox_filled = True  # another process may have had the task since
             name = self._claimed[1] if self._claimed else dialect.name_of(connection)

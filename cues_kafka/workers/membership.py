@@ -106,7 +106,7 @@ class Membership:
             self.placed = now_s - self._joined_s >= PLACED_S
         if self.placed and self.barred is not None:
             self.barred = None
-            log.warning("the group lets this worker in again", processor=self._name, group=self._group)
+            log.warning("the group accepts this worker again", processor=self._name, group=self._group)
             self._changed()
         self.offsets.send()
 
@@ -115,9 +115,7 @@ class Membership:
         told, self.barred = self.barred, error
         self.placed, self._joined_s = False, None
         if told is None or str(told) != str(error):
-            log.error(
-                "the group does not let this worker in any more", processor=self._name, why=str(error), remedy=WAITS
-            )
+            log.error("the group refuses this worker", processor=self._name, why=str(error), remedy=WAITS)
             self._changed()
 
     def tell_waiting(self, *, static: bool) -> None:

@@ -135,7 +135,7 @@ class Asking:
             return
         self.spent = True
         threading.Thread(target=_hold, args=([self.client], late), name="cues-kafka-late", daemon=True).start()
-        raise RetriableError(f"{doing}: the client gave no answer within {longest_s:g} s", code="_TIMED_OUT")
+        raise RetriableError(f"{doing}: the Kafka client did not answer within {longest_s:g} s", code="_TIMED_OUT")
 
     def result(self, future: Future[Any], doing: str, *needs: Right, ignore: Collection[str] = ()) -> Any:
         """The answer; None where the error is one of those to ignore."""
@@ -190,7 +190,7 @@ class Asking:
         if wrong and not self.reached:
             why = found.cause if found else "; ".join(reasons)
             return LoginError(
-                f"Kafka at {bootstrap} and this program do not accept each other: {why}", code=name(error_of(problem))
+                f"this program cannot connect to Kafka at {bootstrap}: {why}", code=name(error_of(problem))
             )
         doing = f"Kafka at {bootstrap} did not answer within {timeout_s:g} s"
         error = translate(problem, doing, reasons=[found.cause] if found else reasons or [_SILENT])

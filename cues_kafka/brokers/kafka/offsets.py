@@ -120,11 +120,9 @@ class Offsets:
             found = self._asking.result(asked[place.topic], at, right, ignore=MISSING)
             leaders = {one.id: one.leader for one in found.partitions} if found else {}
             if place.partition not in leaders:
-                raise self._asking.failed(
-                    KafkaException(KafkaError(_NO_ENTRY, "the cluster has no such partition")), at
-                )
+                raise self._asking.failed(KafkaException(KafkaError(_NO_ENTRY, "the partition does not exist")), at)
             if (leader := leaders[place.partition]) is None or leader.id < 0:
-                raise RetriableError(f"{at}: it has no leader now", code="LEADER_NOT_AVAILABLE")
+                raise RetriableError(f"{at}: the partition has no leader at the moment", code="LEADER_NOT_AVAILABLE")
         self._led |= dict.fromkeys(wanted, now + self._led_s)
 
     def _offsets(
@@ -153,5 +151,5 @@ class Offsets:
         offset = int(self._asking.result(future, doing, right).offset)
         if offset < none:
             self._asking.spent = True
-            raise RetriableError(f"{doing}: the client gave no offset, and no error", code="LEADER_NOT_AVAILABLE")
+            raise RetriableError(f"{doing}: the client returned no offset and no error", code="LEADER_NOT_AVAILABLE")
         return offset

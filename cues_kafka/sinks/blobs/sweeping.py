@@ -92,7 +92,7 @@ class Sweeping:
         """Delete what former owners left: what is new in the list, which stays in it, and what is due, which goes."""
         try:
             self._sweep_outbox(owner)
-            for one in list(self.left):
+            for one in list(self.left):  # a copy: on the thread of `tend`, commits add to the list meanwhile
                 if one in fresh or one.due <= time.time():
                     self._sweep(one)
                 if one.due <= time.time():

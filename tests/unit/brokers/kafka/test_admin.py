@@ -90,7 +90,7 @@ def test_a_client_that_owes_an_answer_is_kept_until_it_comes(monkeypatch: pytest
     held = weakref.ref(client)
     del client
 
-    with pytest.raises(RetriableError, match=r"the client gave no answer within 0\.05 s"):
+    with pytest.raises(RetriableError, match=r"the Kafka client did not answer within 0\.05 s"):
         admin.offsets.watermarks([PLACE])
 
     assert admin.asking.spent
@@ -134,7 +134,7 @@ def test_no_message_at_a_time_is_told_apart_from_no_answer(monkeypatch: pytest.M
     monkeypatch.setattr(admin.asking, "client", _Client(_answers(-1, -1001)))
 
     assert admin.offsets.offsets_at({PLACE: 1}) == {PLACE: None}
-    with pytest.raises(RetriableError, match=r"the client gave no offset, and no error"):
+    with pytest.raises(RetriableError, match=r"the client returned no offset and no error"):
         admin.offsets.offsets_at({PLACE: 1})
 
 
