@@ -79,7 +79,7 @@ def test_a_closed_client_does_not_take_its_id_again(cluster: Memory) -> None:
             old.send("t", "old", id="a")
         with pytest.raises(RuntimeError, match="client 'one' is closed"):
             old.send("t", "old")
-        with pytest.raises(RuntimeError, match="is closed, and writes nothing any more"):
+        with pytest.raises(RuntimeError, match="is closed and can no longer write"):
             tailer.stored.store({0: 0})
         new.send("t", "new", id="b")
         assert [message.value for message in new.messages("t")] == ["new"]
