@@ -12,7 +12,7 @@ from cues_kafka.graph.definition import Graph
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports.observer import Observer
 from cues_kafka.running.running import Running
-from cues_kafka.running.starting import Asked, begin
+from cues_kafka.running.starting import StartArguments, begin
 from cues_kafka.task.interpreter import Hook
 from cues_kafka.task.workers import Engine
 
@@ -74,7 +74,7 @@ def start(
         TaskStopped: a task refuses to start.
     """
     return begin(
-        Asked(
+        StartArguments(
             *(graph, options, engine, only, instance, policy, calls, timeout_s, new, create_topics, require, observers),
             *(http, hook),
         )

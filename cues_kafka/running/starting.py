@@ -44,7 +44,7 @@ log = get_logger("cues_kafka.start")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class StartArguments:
     """The arguments of `start`, which says what they mean."""
 
     graph: Graph
@@ -94,7 +94,7 @@ class Ready:
     facts: ClusterFacts
 
 
-def begin(asked: Asked) -> Running:
+def begin(asked: StartArguments) -> Running:
     """Run a graph. See `start`."""
     _check(asked)
     options, engine = asked.options, asked.engine
@@ -136,7 +136,7 @@ def begin(asked: Asked) -> Running:
     return running
 
 
-def _check(asked: Asked) -> None:
+def _check(asked: StartArguments) -> None:
     graph = asked.graph
     if not isinstance(graph, Graph):
         raise ConfigError(
@@ -169,7 +169,9 @@ def _runnable(graph: Graph, engine: Engine | None, only: Sequence[str] | None) -
     return only
 
 
-def _prepare(asked: Asked, graph: Graph, only: Sequence[str] | None, new: Sequence[str], broker: Broker) -> Ready:
+def _prepare(
+    asked: StartArguments, graph: Graph, only: Sequence[str] | None, new: Sequence[str], broker: Broker
+) -> Ready:
     options = asked.options
     everyone = None if isinstance(options, Memory) else list(only or graph.all_processors)
     accept = isinstance(options, Kafka) and options.accept_unchecked
@@ -183,7 +185,7 @@ def _prepare(asked: Asked, graph: Graph, only: Sequence[str] | None, new: Sequen
     return Ready(broker, graph, only, terms, apart, planned, facts)
 
 
-def _run(asked: Asked, ready: Ready, running: Running, system: System, identity: Identity) -> None:
+def _run(asked: StartArguments, ready: Ready, running: Running, system: System, identity: Identity) -> None:
     """Make the workers, and have the handle run them."""
     graph, only, broker, options, engine = ready.graph, ready.only, ready.broker, asked.options, asked.engine
     processors = [] if engine else selected(graph, only)

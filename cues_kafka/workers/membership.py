@@ -24,7 +24,7 @@ WAITS = "grant the permission again; the worker rejoins its group by itself, and
 """What helps a worker that has lost a right."""
 
 
-class Membership:
+class WorkerMembership:
     """
     A worker in its group.
 

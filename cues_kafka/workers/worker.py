@@ -37,7 +37,7 @@ from cues_kafka.task.taking import Taking
 from cues_kafka.task.workers import Stopped, Worker
 from cues_kafka.workers.fetching import POLL_S, Fetching
 from cues_kafka.workers.long_calls import LongCalls
-from cues_kafka.workers.membership import Membership
+from cues_kafka.workers.membership import WorkerMembership
 from cues_kafka.workers.options import WorkerOptions
 from cues_kafka.workers.questions import Questions
 
@@ -93,7 +93,7 @@ class ProcessorWorker(Worker):
         self._changed = changed
         self.first = spec_of(0)
         self._pool = executor or ThreadPoolExecutor(max(4, self.first.width), thread_name_prefix=f"{name}-task")
-        self._membership = Membership(name, self.first.group, clock, waits=executor is None, changed=changed)
+        self._membership = WorkerMembership(name, self.first.group, clock, waits=executor is None, changed=changed)
         self._fetching = Fetching(name, poll_s=0.0 if executor else POLL_S, submit=self._submit, arrived=self._notify)
         self._long_calls = LongCalls(clock, options.calls)
         self._questions = Questions(
