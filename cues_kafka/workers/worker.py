@@ -390,7 +390,7 @@ class ProcessorWorker(Worker):
             log.info("all tasks ready", processor=self.name, tasks=len(lanes), after_s=after_s)
 
     def _grow(self, width: int) -> None:
-        """The processor has so many tasks now; those of new partitions that wait for that begin."""
+        """The processor has this number of tasks now; those of new partitions that wait for that begin."""
         before, self.first = self.first.width, replace(self.first, width=width)
         for partition, lane in list(self.lanes.items()):
             if partition >= before:
