@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.work import COLUMNS, TAKE, Payment, count, forward, row_of, settle, settle_plain
-from cues_kafka import CommitPolicy, Graph, Json, Processor, Raw, Sql, Store, Topic
+from cues_kafka import CommitPolicy, Delta, Graph, Json, Processor, Raw, Sink, Sql, Store, Topic
 from cues_kafka.graph.declare import CodecSpec
 from cues_kafka.graph.processor_fields import Strategy
 
@@ -57,6 +57,10 @@ DATABASES: dict[str, tuple[Callable[..., Any], bool, bool]] = {
 """By the codec of a pipe whose function has a database: the function, whether it takes lists, and whether it gives."""
 
 
+DELTA = "delta"
+"""The codec of a pipe into a table of Delta Lake, which has the graph's name; its values are those of `json`."""
+
+
 def make(name: str, source: str, target: str, codec: str, partitions: int, *, most: int = TAKE) -> Graph:
     """A graph with one pipe between two topics, with up to `most` messages in a transaction."""
     commit = CommitPolicy(max_messages=most)
@@ -67,6 +71,10 @@ def make(name: str, source: str, target: str, codec: str, partitions: int, *, mo
             fn, name="pipe", inputs=source, outputs=target if gives else None, errors=None, commit=commit, **database
         )
         return Graph(name, pipe, defaults=Topic(value=Raw(), partitions=partitions))
+    if codec == DELTA:
+        table = Delta(env=f"{ENV}LAKE").table(name)
+        sink = Sink("pipe", inputs=source, into=table, errors=None, commit=commit)
+        return Graph(name, sink, defaults=Topic(value=Json(Payment), partitions=partitions))
     works: dict[str, tuple[Callable[..., Any], CodecSpec]] = {
         "json": (settle, Json(Payment)),
         "dict": (settle_plain, Json()),

@@ -52,7 +52,7 @@ class Pipe:
         name: of the graph; the hand-written loop's group.
         source, target: topics.
         codec: `raw`, `json` (a dataclass), `dict` (JSON without a class) one of `graphs.STORES` (raw, with a store)
-            or of `graphs.DATABASES` (raw, with a database).
+            or of `graphs.DATABASES` (raw, with a database), or `graphs.DELTA`.
         partitions: of both topics.
         most: messages in one transaction.
     """
@@ -169,6 +169,7 @@ def hand_command(cluster: Cluster, pipe: Pipe, take: str) -> list[str]:
         "take": take,
     }
     module = "benchmarks.hand_sql" if pipe.codec in graphs.DATABASES else "benchmarks.hand"
+    module = "benchmarks.hand_delta" if pipe.codec == graphs.DELTA else module
     return [sys.executable, "-m", module, *(f"--{key}={value}" for key, value in options.items())]
 
 

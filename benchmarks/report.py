@@ -114,6 +114,7 @@ TITLES = (
     "Strategies",
     "State",
     "Databases",
+    "Tables of Delta Lake",
     "Bridges",
     "Avro",
     "Latency",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from benchmarks import (
     bridges,
     codecs,
+    delta,
     latency,
     memory,
     metrics,
@@ -52,6 +53,7 @@ PROGRAMS: dict[str, Callable[[Size, Cluster], report.Section]] = {
     "strategies": lambda size, cluster: strategies.measure(size.repetitions, size.moved, size.hops, cluster),
     "state": lambda size, cluster: state.measure(size.repetitions, size.moved, size.records, cluster),
     "sql": lambda size, cluster: sql.measure(size.repetitions, size.moved, cluster),
+    "delta": lambda size, cluster: delta.measure(size.repetitions, size.moved, cluster),
     "bridges": lambda size, cluster: bridges.measure(min(3, size.repetitions), size.moved // 40, cluster),
     "recovery": lambda size, cluster: recovery.measure(size.kills, cluster),
     "memory": lambda size, cluster: memory.measure(size.backlog, size.records, cluster),

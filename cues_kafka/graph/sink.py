@@ -84,9 +84,9 @@ def write_each(values: list[Any], step: list[Any], into: Any) -> None:
         into.write(value, one.inputs[one.binding])
 
 
-def write_all(values: list[Any], step: list[Any], into: Any) -> None:
+def write_all(values: list[Any], into: Any) -> None:
     """The function of a `Sink` with a target that takes many values at once, such as a table of Delta Lake."""
-    into.write_all(values, [one.inputs[one.binding] for one in step])
+    into.write_all(values)
 
 
 def publish_message(value: Any, step: Any, into: Any) -> None:

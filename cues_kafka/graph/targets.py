@@ -180,7 +180,7 @@ class TransactionalTarget(Effect, ABC):
 
         What it hands to `write` is collected during the calls, and dropped if the call fails. So user code runs in no
         open transaction, and does not see what it has written. For a `Sink` it needs `write(value, message)`. If it has
-        `write_all(values, messages)`, too, a `Sink` calls that with the values of a batch; if it raises, one by one.
+        `write_all(values)`, too, a `Sink` calls that with the values of a batch; if it raises, one by one.
 
         Args:
             write: takes one thing to write.
@@ -196,13 +196,17 @@ class TransactionalTarget(Effect, ABC):
         """
         return ()
 
-    def changes(self) -> Iterable[str]:
+    def changes(self, *, first: bool) -> Iterable[str]:
         """
         Say what `make` would change in the system, in full sentences. `plan` prints it.
 
+        Args:
+            first: as for `make`.
+
         Raises:
-            RetriableError: it does not answer.
+            RetriableError: it does not answer, or has lost what was made; `plan` warns.
         """
+        del first
         return ()
 
     def make(self, *, first: bool) -> None:

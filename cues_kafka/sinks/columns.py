@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from cues_kafka.errors import OutputError
@@ -50,9 +50,10 @@ class ArrowRows:
         Raises:
             OutputError: a value lacks a field, or has one that does not fit.
         """
+        classes = set(map(type, values))
         try:
             arrays = [
-                self._array(field, exact, self._column(field.name, values))
+                self._array(field, exact, self._column(field.name, values, classes))
                 for field, exact in zip(self._schema, self._exact, strict=True)
             ]
             return self._arrow.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -66,9 +67,11 @@ class ArrowRows:
             raise ValueError(f"a part of field {field.name!r} would be lost as {field.type}")
         return made
 
-    def _column(self, name: str, values: Sequence[Any]) -> list[Any]:
+    def _column(self, name: str, values: Sequence[Any], classes: set[type]) -> list[Any]:
         try:
-            if all(type(value) is dict for value in values):
+            if len(classes) == 1 and not issubclass(next(iter(classes)), Mapping) and "." not in name:
+                return list(map(attrgetter(name), values))
+            if classes == {dict}:
                 return list(map(itemgetter(name), values))
             return [value[name] if isinstance(value, Mapping) else getattr(value, name) for value in values]
         except (KeyError, AttributeError) as error:

@@ -23,7 +23,7 @@ from tests.fault.support import backing, check_chain, committed, until
 from tests.servers.fixtures import S3Bucket
 
 FEW: list[Point] = [("before", "CommitTarget", 2), ("inside", "CommitTarget", 2), ("after", "CommitTarget", 1)]
-SOME: list[Point] = [*FEW, ("inside", "Commit", 2), ("after", "Commit", 5), ("before", "AskTarget", 2)]
+SOME: list[Point] = [*FEW, ("before", "Commit", 2), ("after", "Commit", 5), ("before", "AskTarget", 2)]
 ALL: list[Point] = [
     *((moment, "CommitTarget", nth) for moment in ("before", "inside", "after") for nth in (1, 2, 5)),
     *((moment, "Commit", nth) for moment in ("before", "inside", "after") for nth in (2, 5, 6)),

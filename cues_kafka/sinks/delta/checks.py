@@ -30,10 +30,21 @@ def refusals(declared: Declared) -> Iterator[str]:
         yield from map(str, table.shape().unfit(declared))
 
 
-def changes(declared: Declared) -> Iterator[str]:
-    """What a start would change, in full sentences."""
+def changes(declared: Declared, *, first: bool) -> Iterator[str]:
+    """
+    What a start would change, in full sentences.
+
+    Args:
+        declared: the table.
+        first: see `make_table`.
+
+    Raises:
+        RetriableError: it is not there, and must be; or does not answer.
+    """
     table = _table(declared)
     if not table.exists():
+        if not first:
+            table.renew()  # it says what is missing
         yield "there is no table at its address yet. `plan --apply` and the first start make it"
     elif added := table.shape().added(declared):
         yield f"the table lacks columns {quoted(added)}. `plan --apply` and the next start add them"
@@ -109,29 +120,34 @@ def _race(writers: Sequence[OpenedTable]) -> int:
     How many of these win the next version.
 
     Raises:
-        RetriableError: none does.
+        RetriableError: none of them knows that it does.
     """
-    begin, failed = threading.Barrier(len(writers)), list[RetriableError | TargetMoved]()
+    begin, won, failed = threading.Barrier(len(writers)), list[OpenedTable](), list[Exception]()
 
     def commit(writer: OpenedTable) -> None:
         try:
             writer.renew()
         except RetriableError as error:
             failed.append(error)
+            begin.wait()
+            return
         begin.wait()
         try:
             writer.append((), {"probe": 1})
         except (RetriableError, TargetMoved) as error:
             failed.append(error)
+        else:
+            won.append(writer)
 
     threads = [threading.Thread(target=commit, args=(one,), daemon=True) for one in writers]
     for one in threads:
         one.start()
     for one in threads:
         one.join()
-    if len(failed) >= len(writers) and (away := next((one for one in failed if isinstance(one, RetriableError)), None)):
-        raise away
-    return len(writers) - len(failed)
+    if not won:
+        why = next((one for one in failed if isinstance(one, RetriableError)), failed[0])
+        raise RetriableError(f"the store was tried, and no commit came through: {why}", code="TARGET") from why
+    return len(won)
 
 
 def _table(declared: Declared) -> OpenedTable:

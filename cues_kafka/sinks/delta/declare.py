@@ -233,10 +233,10 @@ class DeltaTarget(TransactionalTarget):
 
         return refusals(self)
 
-    def changes(self) -> Iterable[str]:
+    def changes(self, *, first: bool) -> Iterable[str]:
         from cues_kafka.sinks.delta.checks import changes  # noqa: PLC0415 - as above
 
-        return changes(self)
+        return changes(self, first=first)
 
     def make(self, *, first: bool) -> None:
         from cues_kafka.sinks.delta.checks import make_table  # noqa: PLC0415 - as above

@@ -33,10 +33,9 @@ class DeltaRows:
         del message
         self.write_all((value,))
 
-    def write_all(self, values: Sequence[Any], messages: Sequence[Any] = ()) -> None:
+    def write_all(self, values: Sequence[Any]) -> None:
         """Write a row for each value; see `write`. If one does not fit, none is written."""
-        del messages
-        if any(value is None for value in values):
+        if type(None) in set(map(type, values)):
             raise OutputError(
                 f"a message without a value (a tombstone) is no row of Delta table {self._table!r}. Leave tombstones "
                 "out, with filter="

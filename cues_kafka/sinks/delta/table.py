@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final
 
 from cues_kafka.errors import CuesError, RetriableError
@@ -40,6 +41,9 @@ PATIENCE: Final[Mapping[str, str]] = {
 }
 """How long a request to a bucket may take, unless the options say otherwise."""
 
+RECENT_S: Final = 10.0
+"""For how long a version counts as new enough to commit over, in seconds."""
+
 MOST_RETRIES: Final = 100
 """How often a commit tries the next version after other tasks have taken one."""
 
@@ -56,6 +60,7 @@ class OpenedTable:
         self._where = str(self._directory or url)
         self._options = {**({} if self._directory else PATIENCE), **options}
         self._opened: Any = None
+        self._looked = -RECENT_S
         self._beside: Any = None
 
     def exists(self) -> bool:
@@ -65,6 +70,19 @@ class OpenedTable:
         except TableGone:
             return False
         return True
+
+    def look(self) -> None:
+        """
+        Have a version that was the newest one a moment ago.
+
+        A commit over an older version is refused if another one came between that counts, so it need not be newer.
+
+        Raises:
+            TableGone: there is no table.
+            RetriableError: the store does not answer.
+        """
+        if monotonic() - self._looked > RECENT_S or not self._is_there():
+            self.renew()
 
     def renew(self) -> None:
         """
@@ -84,6 +102,13 @@ class OpenedTable:
                     self._opened = None
             if self._opened is None:
                 self._opened = deltalake.DeltaTable(self._where, storage_options=self._options)
+            self._looked = monotonic()
+
+    @property
+    def version(self) -> int:
+        """The version that was looked at last."""
+        with translated():
+            return int(self._opened.version())
 
     def _is_there(self) -> bool:
         """
@@ -142,6 +167,7 @@ class OpenedTable:
 
         Raises:
             TargetMoved: another process has committed one of the apps since.
+            TableChanged: another process has changed the columns or the properties since; nothing was committed.
             RetriableError: the outcome is not known, or the table has changed.
         """
         properties = deltalake.CommitProperties(
@@ -157,9 +183,12 @@ class OpenedTable:
                 else:
                     schema = self._opened.schema()
                     self._opened.create_write_transaction([], "append", schema, commit_properties=properties)
+                    self._looked = -RECENT_S  # it still has the version before
             except exceptions.CommitFailedError as error:
                 if "Concurrent transaction" in str(error):
                     raise TargetMoved("another process has committed for the task") from error
+                if "Metadata changed" in str(error):
+                    raise TableChanged(said(error), code="TARGET") from error
                 raise
 
     def _whole(self, rows: Sequence[Any]) -> Any:
@@ -213,6 +242,10 @@ class OpenedTable:
         if self._beside is None:
             self._beside = DeltaFileSystemHandler(self._where, self._options)
         return self._beside
+
+
+class TableChanged(RetriableError):
+    """The table has other columns or properties than the version that a commit was made over."""
 
 
 class TableGone(RetriableError):

@@ -6,9 +6,9 @@ the task's step as its version, and `<app>.mark` a number that is made of the by
 bytes are an object beside the table, whose name is that number. It is put before the commit and never changed, so a
 process that reads the number finds the bytes.
 
-The comparison has two halves. What is kept is compared with the newest version of the log, and the commit is made over
-this version: Delta refuses it if another commit for the same application came between. Delta alone would let a writer
-pass that reads the newest version first.
+The comparison has two halves. What is kept is compared with a version of the log, and the commit is made over this very
+version: Delta refuses it if another commit for the same application came between. Delta alone would let a writer pass
+that reads the newest version first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cues_kafka.errors import RecoveryError, RetriableError
 from cues_kafka.graph.targets import TargetMoved, TaskName, Transactions
 from cues_kafka.sinks.delta.columns import Declared
 from cues_kafka.sinks.delta.commit_turns import turn_at
-from cues_kafka.sinks.delta.table import BESIDE, OpenedTable
+from cues_kafka.sinks.delta.table import BESIDE, OpenedTable, TableChanged
 from cues_kafka.sinks.kept import Kept
 
 LOOKS: Final = 3
@@ -41,11 +41,13 @@ class DeltaTransactions(Transactions):
         self._table, self._app, self._declared = table, app, declared
         self._rows: list[Any] = []
         self._shape: object = None
+        self._known: tuple[int, int | None] | None = None  # a version, and the mark in it
 
     def ask(self) -> bytes | None:
         mark = None
         for _ in range(LOOKS):
-            self._look()
+            self._table.renew()
+            self._fit()
             mark = self._table.placed(self._marks)
             if mark is None:
                 return None
@@ -88,10 +90,20 @@ class DeltaTransactions(Transactions):
     def _commit(self, kept: bytes, over: bytes | None) -> None:
         mark, rows, self._rows = mark_of(kept), self._rows, []
         with turn_at(self._table.url):
-            self._look()
+            self._table.look()
+            self._fit()
             self._compare(over)
             self._table.put(self._path(mark), kept)
-            self._table.append(rows, {self._app: Kept.read(kept).held.step, self._marks: mark})
+            apps = {self._app: Kept.read(kept).held.step, self._marks: mark}
+            try:
+                self._table.append(rows, apps)
+            except TableChanged:
+                self._table.renew()
+                self._fit()
+                self._compare(over)
+                self._table.append(rows, apps)
+            # Rows bring the view to their own version, and a fence leaves it at the one before.
+            self._known = (self._table.version, mark) if rows else None
 
     def _compare(self, over: bytes | None) -> None:
         """
@@ -100,17 +112,18 @@ class DeltaTransactions(Transactions):
         Raises:
             TargetMoved: something else is kept than `over`.
         """
-        if self._table.placed(self._marks) != (None if over is None else mark_of(over)):
+        if self._known is None or self._known[0] != self._table.version:  # else it is this process's own commit
+            self._known = self._table.version, self._table.placed(self._marks)
+        if self._known[1] != (None if over is None else mark_of(over)):
             raise TargetMoved("the table has another mark of the task")
 
-    def _look(self) -> None:
+    def _fit(self) -> None:
         """
-        Look at the newest version, and whether rows fit it.
+        Look whether rows fit the table.
 
         Raises:
             RecoveryError: they do not.
         """
-        self._table.renew()
         shape = self._table.shape()
         if shape == self._shape:
             return

@@ -76,15 +76,17 @@ def inspect_own_targets(graph: Graph, broker: Broker, terms: Terms) -> Findings:
     for one in found:
         try:
             refusals += (f"{one.where}: {why}" for why in one.home.inspect())
-            lacking = [f"{one.where}: {what}" for what in one.home.changes()]
-            begun = lacking and broker.facts(sorted(one.backing_topics(graph))).topics
-            (warnings if begun else changes).extend(lacking)
+            begun = broker.facts(sorted(one.backing_topics(graph))).topics
+            changes += (f"{one.where}: {what}" for what in one.home.changes(first=not begun))
         except (ConfigError, RecoveryError) as error:
-            remedy = f". Remedy: {error.remedy.removesuffix(RETRIED)}" if error.remedy else ""
-            refusals.append(f"{one.where}: {error}{remedy}")
+            refusals.append(f"{one.where}: {error}{_remedy(error)}")
         except RetriableError as error:  # its tasks ask it again
-            warnings.append(f"{one.where}: {error}")
+            warnings.append(f"{one.where}: {error}{_remedy(error)}")
     return Findings(refusals=tuple(refusals), warnings=tuple(warnings), changes=tuple(changes))
+
+
+def _remedy(error: RecoveryError | RetriableError | ConfigError) -> str:
+    return f". Remedy: {error.remedy.removesuffix(RETRIED)}" if error.remedy else ""
 
 
 @contextmanager

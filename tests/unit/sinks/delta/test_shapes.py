@@ -115,12 +115,14 @@ def test_plan_says_what_a_start_changes(tmp_path: Path) -> None:
     """A table to make, then a column to add."""
     lake = Delta(f"file://{tmp_path}")
     first = lake.table("orders", columns=ID)
-    [said] = first.changes()
+    [said] = first.changes(first=True)
     assert "no table at its address yet" in said
     first.make(first=True)
-    [said] = lake.table("orders", columns=ID | {"note": "string"}).changes()
+    [said] = lake.table("orders", columns=ID | {"note": "string"}).changes(first=False)
     assert "lacks columns 'note'" in said
-    assert [*first.changes()] == []
+    assert [*first.changes(first=False)] == []
+    with pytest.raises(RetriableError, match="no table"):
+        [*lake.table("lost", columns=ID).changes(first=False)]
 
 
 def test_processes_that_start_together_make_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
