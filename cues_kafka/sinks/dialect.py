@@ -64,6 +64,24 @@ class Finish(NamedTuple):
     moved: tuple[str, Sequence[Any]]
 
 
+def shape_of(word: str, *, number: str, count: str, text: str, data: str) -> Mapping[str, Mapping[str, str]]:
+    """
+    The columns of our tables.
+
+    Args:
+        word: the type of short texts.
+        number: of partitions and places.
+        count: of steps.
+        text: of long texts.
+        data: of bytes.
+    """
+    task = {"graph": word, "processor": word, "part": number}
+    return {
+        TASKS: {**task, "base": count, "step": count, "owner": count, "attempt": text, "backend": word},
+        OUTBOX: {**task, "place": number, "records": data},
+    }
+
+
 def creating(shape: Mapping[str, Mapping[str, str]], behind: str = "") -> tuple[str, ...]:
     """The statements that make tables of these columns where they are missing; no column takes NULL."""
     found = []
@@ -76,7 +94,7 @@ def creating(shape: Mapping[str, Mapping[str, str]], behind: str = "") -> tuple[
 
 class Dialect(Protocol):
     """
-    One kind of database.
+    One kind of database. What a database does not have stands here, so that its dialect leaves it out.
 
     Attributes:
         name: as people know it.
@@ -145,7 +163,7 @@ class Dialect(Protocol):
 
     def cursor(self, connection: Any) -> Any:
         """A cursor for user code, which takes no statement behind the transaction's end."""
-        ...
+        return connection.cursor()
 
     def execute(self, connection: Any, statement: str, parameters: Sequence[Any] = ()) -> Any:
         """Run one statement whose parameters are written `?`; gives a cursor."""
@@ -161,7 +179,7 @@ class Dialect(Protocol):
 
     def commit(self, connection: Any) -> None:
         """Commit. An exception leaves it open whether that happened."""
-        ...
+        self.execute(connection, "COMMIT")
 
     def rollback(self, connection: Any) -> None:
         """Roll back the open transaction."""
@@ -169,7 +187,7 @@ class Dialect(Protocol):
 
     def close(self, connection: Any) -> None:
         """Close, whatever state it is in; raises nothing."""
-        ...
+        connection.close()
 
     def alive(self, connection: Any) -> bool:
         """Whether a transaction is open, as far as the client knows without a question; failed ones are, too."""
@@ -177,7 +195,7 @@ class Dialect(Protocol):
 
     def changed(self, connection: Any) -> bool:
         """Whether a function has changed the connection in a way that a commit keeps, so that it is given up."""
-        ...
+        return False
 
     def broken(self, connection: Any) -> str:
         """Why the open transaction cannot go on; empty: it can."""
@@ -185,7 +203,7 @@ class Dialect(Protocol):
 
     def check(self, connection: Any) -> None:
         """Have constraints that wait for the commit speak now, as an exception of the driver."""
-        ...
+        return
 
     def outage(self, error: BaseException, connection: Any = None) -> str:
         """
@@ -199,19 +217,19 @@ class Dialect(Protocol):
 
     def doubtful(self, error: BaseException) -> bool:
         """Whether what is an outage may also be the fault of one statement: then it comes again where it is alone."""
-        ...
+        return False
 
     def cancelled(self, error: BaseException) -> bool:
         """Whether a statement took longer than it may, or was cancelled."""
-        ...
+        return False
 
     def time_limit(self, error: BaseException) -> str:
         """The setting of the user or the database by which a statement took too long; empty: that is not the cause."""
-        ...
+        return ""
 
     def locked_out(self, error: BaseException) -> bool:
         """Whether another connection kept a lock for longer than `lock_s`."""
-        ...
+        return False
 
     def brief(self, connection: Any, *, on: bool) -> None:
         """
@@ -220,15 +238,15 @@ class Dialect(Protocol):
         A transaction that holds a task's lock before the row names its connection must not outlive a process that is
         frozen in it: no other process could end it.
         """
-        ...
+        return
 
     def name_of(self, connection: Any) -> str:
         """A name by which another connection can end this one; empty: there is none."""
-        ...
+        return ""
 
     def end(self, connection: Any, name: str) -> bool:
         """End the connection of that name; False: it has ended already, or must not be ended."""
-        ...
+        return False
 
     def refused(self, statement: str, connection: Any) -> str:
         """Why user code must not run this statement on this connection; empty: it may."""

@@ -23,9 +23,11 @@ from cues_kafka.sinks.dialect import (
     RELEASE,
     SAVEPOINT,
     TASKS,
+    Dialect,
     Finish,
     NotMoved,
     creating,
+    shape_of,
 )
 from cues_kafka.sinks.own_statements import Places
 from cues_kafka.sinks.statements import MYSQL, lasting, refused
@@ -118,25 +120,7 @@ REFUSED: Final = frozenset({1044, 1045, 1049, 1698})
 """Error numbers of a connection that no later try would open."""
 
 
-SHAPE: Final[Mapping[str, Mapping[str, str]]] = {
-    TASKS: {
-        "graph": "varchar(80)",
-        "processor": "varchar(80)",
-        "part": "int",
-        "base": "bigint",
-        "step": "bigint",
-        "owner": "bigint",
-        "attempt": "longtext",
-        "backend": "varchar(80)",
-    },
-    OUTBOX: {
-        "graph": "varchar(80)",
-        "processor": "varchar(80)",
-        "part": "int",
-        "place": "int",
-        "records": "longblob",
-    },
-}
+SHAPE: Final = shape_of("varchar(80)", number="int", count="bigint", text="longtext", data="longblob")
 """The columns of our tables."""
 
 
@@ -156,15 +140,15 @@ CONVERSIONS: Final = {**converters.conversions, datetime: _moment, time: _clock}
 """What the driver does with values, where it is not the driver's own."""
 
 
-class MySql:
-    """See `Dialect`. DDL commits the transaction silently, so it is refused."""
+class MySql(Dialect):
+    """MySQL or MariaDB. DDL commits the transaction silently, so it is refused; there are no constraints that wait."""
 
     name = "mysql"
     lock = " FOR UPDATE"
     errors: type[Exception] = pymysql.MySQLError
     lock_s = LOCK_S
     locks_rows = True
-    shape: Mapping[str, Mapping[str, str]] = SHAPE
+    shape = SHAPE
     schema: Sequence[str] = creating(SHAPE, " ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
 
     def __init__(self, url: str) -> None:
@@ -290,9 +274,6 @@ class MySql:
         names, marks = ", ".join(f"`{name}`" for name in columns), ", ".join(["%s"] * len(columns))
         connection.cursor(_BoundedCursor).executemany(f"INSERT INTO {into} ({names}) VALUES ({marks})", rows)  # noqa: S608
 
-    def commit(self, connection: Any) -> None:
-        self.execute(connection, "COMMIT")
-
     def rollback(self, connection: Any) -> None:
         self.execute(connection, "ROLLBACK")
 
@@ -314,18 +295,12 @@ class MySql:
             raise RetriableError("MySQL: the transaction has ended", code="TARGET")
         return ""
 
-    def check(self, connection: Any) -> None:
-        """See `Dialect`. It has no constraints that wait."""
-
     def outage(self, error: BaseException, connection: Any = None) -> str:
         code = _code(error)
         if code is None or code == 0 or 2000 <= code < 3000:
             return self.address.quiet(error) if connection is None or not connection.open else ""
         why = OUTAGES.get(code, OF_FILES if code <= LAST_OF_FILES else "")
         return f"{why} ({self.address.quiet(error)})" if why else ""
-
-    def doubtful(self, error: BaseException) -> bool:
-        return False
 
     def cancelled(self, error: BaseException) -> bool:
         return _code(error) in TIME_LIMITS

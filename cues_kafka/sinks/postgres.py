@@ -17,9 +17,11 @@ from cues_kafka.sinks.dialect import (
     RELEASE,
     SAVEPOINT,
     TASKS,
+    Dialect,
     Finish,
     NotMoved,
     creating,
+    shape_of,
 )
 from cues_kafka.sinks.own_statements import Places
 from cues_kafka.sinks.statements import POSTGRES, refused
@@ -96,31 +98,19 @@ class _PostgresConnection(psycopg.Connection[Any]):
     limited = False
 
 
-SHAPE: Final[Mapping[str, Mapping[str, str]]] = {
-    TASKS: {
-        "graph": "text",
-        "processor": "text",
-        "part": "integer",
-        "base": "bigint",
-        "step": "bigint",
-        "owner": "bigint",
-        "attempt": "text",
-        "backend": "text",
-    },
-    OUTBOX: {"graph": "text", "processor": "text", "part": "integer", "place": "integer", "records": "bytea"},
-}
+SHAPE: Final = shape_of("text", number="integer", count="bigint", text="text", data="bytea")
 """The columns of our tables."""
 
 
-class Postgres:
-    """PostgreSQL, by psycopg; see `Dialect`."""
+class Postgres(Dialect):
+    """PostgreSQL, by psycopg. `finish` sets back what a function has changed of the connection."""
 
     name = "postgresql"
     lock = " FOR UPDATE"
     errors: type[Exception] = psycopg.Error
     lock_s = LOCK_S
     locks_rows = True
-    shape: Mapping[str, Mapping[str, str]] = SHAPE
+    shape = SHAPE
     schema: Sequence[str] = (
         *creating(SHAPE),
         f"ALTER TABLE {OUTBOX} ALTER records SET STORAGE EXTERNAL",  # compressing takes longer than writing
@@ -215,9 +205,6 @@ class Postgres:
         except psycopg.errors.DivisionByZero:
             raise NotMoved from None
 
-    def cursor(self, connection: Any) -> Any:
-        return connection.cursor()
-
     def execute(self, connection: Any, statement: str, parameters: Sequence[Any] = ()) -> Any:
         if not parameters:
             return connection.execute(statement)
@@ -237,22 +224,12 @@ class Postgres:
             for row in rows:
                 copy.write_row(row)
 
-    def commit(self, connection: Any) -> None:
-        connection.execute("COMMIT")
-
     def rollback(self, connection: Any) -> None:
         if connection.info.transaction_status is not TransactionStatus.IDLE:
             connection.execute("ROLLBACK")
 
-    def close(self, connection: Any) -> None:
-        connection.close()
-
     def alive(self, connection: Any) -> bool:
         return connection.info.transaction_status is not TransactionStatus.IDLE
-
-    def changed(self, connection: Any) -> bool:
-        """See `Dialect`. `finish` has set it back."""
-        return False
 
     def broken(self, connection: Any) -> str:
         match connection.info.transaction_status:

@@ -16,7 +16,7 @@ from weakref import WeakSet
 
 from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.graph.addresses import DatabaseAddress
-from cues_kafka.sinks.dialect import OUTBOX, RELEASE, SAVEPOINT, TASKS, Finish, NotMoved, creating
+from cues_kafka.sinks.dialect import OUTBOX, RELEASE, SAVEPOINT, TASKS, Dialect, Finish, NotMoved, creating, shape_of
 from cues_kafka.sinks.own_statements import Places
 from cues_kafka.sinks.statements import SQLITE, refused
 
@@ -114,31 +114,22 @@ class _Cursor(sqlite3.Cursor):
             raise sqlite3.OperationalError("the transaction has ended")
 
 
-SHAPE: Final[Mapping[str, Mapping[str, str]]] = {
-    TASKS: {
-        "graph": "text",
-        "processor": "text",
-        "part": "integer",
-        "base": "integer",
-        "step": "integer",
-        "owner": "integer",
-        "attempt": "text",
-        "backend": "text",
-    },
-    OUTBOX: {"graph": "text", "processor": "text", "part": "integer", "place": "integer", "records": "blob"},
-}
+SHAPE: Final = shape_of("text", number="integer", count="integer", text="text", data="blob")
 """The columns of our tables."""
 
 
-class Sqlite:
-    """See `Dialect`. The lock is that of the whole file, and a killed process loses it at once."""
+class Sqlite(Dialect):
+    """
+    The lock is that of the whole file, and a killed process loses it at once. That of a frozen one is not lost, and no
+    connection can end another one. What would change a connection is refused, and no setting limits statements.
+    """
 
     name = "sqlite"
     lock = ""
     errors: type[Exception] = sqlite3.Error
     lock_s = BUSY_S
     locks_rows = False
-    shape: Mapping[str, Mapping[str, str]] = SHAPE
+    shape = SHAPE
     schema: Sequence[str] = creating(SHAPE)
 
     def __init__(self, url: str) -> None:
@@ -215,9 +206,6 @@ class Sqlite:
         names, marks = ", ".join(columns), ", ".join("?" * len(columns))
         connection.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", rows)  # noqa: S608
 
-    def commit(self, connection: Any) -> None:
-        connection.execute("COMMIT")
-
     def rollback(self, connection: Any) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
@@ -228,10 +216,6 @@ class Sqlite:
 
     def alive(self, connection: Any) -> bool:
         return bool(connection.in_transaction)
-
-    def changed(self, connection: Any) -> bool:
-        """See `Dialect`. What would is refused."""
-        return False
 
     def broken(self, connection: Any) -> str:
         if not connection.in_transaction:
@@ -248,35 +232,12 @@ class Sqlite:
         for table, row, parent, _ in sorted(connection.broken_keys() - connection.before, key=repr):
             raise sqlite3.IntegrityError(f"FOREIGN KEY constraint failed: row {row} of {table}, in {parent}")
 
-    def doubtful(self, error: BaseException) -> bool:
-        return False
-
-    def cancelled(self, error: BaseException) -> bool:
-        return False
-
-    def time_limit(self, error: BaseException) -> str:
-        """See `Dialect`. SQLite has no such setting; what interrupts a statement is the program's own."""
-        return ""
-
-    def locked_out(self, error: BaseException) -> bool:
-        """See `Dialect`. The lock is one of the file's, which no connection can end."""
-        return False
-
     def outage(self, error: BaseException, connection: Any = None) -> str:
         code = getattr(error, "sqlite_errorcode", None)
         if code is None:
             return ""
         why = OUTAGES.get(code & 0xFF)
         return f"{why} ({self.address.quiet(error)})" if why else ""
-
-    def brief(self, connection: Any, *, on: bool) -> None:
-        """See `Dialect`. There is no server; the lock of a process that dies is gone, that of a frozen one is not."""
-
-    def name_of(self, connection: Any) -> str:
-        return ""
-
-    def end(self, connection: Any, name: str) -> bool:
-        return False
 
     def refused(self, statement: str, connection: Any) -> str:
         return refused(statement, SQLITE)
