@@ -23,7 +23,7 @@ ADDRESS = "localhost:9092"
 
 
 class User(NamedTuple):
-    """An empty directory with the wheel, and an environment with the core."""
+    """An empty directory with the wheel, and an environment with the wheel and what the tests of users need."""
 
     place: Path
     environment: dict[str, str]
@@ -43,7 +43,7 @@ def user(engine: Engine, kafka_image: str, tmp_path_factory: pytest.TempPathFact
     """Nothing of the checkout is in the environment; what the page starts ends with it."""
     place = tmp_path_factory.mktemp("user")
     wheel = build(tmp_path_factory.mktemp("built")).wheel
-    python = install(wheel, tmp_path_factory.mktemp("environment"))
+    python = install(f"{wheel}[testing,testing-containers]", tmp_path_factory.mktemp("environment"))
     shutil.copy(wheel, place)
     names = {name for name in os.environ if name.startswith(("PYTHON", "CUES_KAFKA", "VIRTUAL_ENV"))}
     environment = {name: value for name, value in engine.environment.items() if name not in names}
@@ -87,3 +87,16 @@ def test_the_quick_start_runs_on_a_broker_in_a_container(user: User) -> None:
     assert EXPECTED in user.types(f"python {program.relative_to(user.place)}")
     user.types(down)
     assert "containers.md#use-only-a-broker-in-a-container" in QUICK_START.read_text(encoding="utf-8")
+
+
+def test_a_users_test_runs_on_a_broker_in_a_container(user: User) -> None:
+    """That of docs/testing.md, with its command: pytest has the fixtures from the wheel."""
+    page = ROOT / "docs" / "testing.md"
+    test = blocks("python", page)[0]
+    [command] = [block.text for block in blocks("", page) if block.text.startswith("pytest ")]
+    place = user.place / "tests"
+    place.mkdir()
+    (place / "test_numbers.py").write_text(test.text, encoding="utf-8")
+
+    assert "1 passed" in user.types(f"cd tests; {command}")
+    assert user.types("docker ps --all --quiet") == ""
