@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import Graph, Sql
+from cues_kafka import Delta, Graph, Sql
 from cues_kafka.brokers.local import LocalBroker
+from tests.delta_reading import values
 from tests.fault.support import Child, Setup, World, backing, until
 from tests.integration.databases import SERVERS, Shops
 
@@ -57,10 +58,22 @@ def with_database(bootstrap: str, name: str, url: str) -> Graph:
     return Setup(bootstrap, name).graph(write, effects={"db": Sql(url)})
 
 
+def keep(value: int, table: Any) -> int:
+    """What the workers run where they have a table of Delta Lake."""
+    table.write({"n": value})
+    return value
+
+
+def with_table(bootstrap: str, name: str, url: str) -> Graph:
+    """What the child runs then."""
+    return Setup(bootstrap, name).graph(keep, effects={"table": Delta(url).table("kept", columns={"n": "long"})})
+
+
 def pause_and_wake(setup: Setup, where: str, count: int, url: str = "") -> World:
     """The child pauses at its point, this process takes over and delivers, the child wakes up, more comes."""
     args = (setup.bootstrap, setup.name, *([url] if url else []))
-    name, ours = ("with_database", with_database(*args)) if url else ("graph", graph(*args))
+    made: Any = graph if not url else with_table if url.startswith("file:") else with_database
+    name, ours = made.__name__, made(*args)
     setup.start(ours, options=SHORT).stop()  # the `Start` is there: the child's commits are its batches
     point = (where, count, "SIGSTOP")
     with Child(setup.bootstrap, f"tests.fault.test_zombies:{name}", *args, options=SHORT, point=point) as zombie:
@@ -125,6 +138,20 @@ def test_a_worker_that_sleeps_through_its_end_doubles_nothing(setup: Setup, wher
     world = pause_and_wake(setup, where, count)
 
     assert world.values == [0, 1, 2, 3, 4, 5]
+    assert world.errors == []
+    assert world.totals == {"deliveries": 6, "outputs": 6, "errors": 0, "nils": 0}
+    assert set(world.outcomes.values()) == {1}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("point", [("before CommitTarget", 1), ("after CommitTarget", 1), ("before Commit", 2)])
+def test_a_worker_with_a_delta_table_that_sleeps_through_its_end_doubles_nothing(
+    setup: Setup, point: tuple[str, int], tmp_path: Path
+) -> None:
+    """What the next owner has kept for the task is not what the sleeper's commit is made over."""
+    world = pause_and_wake(setup, *point, f"file://{tmp_path}")
+
+    assert world.values == sorted(values(f"{tmp_path}/kept", "n")) == [0, 1, 2, 3, 4, 5]
     assert world.errors == []
     assert world.totals == {"deliveries": 6, "outputs": 6, "errors": 0, "nils": 0}
     assert set(world.outcomes.values()) == {1}

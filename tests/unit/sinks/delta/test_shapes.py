@@ -168,6 +168,20 @@ def test_store_that_lets_a_second_writer_win_is_refused(tmp_path: Path, monkeypa
     assert [*(tmp_path / "orders" / "_cues").iterdir()] == []
 
 
+def test_store_that_answers_no_writer_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that won has not heard of it: that is no reason to refuse the store."""
+    table = Delta(f"file://{tmp_path}").table("orders", columns=ID)
+    append = OpenedTable.append
+
+    def unheard(self: OpenedTable, rows: Sequence[Any], apps: Mapping[str, int]) -> None:
+        append(self, rows, apps)
+        raise RetriableError("the answer is lost", code="TARGET")
+
+    monkeypatch.setattr(OpenedTable, "append", unheard)
+    with pytest.raises(RetriableError, match="no commit came through: the answer is lost"):
+        probe(table)
+
+
 def test_table_that_has_begun_is_not_made_again(tmp_path: Path) -> None:
     """Its processors have a place: the mount is gone."""
     table = Delta(f"file://{tmp_path}/mount").table("orders", columns=ID)
