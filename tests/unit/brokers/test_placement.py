@@ -42,7 +42,7 @@ from cues_kafka.operate.move.rebuild import Rebuild
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.state.tables import TableView
-from cues_kafka.task.making import build
+from cues_kafka.task.making import contexts
 from cues_kafka.testing.tester import Tester
 
 KEYS = [f"c{n}" for n in range(40)]
@@ -221,7 +221,7 @@ def test_partitions_that_are_added_beside_a_worker_are_met_by_its_remedy(
 
     Of 2 partitions, 3 move keys between those that there were, and 4 only to new ones.
     """
-    monkeypatch.setattr(build, "LEARN_S", 0.0)  # the producers know
+    monkeypatch.setattr(contexts, "LEARN_S", 0.0)  # the producers know
     function = Processor(told, inputs="words", outputs="out", name="told", state={"counts": Store(Json(int))})
     graph = Graph("g", Source("words"), function, defaults=Topic(value=Json(), partitions=2))
     memory = Memory()
