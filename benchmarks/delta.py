@@ -6,9 +6,9 @@ import os
 import tempfile
 
 from benchmarks.graphs import DELTA, ENV
-from benchmarks.harness import Cluster, Pipe, alternating, median, spread, unique, values_of
-from benchmarks.report import Section, holds
-from benchmarks.throughput import Run, run
+from benchmarks.harness import Cluster, Pipe, alternating, unique, values_of
+from benchmarks.report import Section
+from benchmarks.throughput import COMPARED, Run, compared, run
 
 TARGET = 0.8
 
@@ -31,7 +31,7 @@ def measure(repetitions: int, messages: int, cluster: Cluster) -> Section:
     section = Section(
         "Tables of Delta Lake",
         f"{HOW}\nUp to {backlog:,} messages a run, medians of {repetitions} (min to max).",
-        ("case", "cues-kafka, rows/s", "by hand, rows/s", "ratio", "goal", "CPU us: ours", "by hand"),
+        COMPARED,
     )
     source = cluster.create(unique("in-delta-"))
     cluster.fill(source, values_of("json"), backlog)
@@ -45,17 +45,6 @@ def measure(repetitions: int, messages: int, cluster: Cluster) -> Section:
                     runs.setdefault((name, side), []).append(run(side, pipe, backlog // share, cluster))
     cluster.delete(source)
     for name, *_ in CASES:
-        ours, hand = runs[name, "cues"], runs[name, "hand"]
-        ratio = median([r.per_s for r in ours]) / median([r.per_s for r in hand])
-        section.rows.append(
-            [
-                name,
-                spread([r.per_s for r in ours]),
-                spread([r.per_s for r in hand]),
-                f"{ratio:.2f}",
-                f">= {TARGET}: {holds(ratio >= TARGET)}",
-                *(f"{median([r.cpu_us for r in side]):.1f}" for side in (ours, hand)),
-            ]
-        )
+        section.rows.append(compared(name, runs[name, "cues"], runs[name, "hand"], TARGET))
     section.after = AFTER
     return section

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 import psycopg
 
 from benchmarks.graphs import ENV
-from benchmarks.harness import Cluster, Pipe, alternating, median, spread, unique, values_of
-from benchmarks.report import Section, holds
-from benchmarks.throughput import Run, run
+from benchmarks.harness import Cluster, Pipe, alternating, median, unique, values_of
+from benchmarks.report import Section
+from benchmarks.throughput import COMPARED, Run, compared, run
 from tests.servers.postgres import Postgres
 
 TARGET = 0.8
@@ -69,7 +69,7 @@ def measure(repetitions: int, messages: int, cluster: Cluster) -> Section:
     section = Section(
         "Databases",
         f"{HOW}\nUp to {backlog:,} messages a run, medians of {repetitions} (min to max).",
-        ("case", "cues-kafka, rows/s", "by hand, rows/s", "ratio", "goal", "CPU us: ours", "by hand"),
+        COMPARED,
     )
     source = cluster.create(unique("in-sql-"))
     cluster.fill(source, values_of("raw"), backlog)
@@ -89,18 +89,8 @@ def measure(repetitions: int, messages: int, cluster: Cluster) -> Section:
                     runs.setdefault((name, side), []).append(run(side, pipe, backlog // share, cluster))
     cluster.delete(source)
     for name, codec, *_ in CASES:
-        ours, hand = runs[name, "cues"], runs[name, "hand"]
-        ratio = median([r.per_s for r in ours]) / median([r.per_s for r in hand])
-        section.rows.append(
-            [
-                name,
-                spread([r.per_s for r in ours]),
-                spread([r.per_s for r in hand]),
-                f"{ratio:.2f}",
-                f">= {TARGET}: {holds(ratio >= TARGET)}" if codec in ("copy", "many") else "reported",
-                *(f"{median([r.cpu_us for r in side]):.1f}" for side in (ours, hand)),
-            ]
-        )
+        goal = TARGET if codec in ("copy", "many") else None
+        section.rows.append(compared(name, runs[name, "cues"], runs[name, "hand"], goal))
     prices = [
         _us(runs[more, side]) - _us(runs[less, side])
         for side in ("cues", "hand")

@@ -67,6 +67,23 @@ def _case(codec: str, partitions: int, repetitions: int, messages: int, cluster:
     ]
 
 
+COMPARED = ("case", "cues-kafka, rows/s", "by hand, rows/s", "ratio", "goal", "CPU us: ours", "by hand")
+"""The head of a table of rows that both sides write."""
+
+
+def compared(name: str, ours: list[Run], hand: list[Run], goal: float | None) -> list[str]:
+    """A line of such a table; without a goal the ratio is reported."""
+    ratio = median([r.per_s for r in ours]) / median([r.per_s for r in hand])
+    return [
+        name,
+        spread([r.per_s for r in ours]),
+        spread([r.per_s for r in hand]),
+        f"{ratio:.2f}",
+        "reported" if goal is None else f">= {goal}: {holds(ratio >= goal)}",
+        *(f"{median([r.cpu_us for r in side]):.1f}" for side in (ours, hand)),
+    ]
+
+
 def run(name: str, pipe: Pipe, messages: int, cluster: Cluster) -> Run:
     """Let one side move all messages, and measure it."""
     cluster.create(pipe.target, pipe.partitions)
