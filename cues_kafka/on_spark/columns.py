@@ -43,8 +43,11 @@ _OWN: Final = (KEY, HEADERS, TIMESTAMP)
 
 _MICROSECONDS: Final = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 
-_TO_JSON: Final = {"ignoreNullFields": "false", "timestampFormat": _MICROSECONDS}
-"""Nulls are values, and timestamps keep their microseconds."""
+_TIMES: Final = {"timestampFormat": _MICROSECONDS, "timeZone": "UTC"}
+"""Timestamps keep their microseconds. Offsets of a zone before 1900 have seconds, which the format would cut off."""
+
+_TO_JSON: Final = {"ignoreNullFields": "false", **_TIMES}
+"""Nulls are values."""
 
 _SCALARS: Final = {
     "bool": "BOOLEAN",
@@ -281,7 +284,9 @@ def _timed(column: Any, kind: Any) -> Any:
         return column
     match kind:
         case types.TimestampType():
-            return f.regexp_replace(f.date_format(column, _MICROSECONDS), r"(\.\d{3})000", "$1")
+            # Only functions of a data format make text of a time in another zone than the session's.
+            text = f.to_csv(f.struct(column.alias("time")), _TIMES)
+            return f.when(column.isNotNull(), f.regexp_replace(text, r"(\.\d{3})000", "$1"))
         case types.ArrayType(elementType=inner):
             return f.transform(column, lambda item: _timed(item, inner))
         case types.MapType(valueType=inner):
