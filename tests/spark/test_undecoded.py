@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,18 +14,24 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from cues_kafka import DataFrameProcessor, Graph, Json, Kafka, Processor, Source, TaskStopped, Topic, start
+from cues_kafka import DataFrameProcessor, Graph, Json, Kafka, Processor, Source, TaskStopped, Topic, connect, start
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.delivery import HEADER, parse_provenance
 from cues_kafka.core.hashing import delivery_hash
 from cues_kafka.graph.error_message import ErrorMessage
 from cues_kafka.operate.repair.filed import Selection
 from cues_kafka.operate.repair.find import ErrorFinder
+from cues_kafka.ports.facts import NewTopic
 from cues_kafka.running.running import Running
 from cues_kafka.spark import Spark
 from cues_kafka.task.clock import SystemClock
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
+from tests.fault.support import until
+from tests.spark.drivers import STARTED_S
+from tests.spark.undecoded_program import graph_of
+
+ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -79,7 +89,7 @@ def copying(fn: Callable[..., Any], name: str, topic: str, kind: Any = DataFrame
     return kind(fn, name=label, inputs=topic, outputs=f"{name}.{label}")
 
 
-def produce(kafka: KafkaFixture, topic: str, values: list[tuple[int, bytes | None]], key: bytes = b"k") -> None:
+def produce(kafka: KafkaFixture, topic: str, values: Sequence[tuple[int, bytes | None]], key: bytes = b"k") -> None:
     """Bytes of any kind, each to a partition."""
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 5})
     for n, (partition, value) in enumerate(values):
@@ -191,3 +201,39 @@ def test_without_an_errors_topic_the_text_names_message_and_remedy(
         running.wait_idle(timeout_s=200)
         assert sorted(m.value.id for m in running.messages(f"{name}.copy")) == ["1", "2", "3"]
         assert errors_of(running, name).keys() == {(1, 1)}
+
+
+@pytest.mark.fault
+@pytest.mark.timeout(2_500)
+def test_driver_that_dies_behind_a_commit_repeats_and_hides_no_error_message(
+    kafka: KafkaFixture, tmp_path: Path
+) -> None:
+    """Driver and JVM are killed as soon as readers see an error message; Spark has not noted the batch by then."""
+    name, options = kafka.unique("killed"), Kafka(kafka.bootstrap)
+    broker = open_broker(options)
+    broker.create([NewTopic(f"{name}.in", WIDTH), NewTopic(f"{name}.errors", WIDTH)])
+    broker.close()
+    command = [sys.executable, "-m", "tests.spark.undecoded_program", name, kafka.bootstrap, str(tmp_path)]
+    rounds = [(n % WIDTH, b"bad %d" % n if n % 3 else good(n)) for n in range(60)]
+    with connect(options, graph_of(name)) as client:
+
+        def seen() -> Sequence[Any]:
+            return client.messages(f"{name}.errors", limit=100_000)
+
+        for _ in range(2):
+            produce(kafka, f"{name}.in", rounds)
+            before = len(seen())
+            driver = subprocess.Popen([*command, "killed"], cwd=ROOT, start_new_session=True)
+            ended = driver.poll
+            try:
+                until(lambda: len(seen()) > before or ended() is not None, "an error", 4 * STARTED_S)  # noqa: B023
+                assert ended() is None
+            finally:
+                os.killpg(driver.pid, signal.SIGKILL)
+                driver.wait()
+        subprocess.run([*command, "idle"], cwd=ROOT, check=True, timeout=900)
+        for label in ("direct", "staged"):
+            errors = [one for m in seen() if m.value.processor == label for one in m.value.consumed]
+            values = [m.value.id for m in client.messages(f"{name}.{label}")]
+            assert len(errors) == len(set(errors)) == 2 * 40
+            assert sorted(values) == sorted(2 * [str(n) for n in range(0, 60, 3)])
