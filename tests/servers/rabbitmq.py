@@ -129,19 +129,21 @@ class RabbitMq(Server):
 
     def until_kept(self, queue: str, *, kind: str = "quorum") -> None:
         """
-        Wait until a quorum queue or a stream would be found again after SIGKILL.
+        Wait until a queue or a stream would be found again after SIGKILL.
 
-        RabbitMQ writes the names of new quorum queues, and that of the coordinator of streams, to the disk some half a
-        second later. A queue that is killed before begins again empty, and a stream stays away.
+        RabbitMQ writes the names of new queues, and that of the coordinator of streams, to the disk some time later. A
+        quorum queue that is killed before begins again empty, a classic one is gone, and a stream stays away.
         """
-        system, name = (
-            ("coordination", b"rabbit_stream_coordinator") if kind == "stream" else ("quorum", queue.encode())
-        )
-        names = self.data / "mnesia" / "rabbit@localhost" / system / "rabbit@localhost" / "names.dets"
+        node = self.data / "mnesia" / "rabbit@localhost"
+        name, files = {
+            "stream": (b"rabbit_stream_coordinator", "coordination/rabbit@localhost/names.dets"),
+            "quorum": (queue.encode(), "quorum/rabbit@localhost/names.dets"),
+            "classic": (queue.encode(), "*.[LD]*"),  # LATEST.LOG, and the tables that it is folded into
+        }[kind]
         end = time.monotonic() + ANSWER_S
-        while name not in names.read_bytes():
+        while not any(name in file.read_bytes() for file in node.glob(files)):
             if time.monotonic() > end:
-                raise ServerError(f"{queue} is not in {names} after {ANSWER_S:.0f} s.")
+                raise ServerError(f"{queue} is not in {node}/{files} after {ANSWER_S:.0f} s.")
             time.sleep(POLL_S)  # nothing tells
 
     def url(self, database: str = "%2F") -> str:

@@ -103,7 +103,7 @@ class MqttConnection:
             clean: whether a session of this name is forgotten.
             properties: of MQTT 5, by name.
             on_message: called with each message, on the connection's thread.
-            on_lost: called when the connection is lost, on its thread.
+            on_lost: called when a connection that the broker had accepted is lost, on its thread.
             on_published: called with number and reason of each acknowledged message, on its thread.
 
         Raises:
@@ -362,7 +362,7 @@ class MqttConnection:
                 return
             self._lost = why
             self._news.notify_all()
-        if not self._closing:
+        if self._accepted and not self._closing:
             self._on_lost()
 
     def _poke(self) -> None:

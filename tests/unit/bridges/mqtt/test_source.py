@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -239,6 +241,20 @@ def test_connections_that_are_lost_at_once_are_made_more_slowly_and_the_likely_c
     source._wait_for_turn(0, "s1")
     source._lost(0, now[0] - module.SHORT_S)
     source._wait_for_turn(0, "s1")
+
+
+def test_connections_that_end_before_the_login_is_answered_are_not_taken_for_those_of_two_clients() -> None:
+    """As those of a broker that wants another certificate: the error says what to look at, however often it comes."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        declared = Mqtt(f"mqtt://127.0.0.1:{port}", topics="#", session="s1")
+        source = MqttSource(declared, declared.login())
+        for _ in range(module.STRIKES + 1):
+            ends = threading.Thread(target=lambda: server.accept()[0].close())
+            ends.start()
+            with pytest.raises(RetriableError, match=r"If the port has TLS, write mqtts://"):
+                source.connect(0, lambda: None)
+            ends.join()
 
 
 def test_no_more_is_taken_than_the_ledger_knows_until_the_broker_has_read_acknowledgements() -> None:
