@@ -311,7 +311,7 @@ def test_a_session_that_was_thrown_away_refuses_everything() -> None:
     session.abandon()
     session.close()
 
-    with pytest.raises(AbortableError, match="thrown away"):
+    with pytest.raises(AbortableError, match="this session is closed"):
         session.begin()
 
 

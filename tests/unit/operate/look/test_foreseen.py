@@ -256,7 +256,7 @@ def test_stores_that_come_and_go_are_warned_of() -> None:
     assert "new store 'more'. It begins empty" in warning
     assert "`cues-kafka rebuild MODULE:GRAPH work`" in warning
     [warning] = gone.warnings
-    assert "no store 'counts' any more. 'g.work.counts.changelog' keeps its entries" in warning
+    assert "work no longer has the store 'counts'. 'g.work.counts.changelog' keeps its entries" in warning
 
 
 def test_a_store_with_another_lifetime_stops_its_task() -> None:

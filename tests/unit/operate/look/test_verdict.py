@@ -136,7 +136,7 @@ ROWS: Final = [
     Row(not_compacted("g.check.seen.changelog"), POLICY, POLICY, POLICY, POLICY, ALIVE, OUTSIDE),
     Row(redeclared(strategy="at-least-once"), NO_WORKER, "exactly-once", "exactly-once", PAST, GONE, OUTSIDE),
     Row(redeclared(strategy="at-most-once"), NO_WORKER, "exactly-once", "exactly-once", PAST, GONE, OUTSIDE),
-    Row(redeclared(inputs={"order": "orders"}), NO_WORKER, "bindings", "bindings", "no input", GONE, OUTSIDE),
+    Row(redeclared(inputs={"order": "orders"}), NO_WORKER, "bindings", "bindings", "not an input", GONE, OUTSIDE),
 ]
 
 

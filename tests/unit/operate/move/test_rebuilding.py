@@ -355,7 +355,8 @@ def test_a_task_waits_until_the_rebuild_is_finished() -> None:
     with pytest.raises(Killed):
         rebuild(tester, graph, hook=Death("after", 2 * EFFECTS + 1))
     with pytest.raises(
-        TaskStopped, match=r"its stores are being rebuilt, .* run `cues-kafka rebuild MODULE:GRAPH PROCESSOR` again"
+        TaskStopped,
+        match=r"the rebuild of its stores is not finished.* run `cues-kafka rebuild MODULE:GRAPH PROCESSOR` again",
     ):
         entries(tester, graph)
     tester.broker.expire("r.count")
