@@ -249,8 +249,12 @@ def test_connections_that_end_before_the_login_is_answered_are_not_taken_for_tho
         port = server.getsockname()[1]
         declared = Mqtt(f"mqtt://127.0.0.1:{port}", topics="#", session="s1")
         source = MqttSource(declared, declared.login())
+
+        def end_next() -> None:
+            server.accept()[0].close()
+
         for _ in range(module.STRIKES + 1):
-            ends = threading.Thread(target=lambda: server.accept()[0].close())
+            ends = threading.Thread(target=end_next)
             ends.start()
             with pytest.raises(RetriableError, match=r"If the port has TLS, write mqtts://"):
                 source.connect(0, lambda: None)
