@@ -68,7 +68,7 @@ def ship_modules() -> None:
     _pickle.CloudPickler.dispatch_table[typing.NewType] = _new_type  # otherwise it travels as the name of its module
     paths = sysconfig.get_paths()
     installed = [Path(paths[key]).resolve() for key in ("stdlib", "platstdlib", "purelib", "platlib")]
-    ours = Path(__file__).resolve().parents[2]
+    ours = Path(__file__).resolve().parents[1]
     known = _pickle.list_registry_pickle_by_value()
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)

@@ -7,14 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
+from types import ModuleType
 from typing import Any
 
 import msgspec
 import pytest
+from pyspark import cloudpickle
 
+import cues_kafka
 from cues_kafka import Graph, Json, Processor, Source, Topic
 from cues_kafka.codecs.lookup import MadeFor, codec_for
-from cues_kafka.on_spark.shipping import NotShipped, packed, resolve_annotations, ship
+from cues_kafka.on_spark.shipping import NotShipped, packed, resolve_annotations, ship, ship_modules
 
 MODULE = """
 from __future__ import annotations
@@ -109,3 +112,21 @@ def test_a_struct_of_a_users_module_is_refused_and_one_of_a_package_is_not(monke
     Car.__qualname__ = "Car"
 
     resolve_annotations(list[Car])
+
+
+def test_a_users_module_travels_by_value_also_from_the_folder_that_has_the_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As `examples/shop.py` of a clone does. The package itself is installed on the executors."""
+    root = Path(cues_kafka.__file__).parents[1]
+    shop = ModuleType("a_shop_beside_the_package")
+    shop.__file__ = str(root / "examples" / "shop.py")
+    monkeypatch.setitem(sys.modules, shop.__name__, shop)
+
+    ship_modules()
+
+    pickled: Any = cloudpickle  # its functions have no types
+    by_value = pickled.list_registry_pickle_by_value()
+    assert shop.__name__ in by_value
+    assert not [name for name in by_value if name.startswith("cues_kafka")]
+    pickled.unregister_pickle_by_value(shop)
