@@ -48,7 +48,7 @@ def drain(
     cluster: ClusterOptions,
 ) -> None:
     """
-    Quiesce a graph, take a snapshot of it (a cut), and resume it.
+    Quiesce a graph, take a cut (a snapshot), and resume it.
 
     Workers pause the processors that read from sources, and deliver the messages between processors. Then the cut is
     written: the position of each task and of its stores. The workers need not stop.

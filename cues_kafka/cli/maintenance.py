@@ -173,7 +173,7 @@ def reset(
     cluster: ClusterOptions,
 ) -> None:
     """
-    Restart a processor at another position, or a whole graph at a cut.
+    Restart a processor at another position, or a graph at a cut.
 
     `earliest` starts at the first message, and outputs repeat. `latest` starts after the last message, and skips
     messages that are not delivered yet. A number is an offset; name its partition with --partition. A time means the

@@ -77,8 +77,8 @@ GROUPS: Final = (
         "Databases, files, servers and other brokers",
         _of(
             "cues_kafka",
-            "Sql Upsert Blobs files DataFile Http Once Feed Files Directory Iterate SqlOutbox ReplayableSource Encoded"
-            " Mqtt RabbitMq Amqp Stomp IbmMq",
+            "Sql Upsert Delta Blobs files DataFile Http Once Feed Files Directory Iterate SqlOutbox ReplayableSource"
+            " Encoded Mqtt RabbitMq Amqp Stomp IbmMq",
         ),
         "What messages go to, and come from, outside of Kafka. :doc:`/edges` says what each guarantees.",
     ),

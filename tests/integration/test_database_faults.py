@@ -352,7 +352,7 @@ def test_server_that_refuses_is_told_without_its_address(shop: Shop) -> None:
     parts = urlsplit(shop.url)
     wrong = (shop.url.replace(f":{parts.password}@", ":hidden@"), shop.url.replace(parts.path, "/hidden"))
     for url, why in zip(wrong, REFUSALS[shop.name], strict=True):
-        with pytest.raises(ConfigError, match="SQL refuses: ") as refused:
+        with pytest.raises(ConfigError, match="SQL refuses the connection: ") as refused:
             dialect(Sql(url)).connect()
         assert why in str(refused.value)
         for part in ("hidden", parts.username, parts.hostname, str(parts.port), parts.password):

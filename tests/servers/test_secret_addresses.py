@@ -209,7 +209,7 @@ def test_a_login_that_a_database_refuses_in_mid_run_shows_nowhere(
     raised, wrapped = (one.value for one in errors)
     assert "*** on ***" in raised.text
     assert "*** on ***" in wrapped.causes[0].text
-    kind = {"refused": "refuses: ", "unknown": "does not answer: "}[fault]
+    kind = {"refused": " refuses the connection: ", "unknown": "does not answer: "}[fault]
     assert all(kind in str(stop) and "***" in str(stop) for stop in stops)
     events_of_spans = [dict(event.attributes or {}) for one in exporter.get_finished_spans() for event in one.events]
     assert sum("*** on ***" in str(one["exception.stacktrace"]) for one in events_of_spans) >= 2

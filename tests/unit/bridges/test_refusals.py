@@ -54,7 +54,7 @@ def test_other_errors_and_connections_without_tls_are_not_taken_for_it() -> None
         ),
         ("User name [me] or password is invalid.", False, "correct user and password"),
         ("AMQ339016 Error creating subscription cues", False, "permission CONSUME"),
-        ("AMQ339011 Error sending message CoreMessage[messageID=1, address=out.q, size=3]]@1", False, "SEND on out.q"),
+        ("AMQ339011 Error sending message CoreMessage[messageID=1, address=out.q, size=3]]@1", True, "SEND on out.q"),
         ("something else", False, "correct the login, the queue"),
     ],
 )

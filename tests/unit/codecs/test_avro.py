@@ -264,7 +264,7 @@ def test_a_schema_is_a_file_text_or_parsed_json(tmp_path: Path) -> None:
         (Avro, "has no schema"),
         (lambda: Avro("nowhere.avsc"), "cannot be read"),
         (lambda: Avro("{"), "not JSON"),
-        (lambda: AvroCodec(Avro({"type": "strings"})), "no Avro schema"),
+        (lambda: AvroCodec(Avro({"type": "strings"})), "not an Avro schema"),
         (lambda: AvroCodec(Avro('{"type":"array","items":' * 300 + '"int"' + "}" * 300)), "nested more than"),
         (lambda: Avro("int", subject="x"), "need a registry"),
         (lambda: Avro("int", registry=True, older=["long"]), "Drop older="),

@@ -598,7 +598,7 @@ def test_the_key_of_a_topic_is_a_field_by_its_name_in_python() -> None:
     """Also of a Struct, and of one with an alias."""
     assert Topic(value=Json(Car), key="seat_count").key == "seat_count"
     assert Topic(value=Json(Leg), key="to").key == "to"
-    with pytest.raises(GraphError, match=r"Car has no such field"):
+    with pytest.raises(GraphError, match=r"Car does not have this field"):
         Topic(value=Json(Car), key="seat-count")
 
 

@@ -136,7 +136,7 @@ class Root(pydantic.RootModel[int]):
         (lambda: JsonCodec(Line), "Line is a pydantic model. JSON takes dataclasses"),
         (lambda: AvroCodec(Avro(Several)), "Several.one: a field has one name in messages"),
         (lambda: AvroCodec(Avro(Root)), "Root cannot travel"),
-        (lambda: Topic(value=Avro(Bill), key="ordr"), "Bill has no such field"),
+        (lambda: Topic(value=Avro(Bill), key="ordr"), "Bill does not have this field"),
     ],
 )
 def test_what_cannot_travel_is_refused_when_it_is_declared(make: Any, text: str) -> None:

@@ -393,7 +393,7 @@ def test_the_schema_of_a_codec_gives_shape_columns_and_key() -> None:
     assert codec_for(Numbers(), MadeFor("t")).shape == Scalar(int)
     assert value_type(lines) == "STRUCT<`sensor`: STRING, `celsius`: DECIMAL(5, 1)>"
     assert Topic(value=Lines(), key="sensor").key == "sensor"
-    with pytest.raises(GraphError, match="Reading has no such field"):
+    with pytest.raises(GraphError, match="Reading does not have this field"):
         Topic(value=Lines(), key="sensors")
 
 

@@ -172,12 +172,12 @@ def test_what_is_declared_is_written_down() -> None:
         (
             Json(Order),
             "idd",
-            r"by='idd': Order, the value of 'in', has no such field \(did you mean 'id'\?\). .*'customer'",
+            r"by='idd': Order, the value of 'in', does not have this field \(did you mean 'id'\?\). .*'customer'",
         ),
         (
             Avro(AVRO),
             "idd",
-            r"by='idd': Order, the value of 'in', has no such field \(did you mean 'id'\?\). .*'customer'",
+            r"by='idd': Order, the value of 'in', does not have this field \(did you mean 'id'\?\). .*'customer'",
         ),
         (Raw(), "id", r"the values of 'in' are bytes, which have no fields. Write Header\(\"name\"\), or a function"),
     ],

@@ -315,7 +315,7 @@ def test_commands_refuse_while_a_driver_tells_that_it_runs_the_processor(
     cluster.send(PIPE, x=[1])
     Query(cluster, PIPE).run()
     told(cluster)
-    with pytest.raises(RecoveryError, match=r"spark-1 \(node-7, pid 12\) runs work on Spark, and told so 0 s ago"):
+    with pytest.raises(RecoveryError, match=r"spark-1 \(node-7, pid 12\) runs work on Spark, and reported it 0 s ago"):
         command(cluster)
 
     def forbidden(_: Any) -> Any:

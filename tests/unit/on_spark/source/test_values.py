@@ -282,7 +282,7 @@ def test_options_name_a_graph_or_a_schema() -> None:
         ({"graph": "shop", "mode": "DROPMALFORMED"}, r"mode=DROPMALFORMED is not known; it is FAILFAST or PERMISSIVE"),
         ({"mode": "FAILFAST"}, r"here values are bytes. Leave it out"),
         ({"avroSchema": "nowhere/order.avsc"}, r"the file cannot be read"),
-        ({"avroSchema": '{"type": "record"}'}, r"no Avro schema"),
+        ({"avroSchema": '{"type": "record"}'}, r"not an Avro schema"),
         ({"schema.registry.bearer.auth.token": "t"}, r'needs option\("schema.registry.url"'),
         ({"schema.registry.url": "https://r", "schema.registry.basic.auth.user.info": "u"}, r"is user:password"),
         ({"schema.registry.url": "https://r", "subscribe": "a,b"}, r"one topic at a time"),
