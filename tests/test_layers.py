@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -404,3 +405,19 @@ def test_a_class_name_is_one_thing() -> None:
             places.setdefault(name, []).append(module)
 
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+TEXT_IMPORT = re.compile(r"^\s*from (cues_kafka[\w.]*) import ([\w, ]+)$", re.MULTILINE)
+
+
+def test_programs_that_are_texts_import_what_exists() -> None:
+    """As those that an example or a benchmark gives to another process: nothing else looks into them."""
+    found = []
+    for path in (one for folder in ("examples", "benchmarks") for one in sorted((ROOT / folder).rglob("*.py"))):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        texts = [one.value for one in ast.walk(tree) if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+        for module, names in (match for text in texts for match in TEXT_IMPORT.findall(text)):
+            found += [(path.name, module, name.strip()) for name in names.split(",")]
+
+    assert ("check.py", "cues_kafka.workers.die_with", "die_with") in found
+    assert [one for one in found if not hasattr(importlib.import_module(one[1]), one[2])] == []

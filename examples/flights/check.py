@@ -28,7 +28,7 @@ MIXED = "flights.by_airline"
 
 VERIFY = """
 import sys
-from cues_kafka.workers.supervisor import die_with
+from cues_kafka.workers.die_with import die_with
 die_with(int(sys.argv.pop(1)))
 from cues_kafka.cli.main import main
 main()
