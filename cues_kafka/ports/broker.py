@@ -73,7 +73,9 @@ class Broker(Inlet, Protocol):
         ...
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The first offset whose timestamp is at or past this time (milliseconds since the epoch); None: there is none.
+        """The first offset whose timestamp is at or past this time (milliseconds since the epoch).
+
+        None: no record is that new.
 
         Records of open transactions count, and those of aborted ones may: a record that is committed later never comes
         before an earlier answer.

@@ -34,7 +34,7 @@ class WorkerMembership:
         member: the worker's, once it has joined.
         offsets: what the tasks want it to commit.
         published: the newest proof of membership, for all threads.
-        placed: whether the worker was given its first partitions, or there are none for it.
+        placed: whether the worker was given its first partitions, or the group has no partition for it.
         barred: why the group does not let it in again; None: it does.
     """
 

@@ -141,7 +141,7 @@ class FrameSlot:
         Args:
             rows: of this partition, by ascending offset; they are read to their end in any case.
             given: the range that the driver gave.
-            left_out: messages of the range that cannot be decoded; None: there are none.
+            left_out: messages of the range that cannot be decoded; None: all of them can be.
         """
         return with_tally(self._outcome(rows, given, left_out or _Nothing()), self._tally)
 

@@ -33,7 +33,7 @@ class Reported:
             broker: the cluster.
             partition: of the input.
             given: the range that the driver gave.
-            reader: of the report; None: there is none.
+            reader: of the report; None: the source wrote no report.
         """
         self._undecoded = undecoded
         self._broker = broker

@@ -100,7 +100,7 @@ class UndecodedReport:
 
     @property
     def path(self) -> Path | None:
-        """The file of this attempt of a Spark task; None: this is none."""
+        """The file of this attempt of a Spark task; None: this process runs no Spark task."""
         context = TaskContext.get()
         if context is None:
             return None

@@ -80,7 +80,7 @@ class Search:
 
     def chunks(self, session: Any, runs: int) -> Any:
         """
-        Return a DataFrame of chunks of error messages; None: there are none.
+        Return a DataFrame of chunks of error messages; None: every message was decoded.
 
         Args:
             session: of Spark.

@@ -204,7 +204,7 @@ class OpenedTable:
     # Bytes beside the table
 
     def read(self, path: str) -> bytes | None:
-        """The bytes of an object beside the table; None: there is none."""
+        """The bytes of an object beside the table; None: the object does not exist."""
         with translated():
             try:
                 opened = self._files().open_input_file(path)
@@ -220,7 +220,7 @@ class OpenedTable:
             opened.close()
 
     def names(self, directory: str) -> list[str]:
-        """The names of the objects in a directory beside the table; empty: there is none."""
+        """The names of the objects in a directory beside the table; empty: the directory has no object."""
         with translated():
             found = self._files().get_file_info_selector(directory, allow_not_found=True, recursive=False)
             return [one.base_name for one in found]
