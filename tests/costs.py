@@ -1,5 +1,6 @@
 """
-Processor seconds of tests and of what fixtures set up: `make test ARGS="--costs 40"` prints the 40 costliest lines.
+Processor seconds of tests and of what fixtures set up: `make test ARGS="--costs 40"` prints the 40 costliest lines and
+files; all of them are in `costs` in pytest's cache.
 
 Counted are the tester's own process with all threads and every program below it (brokers, workers, JVMs of Spark), also
 where it or its parent has ended meanwhile. Unlike wall time, that says the same on a loaded machine.
@@ -20,7 +21,7 @@ import pytest
 TICKS = os.sysconf("SC_CLK_TCK")
 EVERY_S = 0.25
 OUTPUT = "costs"
-"""Where a tester leaves its costs for the process that started it."""
+"""Where a tester leaves its costs for the process that started it, and that for later looks."""
 
 
 @dataclass(slots=True)
@@ -223,8 +224,18 @@ class Costs:
         if self._shares_out:
             self._costs["(the process that shares out the tests)"] = Cost(own=time.process_time(), times=1)
             self._costs["(the broker that all testers share)"] = Cost(below=self._meter.running(), times=1)
-        lines = sorted(self._costs.items(), key=lambda line: line[1].processor, reverse=True)
-        terminalreporter.section(f"processor seconds: the {self._shown} costliest")
+        files: dict[str, Cost] = {}
+        for name, cost in self._costs.items():
+            if "::" in name:
+                files.setdefault(name.partition("::")[0], Cost()).add(cost)
+        for kind, costs in (("", self._costs), (" files", files)):
+            self._print(terminalreporter, kind, costs)
+        if (cache := getattr(terminalreporter.config, "cache", None)) is not None:
+            cache.set(OUTPUT, {name: astuple(cost) for name, cost in self._costs.items()})
+
+    def _print(self, terminalreporter: Any, kind: str, costs: dict[str, Cost]) -> None:
+        lines = sorted(costs.items(), key=lambda line: line[1].processor, reverse=True)
+        terminalreporter.section(f"processor seconds: the {self._shown} costliest{kind}")
         terminalreporter.write_line("processor  in tester       wall  times  what")
         for name, cost in lines[: self._shown]:
             terminalreporter.write_line(

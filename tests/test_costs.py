@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -83,3 +84,4 @@ def test_what_is_set_up_for_several_tests_has_a_line_of_its_own(tmp_path: Path) 
     assert 0.25 < costs["fixture shared (module)"] < 0.5
     assert 0.05 < costs["test_burning.py::test_first"] < 0.25
     assert costs["test_burning.py::test_second"] < 0.1
+    assert re.search(r"costliest files.* 2  test_burning\.py\n", out, re.DOTALL)
