@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from cues_kafka import Kafka, start
 from cues_kafka.spark import Spark
 from cues_kafka.testing.fixtures import KafkaFixture
@@ -24,6 +26,7 @@ def same(value: Any) -> Any:
     return value
 
 
+@pytest.mark.full
 def test_a_header_name_that_is_no_utf8_costs_its_message_alone_on_spark(
     spark: Any, kafka: KafkaFixture, tmp_path: Path
 ) -> None:

@@ -199,6 +199,7 @@ def test_ranges_that_leave_no_row_move_on(spark: Any, topics: tuple[Kafka, str, 
     broker.close()
 
 
+@pytest.mark.full
 def test_partitions_that_are_added_are_written_from_their_beginning(
     spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
 ) -> None:

@@ -288,6 +288,7 @@ def test_a_wrong_command_ends_with_its_reason_before_spark_starts(
     assert "on Spark" not in text
 
 
+@pytest.mark.full
 def test_a_master_that_does_not_exist_is_named(kafka: KafkaFixture, target: str, tmp_path: Path) -> None:
     """Spark itself says so; the command ends, and its JVM too."""
     log = tmp_path / "log"

@@ -292,6 +292,7 @@ def test_a_stream_takes_new_messages_and_new_partitions_while_it_runs(world: Wor
     assert world.all == [(0, 0, "a"), (0, 1, "late"), (0, 2, "behind"), (1, 0, "new")]
 
 
+@pytest.mark.full
 def test_a_stream_whose_place_was_deleted_names_what_is_lost(world: World) -> None:
     """And goes on behind it where that is said."""
     topic = world.topic()
@@ -307,6 +308,7 @@ def test_a_stream_whose_place_was_deleted_names_what_is_lost(world: World) -> No
     assert world.all == [(0, 3, "d")]
 
 
+@pytest.mark.full
 def test_a_stream_from_times(world: World) -> None:
     """The same forms as a batch."""
     topic, noon = world.topic(), int(time.time() * 1000) - 60_000
@@ -380,12 +382,12 @@ def test_the_start_of_a_name_is_kept_for_another_checkpoint_too(world: World, tm
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"minPartitions": 8}, "minPartitions is refused: each partition of a topic is read by one Spark task"),
         ({"startingOffset": "earliest"}, "did you mean startingOffsets?"),
         ({"subscribe": "no-such-topic-anywhere"}, "these topics do not exist: no-such-topic-anywhere"),
         *(
             pytest.param(*case, marks=pytest.mark.full)  # the process that refuses it ends, and another one imports all
             for case in (
+                ({"minPartitions": 8}, "minPartitions is refused: each partition of a topic is read by one Spark task"),
                 ({"maxRecordsPerPartition": 8}, "maxRecordsPerPartition is refused: each partition"),
                 ({"maxOffsetsPerTrigger": 8}, "maxOffsetsPerTrigger is refused: a batch has no trigger"),
                 ({"kafka.isolation.level": "read_uncommitted"}, "must be read_committed"),
@@ -410,8 +412,13 @@ def test_a_batch_with_a_bad_option_is_refused(world: World, options: dict[str, A
     ("options", "text"),
     [
         ({}, 'give the stream option("name", N)'),
-        ({"startingOffsets": "earliest", "minPartitions": 8}, "minPartitions is refused"),
-        ({"startingOffsets": "earliest", "endingOffsets": "latest"}, "availableNow=True"),
+        *(
+            pytest.param({"startingOffsets": "earliest", **option}, text, marks=pytest.mark.full)
+            for option, text in (
+                ({"minPartitions": 8}, "minPartitions is refused"),
+                ({"endingOffsets": "latest"}, "availableNow=True"),
+            )
+        ),
     ],
 )
 def test_a_stream_with_a_bad_option_is_refused(world: World, options: dict[str, Any], text: str) -> None:
@@ -422,7 +429,13 @@ def test_a_stream_with_a_bad_option_is_refused(world: World, options: dict[str, 
     assert text in str(refused.value)
 
 
-@pytest.mark.parametrize("options", [{"minPartitions": 8}, {"startingOffset": "earliest"}, {"includeHeaders": "yes"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingOffset": "earliest"},
+        *(pytest.param(one, marks=pytest.mark.full) for one in ({"minPartitions": 8}, {"includeHeaders": "yes"})),
+    ],
+)
 def test_what_is_wrong_in_any_case_is_told_by_load(world: World, options: dict[str, Any]) -> None:
     """Not by the first action, or the query's start, far away."""
     with pytest.raises(PySparkException, match=r"refused|did you mean|neither"):

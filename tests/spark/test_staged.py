@@ -152,6 +152,7 @@ def test_every_row_of_an_aggregate_is_published_once_over_restarts(world: World,
     assert list((world.checkpoint / "c").glob(f"*/stage/{last}/*/manifest.json")), "the last one never is"
 
 
+@pytest.mark.full
 def test_a_driver_that_died_while_it_wrote_its_first_offsets_has_a_successor(world: World, kafka: KafkaFixture) -> None:
     """Spark writes them under another name first, and refuses a checkpoint where only that file is."""
     graph = make(kafka.unique("staged"))
@@ -170,6 +171,7 @@ def test_a_driver_that_died_while_it_wrote_its_first_offsets_has_a_successor(wor
     assert not [file for file in unfinished if file.exists()]
 
 
+@pytest.mark.full
 def test_a_join_of_two_streams_reads_both_once(world: World, kafka: KafkaFixture) -> None:
     """Inner, with watermarks; inputs of different width; over a restart between the two sides."""
 
@@ -222,9 +224,8 @@ def test_windows_that_close_without_a_message_are_published(world: World, kafka:
 
 
 # Default, and no table is small enough to be sent to every task.
-@pytest.mark.parametrize(
-    ("threshold", "mode"), [pytest.param("10MB", "direct", marks=pytest.mark.full), ("-1", "staged")]
-)
+@pytest.mark.full
+@pytest.mark.parametrize(("threshold", "mode"), [("10MB", "direct"), ("-1", "staged")])
 def test_a_join_with_a_table_is_written_as_its_plan_says(
     world: World, kafka: KafkaFixture, threshold: str, mode: str
 ) -> None:

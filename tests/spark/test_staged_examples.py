@@ -90,6 +90,7 @@ def of(name: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("example", [name], indirect=True)
 
 
+@pytest.mark.full
 @of("sessions")
 @pytest.mark.usefixtures("rocksdb")
 def test_sessions_are_published_once_when_they_are_over(example: Example) -> None:

@@ -107,6 +107,7 @@ def test_what_cannot_be_written_directly_is_staged(
         (tmp_path / "commits" / f".{last}.crc").unlink(missing_ok=True)
 
 
+@pytest.mark.full
 def test_a_source_that_is_no_topic_is_staged_too(spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path) -> None:
     """Files that arrive in a directory."""
     options, _, target = topics
@@ -123,7 +124,13 @@ def test_a_source_that_is_no_topic_is_staged_too(spark: Any, topics: tuple[Kafka
     assert sorted(row["n"] for row in found(options, target)) == list(range(20))
 
 
-@pytest.mark.parametrize("given", [(parity, "update", 2), (blind, "append", COUNT)], ids=["state", "no state"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param((parity, "update", 2), id="state"),
+        pytest.param((blind, "append", COUNT), id="no state", marks=pytest.mark.full),
+    ],
+)
 def test_a_checkpoint_that_is_gone_is_refused(
     spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path, given: tuple[Callable[[Any], Any], str, int]
 ) -> None:
@@ -148,6 +155,7 @@ def test_a_checkpoint_that_is_gone_is_refused(
     assert len(found(options, target)) == rows
 
 
+@pytest.mark.full
 def test_a_topic_more_that_fits_the_pattern_is_read_too(
     spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
 ) -> None:
@@ -179,6 +187,7 @@ def test_a_topic_more_that_fits_the_pattern_is_read_too(
     broker.close()
 
 
+@pytest.mark.full
 def test_an_output_that_has_grown_since_is_written_in_as_many_parts_as_before(
     spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
 ) -> None:
@@ -214,6 +223,7 @@ def test_a_frame_that_does_not_stream_is_written_once_by_its_name(
     assert len(found(options, target)) == COUNT + 5
 
 
+@pytest.mark.full
 def test_jobs_that_share_a_directory_leave_each_other_alone(
     spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
 ) -> None:
@@ -224,6 +234,7 @@ def test_jobs_that_share_a_directory_leave_each_other_alone(
     assert job(spark, options, target, f"{target}-first", tmp_path) == Written(5, 0, again=False)
 
 
+@pytest.mark.full
 def test_a_job_that_was_announced_for_another_topic_says_so(
     spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
 ) -> None:

@@ -80,7 +80,7 @@ def read(spark: Any, kafka: KafkaFixture, topic: str, **options: str) -> Any:
 
 
 @pytest.mark.usefixtures("forgotten")
-@pytest.mark.parametrize("codec", ["json", "avro"])
+@pytest.mark.parametrize("codec", [pytest.param("json", marks=pytest.mark.full), "avro"])
 def test_values_of_a_graphs_topic_are_columns_and_rows_are_written_by_its_codec(
     spark: Any, kafka: KafkaFixture, tmp_path: Path, codec: str
 ) -> None:

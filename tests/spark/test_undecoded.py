@@ -180,7 +180,7 @@ def test_message_is_an_error_though_spark_does_not_read_its_input(
     assert found["pruned"].keys() == found["pruned_staged"].keys()
 
 
-@pytest.mark.parametrize("fn", [direct, staged])
+@pytest.mark.parametrize("fn", [direct, pytest.param(staged, marks=pytest.mark.full)])
 def test_without_an_errors_topic_the_text_names_message_and_remedy(
     fn: Any, spark: Any, kafka: KafkaFixture, tmp_path: Path
 ) -> None:
@@ -203,6 +203,7 @@ def test_without_an_errors_topic_the_text_names_message_and_remedy(
         assert errors_of(running, name).keys() == {(1, 1)}
 
 
+@pytest.mark.full
 @pytest.mark.fault
 @pytest.mark.timeout(2_500)
 def test_driver_that_dies_behind_a_commit_repeats_and_hides_no_error_message(
