@@ -43,8 +43,8 @@ class ClientTailer:
     ) -> None:
         """See `ClientTopic.tailer`; `begin` sets it to its start."""
         self.name = name
-        self.topic = topic.name
-        self.closed = False
+        self.topic: str = topic.name
+        self.closed: bool = False
         self._access = access
         self._topic = topic
         self._cursor = LogCursor(access, topic, partition, name)
