@@ -7,9 +7,7 @@ import random
 import re
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from io import BytesIO
@@ -36,6 +34,7 @@ from examples.flights.ledger import ADDRESS
 from examples.flights.load import message
 from examples.flights.picture import Scale, draw, means
 from examples.flights.sides import DRIVER, NATIVE, PYTHON
+from tests.fault.support import until
 
 ROOT = Path(__file__).parents[1]
 
@@ -114,13 +113,13 @@ def test_a_demo_that_is_killed_leaves_no_process_and_no_directory(tmp_path: Path
     demo = subprocess.Popen([*DEMO, "--kills", "0"], cwd=ROOT, env=env, stdout=subprocess.DEVNULL)
     below: list[psutil.Process] = []
     try:
-        wait_for(lambda: any("pyspark.worker" in " ".join(_command(p)) for p in _below(demo)), timeout_s=240)
+        until(lambda: any("pyspark.worker" in " ".join(_command(p)) for p in _below(demo)), timeout_s=240)
         below = _below(demo)
         demo.kill()
         demo.wait()
 
-        wait_for(lambda: not [process for process in below if _command(process)], timeout_s=10)
-        wait_for(lambda: not list(tmp_path.iterdir()), timeout_s=10)
+        until(lambda: not [process for process in below if _command(process)], timeout_s=10)
+        until(lambda: not list(tmp_path.iterdir()), timeout_s=10)
     finally:
         demo.kill()
         for process in below:
@@ -139,14 +138,6 @@ def _command(process: psutil.Process) -> list[str]:
         command: list[str] = process.cmdline()
         return command
     return []
-
-
-def wait_for(condition: Callable[[], bool], *, timeout_s: float) -> None:
-    """Wait until the condition holds."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not so after {timeout_s:g} s"
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(

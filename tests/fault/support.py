@@ -49,7 +49,7 @@ IMPATIENT: dict[str, Any] = {"socket_timeout_s": 3.0}
 """Options of a cluster whose broker dies: a transaction gives a request up after 4.5 s instead of 15."""
 
 
-def until(condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
+def until(condition: Callable[[], Any], what: str = "it happens", timeout_s: float = PATIENCE_S) -> Any:
     """
     Poll until the condition gives something true, and give it.
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import threading
-import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from cues_kafka import Feed, Graph, Json, Memory, RecoveryError, SqlOutbox, Topi
 from cues_kafka.bridges.outbox.mysql import _settings
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.testing.tester import Crash, Tester
+from tests.fault.support import until
 from tests.servers.fixtures import MariaDbDatabase, PostgresDatabase
 
 TABLES = {
@@ -266,12 +265,12 @@ def test_a_server_that_is_down_at_the_start_or_goes_away_loses_nothing(
     database.write(*range(100))
     found.server.kill()
     with start(graph_of(found.url), Memory()) as running:
-        wait_for(lambda: running.status().tasks[0].silent)
+        until(lambda: running.status().tasks[0].silent)
         found.server.start()
         running.wait_idle(timeout_s=30)
         assert not running.status().tasks[0].silent
         found.server.kill()
-        wait_for(lambda: running.status().tasks[0].silent)
+        until(lambda: running.status().tasks[0].silent)
         assert "127.0.0.1" not in str(running.status())
         assert not running.status().stopped
         found.server.start()
@@ -297,12 +296,12 @@ def test_a_notification_wakes_a_feed_that_polls_seldom(postgres: PostgresDatabas
                 found = connection.execute("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
                 return bool(found.fetchone()[0])
 
-        wait_for(listens)
+        until(listens)
         with closing(database.connect()) as connection:
             database.insert(connection, 7)
             connection.execute("NOTIFY news")
             connection.commit()
-        wait_for(lambda: [m.value for m in running.messages("orders")] == [7])
+        until(lambda: [m.value for m in running.messages("orders")] == [7])
 
 
 def test_a_restored_backup_is_refused_by_name(tmp_path: Path) -> None:
@@ -381,11 +380,3 @@ def test_mysql_deletes_only_rows_that_were_delivered(mariadb: MariaDbDatabase) -
     assert database.count() == 0, "a place of an older release deletes its rows"
     later.close()
     first.close()
-
-
-def wait_for(done: Callable[[], Any], seconds: float = 20.0) -> None:
-    """Until it is so."""
-    end = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end, "it did not come"
-        threading.Event().wait(0.02)

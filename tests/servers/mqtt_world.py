@@ -1,11 +1,9 @@
-"""A plant of sensors for tests: publishes to a mosquitto, and runs a graph that a bridge feeds."""
+"""A plant of sensors for tests: publishes to a mosquitto, and listens to it."""
 
 from __future__ import annotations
 
 import threading
-import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,9 +11,6 @@ from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
-
-from cues_kafka import CommitPolicy, Feed, Graph, Mqtt, Raw, Topic
-from cues_kafka.testing.tester import Crash, Tester
 
 WAIT_S = 30.0
 
@@ -82,34 +77,3 @@ class Device:
         with self._news:
             assert self._news.wait_for(lambda: len(self.got) >= count, WAIT_S), len(self.got)
             return list(self.got)
-
-
-def fed(source: Mqtt, **more: Any) -> Graph:
-    """A feed of a session."""
-    settings = {"defaults": Topic(value=Raw(), partitions=1), "errors": "g.errors", **more}
-    return Graph("g", Feed(source, into="ingress", name="mqtt", poll_seconds=0.02), **settings)
-
-
-def a_tester(source: Mqtt, *, most: int = 10) -> Tester:
-    """A tester that commits after `most` messages."""
-    return Tester(fed(source), policy=CommitPolicy(max_messages=most))
-
-
-def run_until(tester: Tester, count: int, crash: Crash | None = None, between: Callable[[], object] = bool) -> None:
-    """Run, with one crash if it comes, until `count` messages are there."""
-    until, crashed = time.monotonic() + WAIT_S, crash is None
-    while len(tester.messages("ingress")) < count or not crashed:
-        assert time.monotonic() < until, (len(tester.messages("ingress")), crashed)
-        if crashed:
-            tester.run()
-        else:
-            tester.run(crash=crash)
-            crashed = tester.crashed
-            if crashed:
-                between()
-        time.sleep(0.01)
-
-
-def counted(tester: Tester) -> Counter[bytes]:
-    """How often each payload is in the topic."""
-    return Counter(bytes(one.value) for one in tester.messages("ingress"))

@@ -1,24 +1,21 @@
-"""A shop for tests: publishes to a RabbitMQ, listens to it, and runs a graph that one of its queues feeds."""
+"""A shop for tests: publishes to a RabbitMQ, and listens to it."""
 
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import pika
 from pika.exceptions import ConnectionClosedByBroker
 
-from cues_kafka import CommitPolicy, Feed, Graph, RabbitMq, Raw, Topic
+from cues_kafka import RabbitMq
 from cues_kafka.bridges.rabbitmq.stream_target import RabbitMqStreamOut
-from cues_kafka.testing.tester import Crash, Tester
+from tests.servers.bridge_world import WAIT_S
 from tests.servers.fixtures import RabbitMqQueues
 from tests.servers.rabbitmq import RabbitMq as Server
 
-WAIT_S = 60.0
-PAUSE_S = 0.02
 QUIET_S = 0.2
 NOT_IMPLEMENTED = 540
 """The code with which RabbitMQ refuses what a queue of this type cannot do."""
@@ -130,40 +127,3 @@ def out(rabbitmq: RabbitMqQueues, stream: str, **given: Any) -> RabbitMqStreamOu
     """A stream as a target, with short times."""
     broker = RabbitMq(rabbitmq.url, timeout_s=given.pop("timeout_s", 5.0))
     return broker.to_stream(stream, **{"port": rabbitmq.server.stream_port, "logs": rabbitmq.name, **given})
-
-
-def payloads(count: int, begin: int = 0) -> list[bytes]:
-    """Different ones."""
-    return [b"%d" % n for n in range(begin, begin + count)]
-
-
-def fed(source: Any, **more: Any) -> Graph:
-    """A feed of a queue."""
-    settings = {"defaults": Topic(value=Raw(), partitions=1), "errors": "g.errors", **more}
-    return Graph("g", Feed(source, into="ingress", name="feed", poll_seconds=0.02), **settings)
-
-
-def a_tester(source: Any, *, most: int = 10) -> Tester:
-    """One that commits after this number of messages."""
-    return Tester(fed(source), policy=CommitPolicy(max_messages=most))
-
-
-def run_until(tester: Tester, count: int, crash: Crash | None = None, between: Callable[[], object] = bool) -> None:
-    """Run, with one crash if it comes, until this number of messages is there."""
-    until, crashed = time.monotonic() + WAIT_S, crash is None
-    while len(tester.messages("ingress")) < count or not crashed:
-        assert time.monotonic() < until, (len(tester.messages("ingress")), crashed)
-        if crashed:
-            tester.run()
-        else:
-            tester.run(crash=crash)
-            crashed = tester.crashed
-            if crashed:
-                between()
-                until = time.monotonic() + WAIT_S
-        time.sleep(PAUSE_S)  # the broker delivers meanwhile
-
-
-def counted(tester: Tester) -> Counter[bytes]:
-    """How often each payload is in the topic."""
-    return Counter(bytes(one.value) for one in tester.messages("ingress"))

@@ -16,8 +16,9 @@ from cues_kafka.bridges.ledger import Ledger
 from cues_kafka.testing.tester import Crash
 from cues_kafka.verify.scan import verify
 from tests.servers.amqp_world import AmqpShop, amqp_url
+from tests.servers.bridge_world import Cut, a_tester, counted, fed, numbers, payloads, run_until, until
 from tests.servers.fixtures import JmsQueues
-from tests.servers.jms_world import Cut, JmsClient, a_tester, counted, fed, numbers, payloads, run_until, until
+from tests.servers.jms_world import JmsClient
 
 CRASHES = (
     ("before", "Call", 1),

@@ -14,8 +14,8 @@ from cues_kafka import Amqp, Feed, Graph, Json, Memory, Sink, Topic, start
 from cues_kafka.bridges.amqp.source import AmqpDeliveries
 from tests.servers.amqp_world import AmqpShop
 from tests.servers.artemis import Artemis
+from tests.servers.bridge_world import Cut, payloads, until
 from tests.servers.fixtures import started
-from tests.servers.jms_world import Cut, payloads, until
 
 pytestmark = [pytest.mark.bridge, pytest.mark.timeout(300)]
 

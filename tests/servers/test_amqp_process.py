@@ -17,8 +17,8 @@ from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 from tests.fault.support import committed
 from tests.servers.amqp_world import AmqpShop, amqp_url
+from tests.servers.bridge_world import payloads as numbered
 from tests.servers.fixtures import JmsQueues
-from tests.servers.jms_world import payloads as numbered
 from tests.servers.test_bridge_process import EACH, run
 
 pytestmark = [pytest.mark.bridge, pytest.mark.timeout(500)]

@@ -17,7 +17,7 @@ from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.targets import TaskName
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
-from tests.servers.jms_world import Cut, a_tester, counted, fed, payloads, run_until, until
+from tests.servers.bridge_world import Cut, a_tester, counted, fed, payloads, run_until, until
 from tests.servers.rabbitmq import RabbitMq as Server
 from tests.servers.rabbitmq_world import Shop
 

@@ -20,8 +20,8 @@ from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 from tests.fault.support import committed
 from tests.servers.amqp_world import HAS_PROTON, AmqpShop, amqp_url
+from tests.servers.bridge_world import payloads as numbered
 from tests.servers.jms_world import JmsClient
-from tests.servers.jms_world import payloads as numbered
 from tests.servers.mqtt_world import Device
 
 pytestmark = [pytest.mark.bridge, pytest.mark.timeout(500)]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
-import socket
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -16,21 +14,16 @@ from typing import Any, Self
 import pytest
 
 from cues_kafka import Graph, Json, Memory, Message, Mqtt, Raw, RecoveryError, Sink, Source, Topic, start
-from cues_kafka.brokers.local.ports import free_ports
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
 from tests.servers.artemis import Artemis
+from tests.servers.bridge_world import Cut, a_tester, counted, fed, payloads, run_until, until
 from tests.servers.fixtures import JmsQueues, MosquittoTopics
 from tests.servers.mosquitto import Mosquitto
-from tests.servers.mqtt_world import Device, a_tester, counted, fed, run_until
+from tests.servers.mqtt_world import Device
 from tests.servers.rabbitmq import USER, RabbitMq
 
 VERSIONS = ("5", "3.1.1")
-
-
-def payloads(count: int, begin: int = 0) -> list[bytes]:
-    """Different ones."""
-    return [b"%d" % n for n in range(begin, begin + count)]
 
 
 def source_of(mosquitto: MosquittoTopics, **settings: Any) -> Mqtt:
@@ -146,7 +139,7 @@ def test_messages_come_once_while_the_broker_dies_and_comes_back(mosquitto: Mosq
 @pytest.mark.parametrize("version", VERSIONS)
 def test_messages_come_once_over_connections_that_are_cut(mosquitto: MosquittoTopics, version: Any) -> None:
     """At any moment, in both directions, by something between the two."""
-    with Cutter(mosquitto.server.port) as cutter:
+    with Cut(mosquitto.server.port) as cutter:
         source = source_of(mosquitto, version=version)
         source = Mqtt(f"mqtt://127.0.0.1:{cutter.port}", topics=source.topics, session=source.session, version=version)
         with start(fed(source), Memory()) as running:
@@ -438,14 +431,6 @@ def test_sink_waits_for_a_broker_that_is_away(mosquitto_servers: Callable[..., M
         assert device.hears(1)[0].payload == b"1"
 
 
-def until(true: Callable[[], bool], wait_s: float = 40.0) -> None:
-    """Wait until something is true."""
-    end = time.monotonic() + wait_s
-    while not true():
-        assert time.monotonic() < end
-        threading.Event().wait(0.02)  # topics of the memory tell nothing
-
-
 class Lines(logging.Handler):
     """The log lines of the library, which a test can wait for."""
 
@@ -475,49 +460,3 @@ class Lines(logging.Handler):
         """Wait until a line holds it."""
         with self._news:
             assert self._news.wait_for(lambda: self.found(pattern), wait_s), self._lines[-20:]
-
-
-class Cutter:
-    """Passes bytes on between a client and a broker, until it cuts all connections."""
-
-    def __init__(self, port: int) -> None:
-        self._target = port
-        (self.port,) = free_ports(1)
-        self._server = socket.create_server(("127.0.0.1", self.port))
-        self._open: list[socket.socket] = []
-        self._ended = False
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended = True
-        self._server.close()
-        self.cut()
-
-    def cut(self) -> None:
-        """Cut what is open."""
-        connections, self._open = self._open, []
-        for one in connections:
-            with suppress(OSError):  # it has ended by itself
-                one.shutdown(socket.SHUT_RDWR)
-
-    def _accept(self) -> None:
-        while not self._ended:
-            try:
-                client, _ = self._server.accept()
-            except OSError:
-                return
-            broker = socket.create_connection(("127.0.0.1", self._target))
-            self._open += [client, broker]
-            for source, target in ((client, broker), (broker, client)):
-                threading.Thread(target=self._pass, args=(source, target), daemon=True).start()
-
-    def _pass(self, source: socket.socket, target: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(65_536):
-                target.sendall(data)
-        for one in (source, target):
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)

@@ -36,8 +36,9 @@ from cues_kafka.bridges.rabbitmq.stream_client import StreamConnection
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
 from tests.fault.support import until
+from tests.servers.bridge_world import a_tester, counted, fed, payloads, run_until
 from tests.servers.fixtures import RabbitMqQueues
-from tests.servers.rabbitmq_world import Shop, a_tester, counted, fed, payloads, run_until
+from tests.servers.rabbitmq_world import Shop
 
 KINDS = ("classic", "quorum", "stream")
 QUEUES = ("classic", "quorum")

@@ -9,8 +9,9 @@ import pytest
 from cues_kafka import Feed, Graph, Memory, Message, Processor, RabbitMq, Raw, Source, Topic, start
 from cues_kafka.testing.tester import Crash, Tester
 from tests.fault.support import until
+from tests.servers.bridge_world import payloads, run_until
 from tests.servers.fixtures import RabbitMqQueues
-from tests.servers.rabbitmq_world import Shop, payloads, run_until
+from tests.servers.rabbitmq_world import Shop
 from tests.servers.test_rabbitmq import out_of, published, sever
 
 

@@ -19,8 +19,9 @@ from cues_kafka.task.making.prepare import prepare
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 from tests.fault.support import committed
+from tests.servers.bridge_world import payloads
 from tests.servers.fixtures import RabbitMqQueues
-from tests.servers.rabbitmq_world import Shop, payloads, read_all
+from tests.servers.rabbitmq_world import Shop, read_all
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """

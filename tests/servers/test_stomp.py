@@ -13,8 +13,9 @@ from cues_kafka.bridges.acked import Acked
 from cues_kafka.bridges.stomp.source import StompDeliveries
 from cues_kafka.testing.tester import Crash
 from cues_kafka.verify.scan import verify
+from tests.servers.bridge_world import WAIT_S, Cut, a_tester, counted, fed, numbers, payloads, run_until, until
 from tests.servers.fixtures import JmsQueues
-from tests.servers.jms_world import WAIT_S, Cut, JmsClient, a_tester, counted, fed, numbers, payloads, run_until, until
+from tests.servers.jms_world import JmsClient
 
 BROKERS = ("activemq", "artemis")
 CRASHES = (

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,10 +31,9 @@ from cues_kafka.ports.facts import NewTopic
 from cues_kafka.ports.log import Headers, Outgoing, TopicPartition
 from cues_kafka.spark import register
 from cues_kafka.testing.fixtures import KafkaFixture
+from tests.fault.support import until
 
 pytestmark = pytest.mark.timeout(300)
-
-PATIENCE_S = 60.0
 
 
 @dataclass
@@ -129,14 +128,6 @@ def world(spark: Any, kafka: KafkaFixture, tmp_path: Path) -> Iterator[World]:
 def places(frame: Any) -> list[tuple[Any, ...]]:
     """(partition, offset, value) as they come."""
     return [(row.partition, row.offset, bytes(row.value).decode()) for row in frame.collect()]
-
-
-def until(condition: Callable[[], Any]) -> None:
-    """Wait for what other processes do."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 # ---- batches
@@ -275,18 +266,18 @@ def test_a_stream_takes_new_messages_and_new_partitions_while_it_runs(world: Wor
     topic = world.topic()
     world.send(topic, b"a")
     query = world.start(world.stream(topic, startingOffsets="earliest"), processingTime="100 milliseconds")
-    until(lambda: world.all == [(0, 0, "a")] or query.exception())
+    until(lambda: world.all == [(0, 0, "a")] or query.exception(), timeout_s=60)
 
     held = world.transaction(Outgoing(topic, 0, b"k", b"late"), commit=False)
     world.send(topic, b"behind")
     world.broker.add_partitions(topic, 2)
     world.send(topic, b"new", partition=1)
-    until(lambda: (1, 0, "new") in world.all or query.exception())
+    until(lambda: (1, 0, "new") in world.all or query.exception(), timeout_s=60)
     assert world.all == [(0, 0, "a"), (1, 0, "new")]
 
     held.commit()
     held.close()
-    until(lambda: (0, 2, "behind") in world.all or query.exception())
+    until(lambda: (0, 2, "behind") in world.all or query.exception(), timeout_s=60)
     query.stop()
     assert query.exception() is None
     assert world.all == [(0, 0, "a"), (0, 1, "late"), (0, 2, "behind"), (1, 0, "new")]
