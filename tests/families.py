@@ -26,6 +26,10 @@ FAMILIES = {
     "fault/test_expiry.py": "test_a_task_whose_transactional_id_has_expired_takes_it_again",
     "fault/test_group_protocols.py": ("test_each_message_has_one_outcome_while_workers_come_and_are_killed[consumer]"),
     "fault/test_strategies.py": "test_a_killed_process_repeats_or_drops_as_its_strategy_says[at-least-once]",
+    "fault/test_store_view.py": "test_a_table_goes_on_when_its_broker_is_back",
+    "integration/test_run_command.py": (
+        "test_one_of_two_supervisors_with_one_instance_name_ends_and_no_message_is_blamed"
+    ),
     # Databases, disks and feeds.
     "integration/test_database_faults.py": "test_commit_of_unknown_outcome_is_found_out[mysql-after]",
     "fault/test_database_parts.py": "test_a_worker_that_sleeps_between_parts_writes_no_row_twice[postgresql-point0]",

@@ -265,7 +265,9 @@ def latest_graph(bootstrap: str, name: str) -> Graph:
     return Setup(bootstrap, name).graph(deadly, start="latest")
 
 
-@pytest.mark.parametrize("where", ["before Call", "before Commit", "after Commit"])
+@pytest.mark.parametrize(
+    "where", ["before Commit", *(pytest.param(one, marks=pytest.mark.full) for one in ("before Call", "after Commit"))]
+)
 def test_a_crash_before_the_first_commit_does_not_move_latest(setup: Setup, where: str) -> None:
     """`latest` is the moment of the first start, made durable by its record: what came later is not skipped (R5)."""
     create(setup.bootstrap, setup.source)

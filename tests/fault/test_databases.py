@@ -22,7 +22,7 @@ from tests.fault import database_world
 from tests.fault.database_world import BAD, DOUBLE, KILLED, NIL, PARTITIONS
 from tests.fault.killing import Point, forked
 from tests.fault.support import Record, Setup, _avro, backing, check_chain, committed, outcomes, produce, until
-from tests.integration.databases import SERVERS, Shop, Shops
+from tests.integration.databases import FIRST, Shop, Shops
 
 FEW: list[Point] = [
     ("before", "CommitTarget", 2),
@@ -70,7 +70,7 @@ def database(request: pytest.FixtureRequest, shops: Shops, tmp_path: Path) -> Sh
     return shops.give(request.param, tmp_path)
 
 
-@pytest.fixture(params=[SERVERS[0], *(pytest.param(name, marks=pytest.mark.full) for name in SERVERS[1:])])
+@pytest.fixture(params=FIRST)
 def shop(request: pytest.FixtureRequest, shops: Shops, tmp_path: Path) -> Shop:
     """An empty database in a server."""
     return shops.give(request.param, tmp_path)

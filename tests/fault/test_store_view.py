@@ -16,6 +16,7 @@ def count(word: str, counts: State[int]) -> None:
     counts[word] = counts.get(word, 0) + 1
 
 
+@pytest.mark.full
 def test_a_table_goes_on_when_its_broker_is_back(kafka_fault_cluster: FaultClusters) -> None:
     """With nothing lost and nothing twice."""
     broker = kafka_fault_cluster()

@@ -12,11 +12,14 @@ from typing import Any
 
 import psycopg
 import pymysql
+import pytest
 
 from cues_kafka.sinks.dialect import Dialect
 
 SERVERS = ("postgresql", "mysql")
 DIALECTS = ("sqlite", *SERVERS)
+FIRST = [SERVERS[0], *(pytest.param(name, marks=pytest.mark.full) for name in SERVERS[1:])]
+"""One server for `make test`, all of them for `make test-full`."""
 
 TABLE = "CREATE TABLE shop (id INTEGER PRIMARY KEY, text VARCHAR(80))"
 

@@ -23,7 +23,7 @@ from cues_kafka.sinks.lookup import dialect
 from cues_kafka.sinks.sql import SqlTarget
 from cues_kafka.testing.tester import Tester
 from tests.fault.support import until
-from tests.integration.databases import SERVERS, TABLE, Shop, Shops, served
+from tests.integration.databases import FIRST, SERVERS, TABLE, Shop, Shops, served
 
 TASK = TaskName("g", "book", 0)
 
@@ -34,15 +34,9 @@ def shops(request: pytest.FixtureRequest) -> Shops:
     return Shops(request)
 
 
-@pytest.fixture(params=SERVERS)
+@pytest.fixture(params=FIRST)
 def shop(request: pytest.FixtureRequest, shops: Shops, tmp_path: Path) -> Shop:
     """An empty database in a server."""
-    return shops.give(request.param, tmp_path)
-
-
-@pytest.fixture(params=[SERVERS[0], *(pytest.param(name, marks=pytest.mark.full) for name in SERVERS[1:])])
-def restarted(request: pytest.FixtureRequest, shops: Shops, tmp_path: Path) -> Shop:
-    """The same, for tests that kill the server."""
     return shops.give(request.param, tmp_path)
 
 
@@ -271,9 +265,8 @@ LIMITS = {
 """Settings of a server that takes few connections; MariaDB takes no fewer."""
 
 
-def test_server_that_dies_of_its_full_disk_is_an_outage(restarted: Shop) -> None:
+def test_server_that_dies_of_its_full_disk_is_an_outage(shop: Shop) -> None:
     """It cannot write its log, so it ends with the commit. It is started again when there is room."""
-    shop = restarted
     filled: list[int] = []
 
     def book(order: int, db: Any) -> int:
@@ -322,9 +315,8 @@ def test_connection_limit_is_an_outage(name: str, request: pytest.FixtureRequest
 # ---- the database goes away
 
 
-def test_server_killed_during_a_call_is_an_outage(restarted: Shop) -> None:
+def test_server_killed_during_a_call_is_an_outage(shop: Shop) -> None:
     """Whether the function's next statement meets it, or nothing but the commit does."""
-    shop = restarted
     calls: list[int] = []
 
     def book(order: int, db: Any) -> int:
@@ -382,9 +374,8 @@ def test_connection_that_an_operator_ends_is_an_outage(shop: Shop, caplog: pytes
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_commit_of_unknown_outcome_is_found_out(restarted: Shop, moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_of_unknown_outcome_is_found_out(shop: Shop, moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server is killed right before or behind the commit, and no answer comes."""
-    shop = restarted
     kind = type(shop.dialect())
     finish = kind.finish
     done: list[str] = []
@@ -439,8 +430,7 @@ def test_table_changed_under_a_running_task_needs_no_restart(shops: Shops, tmp_p
     assert whole(tester, shop, 40)
 
 
-def test_server_restored_from_a_backup_is_refused(restarted: Shop, tmp_path: Path) -> None:
-    shop = restarted
+def test_server_restored_from_a_backup_is_refused(shop: Shop, tmp_path: Path) -> None:
 
     def book(order: int, db: Any) -> int:
         shop.insert(db, order)

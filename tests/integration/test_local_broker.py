@@ -146,6 +146,7 @@ def test_a_killed_node_comes_back_with_its_data_on_the_same_port(kafka_fault_clu
     assert probe.look(port) is not None
 
 
+@pytest.mark.full
 def test_a_paused_node_answers_after_it_is_resumed(kafka_fault_cluster: FaultClusters) -> None:
     """SIGSTOP keeps the port open and the process alive."""
     (node,) = kafka_fault_cluster().nodes

@@ -276,6 +276,7 @@ graph = Graph("{name}", Source("{name}.in"), Processor(slow, inputs="{name}.in",
 """
 
 
+@pytest.mark.full
 def test_one_of_two_supervisors_with_one_instance_name_ends_and_no_message_is_blamed(
     kafka: KafkaFixture, tmp_path: Path
 ) -> None:
@@ -306,6 +307,7 @@ def test_one_of_two_supervisors_with_one_instance_name_ends_and_no_message_is_bl
     assert calls.read_text().splitlines() == [str(first.pid), str(second.pid)]
 
 
+@pytest.mark.full
 def test_one_of_two_supervisors_that_start_in_the_same_moment_goes_on(kafka: KafkaFixture, tmp_path: Path) -> None:
     """Each may take some of the other one's names; the first worker's decides."""
     name, calls = kafka.unique("run"), tmp_path / "calls"

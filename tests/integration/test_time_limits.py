@@ -15,7 +15,7 @@ from cues_kafka.ports.target import HeldAttempt
 from cues_kafka.sinks.sql import SqlTarget
 from cues_kafka.sinks.tables import make_tables
 from cues_kafka.testing.tester import Tester
-from tests.integration.databases import SERVERS, Shop, Shops
+from tests.integration.databases import FIRST, Shop, Shops
 
 LIMIT_S = 0.4
 
@@ -37,7 +37,7 @@ def shops(request: pytest.FixtureRequest) -> Shops:
     return Shops(request)
 
 
-@pytest.fixture(params=SERVERS)
+@pytest.fixture(params=FIRST)
 def shop(request: pytest.FixtureRequest, shops: Shops, tmp_path: Path) -> Iterator[Shop]:
     """A database whose connections get the limit from its administrator."""
     shop = shops.give(request.param, tmp_path)

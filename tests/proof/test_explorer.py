@@ -34,7 +34,7 @@ from tests.proof.subjects import BRIDGE, BRIDGING, DRIVERS, PACKAGE, SHELL
 
 PROOF = Path(__file__).parents[2] / "docs" / "proof"
 
-NEAREST = 500
+NEAREST = 300
 """How many states of each world `make test` looks at."""
 
 STATES = dict.fromkeys(WORLDS, 6_000) | {

@@ -24,8 +24,8 @@ ZOMBIE = NOTHING._replace(zombie=1, total=1)
     [
         ("staged", NOTHING._replace(net=1, total=1)),
         ("staged", ZOMBIE),
-        ("staged-one", NOTHING._replace(net=1, zombie=1, total=2)),
-        ("staged-one", NOTHING._replace(crash=1, net=1, total=2)),
+        pytest.param("staged-one", NOTHING._replace(net=1, zombie=1, total=2), marks=pytest.mark.full),
+        pytest.param("staged-one", NOTHING._replace(crash=1, net=1, total=2), marks=pytest.mark.full),
         pytest.param("staged", CRASH, marks=(pytest.mark.slow, pytest.mark.timeout(600))),
         pytest.param("staged-restored", TWO, marks=(pytest.mark.slow, pytest.mark.timeout(600))),
     ],

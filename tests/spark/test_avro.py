@@ -104,7 +104,8 @@ def graph_of(name: str, fn: Any, cls: type[Any], **options: Any) -> Graph:
     )
 
 
-@pytest.mark.parametrize("staged", [pytest.param(False, marks=pytest.mark.full), True])
+@pytest.mark.full
+@pytest.mark.parametrize("staged", [False, True])
 def test_avro_topics_are_columns_and_columns_are_avro_topics(
     spark: Any, kafka: KafkaFixture, tmp_path: Path, *, staged: bool
 ) -> None:

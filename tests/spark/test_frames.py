@@ -157,6 +157,7 @@ def test_a_frame_is_written_once_however_often_its_batches_run(
         assert numbers(options, target) == list(range(60)), round_
 
 
+@pytest.mark.full
 def test_partitions_may_come_in_any_order_and_empty_ones_not_at_all(
     spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
 ) -> None:

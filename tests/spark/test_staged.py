@@ -393,6 +393,7 @@ def test_a_deleted_checkpoint_is_refused_before_anything_is_written(world: World
         assert len(values(running, f"{graph.name}.out")) == 10
 
 
+@pytest.mark.full
 def test_without_state_another_checkpoint_goes_on_where_the_last_one_ended(world: World, kafka: KafkaFixture) -> None:
     """The record says up to where the inputs are published."""
 

@@ -124,13 +124,8 @@ def test_a_source_that_is_no_topic_is_staged_too(spark: Any, topics: tuple[Kafka
     assert sorted(row["n"] for row in found(options, target)) == list(range(20))
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        pytest.param((parity, "update", 2), id="state"),
-        pytest.param((blind, "append", COUNT), id="no state", marks=pytest.mark.full),
-    ],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("given", [(parity, "update", 2), (blind, "append", COUNT)], ids=["state", "no state"])
 def test_a_checkpoint_that_is_gone_is_refused(
     spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path, given: tuple[Callable[[Any], Any], str, int]
 ) -> None:
@@ -350,6 +345,7 @@ def test_what_a_message_has_besides_key_and_value_makes_no_json_of_it(
     assert [one.timestamp_ms == 1 for one in messages] == [True, False, False]
 
 
+@pytest.mark.full
 def test_a_job_that_a_slot_refuses_is_a_task_that_stopped(
     spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
 ) -> None:
@@ -372,6 +368,7 @@ def test_a_topic_that_is_not_there_is_named(spark: Any, topics: tuple[Kafka, str
         write_exactly_once(spark.range(1), options, topic="nowhere", name=target, checkpoint=str(tmp_path))
 
 
+@pytest.mark.full
 def test_a_directory_that_driver_and_executors_do_not_share_is_refused(
     spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

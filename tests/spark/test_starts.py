@@ -61,7 +61,8 @@ def frames_of(name: str, begin: Any, *, staged: bool) -> Graph:
     )
 
 
-@pytest.mark.parametrize("staged", [False, pytest.param(True, marks=pytest.mark.full)], ids=["direct", "staged"])
+@pytest.mark.full
+@pytest.mark.parametrize("staged", [False, True], ids=["direct", "staged"])
 def test_dataframes_begin_at_offsets_once(spark: Any, kafka: KafkaFixture, tmp_path: Path, staged: bool) -> None:
     """An offset that is not in the log is refused; after the first start the declaration means nothing."""
     options, name = Kafka(kafka.bootstrap), kafka.unique("starts")
