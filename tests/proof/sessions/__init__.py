@@ -1,0 +1,9 @@
+"""One session for the tasks of a process (J1 to J9), explored on the production core before any worker does it.
+
+The worlds of `tests.proof.model` are composed: each task is a machine of its own, and a session shares the transactions
+of those that are in one process. The core is as it is, and so are its recorded results, whose digests do not see these
+files.
+
+Read in this order: `states`, `coordinator` (transactions over several tasks), `joint` (what a session does), `worlds`,
+`mutants`.
+"""

@@ -1,0 +1,420 @@
+"""What workers do whose tasks share one session (J1 to J9), beside those that have one for each task.
+
+A task still asks for everything itself: `Init`, `Begin`, `SendOffsets`, `Flush`, `Commit`, `Discard`. The session
+answers for all tasks that are in its transaction, in one transition, and an error ends the transaction for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from cues_kafka.core import effects as do
+from cues_kafka.core import machine as core
+from tests.proof.model.machine import offsets_of
+from tests.proof.model.states import (
+    IDLE,
+    NET,
+    ONGOING,
+    PAST_GATE,
+    Lane,
+    Moves,
+    Outcome,
+    Setting,
+    State,
+    Turn,
+    Worker,
+    shown,
+)
+from tests.proof.sessions.coordinator import Coordinator
+from tests.proof.sessions.states import Session
+
+Tasks = tuple[int, ...]
+
+
+class JointWorld(Coordinator):
+    """A setting whose native workers have one session each, and everything that can happen in it."""
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        self._does[do.Begin] = self._begin
+
+    def _per_task(self, w: int) -> bool:
+        """Whether a worker has a session for each of its tasks: a former release, a slot of Spark, a tool."""
+        return self.setting.workers[w] != "native" or w in self.joint.former
+
+    def moves(self, s: State) -> Moves:
+        """
+        See `World.moves`; a session ends with the task whose id it has.
+
+        Tasks that have returned to R1 come last, those that did so most often behind the others: what holds a task up
+        may be the transaction of an id that another task initialises, and a healed world is a fair one.
+        """
+        self._later: list[tuple[int, Moves]] = []
+        found = super().moves(s)
+        for _, more in sorted(self._later, key=lambda one: one[0]):
+            found += more
+        return [(label, calm, self._kept_together(s, after)) for label, calm, after in found]
+
+    def _kept_together(self, before: State, s: State) -> State:
+        """J5: a session without the task of its id is over, and so is a transaction that lacks one of its tasks."""
+        for w in range(self._workers):
+            session = self.session(s, w)
+            if s[w] == before[w] or session.id < 0:
+                continue
+            lanes = self.worker(s, w).lanes
+            if any(lanes[q] is None for q in session.inside):
+                s = self._over_for(s, w, [q for q in session.inside if lanes[q]], "a task of the transaction is gone")
+            if self.worker(s, w).lanes[session.id] is None:
+                s = self._retired(s, w)
+        return s
+
+    def _retired(self, s: State, w: int) -> State:
+        session = self.session(s, w)
+        s = self._over_for(s, w, [q for q in session.inside if self.worker(s, w).lanes[q]], "the id is gone")
+        return self._forgotten(self._put_session(s, w, Session()), w)
+
+    def _forgotten(self, s: State, w: int) -> State:
+        """J4: what a task expects is of a session before; `Lane.session` says whether it is of this one."""
+        deaths, lanes = self.worker(s, w)
+        return self._put_worker(s, w, Worker(deaths, tuple(lane and lane._replace(session=False) for lane in lanes)))
+
+    def _dead(self, s: State, w: int, *, by: int | None = None) -> State:
+        return self._put_session(super()._dead(s, w, by=by), w, Session())
+
+    # Who is told what.
+
+    def _effect(self, s: State, w: int, p: int) -> Any:
+        lane = self.worker(s, w).lanes[p]
+        return self.machine.effects.items[lane.effect] if lane is not None and lane.effect >= 0 else None
+
+    def _told(self, s: State, w: int, p: int, *key: Any) -> State:
+        lane = self.worker(s, w).lanes[p]
+        assert lane is not None
+        return self._tell(s, w, p, lane, *key)
+
+    def _over_for(self, s: State, w: int, tasks: Iterable[int], why: str, fenced: int = -1) -> State:
+        """P8, J4: the session is discarded, and all tasks of its transaction fail. `fenced`: the id that was taken."""
+        if not self._per_task(w):
+            s = self._forgotten(self._put_session(s, w, self.session(s, w)._replace(live=False, inside=())), w)
+        for q in tasks:
+            if self.worker(s, w).lanes[q] is not None and not isinstance(self._effect(s, w, q), do.Discard | do.Stop):
+                s = self._told(s, w, q, "failed", why, q == fenced)
+        return s
+
+    def _wrong(self, s: State, w: int, tasks: Tasks, what: str, *after: tuple[str, State], out: Moves) -> None:
+        """Variants of a request that went wrong."""
+        for how, world in after:
+            spent = self._spend(world, NET)
+            if spent is not None:
+                label = f"w{w}/{self._shown(tasks)}", f"{what}: {how}"
+                out.append((label, False, self._over_for(spent, w, tasks, "no answer")))
+
+    @staticmethod
+    def _shown(tasks: Tasks) -> str:
+        return "+".join(f"p{q}" for q in tasks)
+
+    # The session.
+
+    def _id(self, s: State, w: int, p: int) -> int:
+        return p if self._per_task(w) else self.session(s, w).id
+
+    def _has_epoch(self, s: State, w: int, k: int, tasks: Tasks) -> bool:
+        """Whether the session was initialised last of all under this id."""
+        lane = self.worker(s, w).lanes[tasks[0]]
+        live = lane is not None and lane.session if self._per_task(w) else self.session(s, w).live
+        return live and self.part(s, k).holder == w
+
+    def _open_elsewhere(self, s: State, p: int) -> bool:
+        """Whether the session that has a transaction open under the id still has an owner."""
+        holder = self.part(s, p).holder
+        if holder < 0 or self._per_task(holder):
+            return super()._open_elsewhere(s, p)
+        session = self.session(s, holder)
+        return session.live and session.id == p
+
+    def _ids(self, s: State, w: int) -> Iterator[int]:
+        """J1: the id is kept as long as its task is there; else it is that of any other task."""
+        session = self.session(s, w)
+        if session.id >= 0:
+            yield session.id
+            return
+        owned = [q for q, lane in enumerate(self.worker(s, w).lanes) if lane is not None]
+        yield from owned if self.joint.any_id else owned[:1]
+
+    def _init(self, turn: Turn, effect: Any) -> None:
+        """J2: the own id, and beside it the id of each task that recovers."""
+        s, w, p, *_ = turn
+        if self._per_task(w):
+            self._initialise(turn, p, own=True)
+            return
+        session = self.session(s, w)
+        if session.live and session.id != p:
+            self._initialise(turn, p, own=False)
+        elif session.live:
+            if not session.inside:
+                self._initialise(turn, p, own=True)
+        elif self._first_to_ask(s, w) == p:
+            for k in self._ids(s, w):
+                self._initialise(turn, k, own=True)
+
+    def _first_to_ask(self, s: State, w: int) -> int:
+        """Of the tasks that need a session now."""
+        asks = (q for q in range(self.setting.partitions) if isinstance(self._effect(s, w, q), do.Init | do.Begin))
+        return next(asks, -1)
+
+    def _initialise(self, turn: Turn, k: int, *, own: bool) -> None:
+        """R1: InitProducerId of id `k`; an init that is not for the own session leaves none behind."""
+        s, w, p, lane, owner, out = turn
+        what = f"init of id{k}" if own else f"throwaway init of id{k}"
+        who, phase = self._name(w, p), self.transaction(s, k).phase
+        if phase == ONGOING:
+            alive = self._open_elsewhere(s, k)
+            if not (alive and lane.aborted):
+                after = self._put_lane(s, w, p, lane._replace(aborted=alive))
+                out.append(((who, f"{what}: the open transaction is aborted"), owner, self._fence(after, k)))
+            return
+        if phase != IDLE:
+            return
+        taken = self._taken(self._claimed(s, w, k) if k == p else s, k, w if own else -1)
+        if own and not self._per_task(w):
+            taken = self._put_session(taken, w, Session(k, live=True))
+        waits = isinstance(self._effect(s, w, p), do.Init)
+        told = taken
+        if waits and (k == p or self._per_task(w)):
+            told = self._tell(taken, w, p, lane._replace(session=True), "initialised")
+        out.append(((who, f"{what}: done"), owner, told))
+        if not waits:
+            return
+        dead = s if not own or self._per_task(w) else self._put_session(s, w, Session(k))
+        variants = [("applied, no reply", self._taken(dead, k, -1)), ("will come late", self._send(dead, ("init", k)))]
+        for how, after in variants:
+            spent = self._spend(after, NET)
+            if spent is not None:
+                out.append(((who, f"{what}: {how}"), False, self._told(spent, w, p, "failed", "no answer", False)))
+
+    # A transaction.
+
+    def _by_itself(self, s: State, w: int, p: int) -> bool:
+        """J6: a task that is careful, alone, in quarantine or behind a failure, or that has a target."""
+        task = self.task(self.worker(s, w).lanes[p])  # type: ignore[arg-type]
+        return task.careful or task.alone or task.quarantined or task.rounds > 0 or task.spec.target
+
+    def _begin(self, turn: Turn, effect: Any) -> None:
+        """J3: what waits when a transaction begins goes into it; the session has one at a time."""
+        s, w, p, *_ = turn
+        if self._per_task(w):
+            self._go_on(turn, effect)
+            return
+        session = self.session(s, w)
+        if session.inside:
+            return
+        if not session.live:
+            if self._first_to_ask(s, w) == p:
+                for k in self._ids(s, w):
+                    self._initialise(turn, k, own=True)
+            return
+        waiting = [q for q in range(self.setting.partitions) if isinstance(self._effect(s, w, q), do.Begin)]
+        single = [q for q in waiting if self._by_itself(s, w, q)]
+        together = tuple(q for q in waiting if q not in single)
+        if together and together[0] == p:
+            self._offers(turn, together)
+        if p in single:
+            self._offers(turn, (p,))
+
+    def _offers(self, turn: Turn, tasks: Tasks) -> None:
+        """P5, J3: offsets come first, of all tasks in one request, and the member's generation is looked at there."""
+        s, w, _, _, _, out = turn
+        told = s
+        for q in tasks:
+            told = self._told(told, w, q, "done")
+        self._offer(told, w, tasks, turn, out)
+
+    def _send_offsets(self, turn: Turn, _: Any) -> None:
+        self._offer(turn.s, turn.w, (turn.p,), turn, turn.out)
+
+    def _offer(self, s: State, w: int, tasks: Tasks, turn: Turn, out: Moves) -> None:
+        who, k, calm = f"w{w}/{self._shown(tasks)}", self._id(s, w, tasks[0]), turn.owner
+        if not self._has_epoch(s, w, k, tasks):
+            out.append(((who, f"offsets under id{k}: fenced"), calm, self._over_for(s, w, tasks, "fenced", k)))
+            return
+        if self.transaction(s, k).phase not in (IDLE, ONGOING):
+            return
+        sent = tuple((q, offsets_of(self._effect(s, w, q).positions)) for q in tasks)
+        opened = self._opened_here(s, k)
+        if not self._is_member(s, w):
+            self._refused(opened, w, k, tasks, who, calm=calm, out=out)
+            return
+        taken = opened
+        for q, offsets in sent:
+            taken = self._added(taken, k, q, offsets=offsets)
+        told = taken
+        for q in tasks:
+            told = self._told(told, w, q, "done")
+        if not self._per_task(w):
+            told = self._put_session(told, w, Session(k, live=True, inside=tasks))
+        out.append(((who, f"offsets under id{k}: {dict(sent)}"), calm, told))
+        late = self._send(opened, ("offsets", k, w, sent))
+        lost = [("lost", s), ("taken, no reply", taken), ("will come late", late)]
+        self._wrong(s, w, tasks, "offsets", *lost, out=out)
+
+    def _refused(self, s: State, w: int, k: int, tasks: Tasks, who: str, *, calm: bool, out: Moves) -> None:
+        """The worker has left the group. With a session for each task its records may have landed before (P5)."""
+        out.append(((who, f"offsets under id{k}: no member any more"), calm, self._over_for(s, w, tasks, "no member")))
+        if self._per_task(w):
+            landed = self._written(s, w, k, tasks)
+            after = self._over_for(landed, w, tasks, "no member")
+            out.append(((who, f"offsets under id{k}: no member any more, and records have landed"), calm, after))
+
+    def _holding(self, s: State, w: int, p: int) -> tuple[int, tuple[Outcome, ...]]:
+        lane = self.worker(s, w).lanes[p]
+        assert lane is not None
+        return self._loose(lane)
+
+    def _written(self, s: State, w: int, k: int, tasks: Iterable[int]) -> State:
+        """The records of these tasks, and their outcomes, are there."""
+        for q in tasks:
+            number, outcomes = self._holding(s, w, q)
+            s = self._sent_out(self._landed(s, k, q, number), k, q, outcomes)
+        return s
+
+    def _flush(self, turn: Turn, _: Any) -> None:
+        """P6 of all tasks: what each is told of its own records."""
+        s, w, p, _, calm, out = turn
+        tasks = (p,) if self._per_task(w) else self.session(s, w).inside
+        if not tasks or p != tasks[0]:
+            return
+        who, k = f"w{w}/{self._shown(tasks)}", self._id(s, w, p)
+        if not self._has_epoch(s, w, k, tasks):
+            out.append(((who, f"produce under id{k}: fenced"), calm, self._over_for(s, w, tasks, "fenced", k)))
+            return
+        if self.transaction(s, k).phase not in (IDLE, ONGOING):
+            return
+        refused = tuple(q for q in tasks if self._is_refused(s, w, q))
+        full = self._written(s, w, k, tasks)
+        what = "; ".join(f"p{q} {shown(self.machine.record(self._holding(s, w, q)[0]))}" for q in tasks)
+        out.append(((who, f"produce under id{k}: {what}"), calm, self._reported(s, full, w, tasks, missing=refused)))
+        if self._spend(s, NET) is None:
+            return
+        for q in tasks:
+            number, outcomes = self._holding(s, w, q)
+            others = self._written(s, w, k, [other for other in tasks if other != q])
+            added = self._sent_out(self._added(others, k, q, backing=True), k, q, outcomes)
+            late = [("record", self._send(added, ("record", k, q, number)))]
+            if outcomes:
+                late.append(("outcomes", self._send(self._landed(others, k, q, number), ("outcomes", k, q, outcomes))))
+            for kind, world in late:
+                spent = self._spend(world, NET)
+                assert spent
+                first = -1 if kind == "record" else len(self.part(s, q).log)
+                after = self._reported(s, spent, w, tasks, missing=(q,), first=first)
+                out.append(((who, f"produce: the {kind} of p{q} will come late"), False, after))
+        lost = [("lost", s), ("written, no reply", full)]
+        if len(tasks) > 1:
+            lost += [(f"p{q} is written, no reply", self._written(s, w, k, (q,))) for q in tasks]
+        self._wrong(s, w, tasks, "produce", *lost, out=out)
+
+    def _is_refused(self, s: State, w: int, p: int) -> bool:
+        """Whether the broker takes no output of this batch."""
+        _, outcomes = self._holding(s, w, p)
+        return p > 0 and any((0, self.joint.refused) in outcome.step for outcome in outcomes)
+
+    def _reported(
+        self, before: State, after: State, w: int, tasks: Tasks, *, missing: Tasks, first: int | None = None
+    ) -> State:
+        """P6, P6a: each task hears of its own records; where one does not go on, the transaction ends for all."""
+        for q in tasks:
+            count = 1 + len(self._holding(before, w, q)[1])
+            high: int | None = len(self.part(before, q).log)
+            delivered = count
+            if q in missing:
+                delivered = count - 1
+                high = None if first == -1 else high
+            if high is not None and self._is_below(after, w, q, high):
+                after = self._told(after, w, q, "failed", "a marker of a session before is missing", False)
+            else:
+                after = self._told(after, w, q, "flushed", delivered, count, high)
+        going = [q for q in tasks if isinstance(self._effect(after, w, q), do.Commit)]
+        if len(going) == len(tasks):
+            return after
+        return self._over_for(after, w, going, "records of another task are not right")
+
+    def _is_below(self, s: State, w: int, p: int, place: int) -> bool:
+        """P6b, J4: only behind a commit of the same session the commit of this one would write the missing marker."""
+        lane = self.worker(s, w).lanes[p]
+        assert lane is not None
+        task = self.task(lane)
+        return task.follows and place == task.expected - core.MARKER and not (lane.session or self._per_task(w))
+
+    def _commit(self, turn: Turn, _: Any) -> None:
+        """P7 of all tasks."""
+        s, w, p, _, calm, out = turn
+        tasks = (p,) if self._per_task(w) else self.session(s, w).inside
+        if not tasks or p != tasks[0]:
+            return
+        who, k = f"w{w}/{self._shown(tasks)}", self._id(s, w, p)
+        if not self._has_epoch(s, w, k, tasks):
+            out.append(((who, f"commit under id{k}: fenced"), calm, self._over_for(s, w, tasks, "fenced", k)))
+            return
+        if self.transaction(s, k).phase not in (IDLE, ONGOING):
+            return
+        ended = self._ended(s, k)
+        out.append(((who, f"commit under id{k}: done"), calm, self._answered(ended, w, tasks, None)))
+        variants = [("lost", s), ("done, no reply", ended), ("will come late", self._send(s, ("end", k)))]
+        self._wrong(s, w, tasks, "commit", *variants, out=out)
+        spent = self._spend(ended, NET)
+        if spent is not None:
+            out.append(((who, "commit: done, no reply, asks again"), False, spent))
+            told = self._answered(self._send(spent, ("end", k)), w, tasks, "repeated")
+            out.append(((who, "commit: done at the second try, the first will come late"), False, told))
+
+    def _answered(self, s: State, w: int, tasks: Tasks, suspect: str | None) -> State:
+        """P8, J4: a suspect commit ends the session for all of its tasks."""
+        if not self._per_task(w):
+            session = self.session(s, w)
+            s = self._put_session(s, w, session._replace(inside=(), live=session.live and not suspect))
+            s = self._forgotten(s, w) if suspect else s
+        for q in tasks:
+            lane = self.worker(s, w).lanes[q]
+            assert lane is not None
+            s = self._tell(s, w, q, lane._replace(session=True), "committed", suspect)
+        return s
+
+    # The group.
+
+    def _fetch_offsets(self, turn: Turn, effect: Any) -> None:
+        """R2: offsets that the transaction of any id holds are not stable."""
+        s, w, p, lane, owner, out = turn
+        if self._pending(s, p) and self._require_stable():
+            out.append(
+                ((self._name(w, p), "group offsets: not stable"), owner, self._failed(s, w, p, lane, "unstable"))
+            )
+            return
+        super()._fetch_offsets(turn, effect)
+
+    def _lane(self, s: State, w: int, p: int, lane: Lane, out: Moves) -> None:
+        """A3, J5: a revocation of the task whose id the session has waits for the session's transaction."""
+        if not self._per_task(w) and self._waits_for_all(s, w, p) and self.task(lane).state not in PAST_GATE:
+            group = self.group(s)
+            if group.owners[p] == w and group.revoking[p] and group.members[w] and not lane.said:
+                return
+        rounds, found = self.task(lane).rounds, out
+        if rounds:
+            found = []
+            self._later.append((rounds, found))
+        super()._lane(s, w, p, lane, found)
+
+    def _waits_for_all(self, s: State, w: int, p: int) -> bool:
+        session = self.session(s, w)
+        return session.id == p and bool(session.inside)
+
+    def _rebalancing(self, s: State, out: Moves) -> None:
+        """A new generation: requests on their way that bear the former one are refused."""
+        found: Moves = []
+        super()._rebalancing(s, found)
+        for label, calm, after in found:
+            changed = "acknowledges" in label[1]
+            out.append((label, calm, self._regenerated(after) if changed else after))
+
+    def _regenerated(self, s: State) -> State:
+        return self._put_net(s, tuple(m for m in self.net(s) if m[0] != "offsets"))

@@ -1,0 +1,311 @@
+"""Mutants of joint sessions: rules of `facts` and of J1 to J7 taken out, each of which the explorer must catch.
+
+P6a alone guards the backing partition against every second writer, because a record must land where the log ended. So a
+rule that only keeps a second writer away is covered by it, and goes together with it here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cues_kafka.core import effects as do
+from cues_kafka.core.events import OffsetsFetched
+from cues_kafka.core.records import Snapshot
+from cues_kafka.core.task import Doing, Task
+from tests.proof.model.mutant import (
+    CRASH,
+    MOVE,
+    NET,
+    NET_AND_MOVE,
+    NOTHING,
+    ZOMBIE,
+    Handler,
+    Mutant,
+    Patch,
+    anywhere,
+    applied,
+    around_world,
+    handlers,
+    reading_first,
+    reports_ignored,
+    suspect_trusted,
+)
+from tests.proof.model.search import Found
+from tests.proof.model.states import ONGOING, Faults, State, Turn, unowned
+from tests.proof.sessions.joint import JointWorld
+from tests.proof.sessions.search import JointSearch
+from tests.proof.sessions.states import Session
+from tests.proof.sessions.worlds import with_faults, world_of
+
+ZOMBIE_AND_MOVE = Faults(crash=0, move=1, net=0, zombie=1, total=2)
+
+
+@dataclass(frozen=True, slots=True)
+class JointMutant(Mutant):
+    """One change, in a world of joint sessions."""
+
+    def explore(self, *, limit: int = 400_000) -> Found:
+        """Search the world with the rule taken out."""
+        with applied(*self.patches):
+            world = world_of(with_faults(self.world, self.faults))
+            return JointSearch(world, limit=limit, progress=self.progress).run()
+
+
+def around(name: str, new: Any) -> Patch:
+    """Another method of the world, which is given the original one first."""
+    return around_world(name, new, JointWorld)
+
+
+PLACE = handlers(_flushed=anywhere)
+"""P6a left out."""
+
+
+def _unstable_read() -> Patch:
+    return around("_require_stable", lambda *_: False)
+
+
+def _high_before_stable(**more: Handler) -> Patch:
+    """R3 before R2."""
+
+    def initialised(_: Handler, task: Task, _event: Any) -> tuple[Task, do.Effect]:
+        return replace(task, state=Doing.FETCHING_WATERMARK), do.FetchWatermark()
+
+    def watermark(_: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
+        return replace(task, state=Doing.FETCHING_OFFSETS, expected=event.high, follows=False), do.FetchOffsets()
+
+    def offsets(_: Handler, task: Task, event: OffsetsFetched) -> tuple[Task, do.Effect]:
+        held = tuple(event.offsets.items())
+        return replace(task, state=Doing.READING_NEWEST, offsets=held), do.ReadNewest(task.expected)
+
+    return handlers(_initialised=initialised, _watermark_fetched=watermark, _offsets_fetched=offsets, **more)
+
+
+def _without_throwaway() -> Patch:
+    """J2: only the own id is initialised."""
+
+    def initialise(old: Any, world: JointWorld, turn: Turn, k: int, *, own: bool) -> None:
+        if own or world._per_task(turn.w):
+            old(world, turn, k, own=own)
+            return
+        told = world._tell(turn.s, turn.w, turn.p, turn.lane._replace(session=True), "initialised")
+        turn.out.append(((world._name(turn.w, turn.p), "initialises nothing"), turn.owner, told))
+
+    return around("_initialise", initialise)
+
+
+def _id_kept() -> Patch:
+    """J1: the id stays when its task goes, and the session with it."""
+    return around("_retired", lambda _old, _world, s, _w: s)
+
+
+def _own_id_trusted() -> Patch:
+    """J2: a task whose id the session has is taken for initialised."""
+
+    def init(old: Any, world: JointWorld, turn: Turn, effect: Any) -> None:
+        session = world.session(turn.s, turn.w)
+        if world._per_task(turn.w) or not session.live or session.id != turn.p:
+            old(world, turn, effect)
+            return
+        told = world._tell(turn.s, turn.w, turn.p, turn.lane._replace(session=True), "initialised")
+        turn.out.append(((world._name(turn.w, turn.p), "trusts its session"), turn.owner, told))
+
+    return around("_init", init)
+
+
+def _without_generation() -> Patch:
+    return around("_is_member", lambda *_: True)
+
+
+def _last_stable() -> Patch:
+    """R3 by the last stable offset."""
+
+    def watermark(_: Any, _world: JointWorld, log: tuple[int, ...]) -> int:
+        opened = [i for i, entry in enumerate(log) if entry >= 0 and not entry & 1]
+        return opened[0] if opened else len(log)
+
+    return around("_watermark", watermark)
+
+
+def _acknowledged_early() -> Patch:
+    """J5: a revocation is acknowledged while the task goes on, also within a transaction."""
+
+    def rebalancing(old: Any, world: JointWorld, s: State, out: Any) -> None:
+        group = world.group(s)
+        for p, owner in enumerate(group.owners):
+            if owner >= 0 and group.revoking[p]:
+                after = world._regenerated(world._put_group(s, unowned(group, p)))
+                out.append(((f"w{owner}", f"acknowledges at once that p{p} is revoked"), True, after))
+                return
+        old(world, s, out)
+
+    return around("_rebalancing", rebalancing)
+
+
+def _offers_without(kind: type) -> Patch:
+    """P5: a transaction whose records are of this kind sends no offsets, so no generation is looked at."""
+
+    def offer(old: Any, world: JointWorld, *given: Any) -> None:
+        s, w, tasks, turn, out = given
+        pending = [world.task(world.worker(s, w).lanes[q]).pending for q in tasks]  # type: ignore[arg-type]
+        k = world._id(s, w, tasks[0])
+        without = all(isinstance(record, kind) for record in pending) and world._has_epoch(s, w, k, tasks)
+        if not without:
+            old(world, *given)
+            return
+        told = world._opened_here(s, k)
+        for q in tasks:
+            told = world._told(told, w, q, "done")
+        told = world._put_session(told, w, Session(k, live=True, inside=tasks))
+        out.append(((f"w{w}/{world._shown(tasks)}", "sends no offsets"), turn.owner, told))
+
+    return around("_offer", offer)
+
+
+def _group_not_served() -> Patch:
+    """A worker does not poll while one of its tasks recovers: it gets no task, and gives none back."""
+    busy = {
+        Doing.INITIALISING,
+        Doing.FETCHING_OFFSETS,
+        Doing.FETCHING_WATERMARK,
+        Doing.READING_NEWEST,
+        Doing.DISCARDING,
+    }
+
+    def recovers(world: JointWorld, s: State, w: int) -> bool:
+        return any(lane is not None and world.task(lane).state in busy for lane in world.worker(s, w).lanes)
+
+    def assigning(old: Any, world: JointWorld, *given: Any) -> None:
+        s, p, group, out = given
+        members = tuple(one and not recovers(world, s, w) for w, one in enumerate(group.members))
+        found: Any = []
+        old(world, s, p, group._replace(members=members), found)
+        for label, calm, after in found:
+            out.append((label, calm, world._put_group(after, world.group(after)._replace(members=group.members))))
+
+    return around("_assigning", assigning)
+
+
+def _records_first() -> Patch:
+    """J3 in the order of P5: records may land before the request for offsets is refused."""
+
+    def refused(old: Any, world: JointWorld, *given: Any, **more: Any) -> None:
+        s, w, k, tasks, who = given
+        old(world, *given, **more)
+        if not world._per_task(w):
+            after = world._over_for(world._written(s, w, k, tasks), w, tasks, "no member")
+            more["out"].append(((who, "offsets: no member any more, and records have landed"), more["calm"], after))
+
+    return around("_refused", refused)
+
+
+def _blocked_waits() -> Patch:
+    """R7: a recovery that is blocked asks again, and does not return to R1."""
+    effects: dict[Doing, do.Effect] = {Doing.FETCHING_OFFSETS: do.FetchOffsets()}
+
+    def failed(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
+        if event.text in ("blocked", "unstable"):
+            return task, effects.get(task.state, do.ReadNewest(task.expected))
+        return old(task, event)
+
+    return handlers(_failed=failed)
+
+
+def _others_not_told() -> Patch:
+    """J4: where the records of one task are not right, the others commit."""
+
+    def reported(old: Any, world: JointWorld, *given: Any, **more: Any) -> State:
+        def kept(_old: Any, inner: JointWorld, s: State, w: int, going: Any, _why: str) -> State:
+            return inner._put_session(s, w, inner.session(s, w)._replace(inside=tuple(going))) if going else s
+
+        with applied(around("_over_for", kept)):
+            return old(world, *given, **more)  # type: ignore[no-any-return]
+
+    return around("_reported", reported)
+
+
+def _session_kept() -> Patch:
+    """P8: the session goes on after a failure, with its transaction open."""
+
+    def over(old: Any, world: JointWorld, s: State, w: int, tasks: Any, *why: Any) -> State:
+        session = world.session(s, w)
+        after: State = old(world, s, w, tasks, *why)
+        return after if world._per_task(w) else world._put_session(after, w, session._replace(inside=()))
+
+    return around("_over_for", over)
+
+
+def _never_by_itself() -> Patch:
+    return around("_by_itself", lambda *_: False)
+
+
+def _fresh_ids() -> Patch:
+    """J1: an id of its own for each session: no other init ends what it left open."""
+
+    def initialise(old: Any, world: JointWorld, turn: Turn, k: int, *, own: bool) -> None:
+        open_ = world.transaction(turn.s, k).phase == ONGOING
+        if not own or not open_:
+            old(world, turn, k, own=own)
+            return
+        s, w, p, lane, owner, out = turn
+        after = world._put_session(s, w, Session(k, live=True))
+        if k == p:
+            after = world._tell(after, w, p, lane._replace(session=True), "initialised")
+        out.append(((world._name(w, p), "init under another id"), owner, after))
+
+    return around("_initialise", initialise)
+
+
+MUTANTS = (
+    JointMutant("delivery reports not counted", "joint-alone", NET, (reports_ignored(place=True),), progress=False),
+    JointMutant(
+        "offsets not stable, and a record lands anywhere", "joint", ZOMBIE, (PLACE, _unstable_read()), progress=False,
+    ),
+    JointMutant(
+        "watermark before stable offsets, and a record lands anywhere", "joint", ZOMBIE,
+        (_high_before_stable(_flushed=anywhere),), progress=False,
+    ),
+    JointMutant("no throwaway init", "joint", CRASH, (_without_throwaway(),)),
+    JointMutant("a session keeps the id of a task that is gone", "joint", MOVE, (_id_kept(),)),
+    JointMutant("own id trusted, and kept when its task goes", "joint", NET_AND_MOVE, (_id_kept(), _own_id_trusted())),
+    JointMutant(
+        "no generation check, and a record lands anywhere", "joint", ZOMBIE, (PLACE, _without_generation()),
+        progress=False,
+    ),
+    JointMutant(
+        "last stable offset, and a record lands anywhere", "joint-markers", NET_AND_MOVE, (PLACE, _last_stable()),
+        progress=False,
+    ),
+    JointMutant("suspect commits trusted", "joint-alone", NET, (suspect_trusted(),), progress=False),
+    JointMutant(
+        "revocation acknowledged early, and a record lands anywhere", "joint", MOVE, (PLACE, _acknowledged_early()),
+        progress=False,
+    ),
+    JointMutant("init after reading", "joint", CRASH, (reading_first(),)),
+    JointMutant(
+        "snapshots without offsets, and a record lands anywhere", "joint", ZOMBIE, (PLACE, _offers_without(Snapshot)),
+        progress=False,
+    ),
+    JointMutant("a group that is not served in a recovery", "joint", NET_AND_MOVE, (_group_not_served(),)),
+    JointMutant("records before offsets", "joint", ZOMBIE, (_records_first(),)),
+    JointMutant("a blocked recovery does not return to R1", "joint", CRASH, (_blocked_waits(),)),
+    JointMutant("the others commit without the task that failed", "joint", NET, (_others_not_told(),), progress=False),
+    JointMutant("a session goes on after a failure", "joint-alone", NET, (_session_kept(),), progress=False),
+    JointMutant("ids of their own", "joint", CRASH, (_fresh_ids(),)),
+    JointMutant("a record lands anywhere, beside a slot", "joint-slot", MOVE, (PLACE,), progress=False),
+    JointMutant("a task behind a failure commits with the others", "joint-refused", NOTHING, (_never_by_itself(),)),
+)  # fmt: skip
+
+COVERED = (
+    (JointMutant("a record lands anywhere", "joint", ZOMBIE, (PLACE,)), "the stable offsets, and the generation"),
+    (JointMutant("offsets not stable", "joint", ZOMBIE, (_unstable_read(),)), "P6a"),
+    (JointMutant("watermark before stable offsets", "joint", ZOMBIE, (_high_before_stable(),)), "P6a"),
+    (JointMutant("no generation check", "joint", ZOMBIE, (_without_generation(),)), "P6a"),
+    (JointMutant("last stable offset", "joint-markers", NET_AND_MOVE, (_last_stable(),)), "P6a"),
+    (JointMutant("revocation acknowledged early", "joint", MOVE, (_acknowledged_early(),)), "P6a"),
+    (JointMutant("snapshots without offsets", "joint", ZOMBIE, (_offers_without(Snapshot),)), "P6a"),
+    (
+        JointMutant("careful tasks commit with the others", "joint-careful", CRASH, (_never_by_itself(),)),
+        "nothing: it is a matter of cost",
+    ),
+)

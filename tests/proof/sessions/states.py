@@ -1,0 +1,69 @@
+"""What a state has besides that of `tests.proof.model.states`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tests.proof.model.states import IDLE, Outcome, Setting
+
+
+class Share(NamedTuple):
+    """
+    What one task has in a transaction.
+
+    Attributes:
+        p: its partition.
+        places: where its records landed in the backing log.
+        backing: whether the backing partition is part of the transaction: one that is added gets a marker.
+        offsets: pending; empty: none.
+        loose: outcomes that are not committed.
+    """
+
+    p: int
+    places: tuple[int, ...] = ()
+    backing: bool = False
+    offsets: tuple[int, ...] = ()
+    loose: tuple[Outcome, ...] = ()
+
+
+class Transaction(NamedTuple):
+    """What the coordinator knows of one transactional id; the newest session is `Part.holder` of its partition."""
+
+    phase: int = IDLE
+    shares: tuple[Share, ...] = ()
+
+
+class Session(NamedTuple):
+    """
+    The session of a process.
+
+    Attributes:
+        id: the partition whose id it has; -1: none yet.
+        live: initialised, and not discarded since.
+        inside: the tasks of its transaction under way.
+    """
+
+    id: int = -1
+    live: bool = False
+    inside: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JointSetting(Setting):
+    """
+    One world.
+
+    Attributes:
+        former: workers that have a session for each task, as releases before; so have slots and tools, always.
+        markers: `together`: all of a transaction in one step; `offsets`: those of the group apart; `apart`: all apart.
+        refused: offset of a message from partition 1 on whose output a broker always refuses; -1: there is none.
+        any_id: a session takes any id that it may, not the first.
+        begun: the world begins where the first process has all tasks, which wait for messages.
+    """
+
+    former: tuple[int, ...] = ()
+    markers: str = "together"
+    refused: int = -1
+    any_id: bool = False
+    begun: bool = False
