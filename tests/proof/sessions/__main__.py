@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.proof.sessions", description=__doc__)
     parser.add_argument("--world", action="append", choices=list(WORLDS), help="only this one; may be repeated")
     parser.add_argument("--level", type=int, choices=list(LEVELS), default=1, help="how many faults together")
-    parser.add_argument("--states", type=int, help="stop a search after so many states")
+    parser.add_argument("--states", type=int, help="stop a search after this number")
     parser.add_argument("--mutants", action="store_true", help="try each mutant instead; fails when one survives")
     parser.add_argument("--only", metavar="NAME", help="only this mutant, with its counterexample")
     parser.add_argument("--write", type=Path, metavar="FOLDER", help=f"keep results in {FILE} and {PAGE} there")

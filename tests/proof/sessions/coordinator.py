@@ -46,7 +46,9 @@ class Coordinator(World):
         sessions = [number(Session())] * self._workers
         s: State = (*super().first(), *sessions, *[number(Transaction())] * self.setting.partitions)
         while self.joint.begun and not self._at_rest(s):
-            at_rest = {f"w0/p{p}" for p in range(self.setting.partitions) if self._is_idle(s, p)}
+            tasks = range(self.setting.partitions)
+            waits = self.session(s, 0).id < 0 and 0 not in self.joint.former
+            at_rest = {f"w0/p{p}" for p in tasks if self._is_idle(s, p) or (waits and p != self.joint.first_id)}
             s = next(
                 after
                 for (who, what), calm, after in self.moves(s)

@@ -146,7 +146,8 @@ class JointWorld(Coordinator):
         """J2: the own id, and beside it the id of each task that recovers."""
         s, w, p, *_ = turn
         if self._per_task(w):
-            self._initialise(turn, p, own=True)
+            if self.setting.workers[w] != "tool" or self._all_ended(turn):
+                self._initialise(turn, p, own=True)
             return
         session = self.session(s, w)
         if session.live and session.id != p:
@@ -157,6 +158,14 @@ class JointWorld(Coordinator):
         elif self._first_to_ask(s, w) == p:
             for k in self._ids(s, w):
                 self._initialise(turn, k, own=True)
+
+    def _all_ended(self, turn: Turn) -> bool:
+        """J8: a tool ends what is open under the id of any task, before it recovers one."""
+        s, w, p, _, owner, out = turn
+        for k in range(self.setting.partitions):
+            if self.transaction(s, k).phase == ONGOING and k != p:
+                out.append(((self._name(w, p), f"ends what id{k} has open"), owner, self._fence(s, k)))
+        return all(self.transaction(s, k).phase == IDLE or k == p for k in range(self.setting.partitions))
 
     def _first_to_ask(self, s: State, w: int) -> int:
         """Of the tasks that need a session now."""
@@ -196,9 +205,9 @@ class JointWorld(Coordinator):
     # A transaction.
 
     def _by_itself(self, s: State, w: int, p: int) -> bool:
-        """J6: a task that is careful, alone, in quarantine or behind a failure, or that has a target."""
+        """J6: a task that is careful, alone, in quarantine or behind two failures, or that has a target."""
         task = self.task(self.worker(s, w).lanes[p])  # type: ignore[arg-type]
-        return task.careful or task.alone or task.quarantined or task.rounds > 0 or task.spec.target
+        return task.careful or task.alone or task.quarantined or task.rounds > 1 or task.spec.target
 
     def _begin(self, turn: Turn, effect: Any) -> None:
         """J3: what waits when a transaction begins goes into it; the session has one at a time."""
@@ -262,7 +271,7 @@ class JointWorld(Coordinator):
         """The worker has left the group. With a session for each task its records may have landed before (P5)."""
         out.append(((who, f"offsets under id{k}: no member any more"), calm, self._over_for(s, w, tasks, "no member")))
         if self._per_task(w):
-            landed = self._written(s, w, k, tasks)
+            landed = self._all_written(s, w, k, tasks)
             after = self._over_for(landed, w, tasks, "no member")
             out.append(((who, f"offsets under id{k}: no member any more, and records have landed"), calm, after))
 
@@ -271,7 +280,7 @@ class JointWorld(Coordinator):
         assert lane is not None
         return self._loose(lane)
 
-    def _written(self, s: State, w: int, k: int, tasks: Iterable[int]) -> State:
+    def _all_written(self, s: State, w: int, k: int, tasks: Iterable[int]) -> State:
         """The records of these tasks, and their outcomes, are there."""
         for q in tasks:
             number, outcomes = self._holding(s, w, q)
@@ -291,14 +300,14 @@ class JointWorld(Coordinator):
         if self.transaction(s, k).phase not in (IDLE, ONGOING):
             return
         refused = tuple(q for q in tasks if self._is_refused(s, w, q))
-        full = self._written(s, w, k, tasks)
+        full = self._all_written(s, w, k, tasks)
         what = "; ".join(f"p{q} {shown(self.machine.record(self._holding(s, w, q)[0]))}" for q in tasks)
         out.append(((who, f"produce under id{k}: {what}"), calm, self._reported(s, full, w, tasks, missing=refused)))
         if self._spend(s, NET) is None:
             return
         for q in tasks:
             number, outcomes = self._holding(s, w, q)
-            others = self._written(s, w, k, [other for other in tasks if other != q])
+            others = self._all_written(s, w, k, [other for other in tasks if other != q])
             added = self._sent_out(self._added(others, k, q, backing=True), k, q, outcomes)
             late = [("record", self._send(added, ("record", k, q, number)))]
             if outcomes:
@@ -311,7 +320,7 @@ class JointWorld(Coordinator):
                 out.append(((who, f"produce: the {kind} of p{q} will come late"), False, after))
         lost = [("lost", s), ("written, no reply", full)]
         if len(tasks) > 1:
-            lost += [(f"p{q} is written, no reply", self._written(s, w, k, (q,))) for q in tasks]
+            lost += [(f"p{q} is written, no reply", self._all_written(s, w, k, (q,))) for q in tasks]
         self._wrong(s, w, tasks, "produce", *lost, out=out)
 
     def _is_refused(self, s: State, w: int, p: int) -> bool:
@@ -369,16 +378,18 @@ class JointWorld(Coordinator):
             out.append(((who, "commit: done at the second try, the first will come late"), False, told))
 
     def _answered(self, s: State, w: int, tasks: Tasks, suspect: str | None) -> State:
-        """P8, J4: a suspect commit ends the session for all of its tasks."""
-        if not self._per_task(w):
-            session = self.session(s, w)
-            s = self._put_session(s, w, session._replace(inside=(), live=session.live and not suspect))
-            s = self._forgotten(s, w) if suspect else s
+        """P8, J4: behind a suspect commit only the session is another one: what the commit did is known."""
+        joint = not self._per_task(w)
+        if joint:
+            s = self._put_session(s, w, self.session(s, w)._replace(inside=()))
         for q in tasks:
             lane = self.worker(s, w).lanes[q]
             assert lane is not None
-            s = self._tell(s, w, q, lane._replace(session=True), "committed", suspect)
-        return s
+            s = self._tell(s, w, q, lane._replace(session=True), "committed", None if joint else suspect)
+        return self._suspected(s, w) if joint and suspect else s
+
+    def _suspected(self, s: State, w: int) -> State:
+        return self._forgotten(self._put_session(s, w, self.session(s, w)._replace(live=False)), w)
 
     # The group.
 

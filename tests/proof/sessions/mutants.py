@@ -29,7 +29,6 @@ from tests.proof.model.mutant import (
     handlers,
     reading_first,
     reports_ignored,
-    suspect_trusted,
 )
 from tests.proof.model.search import Found
 from tests.proof.model.states import ONGOING, Faults, State, Turn, unowned
@@ -38,7 +37,7 @@ from tests.proof.sessions.search import JointSearch
 from tests.proof.sessions.states import Session
 from tests.proof.sessions.worlds import with_faults, world_of
 
-ZOMBIE_AND_MOVE = Faults(crash=0, move=1, net=0, zombie=1, total=2)
+MOVE_AND_CRASH = Faults(crash=1, move=1, net=0, zombie=0, total=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +192,7 @@ def _records_first() -> Patch:
         s, w, k, tasks, who = given
         old(world, *given, **more)
         if not world._per_task(w):
-            after = world._over_for(world._written(s, w, k, tasks), w, tasks, "no member")
+            after = world._over_for(world._all_written(s, w, k, tasks), w, tasks, "no member")
             more["out"].append(((who, "offsets: no member any more, and records have landed"), more["calm"], after))
 
     return around("_refused", refused)
@@ -235,6 +234,11 @@ def _session_kept() -> Patch:
     return around("_over_for", over)
 
 
+def _suspect_trusted() -> Patch:
+    """P8: the session goes on behind a suspect commit."""
+    return around("_suspected", lambda _old, _world, s, _w: s)
+
+
 def _never_by_itself() -> Patch:
     return around("_by_itself", lambda *_: False)
 
@@ -267,7 +271,9 @@ MUTANTS = (
     ),
     JointMutant("no throwaway init", "joint", CRASH, (_without_throwaway(),)),
     JointMutant("a session keeps the id of a task that is gone", "joint", MOVE, (_id_kept(),)),
-    JointMutant("own id trusted, and kept when its task goes", "joint", NET_AND_MOVE, (_id_kept(), _own_id_trusted())),
+    JointMutant(
+        "own id trusted, and kept when its task goes", "joint", MOVE_AND_CRASH, (_id_kept(), _own_id_trusted()),
+    ),
     JointMutant(
         "no generation check, and a record lands anywhere", "joint", ZOMBIE, (PLACE, _without_generation()),
         progress=False,
@@ -276,7 +282,7 @@ MUTANTS = (
         "last stable offset, and a record lands anywhere", "joint-markers", NET_AND_MOVE, (PLACE, _last_stable()),
         progress=False,
     ),
-    JointMutant("suspect commits trusted", "joint-alone", NET, (suspect_trusted(),), progress=False),
+    JointMutant("suspect commits trusted", "joint-alone", NET, (_suspect_trusted(),), progress=False),
     JointMutant(
         "revocation acknowledged early, and a record lands anywhere", "joint", MOVE, (PLACE, _acknowledged_early()),
         progress=False,
@@ -293,6 +299,7 @@ MUTANTS = (
     JointMutant("a session goes on after a failure", "joint-alone", NET, (_session_kept(),), progress=False),
     JointMutant("ids of their own", "joint", CRASH, (_fresh_ids(),)),
     JointMutant("a record lands anywhere, beside a slot", "joint-slot", MOVE, (PLACE,), progress=False),
+    JointMutant("a tool takes one id at a time", "joint-moved", CRASH, (around("_all_ended", lambda *_: True),)),
     JointMutant("a task behind a failure commits with the others", "joint-refused", NOTHING, (_never_by_itself(),)),
 )  # fmt: skip
 

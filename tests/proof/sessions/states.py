@@ -60,6 +60,7 @@ class JointSetting(Setting):
         refused: offset of a message from partition 1 on whose output a broker always refuses; -1: there is none.
         any_id: a session takes any id that it may, not the first.
         begun: the world begins where the first process has all tasks, which wait for messages.
+        first_id: whose id its session has then.
     """
 
     former: tuple[int, ...] = ()
@@ -67,3 +68,4 @@ class JointSetting(Setting):
     refused: int = -1
     any_id: bool = False
     begun: bool = False
+    first_id: int = 0

@@ -1,4 +1,9 @@
-"""The worlds of joint sessions, by name. Each has two tasks, and most of them two processes."""
+"""
+The worlds of joint sessions, by name. Each has two tasks, and most of them two processes.
+
+`joint-stop` is about J7, `joint-former`, `joint-after-former`, `joint-slot` and `joint-moved` are about J8, and
+`joint-most` about J9.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +17,11 @@ from tests.proof.sessions.joint import JointWorld
 from tests.proof.sessions.states import JointSetting
 
 
-class JointTaking(JointWorld, TakingWorld):
+class JointTaking(TakingWorld, JointWorld):
     """A setting at-most-once, whose native workers have one session each."""
 
 
-class JointOutbox(JointWorld, OutboxWorld):
+class JointOutbox(OutboxWorld, JointWorld):
     """A setting with a target, whose native workers have one session each."""
 
 
@@ -38,7 +43,7 @@ _WORLDS = [
     replace(_JOINT, name="joint-slot", about="a slot of Spark beside a worker", workers=("native", "slot")),
     replace(
         _JOINT, name="joint-moved", about="a reset beside a worker that the operator believes stopped",
-        workers=("native", "tool"), moves=2,
+        workers=("native", "tool"), moves=2, first_id=1,
     ),
     replace(
         _JOINT, name="joint-kill", about="a message that kills its process, beside a task that is delivered",
