@@ -68,7 +68,7 @@ def _known(kept: Kept, kind: str, name: str, states: int | None) -> Mapping[str,
     if found is None or found["digest"] != subject():
         return None
     enough = found["complete"] or found["violated"] or (states is not None and found["states"] >= states)
-    return found if enough else None  # type: ignore[no-any-return]
+    return found if enough else None
 
 
 def _keep(kept: Kept, kind: str, name: str, found: Found, **more: Any) -> None:

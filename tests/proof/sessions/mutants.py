@@ -146,7 +146,7 @@ def _offers_without(kind: type) -> Patch:
 
     def offer(old: Any, world: JointWorld, *given: Any) -> None:
         s, w, tasks, turn, out = given
-        pending = [world.task(world.worker(s, w).lanes[q]).pending for q in tasks]  # type: ignore[arg-type]
+        pending = [world.task(world.worker(s, w).lanes[q]).pending for q in tasks]
         k = world._id(s, w, tasks[0])
         without = all(isinstance(record, kind) for record in pending) and world._has_epoch(s, w, k, tasks)
         if not without:
