@@ -17,7 +17,11 @@ from tests.proof.sessions.worlds import WORLDS, with_faults, world_of
 NEAREST = 300
 
 QUICK = {
-    "a session keeps the id of a task that is gone",
+    "a blocked recovery does not return to R1",
+    "a session goes on after a failure",
+    "delivery reports not counted",
+    "ids of their own",
+    "no throwaway init",
     "the others commit without the task that failed",
 }
 """Mutants that are found within a second."""
