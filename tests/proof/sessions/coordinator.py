@@ -197,10 +197,19 @@ class Coordinator(World):
                 rest = rest._replace(places=(), backing=False, loose=())
             over = rest == Share(share.p)
             if now != Share(share.p):
-                s = self._put_part(s, share.p, self._marked_share(s, now, won=won, over=over))
+                s = self._put_part(
+                    s,
+                    share.p,
+                    self._marked_share(s, now, won=won, over=over and not self._decided_elsewhere(s, k, share.p)),
+                )
             left += [] if over else [rest]
         after = transaction._replace(shares=tuple(left)) if left else Transaction()
         return self._put_transaction(s, k, after)
+
+    def _decided_elsewhere(self, s: State, k: int, p: int) -> bool:
+        """Whether another transaction is committed that has this task, and lacks markers."""
+        others = (self.transaction(s, j) for j in range(self.setting.partitions) if j != k)
+        return any(one.phase == COMMITTING and any(share.p == p for share in one.shares) for one in others)
 
     def _marked_share(self, s: State, share: Share, *, won: bool, over: bool) -> Part:
         phase = COMMITTING if won else ABORTING

@@ -71,8 +71,13 @@ class JointWorld(Coordinator):
 
     def _retired(self, s: State, w: int) -> State:
         session = self.session(s, w)
-        s = self._over_for(s, w, [q for q in session.inside if self.worker(s, w).lanes[q]], "the id is gone")
+        s = self._over_for(s, w, session.inside, "the id is gone")
+        s = self._over_for(s, w, self._unmarked(session), "markers of the former id may be missing")
         return self._forgotten(self._put_session(s, w, Session()), w)
+
+    def _unmarked(self, session: Session) -> Tasks:
+        """J4: the tasks of the last transaction under an id that is given up."""
+        return session.last
 
     def _forgotten(self, s: State, w: int) -> State:
         """J4: what a task expects is of a session before; `Lane.session` says whether it is of this one."""
@@ -98,7 +103,8 @@ class JointWorld(Coordinator):
         if not self._per_task(w):
             s = self._forgotten(self._put_session(s, w, self.session(s, w)._replace(live=False, inside=())), w)
         for q in tasks:
-            if self.worker(s, w).lanes[q] is not None and not isinstance(self._effect(s, w, q), do.Discard | do.Stop):
+            effect = self._effect(s, w, q)
+            if effect is not None and not isinstance(effect, do.Discard | do.Stop):
                 s = self._told(s, w, q, "failed", why, q == fenced)
         return s
 
@@ -381,7 +387,7 @@ class JointWorld(Coordinator):
         """P8, J4: behind a suspect commit only the session is another one: what the commit did is known."""
         joint = not self._per_task(w)
         if joint:
-            s = self._put_session(s, w, self.session(s, w)._replace(inside=()))
+            s = self._put_session(s, w, self.session(s, w)._replace(inside=(), last=tasks))
         for q in tasks:
             lane = self.worker(s, w).lanes[q]
             assert lane is not None

@@ -281,6 +281,10 @@ MUTANTS = (
         "last stable offset, and a record lands anywhere", "joint-markers", NET_AND_MOVE, (PLACE, _last_stable()),
         progress=False,
     ),
+    JointMutant(
+        "tasks go on behind a change of the id", "joint-markers", MOVE, (around("_unmarked", lambda *_: ()),),
+        progress=False,
+    ),
     JointMutant("suspect commits trusted", "joint-alone", NET, (_suspect_trusted(),), progress=False),
     JointMutant(
         "revocation acknowledged early, and a record lands anywhere", "joint", MOVE, (PLACE, _acknowledged_early()),

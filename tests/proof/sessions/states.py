@@ -42,11 +42,13 @@ class Session(NamedTuple):
         id: the partition whose id it has; -1: none yet.
         live: initialised, and not discarded since.
         inside: the tasks of its transaction under way.
+        last: those of its last transaction, whose markers may not be written yet.
     """
 
     id: int = -1
     live: bool = False
     inside: tuple[int, ...] = ()
+    last: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
