@@ -68,6 +68,7 @@ MUTANTS = (
     JointCheck(("I1",), 1, 1, ("stable fetch", ANYWHERE), why="a zombie commits after the log was read"),
     JointCheck(("I1",), 1, 1, ("generation check", ANYWHERE), why="a zombie begins after the log was read"),
     JointCheck(("I1",), 1, 1, ("stop before giving back", ANYWHERE), why="a task goes on that was given back"),
+    JointCheck(("I2",), 2, 1, ("markers of the former id",), why="older offsets become visible after newer ones"),
     JointCheck(PROGRESS, 1, 1, ("throwaway init",), why="no session ends what a former owner left open"),
     JointCheck(PROGRESS, 1, 1, ("id of an own task",), why="the next owner of the id fences it again and again"),
     JointCheck(PROGRESS, 1, 2, ("offsets first",), why="a zombie writes under an id whose owner has nothing to do"),
