@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import GraphError
 from cues_kafka.extras import FSSPEC, PYARROW, S3FS, Package
-from cues_kafka.graph.effects import Effect
-from cues_kafka.graph.levels import FILES, EdgeKind
+from cues_kafka.graph.effects import Effect, FrameRows
+from cues_kafka.graph.levels import FILES, FILES_OF_SPARK, EdgeKind
 from cues_kafka.graph.topic import set_fields
 
 SCHEMES: Final = ("file", "s3", "gs", "gcs", "abfs", "abfss", "az", "memory")
@@ -167,6 +167,11 @@ class FileTable(Effect):
 
     def packages(self) -> tuple[Package, ...]:
         return (*self.blobs.packages(), *((PYARROW,) if self.format == PARQUET else ()))
+
+    @property
+    def frames(self) -> FrameRows | None:
+        how = "committed as a whole by one entry of the store's log"
+        return FrameRows(how, whole=True, edge=FILES_OF_SPARK) if self.format == PARQUET else None
 
     @property
     def untyped(self) -> bool:

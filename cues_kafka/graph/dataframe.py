@@ -9,7 +9,6 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import GraphError
-from cues_kafka.graph.blobs import PARQUET, FileTable
 from cues_kafka.graph.bound import BoundFunction, check_place, fixed_place
 from cues_kafka.graph.effects import Effect
 from cues_kafka.graph.names import quoted
@@ -29,16 +28,16 @@ class DataFrameProcessor(BoundFunction):
     A function of DataFrames, for the Spark runtime; the native runtime refuses it.
 
     The function takes one DataFrame for each input, and returns one or ``{binding: DataFrame}``. Its rows become
-    messages of `outputs`, or rows of Parquet files.
+    messages of `outputs`, or rows of a table.
 
     Attributes:
-        into: the table of files that its rows go to, `Blobs(...).parquet(...)` (E5); None: they go to `outputs`.
+        into: the table that its rows go to, such as `Blobs(...).parquet(...)` (E5); None: they go to `outputs`.
         output_mode: Spark's: ``append`` writes rows that are final, ``update`` each row that a batch has changed.
         start: where a processor that has never run begins: `earliest`, at the first message that is not older than a
             time, or at an offset of each partition; with several inputs, of each partition by binding.
     """
 
-    into: FileTable | None
+    into: Effect | None
     output_mode: OutputMode
     start: FrameStart
 
@@ -48,7 +47,7 @@ class DataFrameProcessor(BoundFunction):
         *,
         inputs: str | Mapping[str, str],
         outputs: str | Mapping[str, str] | None = None,
-        into: FileTable | None = None,
+        into: Effect | None = None,
         name: str | None = None,
         output_mode: OutputMode = "append",
         start: FrameStart = "earliest",
@@ -73,7 +72,7 @@ class DataFrameProcessor(BoundFunction):
                     'into=Blobs(...).parquet("name").'
                 )
             return
-        if not isinstance(self.into, FileTable) or self.into.format != PARQUET:
+        if not isinstance(self.into, Effect) or self.into.frames is None:
             shown = self.into.title(INTO) if isinstance(self.into, Effect) else repr(self.into)
             raise GraphError(
                 f"{self.label}: into= gives {shown:.200}, and Spark writes Parquet files only. Write "
@@ -89,6 +88,12 @@ class DataFrameProcessor(BoundFunction):
     def targets(self) -> Mapping[str, Effect]:
         """Where its rows go besides Kafka, by name."""
         return {} if self.into is None else {INTO: self.into}
+
+    @property
+    def whole(self) -> bool:
+        """Whether all rows of a batch are committed at once, so that it has one part."""
+        rows = None if self.into is None else self.into.frames
+        return rows is not None and rows.whole
 
     @property
     def results(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from cues_kafka.arguments import known_arguments
@@ -29,6 +29,21 @@ SOURCE, OFFSET, DELETED = "cues_source", "cues_offset", "cues_deleted"
 """The columns with which a table of `Upsert` says which message each of its rows is from, and whether it is deleted."""
 
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+
+
+class FrameRows(NamedTuple):
+    """
+    How the rows of a `DataFrameProcessor` are committed to what `into=` names (E5).
+
+    Attributes:
+        how: the end of a sentence that begins with "each batch is prepared in files, then".
+        whole: all rows of a batch are committed at once, so it has one part; else each part commits its own.
+        edge: what it guarantees, on which condition, and the command that shows it.
+    """
+
+    how: str
+    whole: bool
+    edge: EdgeKind
 
 
 class Effect:
@@ -56,6 +71,11 @@ class Effect:
     holder: ClassVar[str] = "database"
     column_types: ClassVar[Mapping[type[Any], str]] = {}
     how_typed: ClassVar[str] = ""
+
+    @property
+    def frames(self) -> FrameRows | None:
+        """How Spark commits rows of DataFrames to it; None: it is nothing that a `DataFrameProcessor` writes to."""
+        return None
 
     @property
     def untyped(self) -> bool:

@@ -189,7 +189,7 @@ def _slots(
     sizes = [partitions_of(graph, topic, facts) for topic in part.read_topics]
     if isinstance(part, Processor):
         return sizes[0]
-    if part.into is not None:
+    if part.whole:
         return parts.get(part.name, 1)
     known = [size for size in sizes if size is not None]
     return parts.get(part.name, max(known) if len(known) == len(sizes) else None)

@@ -78,8 +78,8 @@ _DIRECT: Final[Mapping[str, str]] = {
 
 
 def _way(part: DataFrameProcessor) -> str:
-    then = "published part by part" if part.into is None else "committed as a whole by one entry of the store's log"
-    return f"each batch is prepared in files, then {then}"
+    rows = None if part.into is None else part.into.frames
+    return f"each batch is prepared in files, then {'published part by part' if rows is None else rows.how}"
 
 
 def planned_verdict(part: DataFrameProcessor, frames: Mapping[str, Any]) -> Verdict:

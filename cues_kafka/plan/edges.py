@@ -13,7 +13,6 @@ from cues_kafka.graph.dataframe import DataFrameProcessor
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.levels import (
     ANYTHING,
-    FILES_OF_SPARK,
     INSIDE,
     LEVELS,
     NEVER_TWICE,
@@ -148,4 +147,5 @@ def _out_of_kafka(processor: Processor, strategy: str) -> Iterator[Guarantee]:
 
 def _out_of_spark(frame: DataFrameProcessor) -> Iterator[Guarantee]:
     for name, one in frame.targets.items():
-        yield _edge(f"{frame.name} -> {one.title(name)}", FILES_OF_SPARK, frame.name)
+        kind = one.edge if one.frames is None else one.frames.edge
+        yield _edge(f"{frame.name} -> {one.title(name)}", kind, frame.name)

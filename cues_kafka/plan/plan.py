@@ -271,13 +271,13 @@ def _frame_plan(
     graph: Graph, frame: DataFrameProcessor, sizes: Mapping[str, int | None], facts: ClusterFacts | None
 ) -> FramePlan:
     known = None if facts is None else facts.topics.get(backing_topic(graph.name, frame.name))
-    if frame.into is not None:
-        return FramePlan(**_common(graph, frame), outputs=(), staged=True, slots=1, into=frame.into.title(""))
-    staged = len(frame.inputs) > 1 or len(frame.outputs) > 1
+    staged = len(frame.inputs) > 1 or len(frame.outputs) > 1 or frame.into is not None
     widths = [sizes[topic] for topic in frame.read_topics]
     widest = None if None in widths else max(size for size in widths if size is not None)
     slots = known.partitions if staged and known else widest  # added input partitions add no parts
-    return FramePlan(**_common(graph, frame), outputs=frame.outputs, staged=staged, slots=slots)
+    into = "" if frame.into is None else frame.into.title("")
+    slots = 1 if frame.whole else slots
+    return FramePlan(**_common(graph, frame), outputs=frame.outputs, staged=staged, slots=slots, into=into)
 
 
 _Wanted: TypeAlias = dict[str, tuple[int, dict[str, str]]]

@@ -56,9 +56,9 @@ def graph(name: str, url: str) -> Graph:
 class PointedFiles(StagedBatch):
     """Batches with crash points: `announced` (their entry is due), `committed` (their part is due), `published`."""
 
-    def _commit_files(self, announced: Staged, manifest: Manifest, *, staged_here: bool) -> None:
+    def _commit(self, announced: Staged, manifest: Manifest, *, staged_here: bool) -> None:
         self._pass("announced", announced)
-        super()._commit_files(announced, manifest, staged_here=staged_here)
+        super()._commit(announced, manifest, staged_here=staged_here)
         self._pass("committed", announced)
 
     def _publish(self, staging: Staging, batch: Staged, manifest: Manifest) -> list[Outcome]:

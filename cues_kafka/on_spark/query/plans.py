@@ -12,7 +12,7 @@ from cues_kafka.errors import ConfigError
 from cues_kafka.graph.dataframe import DataFrameProcessor
 from cues_kafka.graph.definition import Graph
 from cues_kafka.on_spark.columns import as_columns
-from cues_kafka.on_spark.file_columns import file_columns
+from cues_kafka.on_spark.frame_targets import frame_target
 from cues_kafka.on_spark.query.files import has_jvm
 from cues_kafka.on_spark.query.run import QuerySettings
 from cues_kafka.on_spark.source.decoding import Decoding
@@ -101,8 +101,7 @@ def call_function(
     by_binding = _by_binding(processor, found)
     for frame in by_binding.values():
         check_store(processor.name, frame)
-        if processor.into is not None:
-            file_columns(frame, processor.into, processor.label)
+    frame_target(processor, by_binding, graph.name)  # it refuses columns that do not fit
     return by_binding
 
 

@@ -5,8 +5,8 @@ in the backing topic, or finds that one was announced before (T2). Job 2 publish
 one transaction (T3). Only then does Spark hear that the batch is done (T4). After a crash in between, the announcement
 says which files count. So the function may give other rows when it is called again.
 
-Rows of a processor with `into=` are in files of a store as soon as job 1 has ended. The driver commits the announced
-attempt's files there by one entry of a log, before it publishes the first part (E5).
+Rows of a processor with `into=` go to a `FrameTarget` instead. The driver commits those of the announced attempt there,
+before it publishes the first part (E5).
 """
 
 from __future__ import annotations
@@ -36,10 +36,8 @@ from cues_kafka.on_spark.query.offset_log import query_id
 from cues_kafka.on_spark.query.outcome import Outcome, brief, outcome_of_row, raise_stops
 from cues_kafka.on_spark.query.run import Tell
 from cues_kafka.on_spark.query.slots import incarnation
-from cues_kafka.on_spark.staged.chunks import Pack
 from cues_kafka.on_spark.staged.error_rows import Refusing
-from cues_kafka.on_spark.staged.file_rows import WriteFiles
-from cues_kafka.on_spark.staged.files import SMALL_BYTES, Packing, Staging
+from cues_kafka.on_spark.staged.files import SMALL_BYTES, Staging
 from cues_kafka.on_spark.staged.manifest import Chunk, Manifest
 from cues_kafka.on_spark.staged.publish import (
     PublishFiles,
@@ -50,8 +48,6 @@ from cues_kafka.on_spark.staged.publish import (
 )
 from cues_kafka.on_spark.staged.undecoded import Observed, Search
 from cues_kafka.records.reading import newest_record
-from cues_kafka.sinks.blobs.batches import BatchLog
-from cues_kafka.sinks.lookup import store_of
 from cues_kafka.task.clock import SystemClock
 
 log = get_logger("cues_kafka.spark")
@@ -92,9 +88,9 @@ class StagedBatch:
         self._observed = observed
         self._small_bytes = small_bytes
         self._settled = -1
-        self._small_in_a_row = 0 if work.into is None else 1  # the driver gets names of files, not rows
+        self._small_in_a_row = int(work.into.small)
         self._needed_in_a_row = 1  # small batches after which the next one is expected to be small
-        self._log_of_files: BatchLog | None = None
+        self._commits = work.into.open()
 
     def __call__(self, frame: Any, number: int) -> None:
         """Give one micro-batch a name for this attempt, and write it."""
@@ -127,8 +123,8 @@ class StagedBatch:
             SlotsStopped: a slot refuses to go on; Spark runs the batch again.
         """
         times_s = [time.monotonic()]
-        if self._files is not None and self._settled < 0:
-            self._files.compare(lambda: stands_at(self._work, self._work.broker))
+        if self._settled < 0:
+            self._commits.compare(lambda: stands_at(self._work, self._work.broker))
         self._expect()
         staging = Staging(frame.sparkSession, stage_of(self._checkpoint), small_bytes=self._small_bytes)
         manifest = None if prepared else self._stage(staging, frame, mine)
@@ -137,7 +133,7 @@ class StagedBatch:
         announced = self._announce(replace(mine, checksum=manifest.checksum) if manifest else mine)
         times_s.append(time.monotonic())
         if manifest is None or announced.attempt != mine.attempt:
-            self._drop(staging, mine)
+            self.drop(staging, mine)
             manifest = None
         manifest, outcomes = self._publish_once(staging, announced, manifest)
         if self._tell:
@@ -148,8 +144,7 @@ class StagedBatch:
         self._learn(staging, manifest)
         times_s.append(time.monotonic())
         tidy(staging.clean, announced)
-        if self._files is not None:
-            self._files.clean()
+        self._commits.clean()
         self._log(staging, announced, manifest, times_s)
         self._done(announced)
         return outcomes
@@ -163,56 +158,20 @@ class StagedBatch:
         try:
             staged_here = manifest is not None
             manifest = manifest or staging.read(announced.batch, announced.attempt, announced.checksum)
-            self._commit_files(announced, manifest, staged_here=staged_here)
+            self._commit(announced, manifest, staged_here=staged_here)
             return manifest, self._publish(staging, announced, manifest)
         except (BatchFailed, RecoveryError):
             self._refuse_older(announced)
             raise
 
-    @property
-    def _files(self) -> BatchLog | None:
-        """The log of commits in the store that rows go to; None: they go to topics."""
-        into = self._work.into
-        if into is not None and self._log_of_files is None:
-            self._log_of_files = BatchLog(store_of(into.table.blobs), into.processor)
-        return self._log_of_files
+    def _commit(self, announced: Staged, manifest: Manifest, *, staged_here: bool) -> None:
+        """E5: commit the announced attempt's rows to the target."""
+        self._commits.commit(announced, manifest, staged_here=staged_here)
 
-    def _check_uploaded(self, mine: Staged, manifest: Manifest) -> None:
-        """Refuse a store in which the driver does not see what Spark's tasks wrote, before anything is announced."""
-        into, files = self._work.into, self._files
-        if into is not None and files is not None and (missing := files.missing(into.batch(mine, manifest))):
-            raise ConfigError(
-                f"the driver does not find {missing[0]} in the store of table {into.table.table!r} as a Spark task "
-                "wrote it: the driver and the executors do not share that directory. Give a store that all of them see"
-            )
-
-    def _commit_files(self, announced: Staged, manifest: Manifest, *, staged_here: bool) -> None:
-        """E5: commit the announced attempt's files by one entry of the log."""
-        into, files = self._work.into, self._files
-        if into is None or files is None:
-            if manifest.data:
-                raise RecoveryError(
-                    f"batch {announced.batch} was announced for files of table {manifest.data[0].table!r}, and is not "
-                    "published yet; the processor has no into= now. Declare it as it was until the batch is published"
-                )
-            return
-        batch = into.batch(announced, manifest)
-        if not staged_here and (missing := files.missing(batch)):
-            raise RecoveryError(
-                f"{missing[0]} is not in the store as it was written: batch {announced.batch} was announced with it, "
-                "and is not published yet. Declare the store as it was, or restore the file; or `cues-kafka reset "
-                "MODULE:GRAPH PROCESSOR` begins again, after which rows repeat"
-            )
-        files.commit(batch)
-
-    def _drop(self, staging: Staging, mine: Staged) -> None:
+    def drop(self, staging: Staging, mine: Staged) -> None:
+        """Delete what an attempt that lost or failed has staged, and has written to the target."""
         tidy(staging.drop, mine)
-        self.drop_files(mine)
-
-    def drop_files(self, mine: Staged) -> None:
-        """Delete the files in the store of an attempt that lost or failed."""
-        if self._files is not None and self._work.into is not None:
-            self._files.drop(self._work.into.directory(mine))
+        self._commits.drop(mine)
 
     def _log(self, staging: Staging, announced: Staged, manifest: Manifest | None, times_s: list[float]) -> None:
         staged_s, announced_s, published_s = (round(end - start, 3) for start, end in pairwise(times_s))
@@ -249,10 +208,8 @@ class StagedBatch:
         where = (work.graph, work.processor, work.query, mine.batch)
         check = Refusing(*where, work.codecs, work.target, work.options, work.carried)
         try:
-            pack: Packing = Pack(work.parts, check, int(time.time() * 1000))
-            if work.into is not None:
-                pack = WriteFiles(work.parts, check, work.into, work.into.directory(mine))
-            small, log_at = self._expects_small, self._files.top if self._files else -1
+            pack = work.into.packing(work.parts, check, mine)
+            small, log_at = self._expects_small, self._commits.top
             search = Search(work, mine, self._observed)
             manifest = staging.write(
                 *(frame, mine.batch, mine.attempt, pack, work.target),
@@ -262,10 +219,10 @@ class StagedBatch:
             )
             search.check(manifest)
             check_parts(manifest, work.options.transaction_timeout_s)
-            self._check_uploaded(mine, manifest)
+            self._commits.prepared(mine, manifest)
             return manifest
         except BaseException as failed:
-            self._drop(staging, mine)
+            self.drop(staging, mine)
             if isinstance(failed, Py4JError | PySparkException):
                 raise BatchFailed(f"batch {mine.batch} could not be prepared: {innermost(str(failed))}") from None
             raise

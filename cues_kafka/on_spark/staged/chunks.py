@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -49,25 +50,39 @@ def limited(
 
 
 @dataclass(frozen=True)
-class Pack:
+class Packing(ABC):
     """
-    The last function of job 1: Arrow batches of messages in, chunks out.
+    The last function of job 1: Arrow batches of rows in, chunks out.
 
     Attributes:
-        check: makes error messages of rows that cannot be sent.
-        now_ms: timestamp of rows without one.
+        parts: number of parts of a batch.
         most: limit in bytes of a Spark task's chunks; above it the last chunk has no payload. None: no limit.
     """
 
     parts: int
-    check: Callable[[pa.RecordBatch, int], pa.RecordBatch]
-    now_ms: int
-    most: int | None = None
+    most: int | None = field(default=None, kw_only=True)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Pack the messages of this Spark task, which all go to one part."""
+        """Pack the rows of this Spark task, which all go to one part."""
         coming = iter(batches)
         return limited(self._chunks(coming), coming, self.most)
+
+    @abstractmethod
+    def _chunks(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]: ...
+
+
+@dataclass(frozen=True)
+class Pack(Packing):
+    """
+    Packs messages.
+
+    Attributes:
+        check: makes error messages of rows that cannot be sent.
+        now_ms: timestamp of rows without one.
+    """
+
+    check: Callable[[pa.RecordBatch, int], pa.RecordBatch]
+    now_ms: int
 
     def _chunks(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = this_task()

@@ -1,37 +1,47 @@
-"""Write the rows of a staged batch into Parquet files of a store, and make error messages of the others (E5)."""
+"""Parquet files of a store as a `FrameTarget` (E5), which a log of commits in the store commits."""
 
 from __future__ import annotations
 
 import json
 import secrets
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyarrow import parquet
 
 from cues_kafka.core.records import Staged
+from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.graph.blobs import FileTable
-from cues_kafka.on_spark.staged.chunks import chunk_of, first_row, limited, reference, sliced, this_task
+from cues_kafka.on_spark.file_columns import file_columns
+from cues_kafka.on_spark.staged.chunks import Packing, chunk_of, first_row, reference, sliced, this_task
 from cues_kafka.on_spark.staged.error_rows import Refusing
 from cues_kafka.on_spark.staged.manifest import Manifest, StagedFile
-from cues_kafka.sinks.blobs.batches import BatchFiles, attempt_directory
+from cues_kafka.on_spark.staged.target import FrameCommits, FrameTarget
+from cues_kafka.sinks.blobs.batches import BatchFiles, BatchLog, attempt_directory
 from cues_kafka.sinks.blobs.entries import FileEntry
 from cues_kafka.sinks.blobs.fit import cast, lost, unfit
 from cues_kafka.sinks.blobs.store import BlobStore
 from cues_kafka.sinks.lookup import store_of
+from cues_kafka.sinks.standing import StandsAt
 
 ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
 """Bytes of rows that a Spark task has in memory before it writes them as a row group."""
 
 
+def parquet_target(frame: Any, table: FileTable, label: str, processor: str) -> tuple[Any, FilesInto]:
+    """See `Maker`."""
+    rows, schema = file_columns(frame, table, label)
+    return rows, FilesInto(table, schema, processor)
+
+
 @dataclass(frozen=True)
-class FilesInto:
+class FilesInto(FrameTarget):
     """
     The table of files that the rows of a processor go to.
 
@@ -45,6 +55,12 @@ class FilesInto:
     schema: pa.Schema
     processor: str
 
+    def packing(self, parts: int, refusing: Refusing, mine: Staged) -> Packing:
+        return WriteFiles(parts, refusing, self, self.directory(mine))
+
+    def open(self) -> FileCommits:
+        return FileCommits(self, BatchLog(store_of(self.table.blobs), self.processor))
+
     def directory(self, batch: Staged, table: str = "") -> str:
         """The directory of one attempt at a batch, in the store."""
         return attempt_directory(table or self.table.table, self.processor, batch.query, batch.batch, batch.attempt)
@@ -56,29 +72,58 @@ class FilesInto:
         return BatchFiles(batch.number, batch.attempt, self.directory(batch, table), files, manifest.log_at)
 
 
+class FileCommits(FrameCommits):
+    """The driver's side: the log of commits of a store."""
+
+    def __init__(self, into: FilesInto, files: BatchLog) -> None:
+        self._into, self._files = into, files
+
+    def compare(self, asked: Callable[[], StandsAt | None]) -> None:
+        self._files.compare(asked)
+
+    @property
+    def top(self) -> int:
+        return self._files.top
+
+    def prepared(self, mine: Staged, manifest: Manifest) -> None:
+        if missing := self._files.missing(self._into.batch(mine, manifest)):
+            raise ConfigError(
+                f"the driver does not find {missing[0]} in the store of table {self._into.table.table!r} as a Spark "
+                "task wrote it: the driver and the executors do not share that directory. Give a store that all of "
+                "them see"
+            )
+
+    def commit(self, announced: Staged, manifest: Manifest, *, staged_here: bool) -> None:
+        batch = self._into.batch(announced, manifest)
+        if not staged_here and (missing := self._files.missing(batch)):
+            raise RecoveryError(
+                f"{missing[0]} is not in the store as it was written: batch {announced.batch} was announced with it, "
+                "and is not published yet. Declare the store as it was, or restore the file; or `cues-kafka reset "
+                "MODULE:GRAPH PROCESSOR` begins again, after which rows repeat"
+            )
+        self._files.commit(batch)
+
+    def clean(self) -> None:
+        self._files.clean()
+
+    def drop(self, mine: Staged) -> None:
+        self._files.drop(self._into.directory(mine))
+
+
 @dataclass(frozen=True)
-class WriteFiles:
+class WriteFiles(Packing):
     """
-    The last function of job 1 if rows go to files: Arrow batches of rows in, names of files and error messages out.
+    Writes the rows into files, and packs their names and error messages. A file that no reference names is never read.
 
     Attributes:
-        parts: number of parts of a batch.
         refusing: makes error messages.
         into: the table.
         directory: of this attempt, in the store.
-        most: see `Pack`.
     """
 
-    parts: int
     refusing: Refusing
     into: FilesInto
     directory: str
-    most: int | None = None
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the rows of this Spark task. A file that no reference reaches the driver of is never read."""
-        coming = iter(batches)
-        return limited(self._chunks(coming), coming, self.most)
 
     def _chunks(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = this_task()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,8 +20,7 @@ from pyarrow import parquet
 
 from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.on_spark.query.files import Place, delete, lengths, local, names, read_bytes, size, write_bytes
-from cues_kafka.on_spark.staged.chunks import CHUNKS, INDEX, Pack
-from cues_kafka.on_spark.staged.file_rows import WriteFiles
+from cues_kafka.on_spark.staged.chunks import CHUNKS, INDEX, Packing
 from cues_kafka.on_spark.staged.manifest import GONE, RESTORE, Manifest, checksum, listed, parsed
 from cues_kafka.on_spark.staged.part_slot import StagedTarget
 
@@ -45,10 +44,6 @@ _FORMAT: Final = {
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "fs.file.impl.disable.cache": "true",
 }
-
-
-Packing: TypeAlias = Pack | WriteFiles
-"""The last function of job 1."""
 
 
 class Staging:

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, BinaryIO, Final
 
 import pyarrow.compute as pc
@@ -22,6 +23,7 @@ from cues_kafka.on_spark.query.outcome import Outcome, fenced_outcome
 from cues_kafka.on_spark.query.slots import FENCED_S, WATCH_S, interpreter_of
 from cues_kafka.on_spark.staged.chunks import unpacked
 from cues_kafka.on_spark.staged.manifest import Chunk, altered, checksum
+from cues_kafka.on_spark.staged.target import FrameTarget, Topics
 from cues_kafka.ports.broker import Broker
 from cues_kafka.ports.clock import Clock
 from cues_kafka.ports.log import Headers
@@ -32,6 +34,8 @@ from cues_kafka.task.interpreter import Hook
 
 IN_MEMORY: Final = 64 * 1024 * 1024
 """Bytes of a part's chunks in memory; the rest waits on the local disk until it is published."""
+
+TOPICS: Final = Topics()
 
 ERRORS: Final = -1
 """The value of a message's column `output` that marks an error message."""
@@ -111,6 +115,16 @@ class Spool:
         self._file.close()
 
 
+class _Chosen:
+    """Some of the chunks of a part, which can be read repeatedly."""
+
+    def __init__(self, spool: Spool, chosen: Sequence[bool]) -> None:
+        self._spool, self._chosen = spool, chosen
+
+    def __iter__(self) -> Iterator[Any]:
+        return compress(self._spool, self._chosen)
+
+
 class PartSlot:
     """
     A slot of a staged processor: it enters, announces, or publishes its part, as the spec's role in `staged` says.
@@ -142,6 +156,12 @@ class PartSlot:
         """The task as it is now; its record says what was announced."""
         return self._interpreter.task
 
+    @property
+    def _role(self) -> Publish:
+        role = self._spec.staged
+        assert isinstance(role, Publish)
+        return role
+
     def recover(self) -> Outcome:
         """Do `Enter` or `Announce`, which are done when the task has recovered."""
         try:
@@ -170,15 +190,19 @@ class PartSlot:
         target: StagedTarget,
         *,
         in_files: int = 0,
+        into: FrameTarget = TOPICS,
     ) -> Outcome:
         """
         Do `Publish`: write the part in one transaction, if it is not published yet.
 
         The spool is filled while the slot recovers, with what comes: (number of the first row, bytes) of each chunk.
         `in_files` is the number of rows that this part counts as delivered without a message, because files have them.
+        `into` may commit the rows of this part (`FrameTarget.by_parts`); then chunks without errors are such rows.
         """
         rows, errors = sum(chunk.rows for chunk in chunks), sum(chunk.errors for chunk in chunks)
-        good = rows - errors
+        committed = rows - errors if into.by_parts else 0
+        messages, nils = rows - committed, in_files + committed
+        good = messages - errors
         interpreter = self._interpreter
         try:
             self.begin()
@@ -189,8 +213,11 @@ class PartSlot:
             while interpreter.task.state is Doing.READY and not interpreter.task.published:
                 # Taken before records are made: then this attempt is the pending one.
                 prefix = provenance_prefix(self._spec.full_name, self.task.next_sequence, ())
-                records = self._records(spool, rows, target, prefix)
-                counts = Totals(rows + in_files, good, errors, in_files, good)
+                if into.by_parts:  # behind the recovery, so by the owner; before the record, which says that it is done
+                    into.commit_part(self._role.batch, _Chosen(spool, [not chunk.errors for chunk in chunks]))
+                tables = _Chosen(spool, [not into.by_parts or bool(chunk.errors) for chunk in chunks])
+                records = self._records(tables, messages, target, prefix)
+                counts = Totals(messages + nils, good, errors, nils, good)
                 called = on.Called((), counts) if counts.deliveries else on.Idle(())
                 began_s = self._clock.monotonic()
                 interpreter.advance(called, records)
@@ -206,7 +233,7 @@ class PartSlot:
         self._entered = True
         self._interpreter.advance(on.Assigned(first=False))
 
-    def _records(self, spool: Spool, rows: int, target: StagedTarget, prefix: bytes) -> Iterator[Outbox]:
+    def _records(self, spool: Iterable[Any], rows: int, target: StagedTarget, prefix: bytes) -> Iterator[Outbox]:
         """Make the records, chunk by chunk; each says which of the part's rows it is."""
         spec = self._spec
         index, form = 0, prefix.replace(b"%", b"%%") + b"%d/" + b"%d -" % rows
@@ -239,8 +266,7 @@ class PartSlot:
         `known` is the newest record before the transaction. If `late`, the brokers may have ended the transaction,
         which the client cannot tell from fencing.
         """
-        spec, role = self._spec, self._spec.staged
-        assert isinstance(role, Publish)
+        spec, role = self._spec, self._role
         deadline = self._clock.monotonic() + FENCED_S
         while True:
             record = newest_record(spec, self._broker, self._clock)

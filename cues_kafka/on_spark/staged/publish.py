@@ -24,13 +24,13 @@ from cues_kafka.on_spark.connections import shared_broker
 from cues_kafka.on_spark.query.outcome import Outcome
 from cues_kafka.on_spark.query.slots import incarnation
 from cues_kafka.on_spark.staged.chunks import chunks_in
-from cues_kafka.on_spark.staged.file_rows import FilesInto
 from cues_kafka.on_spark.staged.manifest import Chunk, altered
-from cues_kafka.on_spark.staged.part_slot import PartSlot, Spool, StagedTarget
+from cues_kafka.on_spark.staged.part_slot import TOPICS, PartSlot, Spool, StagedTarget
+from cues_kafka.on_spark.staged.target import FrameTarget
 from cues_kafka.on_spark.undecoded import Undecoded
 from cues_kafka.ports.broker import Broker
 from cues_kafka.records.reading import newest_record
-from cues_kafka.sinks.blobs.batches import StandsAt
+from cues_kafka.sinks.standing import StandsAt
 from cues_kafka.task.calling.carried import NOTHING, Carried
 from cues_kafka.task.clock import SystemClock
 from cues_kafka.task.making.specs import Identity, frame_spec
@@ -49,7 +49,7 @@ class StagedWork:
         query: Spark's id of the query.
         carried: what error messages have besides the reason.
         undecoded: makes error messages of what cannot be decoded, for each input.
-        into: the files that rows go to (E5); None: they go to the target's outputs.
+        into: where rows go (E5), besides the target's outputs.
         in_files: rows of the announced batch that are in files; part 0 counts them.
     """
 
@@ -65,7 +65,7 @@ class StagedWork:
     query: str = ""
     carried: Carried = NOTHING
     undecoded: tuple[Undecoded, ...] = ()
-    into: FilesInto | None = None
+    into: FrameTarget = TOPICS
     in_files: int = 0
 
     @property
@@ -107,7 +107,9 @@ class StagedWork:
             for part, slot in slots.items():
                 in_files = 0 if part else self.in_files
                 with closing(Spool(f"part {part} of batch {batch.batch} ({batch.attempt})")) as spool:
-                    outcome = slot.publish(spool, coming(part), chunks.get(part, ()), self.target, in_files=in_files)
+                    outcome = slot.publish(
+                        spool, coming(part), chunks.get(part, ()), self.target, in_files=in_files, into=self.into
+                    )
                 yield outcome
                 if outcome.kind:  # the other slots would wait as long, with the same result
                     return

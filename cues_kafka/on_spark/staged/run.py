@@ -12,10 +12,9 @@ from cues_kafka.core.records import Extent, Staged
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import Enter
 from cues_kafka.errors import ConfigError
-from cues_kafka.graph.dataframe import INTO
 from cues_kafka.graph.names import backing_topic
 from cues_kafka.on_spark.columns import key_column, messages_of
-from cues_kafka.on_spark.file_columns import file_columns
+from cues_kafka.on_spark.frame_targets import frame_target
 from cues_kafka.on_spark.query.files import names
 from cues_kafka.on_spark.query.observed import observed_in
 from cues_kafka.on_spark.query.offset_log import known_query, query_id
@@ -24,9 +23,8 @@ from cues_kafka.on_spark.query.plans import OBSERVED, call_function, keeps_state
 from cues_kafka.on_spark.query.run import QuerySettings, Tell
 from cues_kafka.on_spark.query.slots import written
 from cues_kafka.on_spark.source.ranges import Begins
-from cues_kafka.on_spark.staged.batch import StagedBatch, check_session, stage_of, tidy
+from cues_kafka.on_spark.staged.batch import StagedBatch, check_session, stage_of
 from cues_kafka.on_spark.staged.extents import begun, canonical, ends_in, extents_of
-from cues_kafka.on_spark.staged.file_rows import FilesInto
 from cues_kafka.on_spark.staged.files import Staging
 from cues_kafka.on_spark.staged.part_slot import StagedTarget
 from cues_kafka.on_spark.staged.publish import StagedWork, enter, newest_batch
@@ -67,10 +65,8 @@ class StagedRun:
         )
         frames = call_function(settings, job.options, graph, processor, self._positions(), counted=self._undecoded)
         self._work = self._work_of(identity, stateless=not any(map(keeps_state, frames.values())))
-        if processor.into is not None:  # all rows of a batch are committed at once, so it needs no parts
-            _, schema = file_columns(frames[INTO], processor.into, processor.label)
-            into = FilesInto(processor.into, schema, f"{graph.name}.{processor.name}")
-            self._work = replace(self._work, parts=1, into=into)
+        if made := frame_target(processor, frames, graph.name):
+            self._work = replace(self._work, parts=1 if processor.whole else self._work.parts, into=made[1])
         self._newest: Staged | None = None
         self._undecided: list[Staged] = []
         if newest := newest_batch(self._work, job.broker):
@@ -166,10 +162,9 @@ class StagedRun:
         }
 
     def _whole(self, frames: Mapping[str, Any]) -> Any:
-        """What job 1 packs: messages of all outputs, or rows of files."""
-        if self._processor.into is not None:
-            whole, _ = file_columns(frames[INTO], self._processor.into, self._processor.label)
-            return whole
+        """What job 1 packs: messages of all outputs, or rows of what `into=` names."""
+        if made := frame_target(self._processor, frames, self._job.graph.name):
+            return made[0]
         numbers = {binding: number for number, (binding, _) in enumerate(self._processor.outputs)}
         rows = [(numbers[binding], frame) for binding, frame in frames.items()]
         return messages_of(rows, self._work.key_fields, self._work.texts)
@@ -210,8 +205,7 @@ class StagedRun:
         while self._undecided:
             one = self._undecided.pop()
             if newest is not None and _lost_to(newest, one):
-                tidy(staging.drop, one)
-                batch.drop_files(one)
+                batch.drop(staging, one)
 
     def _done(self, batch: Staged) -> None:
         self._reached = {**self._reached, **ends_in(batch)}

@@ -23,23 +23,9 @@ from cues_kafka.sinks.blobs.marker import KnownStore
 from cues_kafka.sinks.blobs.store import BlobStore
 from cues_kafka.sinks.blobs.sweeping import MOST_SWEEPS, SWEPT_AGAIN_S
 from cues_kafka.sinks.blobs.target import CLAIMS
+from cues_kafka.sinks.standing import StandsAt
 
 log = get_logger("cues_kafka.sinks")
-
-
-class StandsAt(NamedTuple):
-    """
-    Where Kafka says that a staged processor stands.
-
-    Attributes:
-        number: publication number of its newest record.
-        published: the record is that of a part, so the entry of this number must be there.
-        reset: an operator has reset the processor.
-    """
-
-    number: int
-    published: bool
-    reset: bool
 
 
 class BatchFiles(NamedTuple):

@@ -202,12 +202,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "_publish_once",
         Replace(
             """
-            self._commit_files($announced, $manifest, staged_here=$staged_here)
+            self._commit($announced, $manifest, staged_here=$staged_here)
             return $manifest, self._publish($staging, $announced, $manifest)
             """,
             """
             outcomes = self._publish($staging, $announced, $manifest)
-            self._commit_files($announced, $manifest, staged_here=$staged_here)
+            self._commit($announced, $manifest, staged_here=$staged_here)
             return $manifest, outcomes
             """,
         ),
@@ -215,8 +215,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "E5: files of an announced batch are there before its entry",
-        "_commit_files",
-        Replace("not $staged_here and ($missing := $files.missing($batch))", "$missing := [][:1]"),
+        "FileCommits.commit",
+        Replace("not $staged_here and ($missing := self._files.missing($batch))", "$missing := [][:1]"),
         (BATCH_FILES,),
     ),
     Mutant(

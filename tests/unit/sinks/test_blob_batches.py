@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from cues_kafka import RecoveryError, RetriableError
-from cues_kafka.sinks.blobs.batches import BatchFiles, BatchLog, StandsAt, attempt_directory
+from cues_kafka.sinks.blobs.batches import BatchFiles, BatchLog, attempt_directory
 from cues_kafka.sinks.blobs.entries import ATTEMPT, CLAIM, FOLDED, CommitLog, FileEntry, LogEntry
 from cues_kafka.sinks.blobs.marker import MARKER, make_store
 from cues_kafka.sinks.blobs.reading import files
 from cues_kafka.sinks.blobs.store import LocalStore
+from cues_kafka.sinks.standing import StandsAt
 
 NAME = "shop.sums"
 

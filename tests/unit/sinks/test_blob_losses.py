@@ -18,11 +18,12 @@ from cues_kafka.operate.move.reset import reset
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.ports.target import HeldAttempt
 from cues_kafka.sinks.blobs import checks, entries
-from cues_kafka.sinks.blobs.batches import BatchFiles, BatchLog, StandsAt
+from cues_kafka.sinks.blobs.batches import BatchFiles, BatchLog
 from cues_kafka.sinks.blobs.entries import CommitLog, FileEntry, LogEntry, LogGap
 from cues_kafka.sinks.blobs.marker import MARKER, KnownStore, make_store, store_id
 from cues_kafka.sinks.blobs.store import BlobStore, LocalStore, ObjectGone, open_store
 from cues_kafka.sinks.blobs.target import BlobTarget
+from cues_kafka.sinks.standing import StandsAt
 from cues_kafka.task.making.prepare import make_stores, plan_start
 from cues_kafka.testing.tester import Tester
 from tests.unit.samples import backup_of

@@ -6,7 +6,6 @@ again, with other rows, as Spark would.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import random
 import threading
@@ -39,10 +38,10 @@ from cues_kafka.on_spark.staged.manifest import Manifest
 from cues_kafka.on_spark.staged.part_slot import PartSlot, StagedTarget
 from cues_kafka.on_spark.staged.publish import StagedWork, newest_batch
 from cues_kafka.on_spark.staged.run import StagedRun
+from cues_kafka.on_spark.staged.target import Topics
 from cues_kafka.ports.broker import Broker
 from cues_kafka.records.scanning import read_all
 from cues_kafka.sinks.blobs import fit
-from cues_kafka.sinks.blobs.batches import BatchLog
 from cues_kafka.sinks.blobs.marker import make_store, name_tables
 from cues_kafka.sinks.blobs.store import LocalStore
 from cues_kafka.task.calling.carried import Carried
@@ -220,10 +219,8 @@ class Lake:
         )
         make_store(LocalStore(self.root / "lake"))
         name_tables(LocalStore(self.root / "lake"), ["t"])
-        made = kind(work, lambda *_: (), str(self.root / "checkpoint"))
-        made._log_of_files = BatchLog(MortalStore(self.root / "lake", life), "g.frames")
         self._lives[threading.get_ident()] = life
-        return made
+        return kind(work, lambda *_: (), str(self.root / "checkpoint"))
 
     def _store(self, _: Blobs) -> MortalStore:
         """The store as Spark's tasks of the driver in this thread see it."""
@@ -330,9 +327,9 @@ class Slow(StagedBatch):
     before_entry: Callable[[], None] = staticmethod(lambda: None)
     before_parts: Callable[[], None] = staticmethod(lambda: None)
 
-    def _commit_files(self, announced: Staged, manifest: Manifest, *, staged_here: bool) -> None:
+    def _commit(self, announced: Staged, manifest: Manifest, *, staged_here: bool) -> None:
         self.before_entry()
-        super()._commit_files(announced, manifest, staged_here=staged_here)
+        super()._commit(announced, manifest, staged_here=staged_here)
         self.before_parts()
 
 
@@ -537,7 +534,7 @@ def test_a_processor_that_lost_its_into_names_the_batch_that_needs_it(lake: Lake
     with pytest.raises(Died):
         lake.driver(Life(("after", 2))).write(Frame(), lake.mine(0))
     driver = lake.driver()
-    driver._work = dataclasses.replace(driver._work, into=None)
+    driver._commits = Topics().open()
     announced = next(r.staged for r in lake.world.records(0) if r.staged)
     [manifest] = (lake.root / "checkpoint" / "stage" / "0").glob("*/manifest.json")
     assert announced.attempt == manifest.parent.name
