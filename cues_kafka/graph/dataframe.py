@@ -31,7 +31,7 @@ class DataFrameProcessor(BoundFunction):
     messages of `outputs`, or rows of a table.
 
     Attributes:
-        into: the table that its rows go to, such as `Blobs(...).parquet(...)` (E5); None: they go to `outputs`.
+        into: the table that its rows go to, such as `Delta(...).table(...)` (E5); None: they go to `outputs`.
         output_mode: Spark's: ``append`` writes rows that are final, ``update`` each row that a batch has changed.
         start: where a processor that has never run begins: `earliest`, at the first message that is not older than a
             time, or at an offset of each partition; with several inputs, of each partition by binding.
@@ -68,20 +68,20 @@ class DataFrameProcessor(BoundFunction):
         if self.into is None:
             if not self.outputs:
                 raise GraphError(
-                    f"{self.label} has no outputs. Name a topic in outputs=, or a table of files in "
-                    'into=Blobs(...).parquet("name").'
+                    f"{self.label} has no outputs. Name a topic in outputs=, or a table in "
+                    'into=Delta(...).table("name").'
                 )
             return
         if not isinstance(self.into, Effect) or self.into.frames is None:
             shown = self.into.title(INTO) if isinstance(self.into, Effect) else repr(self.into)
             raise GraphError(
-                f"{self.label}: into= gives {shown:.200}, and Spark writes Parquet files only. Write "
-                'into=Blobs("s3://bucket/prefix").parquet("name"), or outputs= and a Sink that reads that topic.'
+                f"{self.label}: into= gives {shown:.200}, to which Spark does not write. Write "
+                'into=Delta("s3://bucket/prefix").table("name"), or outputs= and a Sink that reads that topic.'
             )
         if self.outputs:
             raise GraphError(
                 f"{self.label} has outputs= and into=, and no transaction spans both. Keep one of them; a second "
-                "processor that reads the topic of outputs= writes the files."
+                "processor that reads the topic of outputs= writes the table."
             )
 
     @property

@@ -9,8 +9,16 @@ from cues_kafka.graph.blobs import FileTable
 from cues_kafka.graph.dataframe import INTO, DataFrameProcessor
 from cues_kafka.on_spark.staged.file_rows import parquet_target
 from cues_kafka.on_spark.staged.target import FrameTarget, Maker
+from cues_kafka.sinks.delta.declare import DeltaTarget
 
-MAKERS: Final[Mapping[type[Any], Maker]] = {FileTable: parquet_target}
+
+def _delta(*given: Any) -> tuple[Any, FrameTarget]:
+    from cues_kafka.on_spark.staged.delta_rows import delta_target  # noqa: PLC0415 - it needs an extra
+
+    return delta_target(*given)
+
+
+MAKERS: Final[Mapping[type[Any], Maker]] = {FileTable: parquet_target, DeltaTarget: _delta}
 """By type of the declaration, which has `Effect.frames`."""
 
 

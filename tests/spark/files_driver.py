@@ -1,4 +1,4 @@
-"""The program that tests of batches in files kill (E5): counts of keys, as Parquet files in a store.
+"""The program that tests of batches in files kill (E5, E6): counts of keys, as Parquet files or a table of Delta Lake.
 
 Each row has a number that no two computations share, so a reader sees it when two attempts are mixed.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from cues_kafka import Blobs, DataFrameProcessor, Graph, Json, Source, Topic
+from cues_kafka import Blobs, DataFrameProcessor, Delta, Graph, Json, Source, Topic
 from cues_kafka.core.records import Staged
 from cues_kafka.on_spark.query.outcome import Outcome
 from cues_kafka.on_spark.staged import run as staged_run
@@ -25,6 +25,7 @@ BAD = "k7"
 """The key whose count is a text that does not fit."""
 
 SCHEMA = {"key": "string", "count": "int64", "nonce": "string"}
+COLUMNS = {**SCHEMA, "count": "long"}
 
 
 def texts(numbers: Any) -> Any:
@@ -35,15 +36,17 @@ def texts(numbers: Any) -> Any:
     return counts(numbers).withColumn("count", count)
 
 
-def graph(name: str, url: str) -> Graph:
+def graph(name: str, url: str, kind: str = "files") -> Graph:
     """
     One aggregation.
 
     Args:
         name: of the graph, and prefix of its topics.
         url: of the store.
+        kind: `files` or `delta`.
     """
-    into = Blobs(url).parquet("counts", schema=SCHEMA)
+    delta = Delta(url).table("counts", columns=COLUMNS, partition_by="key")
+    into = delta if kind == "delta" else Blobs(url).parquet("counts", schema=SCHEMA)
     return Graph(
         name,
         Source(f"{name}.in"),

@@ -1,4 +1,4 @@
-"""SIGKILL of drivers whose batches go to files, on a real broker: before, between and behind entry and parts (E5)."""
+"""SIGKILL of drivers whose batches go to a table or to files, on a real broker: around commit and parts (E5, E6)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pyarrow.parquet
 import pytest
 
-from cues_kafka import Kafka, files
+from cues_kafka import Graph, Kafka, files
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.codecs.error_messages import error_messages
 from cues_kafka.task.making.prepare import prepare
@@ -29,6 +30,8 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
 class Lake:
     """What goes in, and what readers of files and of the errors topic see."""
 
+    kind = "files"
+
     def __init__(self, kafka: KafkaFixture, directory: Path) -> None:
         self.setup = Setup(kafka.bootstrap, kafka.unique("g"))
         self.directory = directory
@@ -36,18 +39,27 @@ class Lake:
         self.tally = Tally(self.setup)
         broker = open_broker(Kafka(kafka.bootstrap))
         try:
-            prepare(files_driver.graph(self.setup.name, self.url), broker)
+            prepare(self.graph, broker)
         finally:
             broker.close()
 
     def drivers(self) -> StagedDrivers:
         """Of this graph."""
         names = {"program": "tests.spark.files_driver", "graph": "tests.spark.files_driver:graph"}
-        return StagedDrivers(self.setup, self.directory, self.url, **names)
+        return StagedDrivers(self.setup, self.directory, self.url, self.kind, **names)
+
+    @property
+    def graph(self) -> Graph:
+        """What runs."""
+        return files_driver.graph(self.setup.name, self.url, self.kind)
+
+    def files(self) -> list[tuple[int, str]]:
+        """Publication number and path of each file that readers see."""
+        return [(one.step, one.url.removeprefix("file://")) for one in files(self.url, "counts")]
 
     def committed(self) -> list[int]:
-        """Publication numbers of the batches that readers of files see."""
-        return list(dict.fromkeys(one.step for one in files(self.url, "counts")))
+        """Publication numbers of the batches that readers see."""
+        return list(dict.fromkeys(step for step, _ in self.files()))
 
     def published(self) -> list[int]:
         """Publication numbers of the batches that Kafka has."""
@@ -76,10 +88,10 @@ class Lake:
         named: dict[int, Any] = {one["number"]: one for one in announced}
         rows: Counter[tuple[int, str, int]] = Counter()
         nonces: Counter[str] = Counter()
-        for file in files(self.url, "counts"):
-            own = named[file.step]
-            assert f"/{own['batch']}/{own['attempt']}/" in file.url
-            for row in pyarrow.parquet.read_table(file.url.removeprefix("file://")).to_pylist():
+        for step, path in self.files():
+            own = named[step]
+            assert own["attempt"] in path
+            for row in pyarrow.parquet.read_table(path).to_pylist():
                 rows[own["batch"], row["key"], row["count"]] += 1
                 nonces[row["nonce"]] += 1
         expected = self.tally._counts(announced, found[setup.source])
@@ -88,23 +100,48 @@ class Lake:
         assert set(nonces.values()) == {1}
         errors = [error_messages().decode(one.value() or b"") for one in found[setup.errors]]
         assert Counter(int(one.context["batch"]) for one in errors) == bad
-        listed = {one.url.removeprefix("file://") for one in files(self.url)}
+        listed = {path for _, path in self.files()}
         assert {str(path) for path in (self.directory / "lake" / "counts").rglob("*.parquet")} == listed
         broker = open_broker(Kafka(setup.bootstrap))
         try:
-            report = verify(files_driver.graph(setup.name, self.url), broker)
+            report = verify(self.graph, broker)
             assert report.ok, str(report)
         finally:
             broker.close()
 
 
-def test_drivers_that_die_around_the_entry_lose_and_double_no_row(kafka: KafkaFixture, tmp_path: Path) -> None:
+class DeltaLake(Lake):
+    """The same with a table of Delta Lake. What it has is read from the entries of its log."""
+
+    kind = "delta"
+
+    def files(self) -> list[tuple[int, str]]:
+        found = []
+        for entry in sorted((self.directory / "lake" / "counts" / "_delta_log").glob("0*.json")):
+            actions = [json.loads(line) for line in entry.read_text().splitlines()]
+            apps = [one["txn"] for one in actions if "txn" in one]
+            steps = [one["version"] for one in apps if one["appId"] == f"{self.setup.name}.work"]
+            added = [str(self.directory / "lake" / "counts" / one["add"]["path"]) for one in actions if "add" in one]
+            found += [(step, path) for step in steps for path in added]
+        return found
+
+    def check(self, batches: int) -> None:
+        deltalake.DeltaTable(f"{self.directory}/lake/counts").vacuum(
+            retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True
+        )
+        super().check(batches)
+
+
+@pytest.mark.parametrize("kind", [Lake, DeltaLake])
+def test_drivers_that_die_around_the_entry_lose_and_double_no_row(
+    kafka: KafkaFixture, tmp_path: Path, kind: type[Lake]
+) -> None:
     """
     One is killed before the entry of its batch, one sleeps there, one is killed between entry and parts.
 
     Each kill takes the JVM along. The last driver publishes the rest, and the one that slept commits nothing.
     """
-    lake = Lake(kafka, tmp_path)
+    lake = kind(kafka, tmp_path)
     lake.tally.send(LIMIT)
     with lake.drivers() as drivers:
         killed = drivers.add(**at("announced", 0))

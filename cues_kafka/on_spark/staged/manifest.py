@@ -15,19 +15,21 @@ _VERSION: Final = 1
 
 class StagedFile(NamedTuple):
     """
-    A file of rows that lies in a store of files (E5).
+    A file of rows that lies where `into=` says (E5).
 
     Attributes:
-        path: in the store.
+        path: in the store, or in the directory of the table.
         table: which table it is a part of.
         rows: its number of rows.
         bytes: its size.
+        more: what a commit says of it besides, in words of the target.
     """
 
     path: str
     table: str
     rows: int
     bytes: int
+    more: str = ""
 
 
 class Chunk(NamedTuple):
@@ -59,7 +61,7 @@ class Manifest:
         chunks: of all parts, in the order of publication.
         outputs: topics by the numbers in the messages; a program that was changed since may have others.
         errors: topic of error messages; empty if there is none.
-        data: files of rows in a store of files. The text of a manifest without any has no such field.
+        data: files of rows. The text of a manifest without any has no such field.
         log_at: publication of the newest entry that the driver had seen in the log of commits (E5); -1: it had seen
             none, and the text has no such field.
     """

@@ -72,6 +72,23 @@ def make_table(declared: Declared, *, first: bool) -> None:
         table.create(declared.columns, declared.partition_by)
     elif why := probe(declared):
         raise ConfigError(why)
+    _widen(table, declared)
+
+
+def widen_table(declared: Declared) -> None:
+    """
+    Add columns that the table lacks.
+
+    Raises:
+        ConfigError: it does not fit.
+        RetriableError: it is not there, or does not answer.
+    """
+    table = _table(declared)
+    table.renew()
+    _widen(table, declared)
+
+
+def _widen(table: OpenedTable, declared: Declared) -> None:
     for left in reversed(range(TRIES)):
         shape = table.shape()
         if wrong := [*shape.unfit(declared)]:

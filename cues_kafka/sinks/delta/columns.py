@@ -139,6 +139,17 @@ class TableShape(NamedTuple):
                 "Unset the property",
             )
 
+    def unchecked(self) -> Iterator[TableMismatch]:
+        """Why files may not be added that the library has not written: it checks rows, and not files."""
+        if asked := [name for name in self.settings if name.startswith("delta.constraints.")]:
+            yield TableMismatch(
+                f"the table has constraints, which rows from Spark are not compared with: {quoted(asked)}",
+                "Drop them, and have the function give error messages or leave rows out; or write to the table from a "
+                "native Sink",
+            )
+        if self.settings.get(MAPPED, "none") != "none":
+            yield TableMismatch(f"the table has the property {MAPPED}, and files have no mapped names", "Unset it")
+
     def _types_unfit(self, declared: Declared) -> Iterator[TableMismatch]:
         for one in self.columns:
             kind = declared.columns.get(one.name)
@@ -159,6 +170,9 @@ def _named(names: Sequence[str]) -> str:
     return quoted(names) if names else "no column"
 
 
+MAPPED: Final = "delta.columnMapping.mode"
+"""The property by which columns have other names in files."""
+
 FORGETS: Final = "delta.setTransactionRetentionDuration"
 """The property by which a table forgets application transactions."""
 
@@ -167,6 +181,16 @@ def schema_of(columns: Mapping[str, str]) -> Any:
     """The schema of columns, as pyarrow has it."""
     pa = library("A Delta table")
     return pa.schema([pa.field(name, _arrow_type(pa, kind)) for name, kind in columns.items()])
+
+
+def delta_type(kind: Any) -> str:
+    """The type of a column of Arrow, as Delta names it; empty: tables have none of it here."""
+    pa = library("A Delta table")
+    if pa.types.is_decimal128(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    plain = {**{name: _arrow_type(pa, name) for name in (*_PLAIN, "timestamp")}}
+    kind = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}.get(kind, kind)
+    return next((name for name, one in plain.items() if one == kind), "")
 
 
 def _arrow_type(pa: Any, kind: str) -> Any:

@@ -14,6 +14,7 @@ from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import ConfigError, GraphError
 from cues_kafka.extras import DELTALAKE, PYARROW_OF_DELTA, Package
 from cues_kafka.graph.blobs import check_address
+from cues_kafka.graph.effects import FrameRows
 from cues_kafka.graph.levels import EXACTLY_ONCE, EdgeKind
 from cues_kafka.graph.names import quoted
 from cues_kafka.graph.targets import TaskName, TransactionalTarget, Write
@@ -37,6 +38,14 @@ TO_DELTA: Final = EdgeKind(
     "rows, outcomes and position in one commit of the table's log; the store must refuse to overwrite, and keep what "
     "it commits",
     "pytest tests/unit/sinks/delta tests/servers/test_delta.py tests/fault/test_delta_kills.py",
+)
+
+DELTA_OF_SPARK: Final = EdgeKind(
+    'Kafka to a table of Delta Lake on Spark, `DataFrameProcessor(..., into=Delta(...).table("orders"))`',
+    EXACTLY_ONCE,
+    "one commit of the table's log has all rows of a batch and its number; the store must refuse to overwrite, and "
+    "keep what it commits, and driver and executors must see it",
+    "pytest -m 'not slow' tests/unit/on_spark/staged/test_delta_batches.py tests/spark/test_delta.py",
 )
 
 _DECIMAL: Final = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
@@ -191,6 +200,10 @@ class DeltaTarget(TransactionalTarget):
     @property
     def edge(self) -> EdgeKind:  # type: ignore[override]  # as that of its base
         return TO_DELTA
+
+    @property
+    def frames(self) -> FrameRows:
+        return FrameRows("committed as a whole by one commit of the table's log", whole=True, edge=DELTA_OF_SPARK)
 
     def packages(self) -> tuple[Package, ...]:
         return DELTALAKE, PYARROW_OF_DELTA

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final
+from time import time as now
+from typing import Any, Final, NamedTuple
 
 from cues_kafka.errors import CuesError, RetriableError
 from cues_kafka.extras import DELTALAKE, PYARROW_OF_DELTA, missing
@@ -26,6 +27,7 @@ try:
 
     # What deltalake wraps for pyarrow: pyarrow's streams hand it buffers, which it does not take.
     from deltalake._internal import DeltaFileSystemHandler
+    from deltalake.transaction import AddAction
 except ImportError as error:
     away = [one for one in (DELTALAKE, PYARROW_OF_DELTA) if not one.installed]
     raise missing("A Delta table", *(away or [DELTALAKE]), error=error) from None
@@ -47,7 +49,29 @@ RECENT_S: Final = 10.0
 MOST_RETRIES: Final = 100
 """How often a commit tries the next version after other tasks have taken one."""
 
+_PIECE_BYTES: Final = 8 * 1024 * 1024
+"""Bytes of a file that are in memory at once while it is uploaded."""
+
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class DataFile(NamedTuple):
+    """
+    A file of rows in the directory of a table.
+
+    Attributes:
+        path: in the directory.
+        rows: its number of rows.
+        bytes: its size.
+        partition: by column that the table is divided by, the text of the value that all rows have.
+        statistics: of its values, as the log has them; JSON.
+    """
+
+    path: str
+    rows: int
+    bytes: int
+    partition: Mapping[str, str | None]
+    statistics: str
 
 
 class OpenedTable:
@@ -157,13 +181,14 @@ class OpenedTable:
             found: int | None = self._opened.transaction_version(app)
             return found
 
-    def append(self, rows: Sequence[Any], apps: Mapping[str, int]) -> None:
+    def append(self, rows: Sequence[Any], apps: Mapping[str, int], files: Iterable[DataFile] = ()) -> None:
         """
         Commit rows and the versions of apps over the version that was looked at last.
 
         Args:
             rows: record batches of one schema; empty: none.
             apps: by app, its new version.
+            files: with rows that are in the directory already; then `rows` is empty.
 
         Raises:
             TargetMoved: another process has committed one of the apps since.
@@ -181,8 +206,13 @@ class OpenedTable:
                         self._opened, self._whole(rows), mode="append", commit_properties=properties
                     )
                 else:
-                    schema = self._opened.schema()
-                    self._opened.create_write_transaction([], "append", schema, commit_properties=properties)
+                    self._opened.create_write_transaction(
+                        [_added(one) for one in files],
+                        "append",
+                        self._opened.schema(),
+                        partition_by=list(self._opened.metadata().partition_columns),
+                        commit_properties=properties,
+                    )
                     self._looked = -RECENT_S  # it still has the version before
             except exceptions.CommitFailedError as error:
                 if "Concurrent transaction" in str(error):
@@ -200,6 +230,36 @@ class OpenedTable:
             return made
         columns = [made[one.name] if one.name in names else pa.nulls(len(made), one.type) for one in whole]
         return pa.Table.from_arrays(columns, names=whole.names)
+
+    # Files of rows
+
+    @property
+    def in_directory(self) -> bool:
+        """Whether it is on a file system, and not in a bucket."""
+        return self._directory is not None
+
+    def put_file(self, path: str, local: Path) -> None:
+        """
+        Upload a file of rows to a path that no other one has.
+
+        Raises:
+            TableGone: there is no table in the directory, so its mount may be gone.
+            RetriableError: the store does not answer.
+        """
+        if self._directory is not None and not (self._directory / "_delta_log").is_dir():
+            raise TableGone(f"there is no table in {self._directory}", code="TARGET", remedy=_MOUNT)
+        with translated(), local.open("rb") as data:
+            opened = self._files().open_output_stream(path, None)
+            while piece := data.read(_PIECE_BYTES):
+                opened.write(piece)
+            opened.close()
+
+    def missing(self, files: Iterable[DataFile]) -> list[str]:
+        """The paths of files that are not there, or have another size there."""
+        wanted = {one.path: one.bytes for one in files}
+        with translated():
+            found = {one.path: one.size for one in self._files().get_file_info(list(wanted))} if wanted else {}
+        return sorted(path for path, size in wanted.items() if found.get(path) != size)
 
     # Bytes beside the table
 
@@ -244,12 +304,23 @@ class OpenedTable:
         return self._beside
 
 
+def _added(file: DataFile) -> Any:
+    partition = dict(file.partition)
+    return AddAction(file.path, file.bytes, partition, int(now() * 1000), data_change=True, stats=file.statistics)
+
+
 class TableChanged(RetriableError):
     """The table has other columns or properties than the version that a commit was made over."""
 
 
 class TableGone(RetriableError):
     """There is no table at the address."""
+
+
+_MOUNT: Final = (
+    "mount the directory, or put the table back; the task then resumes by itself. If the table is lost or shall be a "
+    "new one: `cues-kafka plan MODULE:GRAPH --apply` makes it"
+)
 
 
 @contextmanager
@@ -263,8 +334,7 @@ def translated() -> Iterator[None]:
         raise TableGone(
             f"there is no table at its address: {said(error)}",
             code="TARGET",
-            remedy="mount the directory, or put the table back; the task then resumes by itself. If the table is lost "
-            "or shall be a new one: `cues-kafka plan MODULE:GRAPH --apply` makes it",
+            remedy=_MOUNT,
         ) from error
     except Exception as error:
         raise RetriableError(f"{type(error).__name__}: {said(error)}", code="TARGET") from error

@@ -38,7 +38,7 @@ from cues_kafka.plan.acls import acls_of
 from cues_kafka.plan.edges import edges_of, refuse_weaker, too_weak
 from cues_kafka.plan.plan import plan
 from cues_kafka.ports.facts import ClusterFacts, TopicFacts
-from cues_kafka.sinks.delta.declare import TO_DELTA
+from cues_kafka.sinks.delta.declare import DELTA_OF_SPARK, TO_DELTA
 from cues_kafka.targets import TaskName, TransactionalTarget, Transactions
 
 
@@ -331,6 +331,7 @@ BRIDGES = (
     *(FROM_IBMMQ, TO_IBMMQ),
     *(FROM_AMQP, FROM_AMQP_REPEATED, TO_ADDRESS),
     TO_DELTA,
+    DELTA_OF_SPARK,
 )
 ALL_KINDS = (*KINDS, *BRIDGES)
 """With those that are declared beside their drivers."""

@@ -11,10 +11,9 @@ import random
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,72 +23,31 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from cues_kafka import Blobs, CodecError, DataFrameProcessor, Graph, Kafka, Raw, RecoveryError, Source, Topic, files
+from cues_kafka import Blobs, CodecError, RecoveryError, files
 from cues_kafka.codecs.error_messages import error_messages
 from cues_kafka.core.records import Attempt, Extent, Snapshot, Staged
-from cues_kafka.core.staged import Role
 from cues_kafka.on_spark.query.outcome import SlotsStopped
 from cues_kafka.on_spark.staged import file_rows
 from cues_kafka.on_spark.staged import files as staged_files
 from cues_kafka.on_spark.staged.batch import StagedBatch
 from cues_kafka.on_spark.staged.error_rows import Refusing
-from cues_kafka.on_spark.staged.file_rows import FilesInto, FileWriter, fitting
+from cues_kafka.on_spark.staged.file_rows import FilesInto
 from cues_kafka.on_spark.staged.manifest import Manifest
-from cues_kafka.on_spark.staged.part_slot import PartSlot, StagedTarget
-from cues_kafka.on_spark.staged.publish import StagedWork, newest_batch
+from cues_kafka.on_spark.staged.part_slot import StagedTarget
+from cues_kafka.on_spark.staged.publish import newest_batch
+from cues_kafka.on_spark.staged.row_files import FileWriter, fitting
 from cues_kafka.on_spark.staged.run import StagedRun
 from cues_kafka.on_spark.staged.target import Topics
-from cues_kafka.ports.broker import Broker
-from cues_kafka.records.scanning import read_all
 from cues_kafka.sinks.blobs import fit
 from cues_kafka.sinks.blobs.marker import make_store, name_tables
 from cues_kafka.sinks.blobs.store import LocalStore
 from cues_kafka.task.calling.carried import Carried
 from cues_kafka.task.calling.outputs import Output
-from cues_kafka.task.clock import SystemClock
-from cues_kafka.task.making.specs import Identity
-from tests.unit.on_spark.staged.world import SIZES, World, same
+from tests.unit.on_spark.staged.drivers import ROWS, Died, Frame, Life, Turns, errors_of, mortal_work
+from tests.unit.on_spark.staged.world import World, into_graph
 
 MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema([("attempt", pa.string()), ("n", pa.int64())])
-ROWS = 5
-"""Of a batch; one more does not fit."""
-
-
-class Died(BaseException):
-    """The process is gone."""
-
-
-class Life:
-    """
-    What one driver does, counted; it dies at a place.
-
-    Attributes:
-        seen: everything that it has done so far.
-        at: which of these is its last, `before` or `after` it was done; None: it lives.
-    """
-
-    def __init__(self, at: tuple[str, int] | None = None) -> None:
-        self.seen: list[str] = []
-        self.at = at
-        self.dead = False
-        self.gate: Callable[[], None] = lambda: None
-
-    def through(self, what: str, do: Callable[[], Any]) -> Any:
-        """Do something in the store."""
-        self.pass_by("before", what)
-        found = do()
-        self.pass_by("after", what)
-        return found
-
-    def pass_by(self, moment: str, what: str) -> None:
-        """Before and behind each thing."""
-        if moment == "before":
-            self.gate()
-            self.seen.append(what)
-        self.dead = self.dead or (moment, len(self.seen)) == self.at
-        if self.dead:
-            raise Died(what)
 
 
 class MortalStore(LocalStore):
@@ -112,87 +70,13 @@ class MortalStore(LocalStore):
         self._life.through("delete", lambda: LocalStore.delete(self, path))
 
 
-class Clock(SystemClock):
-    """Time that a driver passes by waiting for others."""
-
-    def __init__(self, life: Life) -> None:
-        self._life = life
-        self._slept_s = 0.0
-
-    def monotonic(self) -> float:
-        """See `Clock`."""
-        return super().monotonic() + self._slept_s
-
-    def sleep(self, seconds: float) -> None:
-        """See `Clock`."""
-        self._slept_s += seconds
-        self._life.pass_by("before", "wait")
-
-
-@dataclass(frozen=True, slots=True)
-class MortalWork(StagedWork):
-    """The work of a driver that dies."""
-
-    world: Any = None
-    life: Any = None
-
-    @property
-    def broker(self) -> Broker:
-        """The reference broker."""
-        broker: Broker = self.world.broker
-        return broker
-
-    def slot(self, part: int, role: Role, who: str) -> PartSlot:
-        """With the places at which it dies."""
-
-        def pass_by(moment: str, effect: str) -> None:
-            if effect == "Commit":
-                self.life.pass_by(moment, f"{effect} {type(role).__name__}")
-
-        return PartSlot(self.spec(part, role, who), broker=self.broker, clock=Clock(self.life), hook=pass_by)
-
-
-def parallelize(groups: list[list[int]], _: int) -> Any:
-    """Spark's tasks, one after the other."""
-    return SimpleNamespace(flatMap=lambda publish: SimpleNamespace(collect=lambda: [*chain(*map(publish, groups))]))
-
-
-class Frame:
-    """A DataFrame whose function is called here; its rows name the computation, and one of them does not fit."""
-
-    sparkSession: Any = SimpleNamespace(  # noqa: N815 - Spark's name
-        conf=SimpleNamespace(get=lambda *_: "1"),
-        sparkContext=SimpleNamespace(defaultParallelism=1, parallelize=parallelize),
-    )
-
-    def mapInArrow(self, pack: Any, _: str) -> Any:  # noqa: N802 - Spark's name
-        """One Spark task."""
-        values = [*map(str, range(ROWS)), "bad"]
-        rows = pa.RecordBatch.from_pydict({"attempt": [uuid4().hex] * len(values), "n": values})
-        return SimpleNamespace(toArrow=lambda: pa.Table.from_batches(list(pack([rows]))))
-
-
-GRAPH = Graph(
-    "g",
-    *map(Source, SIZES),
-    DataFrameProcessor(
-        same, name="frames", inputs={name: name for name in SIZES}, into=Blobs("file:///lake").parquet("t")
-    ),
-    errors="g.errors",
-    topics={
-        **{name: Topic(value=Raw(), partitions=size) for name, size in SIZES.items()},
-        "g.errors": Topic(partitions=2),
-    },
-)
-
-
 class Lake:
     """A world, its store, and its drivers one after the other."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root = root
         self.url = f"file://{root / 'lake'}"
-        self.world = World(GRAPH)
+        self.world = World(into_graph(Blobs("file:///lake").parquet("t")))
         self._extents: dict[int, tuple[Extent, ...]] = {}
         self._lives: dict[int, Life] = {}
         monkeypatch.setattr(file_rows, "store_of", self._store)
@@ -202,21 +86,7 @@ class Lake:
         """A driver that begins, in a process of its own."""
         life = life or Life()
         table = Blobs(self.url).parquet("t")
-        work = MortalWork(
-            options=Kafka("localhost:1"),
-            graph="g",
-            processor="frames",
-            parts=1,
-            target=StagedTarget((), Output("g.errors", 2, 1_000_000)),
-            codecs=(),
-            key_fields=(),
-            stateless=False,
-            identity=Identity.of_process("spark"),
-            query="first",
-            into=FilesInto(table, SCHEMA, "g.frames"),
-            world=self.world,
-            life=life,
-        )
+        work = mortal_work(FilesInto(table, SCHEMA, "g.frames"), self.world, life)
         make_store(LocalStore(self.root / "lake"))
         name_tables(LocalStore(self.root / "lake"), ["t"])
         self._lives[threading.get_ident()] = life
@@ -246,10 +116,6 @@ class Lake:
             found.setdefault(one.step, []).extend(row["attempt"] for row in rows)
         return [(step, set(attempts), len(attempts)) for step, attempts in found.items()]
 
-    def errors(self) -> list[str]:
-        """Of rows that did not fit."""
-        return [error_messages().decode(one.value() or b"").text for one in read_all(self.world.broker, "g.errors", 2)]
-
     def check(self, count: int) -> None:
         """This number of batches is there, each of them once, in the store as in Kafka."""
         records = self.world.records(0)
@@ -262,7 +128,7 @@ class Lake:
         announced = {r.staged.number: r.staged.attempt for r in records if isinstance(r, Snapshot) and r.staged}
         for one in files(self.url):
             assert f"/{announced[one.step]}/" in one.url
-        assert len(self.errors()) == count
+        assert len(errors_of(self.world)) == count
         totals = records[-1].totals
         assert (totals.nils, totals.errors, totals.messages) == (count * ROWS, count, 0)
 
@@ -316,7 +182,7 @@ def test_two_drivers_that_die_one_after_the_other_leave_one_attempt(lake: Lake) 
         with pytest.raises(Died, match=last):
             lake.driver(Life(("after", nth))).write(Frame(), lake.mine(0))
     assert len(lake.batches()) == 1
-    assert lake.errors() == []
+    assert errors_of(lake.world) == []
     lake.driver().write(Frame(), lake.mine(0))
     lake.check(1)
 
@@ -400,39 +266,6 @@ def test_a_driver_that_returns_keeps_its_attempt_that_another_one_published(lake
         driver.write(Frame(), lake.mine(number))
     lake.check(next_ + 2)
     assert all(Path(one.url.removeprefix("file://")).exists() for one in files(lake.url))
-
-
-class Turns:
-    """Several drivers in threads, one of which takes a step at a time."""
-
-    def __init__(self, count: int) -> None:
-        self._news = threading.Condition()
-        self._turn: int | None = None
-        self._waiting: set[int] = set()
-        self.running = set(range(count))
-
-    def gate(self, who: int) -> None:
-        """A driver waits for its turn."""
-        with self._news:
-            self._waiting.add(who)
-            self._news.notify_all()
-            assert self._news.wait_for(lambda: self._turn == who, 60)
-            self._turn = None
-            self._waiting.discard(who)
-
-    def over(self, who: int) -> None:
-        """A driver has ended."""
-        with self._news:
-            self.running.discard(who)
-            self._news.notify_all()
-
-    def grant(self, choose: Callable[[list[int]], int]) -> None:
-        """One more step of one of them, once all stand still."""
-        with self._news:
-            assert self._news.wait_for(lambda: self._turn is None and self.running <= self._waiting, 60)
-            if self.running:
-                self._turn = choose(sorted(self.running))
-                self._news.notify_all()
 
 
 @pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.full) for seed in range(8, 150))])
@@ -547,9 +380,8 @@ def test_a_processor_that_lost_its_into_names_the_batch_that_needs_it(lake: Lake
 
 def test_files_have_a_limited_size_and_their_rows_in_order(tmp_path: Path) -> None:
     """Counted before compression."""
-    into = FilesInto(Blobs(f"file://{tmp_path}").parquet("t", max_file_bytes=1_000), SCHEMA, "g.p")
     batch = pa.RecordBatch.from_pydict({"attempt": ["a" * 92] * 5, "n": list(range(5))}, schema=SCHEMA)
-    with FileWriter(LocalStore(tmp_path), into, "t/part-00000") as writer:
+    with FileWriter(LocalStore(tmp_path).put, "t/part-00000", "t", SCHEMA, 1_000) as writer:
         found = [*[one for _ in range(5) for one in writer.write(batch)], *writer.finish()]
     assert [one.rows for one in found] == [10, 10, 5]
     tables = [pyarrow.parquet.read_table(tmp_path / one.path) for one in found]
@@ -560,11 +392,10 @@ def test_files_have_a_limited_size_and_their_rows_in_order(tmp_path: Path) -> No
 
 def test_a_spark_task_that_runs_twice_writes_two_files(tmp_path: Path) -> None:
     """As with speculation, where the manifest names one of them: the other one may not replace it."""
-    into = FilesInto(Blobs(f"file://{tmp_path}").parquet("t"), SCHEMA, "g.p")
     batch = pa.RecordBatch.from_pydict({"attempt": ["a"], "n": [1]}, schema=SCHEMA)
     made = set()
     for _ in range(2):
-        with FileWriter(LocalStore(tmp_path), into, "t/part-00000") as writer:
+        with FileWriter(LocalStore(tmp_path).put, "t/part-00000", "t", SCHEMA, 1_000) as writer:
             assert not list(writer.write(batch))
             made |= {one.path for one in writer.finish()}
     assert len(made) == 2

@@ -15,6 +15,7 @@ from cues_kafka.client.client import Client
 from cues_kafka.core.records import Extent, Record, Staged, Writer
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import Announce, Enter, Publish, Role
+from cues_kafka.graph.effects import Effect
 from cues_kafka.graph.names import transactional_id
 from cues_kafka.on_spark.query.outcome import Outcome
 from cues_kafka.on_spark.staged.chunks import packed
@@ -48,6 +49,21 @@ GRAPH = Graph(
         "g.errors": Topic(partitions=2),
     },
 )
+
+
+def into_graph(into: Effect) -> Graph:
+    """The same inputs, and no outputs: rows go to a target."""
+    return Graph(
+        "g",
+        *map(Source, SIZES),
+        DataFrameProcessor(same, name="frames", inputs={name: name for name in SIZES}, into=into),
+        errors="g.errors",
+        topics={
+            **{name: Topic(value=Raw(), partitions=size) for name, size in SIZES.items()},
+            "g.errors": Topic(partitions=2),
+        },
+    )
+
 
 Rows = Sequence[tuple[int, bytes]]
 """(number of the output or `ERRORS`, value)."""
