@@ -36,8 +36,8 @@ from cues_kafka.on_spark.query.triggers import streaming_trigger
 from cues_kafka.on_spark.shipping import ship_codecs, ship_options
 from cues_kafka.on_spark.staged.batch import StagedBatch, check_session
 from cues_kafka.on_spark.staged.extents import canonical, extents_of
-from cues_kafka.on_spark.staged.part_slot import StagedTarget
 from cues_kafka.on_spark.staged.publish import StagedWork, enter, newest_batch
+from cues_kafka.on_spark.staged.topics import StagedTarget
 from cues_kafka.ports.broker import Broker
 from cues_kafka.task.calling.outputs import Output
 from cues_kafka.task.making.specs import Identity

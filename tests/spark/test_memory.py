@@ -96,7 +96,7 @@ from cues_kafka.core.records import Staged
 from cues_kafka.task.making.specs import Identity
 from cues_kafka.on_spark.staged.manifest import Chunk
 from cues_kafka.on_spark.staged.chunks import INDEX
-from cues_kafka.on_spark.staged.part_slot import StagedTarget
+from cues_kafka.on_spark.staged.topics import StagedTarget
 from cues_kafka.task.calling.outputs import Output
 from cues_kafka.on_spark.staged.publish import PublishFiles, StagedWork
 

@@ -23,12 +23,12 @@ from cues_kafka.on_spark.file_columns import chosen_columns, refuse_casts
 from cues_kafka.on_spark.staged.chunks import Packing
 from cues_kafka.on_spark.staged.error_rows import Refusing
 from cues_kafka.on_spark.staged.manifest import Manifest, StagedFile
-from cues_kafka.on_spark.staged.row_files import FileWriter, RowWriter, WriteRows
+from cues_kafka.on_spark.staged.row_files import FileWriter, RowFiles, WriteRows
 from cues_kafka.on_spark.staged.target import FrameCommits, FrameTarget
 from cues_kafka.sinks.delta.batches import BatchCommits, DeltaBatch
 from cues_kafka.sinks.delta.columns import delta_type, schema_of
 from cues_kafka.sinks.delta.declare import Delta, DeltaTarget
-from cues_kafka.sinks.delta.table import DataFile, OpenedTable
+from cues_kafka.sinks.delta.table import OpenedTable, TableFile
 from cues_kafka.sinks.standing import StandsAt
 
 MAX_FILE_BYTES: Final = 256 * 1024 * 1024
@@ -95,7 +95,7 @@ class DeltaCommits(FrameCommits):
 
     def __init__(self, table: DeltaTarget, commits: BatchCommits) -> None:
         self._table, self._commits = table, commits
-        self._prepared: tuple[str, tuple[DataFile, ...]] = "", ()
+        self._prepared: tuple[str, tuple[TableFile, ...]] = "", ()
 
     def compare(self, asked: Callable[[], StandsAt | None]) -> None:
         self._commits.compare(asked)
@@ -114,7 +114,7 @@ class DeltaCommits(FrameCommits):
         self._prepared = "", ()
 
     def _batch(self, batch: Staged, manifest: Manifest) -> DeltaBatch:
-        files = tuple(DataFile(one.path, one.rows, one.bytes, *json.loads(one.more)) for one in manifest.data)
+        files = tuple(TableFile(one.path, one.rows, one.bytes, *json.loads(one.more)) for one in manifest.data)
         tables = tuple(sorted({one.table for one in manifest.data} - {self._table.name}))
         return DeltaBatch(batch.number, batch.batch, batch.attempt, files, manifest.log_at, tables)
 
@@ -142,11 +142,11 @@ class WriteDelta(WriteRows):
     into: DeltaTarget
     attempt: str
 
-    def _writer(self, task: int) -> RowWriter:
+    def _writer(self, task: int) -> RowFiles:
         return DividedWriter(self.into, self.schema, f"part-{task:05d}-{self.attempt}")
 
 
-class DividedWriter(RowWriter):
+class DividedWriter(RowFiles):
     """Writes the rows of each partition of the table into files of their own."""
 
     def __init__(self, into: DeltaTarget, schema: pa.Schema, name: str) -> None:

@@ -19,7 +19,7 @@ from cues_kafka.codecs.raw import as_is
 from cues_kafka.errors import CodecError
 from cues_kafka.graph.declare import CodecSpec, Json
 from cues_kafka.graph.error_message import ErrorMessage
-from cues_kafka.on_spark.staged.part_slot import ERRORS, StagedTarget
+from cues_kafka.on_spark.staged.topics import ERRORS, StagedTarget
 from cues_kafka.task.calling.carried import NOTHING, Carried, Shown
 from cues_kafka.task.calling.outputs import HEADER_BYTES, NAMELESS, OVERHEAD_BYTES, Output
 

@@ -22,7 +22,7 @@ from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.on_spark.query.files import Place, delete, lengths, local, names, read_bytes, size, write_bytes
 from cues_kafka.on_spark.staged.chunks import CHUNKS, INDEX, Packing
 from cues_kafka.on_spark.staged.manifest import GONE, RESTORE, Manifest, checksum, listed, parsed
-from cues_kafka.on_spark.staged.part_slot import StagedTarget
+from cues_kafka.on_spark.staged.topics import StagedTarget
 
 SMALL_BYTES: Final = 1024 * 1024
 SMALL_ROWS: Final = 20_000

@@ -6,7 +6,6 @@ import math
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import compress
 from typing import Any, BinaryIO, Final
 
@@ -18,70 +17,21 @@ from cues_kafka.core.records import Record, Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import Publish, is_published
 from cues_kafka.core.task import Doing, Task
-from cues_kafka.errors import RecoveryError
 from cues_kafka.on_spark.query.outcome import Outcome, fenced_outcome
 from cues_kafka.on_spark.query.slots import FENCED_S, WATCH_S, interpreter_of
 from cues_kafka.on_spark.staged.chunks import unpacked
 from cues_kafka.on_spark.staged.manifest import Chunk, altered, checksum
-from cues_kafka.on_spark.staged.target import FrameTarget, Topics
+from cues_kafka.on_spark.staged.target import TOPICS, FrameTarget
+from cues_kafka.on_spark.staged.topics import StagedTarget
 from cues_kafka.ports.broker import Broker
 from cues_kafka.ports.clock import Clock
 from cues_kafka.ports.log import Headers
 from cues_kafka.records.reading import newest_record
 from cues_kafka.task.calling.outbox import Outbox
-from cues_kafka.task.calling.outputs import Output
 from cues_kafka.task.interpreter import Hook
 
 IN_MEMORY: Final = 64 * 1024 * 1024
 """Bytes of a part's chunks in memory; the rest waits on the local disk until it is published."""
-
-TOPICS: Final = Topics()
-
-ERRORS: Final = -1
-"""The value of a message's column `output` that marks an error message."""
-
-
-@dataclass(frozen=True, slots=True)
-class StagedTarget:
-    """The topics of a staged processor: its outputs in the order of declaration, and its errors topic."""
-
-    outputs: tuple[Output, ...]
-    errors: Output | None = None
-
-    def topic(self, number: int) -> Output:
-        """The topic of a message by its number."""
-        found = self.errors if number == ERRORS else self.outputs[number]
-        assert found
-        return found
-
-    @property
-    def batch_bytes(self) -> int | None:
-        """The largest record batch that all topics take; None: not known."""
-        everyone = (*self.outputs, *([self.errors] if self.errors else []))
-        return min((one.batch_bytes for one in everyone if one.batch_bytes is not None), default=None)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(output.topic for output in self.outputs)
-
-    def announced(self, outputs: Sequence[str], errors: str) -> StagedTarget:
-        """
-        Return the topics that a batch was announced with, by their names; its messages have their numbers.
-
-        Raises:
-            RecoveryError: a topic is no output any more, so its rows would go elsewhere.
-        """
-        mine = {output.topic: output for output in self.outputs}
-        gone = [topic for topic in outputs if topic not in mine]
-        if errors and (self.errors is None or self.errors.topic != errors):
-            gone.append(errors)
-        if gone:
-            now = [*mine, *([self.errors.topic] if self.errors else [])]
-            raise RecoveryError(
-                f"the batch was announced for {sorted(gone)}, and is not published yet; the topics are {now} now. Name "
-                "them as they were, outputs and errors topic, until it is; for a job use another name"
-            )
-        return StagedTarget(tuple(mine[topic] for topic in outputs), self.errors)
 
 
 class Spool:

@@ -25,8 +25,9 @@ from cues_kafka.on_spark.query.outcome import Outcome
 from cues_kafka.on_spark.query.slots import incarnation
 from cues_kafka.on_spark.staged.chunks import chunks_in
 from cues_kafka.on_spark.staged.manifest import Chunk, altered
-from cues_kafka.on_spark.staged.part_slot import TOPICS, PartSlot, Spool, StagedTarget
-from cues_kafka.on_spark.staged.target import FrameTarget
+from cues_kafka.on_spark.staged.part_slot import PartSlot, Spool
+from cues_kafka.on_spark.staged.target import TOPICS, FrameTarget
+from cues_kafka.on_spark.staged.topics import StagedTarget
 from cues_kafka.on_spark.undecoded import Undecoded
 from cues_kafka.ports.broker import Broker
 from cues_kafka.records.reading import newest_record

@@ -25,7 +25,7 @@ ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
 """Bytes of rows that a Spark task has in memory before it writes them as a row group."""
 
 
-class RowWriter(AbstractContextManager["RowWriter"], ABC):
+class RowFiles(AbstractContextManager["RowFiles"], ABC):
     """Writes the rows of one Spark task into files."""
 
     @abstractmethod
@@ -53,7 +53,7 @@ class WriteRows(Packing):
     schema: pa.Schema
 
     @abstractmethod
-    def _writer(self, task: int) -> RowWriter:
+    def _writer(self, task: int) -> RowFiles:
         """Make the writer of a Spark task."""
 
     def _chunks(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -78,7 +78,7 @@ def _reference(file: StagedFile) -> pa.RecordBatch:
     return reference(json.dumps(file))
 
 
-class FileWriter(RowWriter):
+class FileWriter(RowFiles):
     """
     Writes batches of rows into files of limited size, each through a file on the local disk.
 

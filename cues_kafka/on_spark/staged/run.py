@@ -26,8 +26,8 @@ from cues_kafka.on_spark.source.ranges import Begins
 from cues_kafka.on_spark.staged.batch import StagedBatch, check_session, stage_of
 from cues_kafka.on_spark.staged.extents import begun, canonical, ends_in, extents_of
 from cues_kafka.on_spark.staged.files import Staging
-from cues_kafka.on_spark.staged.part_slot import StagedTarget
 from cues_kafka.on_spark.staged.publish import StagedWork, enter, newest_batch
+from cues_kafka.on_spark.staged.topics import StagedTarget
 from cues_kafka.on_spark.staged.undecoded import Counts
 from cues_kafka.on_spark.undecoded import undecoded_of
 from cues_kafka.ports.log import Position, Positions, TopicPartition

@@ -19,7 +19,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -157,7 +157,7 @@ a graph is planned, too, so it writes nothing.
 """
 
 
-class Topics(FrameTarget):
+class OutputTopics(FrameTarget):
     """The output topics, where there is no `into=`: parts publish what is in chunks, and nothing else is committed."""
 
     small = False
@@ -190,3 +190,6 @@ class _NoCommits(FrameCommits):
     def clean(self) -> None: ...
 
     def drop(self, mine: Staged) -> None: ...
+
+
+TOPICS: Final = OutputTopics()

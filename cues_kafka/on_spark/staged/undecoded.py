@@ -25,8 +25,8 @@ from cues_kafka.on_spark.source.messages import RESET
 from cues_kafka.on_spark.source.planning import OffsetRange
 from cues_kafka.on_spark.staged.chunks import CHUNK_BYTES, CHUNKS, chunk_of, first_row
 from cues_kafka.on_spark.staged.manifest import Manifest
-from cues_kafka.on_spark.staged.part_slot import ERRORS
 from cues_kafka.on_spark.staged.publish import StagedWork
+from cues_kafka.on_spark.staged.topics import ERRORS
 from cues_kafka.on_spark.undecoded import ErrorRow, Undecoded
 from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.extents import offsets_of

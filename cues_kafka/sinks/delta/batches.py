@@ -16,7 +16,7 @@ from cues_kafka.graph.targets import TargetMoved
 from cues_kafka.observe.log import get_logger
 from cues_kafka.sinks.delta.checks import make_table, widen_table
 from cues_kafka.sinks.delta.columns import Declared
-from cues_kafka.sinks.delta.table import DataFile, OpenedTable, TableChanged
+from cues_kafka.sinks.delta.table import OpenedTable, TableChanged, TableFile
 from cues_kafka.sinks.delta.transactions import mark_of
 from cues_kafka.sinks.standing import StandsAt
 
@@ -44,7 +44,7 @@ class DeltaBatch(NamedTuple):
     number: int
     batch: int
     attempt: str
-    files: tuple[DataFile, ...] = ()
+    files: tuple[TableFile, ...] = ()
     known: int = -1
     elsewhere: tuple[str, ...] = ()
 
@@ -200,7 +200,7 @@ class BatchCommits:
                 "driver and the executors do not share that directory. Give an address that all of them see"
             )
 
-    def drop(self, files: Iterable[DataFile]) -> None:
+    def drop(self, files: Iterable[TableFile]) -> None:
         """Delete files that no commit will name. What cannot be deleted is logged; `vacuum` deletes it later."""
         try:
             for one in files:

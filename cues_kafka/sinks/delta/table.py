@@ -55,7 +55,7 @@ _PIECE_BYTES: Final = 8 * 1024 * 1024
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
-class DataFile(NamedTuple):
+class TableFile(NamedTuple):
     """
     A file of rows in the directory of a table.
 
@@ -181,7 +181,7 @@ class OpenedTable:
             found: int | None = self._opened.transaction_version(app)
             return found
 
-    def append(self, rows: Sequence[Any], apps: Mapping[str, int], files: Iterable[DataFile] = ()) -> None:
+    def append(self, rows: Sequence[Any], apps: Mapping[str, int], files: Iterable[TableFile] = ()) -> None:
         """
         Commit rows and the versions of apps over the version that was looked at last.
 
@@ -254,7 +254,7 @@ class OpenedTable:
                 opened.write(piece)
             opened.close()
 
-    def missing(self, files: Iterable[DataFile]) -> list[str]:
+    def missing(self, files: Iterable[TableFile]) -> list[str]:
         """The paths of files that are not there, or have another size there."""
         wanted = {one.path: one.bytes for one in files}
         with translated():
@@ -304,7 +304,7 @@ class OpenedTable:
         return self._beside
 
 
-def _added(file: DataFile) -> Any:
+def _added(file: TableFile) -> Any:
     partition = dict(file.partition)
     return AddAction(file.path, file.bytes, partition, int(now() * 1000), data_change=True, stats=file.statistics)
 

@@ -15,9 +15,10 @@ import pyarrow as pa
 from cues_kafka import Kafka
 from cues_kafka.codecs.error_messages import error_messages
 from cues_kafka.core.staged import Role
-from cues_kafka.on_spark.staged.part_slot import PartSlot, StagedTarget
+from cues_kafka.on_spark.staged.part_slot import PartSlot
 from cues_kafka.on_spark.staged.publish import StagedWork
 from cues_kafka.on_spark.staged.target import FrameTarget
+from cues_kafka.on_spark.staged.topics import StagedTarget
 from cues_kafka.ports.broker import Broker
 from cues_kafka.records.scanning import read_all
 from cues_kafka.task.calling.outputs import Output

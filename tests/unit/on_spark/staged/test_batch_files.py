@@ -33,11 +33,11 @@ from cues_kafka.on_spark.staged.batch import StagedBatch
 from cues_kafka.on_spark.staged.error_rows import Refusing
 from cues_kafka.on_spark.staged.file_rows import FilesInto
 from cues_kafka.on_spark.staged.manifest import Manifest
-from cues_kafka.on_spark.staged.part_slot import StagedTarget
 from cues_kafka.on_spark.staged.publish import newest_batch
 from cues_kafka.on_spark.staged.row_files import FileWriter, fitting
 from cues_kafka.on_spark.staged.run import StagedRun
-from cues_kafka.on_spark.staged.target import Topics
+from cues_kafka.on_spark.staged.target import OutputTopics
+from cues_kafka.on_spark.staged.topics import StagedTarget
 from cues_kafka.sinks.blobs import fit
 from cues_kafka.sinks.blobs.marker import make_store, name_tables
 from cues_kafka.sinks.blobs.store import LocalStore
@@ -367,7 +367,7 @@ def test_a_processor_that_lost_its_into_names_the_batch_that_needs_it(lake: Lake
     with pytest.raises(Died):
         lake.driver(Life(("after", 2))).write(Frame(), lake.mine(0))
     driver = lake.driver()
-    driver._commits = Topics().open()
+    driver._commits = OutputTopics().open()
     announced = next(r.staged for r in lake.world.records(0) if r.staged)
     [manifest] = (lake.root / "checkpoint" / "stage" / "0").glob("*/manifest.json")
     assert announced.attempt == manifest.parent.name

@@ -35,7 +35,7 @@ from cues_kafka.sinks.delta import batches, checks
 from cues_kafka.sinks.delta.batches import BatchCommits, DeltaBatch
 from cues_kafka.sinks.delta.columns import delta_type, schema_of
 from cues_kafka.sinks.delta.declare import TYPES, DeltaTarget
-from cues_kafka.sinks.delta.table import DataFile, OpenedTable
+from cues_kafka.sinks.delta.table import OpenedTable, TableFile
 from cues_kafka.sinks.standing import StandsAt
 from tests.unit.on_spark.staged.drivers import ROWS, Died, Frame, Life, Turns, errors_of, mortal_work
 from tests.unit.on_spark.staged.world import World, into_graph
@@ -49,7 +49,7 @@ class MortalTable(OpenedTable):
 
     life = Life()
 
-    def append(self, rows: Sequence[Any], apps: Mapping[str, int], files: Iterable[DataFile] = ()) -> None:
+    def append(self, rows: Sequence[Any], apps: Mapping[str, int], files: Iterable[TableFile] = ()) -> None:
         """A commit."""
         self.life.through("commit", lambda: OpenedTable.append(self, rows, apps, files))
 
@@ -406,7 +406,7 @@ def test_rows_are_divided_and_read_as_they_were(tmp_path: Path) -> None:
         batch = pa.RecordBatch.from_pylist(rows, schema=schema_of(kinds))
         found = [*writer.write(batch), *writer.finish()]
     assert sorted(one.rows for one in found) == [1, 2, 2]
-    files = [DataFile(one.path, one.rows, one.bytes, *json.loads(one.more)) for one in found]
+    files = [TableFile(one.path, one.rows, one.bytes, *json.loads(one.more)) for one in found]
     OpenedTable(table.url(), {}).renew()
     BatchCommits(table, NAME).commit(DeltaBatch(0, 0, "a", tuple(files)), look=True)
     url = str(tmp_path / "t")

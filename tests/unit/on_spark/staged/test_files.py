@@ -17,7 +17,8 @@ from cues_kafka.on_spark.staged.chunks import CHUNK_BYTES, Pack, sliced, unpacke
 from cues_kafka.on_spark.staged.error_rows import Refusing
 from cues_kafka.on_spark.staged.files import MANIFEST, Staging
 from cues_kafka.on_spark.staged.manifest import Chunk, Manifest, parsed
-from cues_kafka.on_spark.staged.part_slot import ERRORS, Spool, StagedTarget
+from cues_kafka.on_spark.staged.part_slot import Spool
+from cues_kafka.on_spark.staged.topics import ERRORS, StagedTarget
 from cues_kafka.task.calling.outputs import Output
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

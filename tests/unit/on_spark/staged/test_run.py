@@ -21,7 +21,7 @@ from cues_kafka.on_spark.staged.extents import begun, extents_of
 from cues_kafka.on_spark.staged.manifest import Chunk
 from cues_kafka.on_spark.staged.publish import PublishFiles
 from cues_kafka.on_spark.staged.run import start_of
-from cues_kafka.on_spark.staged.target import Topics
+from cues_kafka.on_spark.staged.target import OutputTopics
 from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.extents import offsets_of
 
@@ -92,7 +92,7 @@ def test_files_that_cannot_be_deleted_are_left_and_logged(caplog: pytest.LogCapt
 
 def test_small_batches_that_turn_out_large_are_foreseen_less_and_less() -> None:
     """One batch is enough at first, then four in a row, then sixteen; one without rows says nothing."""
-    whole: Any = StagedBatch(SimpleNamespace(into=Topics()), lambda _, __: (), "")  # type: ignore[arg-type]
+    whole: Any = StagedBatch(SimpleNamespace(into=OutputTopics()), lambda _, __: (), "")  # type: ignore[arg-type]
     few, none = SimpleNamespace(rows=1, few=True), SimpleNamespace(rows=0, few=False)
 
     def behind(manifest: Any, *, twice: bool = False) -> bool:
@@ -163,6 +163,6 @@ def test_an_announced_batch_is_not_computed_again_without_state(
 
     monkeypatch.setattr(staged, "newest_batch", lambda *_: newest)
     monkeypatch.setattr(StagedBatch, "write", write)
-    work: Any = SimpleNamespace(query="mine", parts=1, stateless=stateless, broker=None, into=Topics())
+    work: Any = SimpleNamespace(query="mine", parts=1, stateless=stateless, broker=None, into=OutputTopics())
     StagedBatch(work, lambda *_: (), "/checkpoint")(SimpleNamespace(sparkSession=None), 3)
     assert asked == [prepared]

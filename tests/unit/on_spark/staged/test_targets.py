@@ -14,14 +14,15 @@ from cues_kafka.core.staged import Publish
 from cues_kafka.on_spark.query.outcome import Outcome
 from cues_kafka.on_spark.staged.chunks import packed
 from cues_kafka.on_spark.staged.manifest import Chunk, checksum
-from cues_kafka.on_spark.staged.part_slot import ERRORS, PartSlot, Spool
-from cues_kafka.on_spark.staged.target import Topics
+from cues_kafka.on_spark.staged.part_slot import PartSlot, Spool
+from cues_kafka.on_spark.staged.target import OutputTopics
+from cues_kafka.on_spark.staged.topics import ERRORS
 from cues_kafka.task.clock import SystemClock
 from tests.unit.on_spark.staged.world import PARTS, World, chunks_of
 
 
 @dataclass(frozen=True)
-class Table(Topics):
+class Table(OutputTopics):
     """Keeps the publication number of each part with its rows."""
 
     by_parts = True

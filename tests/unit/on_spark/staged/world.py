@@ -20,7 +20,8 @@ from cues_kafka.graph.names import transactional_id
 from cues_kafka.on_spark.query.outcome import Outcome
 from cues_kafka.on_spark.staged.chunks import packed
 from cues_kafka.on_spark.staged.manifest import Chunk, checksum
-from cues_kafka.on_spark.staged.part_slot import ERRORS, PartSlot, Spool, StagedTarget
+from cues_kafka.on_spark.staged.part_slot import PartSlot, Spool
+from cues_kafka.on_spark.staged.topics import ERRORS, StagedTarget
 from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.reading import records_of
 from cues_kafka.records.scanning import read_all
