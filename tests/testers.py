@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-ROOMS = ("tests/spark/",)
-"""Each of them stays with one tester: the first test of a Spark session costs it 11 s of processor time and more."""
+ROOMS = ("tests/spark/", "tests/servers/test_amqp")
+"""
+What begins with the same of them stays with one tester.
+
+The first test of a Spark session costs it 11 s of processor time and more, and each start of Artemis starts a JVM.
+"""
 
 HEAVY = (
     *ROOMS,

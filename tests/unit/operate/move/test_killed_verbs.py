@@ -126,7 +126,9 @@ def routed(world: World) -> Any:
 # Moves
 
 
-@pytest.mark.parametrize(("to", "partition", "commits"), [("earliest", None, 2), ("3", 1, 1)])
+@pytest.mark.parametrize(
+    ("to", "partition", "commits"), [pytest.param("earliest", None, 2, marks=pytest.mark.full), ("3", 1, 1)]
+)
 def test_reset_is_ended_by_the_next_run(to: str, partition: int | None, commits: int) -> None:
     """Some tasks moved, others not; none moves twice."""
 
@@ -162,6 +164,7 @@ def test_accept_loss_is_ended_by_the_next_run() -> None:
     assert Verb(world, act, routed, groups=("g.double", "g.route")).die_everywhere()["commit"] == 2
 
 
+@pytest.mark.full
 def test_adopt_is_ended_by_the_next_run() -> None:
     """Until the group is deleted; then nothing is left to do, and the command says that this group does not exist."""
     places = [TopicPartition("numbers", p) for p in range(WIDTH)]
@@ -230,6 +233,7 @@ def stores(world: World) -> Any:
     return world.tester.state("seen"), world.tester.state("sums")
 
 
+@pytest.mark.full
 def test_reset_to_a_cut_is_ended_by_the_next_run() -> None:
     """Records and stores of all processors, and workers that are let go."""
     graph = graph_of("route", width=1)

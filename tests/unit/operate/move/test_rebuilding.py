@@ -254,7 +254,11 @@ def refused_to_run(tester: Tester, graph: Graph) -> str | None:
 
 @pytest.mark.parametrize(
     ("partitions", "moment"),
-    [(1, "before"), (1, "after"), (2, "before"), pytest.param(2, "after", marks=pytest.mark.full)],
+    [
+        (1, "before"),
+        (1, "after"),
+        *(pytest.param(2, moment, marks=pytest.mark.full) for moment in ("before", "after")),
+    ],
 )
 def test_a_rebuild_that_dies_leaves_old_or_new_entries_and_is_ended_by_the_next(moment: str, partitions: int) -> None:
     """At every effect. No task runs on entries of before while keys of its own are elsewhere."""
