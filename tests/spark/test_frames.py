@@ -87,6 +87,7 @@ def test_rows_of_a_processor_are_committed_once_over_restarts(spark: Any, kafka:
     assert all(one.value.gross == 1.5 * (int(one.value.id.split("-")[1]) % 3) for one in found)
 
 
+@pytest.mark.full
 def test_every_row_says_which_message_it_was_made_from(spark: Any, kafka: KafkaFixture, tmp_path: Path) -> None:
     """Provenance, so that a torn or doubled delivery shows."""
     graph = make(kafka.unique("frames"))

@@ -126,7 +126,7 @@ def fields(found: Any, label: str = "copy") -> tuple[Any, ...]:
     return replace(error, graph="", hash=b"", declaration={}, timestamp_ms=0), found.key_bytes, headers
 
 
-@pytest.mark.parametrize("fn", [direct, staged])
+@pytest.mark.parametrize("fn", [pytest.param(direct, marks=pytest.mark.full), staged])
 def test_spark_and_native_workers_write_the_same(fn: Any, spark: Any, kafka: KafkaFixture, tmp_path: Path) -> None:
     """Kind, reason, trace, coordinates, hash, payload, key and headers; whatever is among good messages, and alone."""
     topic, native, frames = kafka.unique("in"), kafka.unique("native"), kafka.unique("frames")
