@@ -56,8 +56,8 @@ test: .venv/.cache/spark.jsa  ## the tests, on real brokers, three side by side,
 test-ci: .venv/.cache/spark.jsa  ## one short case of each family of the longer tests (tests/families.py), about five minutes
 	@$(PY) -m pytest -m family -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-test-full: .venv/.cache/spark.jsa  ## the longer tests that `make test` leaves out, about twenty minutes; ARGS="-k name"
-	@$(PY) -m pytest -m full -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+test-full: .venv/.cache/spark.jsa  ## the longer tests that `make test` leaves out, and all examples of properties, about twenty minutes; ARGS="-k name"
+	@$(PY) -m pytest -m "full or hypothesis" -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-bridges: .venv/.ready  ## every bridge to another broker, with kills of both sides, under a quarter of an hour; ARGS="-k name"
 	@$(PY) -m tests.servers.prefetch --bridges

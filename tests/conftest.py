@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, settings
 
 from cues_kafka.brokers.temporary import locked_directory
 from cues_kafka.testing.fixtures import KafkaFixture
-from tests import families
+from tests import examples, families
 from tests.costs import Costs
 from tests.spark.archive import jvm_options
 from tests.sweeping import Sweeper
@@ -104,9 +104,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Nothing is captured yet. Each ordinary run tries the same examples; the longer tests search for new ones."""
+    """Nothing is captured yet. Each ordinary run tries the same few examples; the longer tests search for new ones."""
     config.stash[STDERR] = os.dup(2)
-    settings.load_profile("same" if "not full" in config.getoption("markexpr") else "busy")
+    if "not full" in config.getoption("markexpr"):
+        settings.load_profile("same")
+    else:
+        settings.load_profile("busy")
+        examples.all_of_them()
     if shown := config.getoption("costs"):
         shares_out = bool(config.getoption("numprocesses", None)) and not hasattr(config, "workerinput")
         config.pluginmanager.register(Costs(shown, shares_out=shares_out), "costs")

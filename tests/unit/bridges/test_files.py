@@ -11,11 +11,12 @@ from typing import Any
 from zlib import crc32
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cues_kafka import Directory, Files, GraphError, RecoveryError
 from cues_kafka.bridges.files import HEAD_BYTES, FileReader
+from tests.examples import examples
 
 
 def lines(source: Any, place: str | None = None, limit: int = 1000, part: int = 0) -> tuple[list[bytes], str | None]:
@@ -138,7 +139,7 @@ def test_a_file_that_was_cut_to_nothing_and_has_grown_is_refused_by_name(
     assert lines(Files(tmp_path / "b.log"))[0] == [line.removesuffix(b"\r") for line in found]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     given_lines=st.lists(st.sampled_from(["", "a", "b\r", "x" * 254, "y" * 255, "z" * 256, "w" * 700]), min_size=1),
     cuts=st.lists(st.integers(0, 40), max_size=3),

@@ -15,7 +15,7 @@ from math import inf, nan
 from typing import Annotated, Any
 
 import pytest
-from hypothesis import Phase, example, given, settings
+from hypothesis import Phase, example, given
 from hypothesis import strategies as st
 
 from cues_kafka import Avro, Digits, Errors, Graph, Json, Processor, Raw, Source, State, Store, Topic
@@ -30,6 +30,7 @@ from cues_kafka.graph.declare import CodecSpec
 from cues_kafka.task.calling.step import Received
 from cues_kafka.testing.tester import Tester
 from cues_kafka.words import visible
+from tests.examples import examples
 
 TRICKY = [
     b"",
@@ -112,7 +113,7 @@ def decoded(text: str) -> bytes | None:
     return value if isinstance(value, bytes) else value.encode()
 
 
-@settings(max_examples=30, deadline=None, phases=PHASES)
+@examples(30, phases=PHASES)
 @given(st.lists(st.tuples(KEYS, KEYS, HEADERS, TIMES), min_size=1, max_size=5))
 @example([(key, key, [("a", None), ("a", b"")], 1) for key in (None, *TRICKY)])
 def test_lineage_shows_keys_and_times_as_they_are(messages: list[tuple[Any, ...]]) -> None:
@@ -138,7 +139,7 @@ def test_lineage_shows_keys_and_times_as_they_are(messages: list[tuple[Any, ...]
                 assert f"  {time} ms  " in lines[1]
 
 
-@settings(max_examples=20, deadline=None, phases=PHASES)
+@examples(20, phases=PHASES)
 @given(st.lists(st.tuples(KEYS, KEYS.filter(lambda one: one is not None), HEADERS), min_size=1, max_size=4))
 @example([(key, key or b"", [("a", None), ("a", b"")]) for key in (None, *TRICKY)])
 def test_error_shows_key_and_payload_as_they_are(messages: list[tuple[Any, ...]]) -> None:
@@ -199,7 +200,7 @@ ORDERS = st.builds(
 )
 
 
-@settings(max_examples=20, deadline=None, phases=PHASES)
+@examples(20, phases=PHASES)
 @given(ORDERS)
 @example(Order(2**63 - 1, Decimal("1.1000"), nan, b"\xff", None))
 @example(Order(-(2**63), Decimal("99999999999999.9999"), -inf, b"\\xff", ""))

@@ -29,9 +29,10 @@ from cues_kafka.codecs.json_schema import JsonSchemaCodec
 from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.graph.message import key_bytes
 from cues_kafka.task.calling.inheriting import inherit
+from tests.examples import examples
 from tests.unit.codecs.protos import Order
 
-EXAMPLES: Final = settings(max_examples=150, deadline=None, suppress_health_check=[*HealthCheck])
+EXAMPLES: Final = examples(150, suppress_health_check=[*HealthCheck])
 MANY: Final = settings(max_examples=4_000, deadline=None, suppress_health_check=[*HealthCheck])
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)

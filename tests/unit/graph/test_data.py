@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cues_kafka import (
@@ -35,6 +35,7 @@ from cues_kafka.graph.error_message import ErrorMessages, Errors
 from cues_kafka.graph.filters import Filter
 from cues_kafka.graph.formats import Avro
 from cues_kafka.graph.processor import SourceLevel
+from tests.examples import examples
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,7 @@ def graphs(draw: st.DrawFn) -> Graph:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(graphs())
 def test_any_graph_survives_being_written_down(graph: Graph) -> None:
     """As JSON text and back it is equal, of the same shape, and written in the same way."""
@@ -218,7 +219,7 @@ def test_any_graph_survives_being_written_down(graph: Graph) -> None:
     assert [p.call for p in graph.processors.values()] == [p.call for p in read.processors.values()]
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(graphs())
 def test_renaming_all_topics_keeps_the_shape(graph: Graph) -> None:
     """Renaming them back gives an equal graph."""
@@ -230,7 +231,7 @@ def test_renaming_all_topics_keeps_the_shape(graph: Graph) -> None:
     assert graph == bound.bind({new: old for old, new in names.items()})
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(graphs())
 def test_renaming_all_processors_keeps_the_shape(graph: Graph) -> None:
     """Their names are all that changes."""
@@ -242,7 +243,7 @@ def test_renaming_all_processors_keeps_the_shape(graph: Graph) -> None:
     assert graph == bound.bind(names={new: old for old, new in names.items()})
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(graphs())
 def test_merging_a_graph_with_itself_changes_nothing(graph: Graph) -> None:
     """Equal parts are one part."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from operator import ge, gt, le, lt
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cues_kafka import Place
 from cues_kafka.graph.meta import MOST_PLACES, Travelled, merge_meta, own_place, read_meta, write_meta
+from tests.examples import examples
 
 A, B, C = Place("a", 0, 5), Place("b", 1, 2**60, 1_767_225_600_000), Place("c.d_e-f", 12, 0)
 PLACES = st.builds(
@@ -39,7 +40,7 @@ def test_the_header_is_a_line_of_text() -> None:
     assert read_meta(None) == travelled()
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(TRAVELLED)
 def test_what_is_written_is_read(one: Travelled) -> None:
     """In the same order."""
@@ -107,7 +108,7 @@ def test_a_join_merges_places_by_their_distance_and_takes_the_first_transaction(
     assert (found.tx, found.truncated) == (B, True)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(TRAVELLED, min_size=1, max_size=4))
 def test_merging_loses_no_topic_and_invents_no_place(inputs: list[Travelled]) -> None:
     """Whatever the inputs are; and once more with the result changes nothing."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, cast
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cues_kafka import (
@@ -32,6 +32,7 @@ from cues_kafka import (
 from cues_kafka.brokers.memory import Faults, MemoryBroker
 from cues_kafka.core.delivery import HEADER
 from cues_kafka.testing.tester import Crash, Tester, VirtualClock
+from tests.examples import examples
 
 MOMENTS = st.sampled_from(["before", "after"])
 EFFECTS = st.sampled_from(["Call", "Begin", "Produce", "Flush", "Commit", "Init", "AssignReader", "ReadNewest"])
@@ -185,7 +186,7 @@ def found(tester: Tester) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("fn", [count, simple, plain])
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(rounds=st.lists(st.tuples(WORDS, CRASHES), max_size=3), most=st.sampled_from([1, 2, 100]))
 def test_a_handler_has_what_each_step_has_committed(
     fn: Callable[..., Any], rounds: list[tuple[list[str], list[Crash | None]]], most: int
@@ -235,7 +236,7 @@ class Failures(Faults):
         return None
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     words=WORDS,
     planned=st.sets(

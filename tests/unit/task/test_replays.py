@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cues_kafka import (
@@ -43,6 +43,7 @@ from cues_kafka.task.proving import Proving
 from cues_kafka.task.replaying import Replaying
 from cues_kafka.testing.tester import Crash, Tester, VirtualClock
 from cues_kafka.verify.scan import verify
+from tests.examples import examples
 
 
 class Switch:
@@ -686,7 +687,7 @@ CRASHES = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.integers(-3, 3), max_size=6), st.lists(st.integers(0, 9), max_size=4), CRASHES)
 @example([-1], [0], 3 * [Crash("before", "Call")])
 def test_each_error_is_replayed_once_whatever_crashes(

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cues_kafka import (
@@ -37,6 +37,7 @@ from cues_kafka.ports.facts import NewTopic
 from cues_kafka.state.layers import Layers
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.workers.questions import CHECK_TOPICS_S
+from tests.examples import examples
 
 MOMENTS = st.sampled_from(["before", "after"])
 EFFECTS = st.sampled_from(["Call", "Begin", "Produce", "Flush", "Commit", "Init", "AssignReader", "ReadNewest"])
@@ -149,7 +150,7 @@ def expected(words: Sequence[str], lifetime: float = math.inf) -> tuple[list[str
         (expiring, True),
     ],
 )
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(rounds=st.lists(st.tuples(WORDS, CRASHES), max_size=3), most=st.sampled_from([1, 2, 100]))
 def test_a_store_has_what_each_step_has_committed(
     fn: Callable[..., Any], on_disk: bool, rounds: list[tuple[list[str], list[Crash | None]]], most: int

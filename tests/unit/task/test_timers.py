@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cues_kafka import (
@@ -41,6 +41,7 @@ from cues_kafka.task.calling.outputs import Now
 from cues_kafka.task.parts.timers import Timing
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
+from tests.examples import examples
 
 MOMENTS = st.sampled_from(["before", "after"])
 EFFECTS = st.sampled_from(["Call", "Begin", "Produce", "Flush", "Commit", "Init", "AssignReader", "ReadNewest"])
@@ -137,7 +138,7 @@ def timers_of(tester: Tester) -> set[tuple[int, str]]:
     return {(due_ms, key) for key, due_ms in tester.state("timers")}
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(rounds=st.lists(st.tuples(MESSAGES, CRASHES), max_size=3), most=st.sampled_from([1, 2, 3, 100]))
 def test_timers_fire_as_in_plain_python(rounds: list[tuple[list[Any], list[Crash | None]]], most: int) -> None:
     """In the same order among the messages, however these are cut into batches and whatever crashes."""
@@ -550,7 +551,7 @@ def test_a_graph_with_timers_is_written_down_and_read_back() -> None:
     assert again.processors["on_message"].state == graph.processors["on_message"].state
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     times=st.lists(st.tuples(st.integers(1, 40), st.sampled_from("ab")), max_size=20),
     grace=st.integers(1, 12),

@@ -7,10 +7,11 @@ import time
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cues_kafka.bridges.ibmmq.rfh2 import DEEPEST, HeaderError, content_of, with_properties
+from tests.examples import examples
 
 
 def header(
@@ -124,7 +125,7 @@ def test_unknown_entity_is_left_as_it_is() -> None:
 
 
 @given(data=st.binary(max_size=200))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_any_bytes_behind_a_good_beginning_are_read_or_refused(data: bytes) -> None:
     """Nothing else is raised."""
     fixed = header()[:8] + struct.pack("<i", 36 + len(data)) + header()[12:36]
@@ -135,7 +136,7 @@ def test_any_bytes_behind_a_good_beginning_are_read_or_refused(data: bytes) -> N
 
 
 @given(text=st.text(alphabet="<>/ab =\"'&;#x1\n", max_size=80))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_any_folder_is_read_or_refused(text: str) -> None:
     """Nothing else is raised."""
     try:
@@ -183,7 +184,7 @@ VALUES = st.text(st.characters(blacklist_categories=("Cs", "Cc"), blacklist_char
     properties=st.dictionaries(st.text("abZ_", min_size=1, max_size=8), VALUES, max_size=4),
     body=st.binary(max_size=40),
 )
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_what_is_written_is_read(properties: dict[str, str], body: bytes) -> None:
     """Properties, body and format."""
     data = with_properties(properties, body, "MQSTR")

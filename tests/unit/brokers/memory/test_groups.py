@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cues_kafka.brokers.memory import MemoryBroker, MemoryMember
 from cues_kafka.errors import BrokerError, FatalError
 from cues_kafka.ports.facts import NewTopic
 from cues_kafka.ports.log import TopicPartition
+from tests.examples import examples
 
 
 @dataclass
@@ -264,7 +265,7 @@ _ACTIONS = st.lists(
 
 
 @pytest.mark.parametrize("cooperative", [True, False])
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(actions=_ACTIONS, partitions=st.integers(1, 7))
 def test_a_partition_never_has_two_living_owners(
     actions: list[tuple[str, int]], partitions: int, cooperative: bool

@@ -18,7 +18,7 @@ from tests.delta_reading import values
 class TestDirectory(TargetContract):
     """A table in a directory."""
 
-    most_lines = 30
+    most_lines = 10
 
     @pytest.fixture
     def target(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeltaTarget:
@@ -37,3 +37,10 @@ class TestDirectory(TargetContract):
 
     def read(self, target: DeltaTarget) -> Iterable[int]:
         return values(target.url(), "number")
+
+
+@pytest.mark.full
+class TestDirectoryAtMoreLines(TestDirectory):
+    """The same, with more deaths."""
+
+    most_lines = 30
