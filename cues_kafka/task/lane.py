@@ -95,7 +95,7 @@ class Lane(Seen):
             *(broker, clock, self.assign, membership, hook, caller.batch_bytes, inlet, observers),
             asked=next(iter(context.at.ask), None),
             commit_offsets=commit_offsets,
-            waits=lambda: wake() if context.at.free and self.calls_ahead.held_alone else None,
+            waits=lambda: wake() if self.wakes_to_call_ahead else None,
         )
         self.interpreter = interpreter = Interpreter(spec, world)
         self._desk = Desk(spec, caller, context, interpreter, clock=clock, policy=policy)
@@ -113,6 +113,11 @@ class Lane(Seen):
     @property
     def ahead(self) -> bool:
         return self._desk.ahead
+
+    @property
+    def wakes_to_call_ahead(self) -> bool:
+        """Whether the caller is woken when a commit begins to wait (P7); else what is fetched wakes it."""
+        return bool(self._desk.at.free) and self.calls_ahead.held_alone
 
     # Advancing
 

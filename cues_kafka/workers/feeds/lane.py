@@ -27,6 +27,11 @@ class FeedLane(Lane):
         super().__init__(spec, feeding, fills=partial(FeedReading, feeding=feeding), **world)  # type: ignore[arg-type]
 
     @property
+    def wakes_to_call_ahead(self) -> bool:
+        """See `Lane`. What a source has kept ready wakes nobody."""
+        return True
+
+    @property
     def idle(self) -> bool:
         """Whether nothing is read or on its way, and the source had nothing more when it was asked last."""
         reading, place = self._filling, self._filling.place

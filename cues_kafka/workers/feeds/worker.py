@@ -165,7 +165,7 @@ class FeedWorker(ProcessorWorker):
         ]
 
     def _make_lane(self, spec: Spec, **world: Any) -> Lane:
-        return FeedLane(spec, self._feeding, **{**world, "point_reader": _point_nothing})
+        return FeedLane(spec, self._feeding, wake=self._notify, **{**world, "point_reader": _point_nothing})
 
 
 def _point_nothing(_lane: Lane, _positions: Positions) -> None:

@@ -8,6 +8,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, get_args
 
@@ -378,6 +379,37 @@ def test_a_source_is_not_told_of_rows_whose_commit_is_under_way() -> None:
     assert faults.seen > 6
     assert told
     assert [(place, committed) for place, committed in told if place > committed] == []
+
+
+class AsleepAtCommit(Faults):
+    """Notes at each commit whether the caller was woken since the records were written."""
+
+    tester: Tester | None = None
+
+    def __init__(self) -> None:
+        self.woken: list[bool] = []
+
+    def before(self, operation: str, client: str) -> None:
+        """The caller goes to sleep before they are written."""
+        if self.tester is not None and client == "g.feed.0":
+            news = self.tester._workers[0]._news
+            if operation == "produce":
+                news.clear()
+            elif operation == "commit":
+                self.woken.append(news.is_set())
+
+
+def test_a_commit_that_waits_has_the_next_rows_read() -> None:
+    """What a source has kept ready wakes nobody, and a bridge would wait for each commit before it reads on."""
+    faults = AsleepAtCommit()
+    source = Iterate(partial(numbers, end=6))
+    graph = Graph("g", Feed(source, into="ingress", name="feed"), defaults=Topic(value=Json(int), partitions=1))
+    broker = MemoryBroker(clock=VirtualClock(), faults=faults)
+    tester = faults.tester = Tester(graph, broker=broker, policy=CommitPolicy(max_messages=2))
+    tester.run()
+    assert tester.values("ingress") == list(range(6))
+    assert faults.woken
+    assert all(faults.woken)
 
 
 class Unsure(Codec):
