@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import proton
 from proton import Delivery, Described, Terminus, symbol, ulong
 
-from cues_kafka.bridges.amqp.engine import ACTIVE, AmqpEnded, AmqpEngine, AmqpLogin
+from cues_kafka.bridges.amqp.engine import ACTIVE, LEAVE_S, AmqpEnded, AmqpEngine, AmqpLogin
 from cues_kafka.bridges.amqp.messages import AmqpMessage
 from cues_kafka.bridges.amqp.outgoing import ACCEPTED, TRANSACTIONAL, control, encoded, refusal
 from cues_kafka.errors import OutputError
@@ -58,6 +58,8 @@ class AmqpConnection(AmqpEngine):
         self._receiver: Any = None
         self._senders: dict[tuple[str, str], Any] = {}  # by address and kind, the one that was used last at the end
         self._deliveries: dict[int, Any] = {}
+        self._then: dict[int, Callable[[int], None]] = {}  # called with the number when it has its outcome
+        self._taking = False  # a transaction of acknowledgements is under way
         self._owed = 0  # deliveries that were forgotten, and for which the broker may make no new ones yet
         self._numbers = 0
         super().__init__(login, name, on_lost=on_lost)
@@ -91,6 +93,27 @@ class AmqpConnection(AmqpEngine):
                 self._accept_now(number, state)
             if transaction is None:
                 self._forget_now(numbers)
+
+    def take_confirmed(self, numbers: Sequence[int]) -> None:
+        """
+        Take deliveries out of the queue in a transaction of their own, which the connection's thread goes on with.
+
+        It waits until that of the call before is committed, so one transaction at most is not confirmed. The broker
+        makes new deliveries behind the commit.
+
+        Raises:
+            OSError, AmqpRefused: see `receive`.
+        """
+        self.wait(lambda: not self._taking, "has not confirmed acknowledgements")
+        self.open_sender(*COORDINATOR)
+        self._taking = True
+        with self.engine():
+            self._then[self._send_now(COORDINATOR, control("declare", [None]), None)] = partial(self._take_now, numbers)
+
+    def settle(self) -> None:
+        """Wait for a moment until the broker has committed what `take_confirmed` took. It never raises."""
+        with self.news:
+            self.news.wait_for(lambda: not (self._taking and self.is_open), LEAVE_S)
 
     def forget(self, numbers: Iterable[int]) -> None:
         """Forget deliveries that were taken in a transaction; the broker may make as many new ones."""
@@ -193,13 +216,6 @@ class AmqpConnection(AmqpEngine):
         if why:
             raise AmqpEnded(f"the AMQP broker has not committed the transaction: {why}")
 
-    @contextmanager
-    def transaction(self) -> Iterator[bytes]:
-        """A transaction around some statements, committed behind them."""
-        name = self.declare()
-        yield name
-        self.discharge(name)
-
     def _control(self, what: str, values: Sequence[Any]) -> int:
         """Tell the coordinator of transactions something, and wait for the answer."""
         self.open_sender(*COORDINATOR)
@@ -212,6 +228,10 @@ class AmqpConnection(AmqpEngine):
 
     def took(self, delivery: Delivery) -> None:
         link = delivery.link
+        if self._then and link.is_sender:
+            number = int(delivery.tag)
+            if number in self._then and self._has_outcome(number):
+                self._then.pop(number)(number)
         if not (link.is_receiver and delivery.readable) or delivery.partial:
             return
         if delivery.aborted:
@@ -279,6 +299,27 @@ class AmqpConnection(AmqpEngine):
         found = answer.remote.data if answer.remote_state == DECLARED else None
         self._settle_now([number])
         return bytes(found[0]) if found else b""
+
+    def _take_now(self, numbers: Sequence[int], declared: int) -> None:
+        """The transaction has begun: take the deliveries in it, and commit it."""
+        name = self._declared_now(declared)
+        if not name:
+            self._lose(AmqpEnded("the AMQP broker has not begun a transaction"))
+            return
+        state = [name, Described(ulong(ACCEPTED), [])]
+        for number in numbers:
+            self._accept_now(number, state)
+        discharge = self._send_now(COORDINATOR, control("discharge", [name, False]), None)
+        self._then[discharge] = partial(self._taken_now, numbers)
+
+    def _taken_now(self, numbers: Sequence[int], discharge: int) -> None:
+        why = refusal(self._deliveries[discharge])
+        self._settle_now([discharge])
+        if why:
+            self._lose(AmqpEnded(f"the AMQP broker has not committed the transaction: {why}"))
+            return
+        self._taking = False
+        self._forget_now(numbers)
 
     def _accept_now(self, number: int, state: list[Any] | None) -> None:
         delivery = self._deliveries[number]

@@ -129,17 +129,16 @@ class AmqpDeliveries:
         See `Deliveries`.
 
         The standard has no answer to an acknowledgement. Where the broker has transactions, one of them holds these,
-        and its commit is confirmed. Otherwise a broker that dies may have lost them.
+        and its commit is confirmed, while the next batch is read. Otherwise a broker that dies may have lost them.
         """
-        connection = self._connection
         if self._transactions:
-            with connection.transaction() as transaction:
-                connection.take(tokens, transaction)
-            connection.forget(tokens)
+            self._connection.take_confirmed(tokens)
         else:
-            connection.take(tokens)
+            self._connection.take(tokens)
 
     def close(self) -> None:
+        """See `Deliveries`. What is acknowledged is done before another consumer may come, if the broker answers."""
+        self._connection.settle()
         self._connection.close()
 
     def _arrival(self, taken: Taken) -> Arrival:
