@@ -27,6 +27,7 @@ def test_broker_gets_credit_for_all_that_was_taken_when_it_has_used_what_it_had(
     got: list[Taken] = []
     connection._receiver, connection._transport, connection._taker = receiver, Mock(), got.append
     connection._owed, connection._numbers, connection._deliveries = 0, 0, {}
+    connection._then = {}
 
     def arrives() -> None:
         receiver.credit -= 1
