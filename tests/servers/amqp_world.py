@@ -68,8 +68,9 @@ class AmqpShop:
                 found.append(self.got.get(timeout=quiet_s))
             except queue.Empty:
                 break
-        with self.connection.transaction() as transaction:
-            self.connection.take([one.number for one in found], transaction)
+        transaction = self.connection.declare()
+        self.connection.take([one.number for one in found], transaction)
+        self.connection.discharge(transaction)
         return [contents(one.data) for one in found]
 
 
