@@ -28,7 +28,7 @@ class FeedLane(Lane):
 
     @property
     def wakes_to_call_ahead(self) -> bool:
-        """See `Lane`. What a source has kept ready wakes nobody."""
+        """See `Lane`. What a source has ready wakes no thread."""
         return True
 
     @property

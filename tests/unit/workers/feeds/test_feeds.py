@@ -400,7 +400,7 @@ class AsleepAtCommit(Faults):
 
 
 def test_a_commit_that_waits_has_the_next_rows_read() -> None:
-    """What a source has kept ready wakes nobody, and a bridge would wait for each commit before it reads on."""
+    """What a source has ready wakes no thread, and a bridge would wait for each commit before it reads on."""
     faults = AsleepAtCommit()
     source = Iterate(partial(numbers, end=6))
     graph = Graph("g", Feed(source, into="ingress", name="feed"), defaults=Topic(value=Json(int), partitions=1))
