@@ -15,6 +15,7 @@ from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.processor import Processor
 from cues_kafka.observe.log import get_logger
+from cues_kafka.on_spark.databases import unreachable
 from cues_kafka.on_spark.direct.frames import FrameRun
 from cues_kafka.on_spark.direct.plain import PlainRun
 from cues_kafka.on_spark.direct.work import Work
@@ -85,7 +86,7 @@ class Spark:
         Raises:
             ConfigError: a setting of the session would break exactly-once, or it runs one of these processors already.
         """
-        refusals, warnings = session_findings(self.session, [query_name(graph.name, name) for name in names])
+        refusals, warnings = session_findings(self.session, graph, names)
         for warning in warnings:
             log.warning("spark setting", text=warning)
         if refusals:
@@ -156,15 +157,17 @@ def checkpoint_of(directory: str, graph: str, processor: str) -> str:
 # What Spark can run, and what it cannot. `refuses`, `explain` and the command line all ask here.
 
 
-def session_findings(session: Any, queries: Sequence[str] = ()) -> tuple[list[str], list[str]]:
+def session_findings(session: Any, graph: Graph, names: Sequence[str]) -> tuple[list[str], list[str]]:
     """
-    Settings of a session that break exactly-once, and settings that only make it slow.
+    What keeps a session from running processors exactly once, and settings that only make it slow.
 
     Args:
         session: a `SparkSession`.
-        queries: names of queries that are to be started.
+        graph: the graph.
+        names: of the processors.
     """
     settings = {str(name): str(value) for name, value in dict(session.conf.getAll).items()}
+    queries = [query_name(graph.name, name) for name in names]
     running = {query.name for query in session.streams.active}
     running |= {name for name in queries if (found := _workers.get((id(session), name))) and found.running}
     refusals = refused_settings(settings) + [
@@ -173,4 +176,4 @@ def session_findings(session: Any, queries: Sequence[str] = ()) -> tuple[list[st
         for name in queries
         if name in running
     ]
-    return refusals, weak_settings(settings)
+    return [*refusals, *unreachable(graph, names, settings)], weak_settings(settings)

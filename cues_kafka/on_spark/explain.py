@@ -147,8 +147,8 @@ def explain(graph: Graph, cluster: Kafka | ClusterFacts | None = None, *, engine
     processors = tuple(
         _explained(graph, part, verdicts[part.name], _slots(graph, part, facts, parts), directory) for part in everyone
     )
-    queries = [one.query for one in processors if one.query]
-    refusals, warnings = session_findings(engine.session, queries) if engine else ([], [])
+    names = [one.name for one in processors if one.query]
+    refusals, warnings = session_findings(engine.session, graph, names) if engine else ([], [])
     accept_unchecked = isinstance(cluster, Kafka) and cluster.accept_unchecked
     planned = plan(graph, facts, accept_unchecked=accept_unchecked)
     return Explanation(graph.name, processors, (*planned.refusals, *refusals), tuple(warnings))

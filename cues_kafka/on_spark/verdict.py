@@ -67,7 +67,10 @@ def verdict(graph: Graph, part: Processor | DataFrameProcessor) -> Verdict:
         return Verdict("refused" if nowhere else "natively", text)
     if nowhere:
         return Verdict("refused", nowhere)
-    return Verdict("direct", _DIRECT[part.input_shape])
+    return Verdict("direct", _DIRECT[part.input_shape] + (_DATABASE if part.target else ""))
+
+
+_DATABASE: Final = ": in the database, then in Kafka"
 
 
 _DIRECT: Final[Mapping[str, str]] = {
@@ -116,9 +119,13 @@ def refusal(graph: Graph, part: Processor | DataFrameProcessor) -> str:
 def _native_only(processor: Processor, strategy: str) -> str:
     for present, what in (
         (strategy != EXACTLY_ONCE, f"strategy={strategy!r} is for native workers; Spark runs exactly-once only"),
+        (processor.timers is not None, "timers live in a native worker"),
         (bool(processor.state), "state= lives in a native worker"),
         (bool(processor.tables), "tables= live in a native worker"),
-        (processor.target is not None, "a database or store of effects= is written by native workers"),
+        (
+            processor.target is not None and processor.target[1].database is None,
+            "a store of files, or a target of your own, is written by native workers; Spark writes to databases",
+        ),
         (bool(processor.calls), "calls of effects= are made by native workers"),
         (
             any(isinstance(one, Published) for one in processor.targets.values()),

@@ -8,7 +8,21 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import Blobs, ConfigError, DataFrameProcessor, Graph, Json, Kafka, Processor, Source, Topic, start
+from cues_kafka import (
+    Blobs,
+    ConfigError,
+    DataFrameProcessor,
+    Graph,
+    Json,
+    Kafka,
+    Once,
+    Processor,
+    Sink,
+    Source,
+    Sql,
+    Topic,
+    start,
+)
 from cues_kafka.cli.on_spark import _carried
 from cues_kafka.graph.declare import Store
 from cues_kafka.on_spark.query.triggers import streaming_trigger
@@ -161,6 +175,46 @@ def test_other_strategies_are_for_native_workers() -> None:
     assert found.mode == "natively"
     assert "strategy='at-least-once' is for native workers" in found.why
     assert "run it natively: --only often" in found.why
+
+
+def written(x: Any, db: Any, **rest: Any) -> Any:
+    """A function that writes somewhere."""
+    return x
+
+
+@pytest.mark.parametrize(
+    ("effects", "words"),
+    [
+        ({"db": Sql("postgresql://host/db")}, ""),
+        ({"db": Sql("postgresql://host/db").upsert("rows", key="id", columns=["total"])}, ""),
+        ({"db": Blobs("file:///tmp/lake")}, "a store of files, or a target of your own, is written by native workers"),
+        ({"db": Once()}, "calls of effects= are made by native workers"),
+        ({"db": Sql("postgresql://host/db"), "once": Once()}, "calls of effects= are made by native workers"),
+    ],
+)
+def test_databases_are_written_on_spark_and_other_effects_natively(effects: Any, words: str) -> None:
+    """With the option that runs it there."""
+    graph = Graph("shop", Source("orders"), Processor(written, name="book", inputs="orders", effects=effects))
+    found = explain(graph)["book"]
+
+    assert found.mode == ("natively" if words else "direct")
+    assert words in found.why
+    assert (": in the database, then in Kafka" in found.why) is not bool(words)
+    assert ("run it natively: --only book" in found.why) is bool(words)
+
+
+def test_sqlite_is_refused_where_executors_may_be_on_other_machines() -> None:
+    """Before anything is opened, with what to do instead."""
+    into = Sql("sqlite:////tmp/shop.db").table("rows", columns=["id"])
+    graph = Graph("shop", Source("orders"), Sink("book", inputs="orders", into=into))
+
+    def engine(master: str) -> Spark:
+        return Spark(session(spark__master=master), checkpoint="/tmp/checkpoints")
+
+    with pytest.raises(ConfigError, match="'book' writes to SQLite, which is a file of one machine"):
+        start(graph, Kafka("127.0.0.1:9"), engine=engine("spark://host:7077"))
+    assert "Refused: processor 'book' writes to SQLite" in str(explain(graph, engine=engine("k8s://host")))
+    assert explain(graph, engine=engine("local[2]")).refusals == ()
 
 
 def test_dataframes_with_several_inputs_are_staged() -> None:

@@ -113,10 +113,10 @@ class ReplaySlot(Slot):
             self._advance(lane.fail(f"reading: {error}", way_past(error, lane.spec.processor)))
             return True
         if event := lane.work():
-            lane.advance(event)
+            lane.advance(self._or_fenced(event))
             return True
         if lane.wake_at_s is None:
-            return False
+            return lane.ahead  # a target has committed a part of a batch, whose rest comes next (E1)
         self._clock.sleep(lane.wake_at_s - self._clock.monotonic())
         return True
 

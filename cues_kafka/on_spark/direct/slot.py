@@ -14,13 +14,14 @@ message without a partner stays above its position. When the partner comes, the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from cues_kafka.core import events as on
 from cues_kafka.core.records import Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import Doing
-from cues_kafka.errors import BrokerError
+from cues_kafka.errors import BrokerError, CodecError
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.observe.log import get_logger
 from cues_kafka.observe.tally import Tally
@@ -32,6 +33,7 @@ from cues_kafka.ports.clients import GroupMetadata
 from cues_kafka.ports.clock import Clock
 from cues_kafka.ports.log import Positions
 from cues_kafka.ports.observer import Observer
+from cues_kafka.records.reading import newest_record
 from cues_kafka.records.unreadable import way_past
 from cues_kafka.task.calling.caller import Caller
 from cues_kafka.task.calling.pairing import OutOfOrder
@@ -115,6 +117,7 @@ class Slot:
                 self._turn()
             halt = self._lane.stopped
             if halt and halt.kind == "fenced":
+                self._close()  # a database must not hold locks meanwhile
                 outcome = with_tally(watch(self._spec, self._broker, self._clock, self._ends, halt), self._tally)
             else:
                 outcome = self._outcome(before)
@@ -139,11 +142,33 @@ class Slot:
             self._advance(lane.fail(f"reading: {error}", way_past(error, lane.spec.processor)))
             return
         if event := lane.work():
-            lane.advance(event)
+            lane.advance(self._or_fenced(event))
+        elif lane.ahead:
+            pass  # a target has committed a part of the batch, and Kafka's transaction comes behind the rest (E1)
         elif lane.wake_at_s is not None:
             self._clock.sleep(lane.wake_at_s - self._clock.monotonic())
         elif lane.buffer and not lane.buffer.ready and task.state is Doing.READY:
             self._advance(on.Idle(lane.buffer.positions))  # only markers, and messages without a partner, are left (P1)
+
+    def _or_fenced(self, event: on.Event) -> on.Event:
+        """
+        The event; a failure of a task whose record another process has followed up is the news of a fence (D5).
+
+        A database is asked before Kafka (E1), so it may be the first to say that the task has a later owner. A slot
+        that recovered then would take the id back, and two slots would do so in turn for ever.
+        """
+        known = self._lane.task.record
+        if not self._spec.target or not isinstance(event, on.Failed) or known is None:
+            return event
+        with suppress(BrokerError, CodecError):  # a recovery meets it, too
+            newest = newest_record(self._spec, self._broker, self._clock)
+            if (
+                newest
+                and newest.sequence > known.sequence
+                and newest.writer.incarnation != self._spec.writer.incarnation
+            ):
+                return replace(event, fenced=True)
+        return event
 
     def _point(self, positions: Positions) -> None:
         """

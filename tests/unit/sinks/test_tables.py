@@ -28,7 +28,6 @@ from cues_kafka import (
 )
 from cues_kafka.graph.effects import SqlTable
 from cues_kafka.graph.timers import Timers
-from cues_kafka.on_spark.verdict import refusal, verdict
 from cues_kafka.operate.move.base import Maintenance
 from cues_kafka.operate.move.reset import reset
 from cues_kafka.ports.facts import NewTopic
@@ -597,25 +596,6 @@ def both(flight: dict[str, Any], db: Any, rows: Any, latest: Any) -> None:
     rows.insert({"id": flight["n"], "carrier": flight["carrier"]})
     latest.put(flight)
     db.execute("INSERT INTO flight (id, carrier) VALUES (?, 'by hand')", (100 + flight["n"],))
-
-
-def test_spark_names_a_processor_with_a_database_and_leaves_it_to_native_workers(sql: Sql) -> None:
-    """With the option that runs it there; the other processors of the graph run on Spark."""
-
-    def same(flight: Any) -> Any:
-        raise NotImplementedError
-
-    sinks = Processor(book, inputs="flights", effects={"db": sql}), Sink("rows", inputs="flights", into=latest(sql))
-    graph = Graph("g", Source("flights"), *sinks, Processor(same, inputs="flights", outputs="kept"))
-
-    found = {name: verdict(graph, one) for name, one in graph.processors.items()}
-
-    assert {name: one.mode for name, one in found.items()} == {"book": "natively", "rows": "natively", "same": "direct"}
-    assert found["book"].why == (
-        "a database or store of effects= is written by native workers: run it natively: --only book"
-    )
-    assert "--only rows" in refusal(graph, graph.processors["rows"])
-    assert not refusal(graph, graph.processors["same"])
 
 
 def test_a_function_may_act_on_several_tables_of_one_database(path: Path, sql: Sql) -> None:
