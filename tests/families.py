@@ -53,6 +53,10 @@ FAMILIES = {
     # Spark.
     "spark/test_faults.py": ("test_drivers_that_die_in_a_transaction_and_behind_a_batch_repeat_and_hide_nothing"),
     "spark/test_staged_examples.py": ("test_alarms_are_raised_once_though_the_state_is_carried_over_a_restart[alarms]"),
+    "spark/test_databases.py": (
+        "test_drivers_that_die_around_the_commit_of_the_database_lose_and_double_no_row[postgresql]"
+    ),
+    "spark/test_table_kills.py": "test_drivers_that_die_around_the_commit_of_a_part_lose_and_double_no_row[postgresql]",
     "spark/test_files.py": "test_each_batch_of_an_aggregate_is_in_files_once_over_restarts",
     "spark/test_secured.py": "test_the_workers_printed_permissions_suffice_on_spark",
     "spark/test_pause.py": "test_queries_pause_between_batches_tell_it_and_go_on",

@@ -69,14 +69,15 @@ class DataFrameProcessor(BoundFunction):
             if not self.outputs:
                 raise GraphError(
                     f"{self.label} has no outputs. Name a topic in outputs=, or a table in "
-                    'into=Delta(...).table("name").'
+                    'into=Delta(...).table("name") or into=Sql(...).table("name", columns=[...]).'
                 )
             return
         if not isinstance(self.into, Effect) or self.into.frames is None:
             shown = self.into.title(INTO) if isinstance(self.into, Effect) else repr(self.into)
             raise GraphError(
                 f"{self.label}: into= gives {shown:.200}, to which Spark does not write. Write "
-                'into=Delta("s3://bucket/prefix").table("name"), or outputs= and a Sink that reads that topic.'
+                'into=Delta("s3://bucket/prefix").table("name"), into=Sql(env="SHOP_DATABASE").table("name", '
+                "columns=[...]), or outputs= and a Sink that reads that topic."
             )
         if self.outputs:
             raise GraphError(

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import GraphError
 from cues_kafka.extras import DATABASES, Package
-from cues_kafka.graph.levels import ANYTHING, DATABASE, UPSERT, EdgeKind
+from cues_kafka.graph.levels import ANYTHING, DATABASE, DATABASE_OF_SPARK, UPSERT, EdgeKind
 from cues_kafka.graph.names import quoted
 from cues_kafka.graph.topic import set_fields
 
@@ -44,6 +44,9 @@ class FrameRows(NamedTuple):
     how: str
     whole: bool
     edge: EdgeKind
+
+
+_IN_PARTS: Final = FrameRows("written to the table part by part", whole=False, edge=DATABASE_OF_SPARK)
 
 
 class Effect:
@@ -214,6 +217,10 @@ class SqlTable(Effect):
     def database(self) -> Sql:
         return self.sql
 
+    @property
+    def frames(self) -> FrameRows:
+        return _IN_PARTS
+
     def title(self, name: str) -> str:
         del name
         return f"{self.what} {self.table}"
@@ -262,6 +269,10 @@ class Upsert(Effect):
     @property
     def database(self) -> Sql:
         return self.sql
+
+    @property
+    def frames(self) -> FrameRows:
+        return _IN_PARTS
 
     def title(self, name: str) -> str:
         del name

@@ -162,6 +162,13 @@ FILES_OF_SPARK: Final = EdgeKind(
     "executors must see it",
     "pytest -m 'not slow' tests/unit/on_spark/staged/test_batch_files.py tests/spark/test_files_kills.py",
 )
+DATABASE_OF_SPARK: Final = EdgeKind(
+    "Kafka to a database on Spark, `DataFrameProcessor(..., into=Sql(...).table(...))` or `.upsert(...)`",
+    EXACTLY_ONCE,
+    "one transaction of the database for each part of a batch, with its rows and its number; the database must keep "
+    "what it commits, and driver and executors must reach it",
+    "pytest -m 'not slow' tests/unit/on_spark/staged/test_table_rows.py tests/spark/test_table_kills.py",
+)
 OWN_TARGET: Final = EdgeKind(
     'Kafka to a system with transactions, `effects={"db": MyTarget(...)}` or `Sink(..., into=MyTarget(...))`',
     EXACTLY_ONCE,
@@ -237,6 +244,7 @@ KINDS: Final = (
     UPSERT,
     FILES,
     FILES_OF_SPARK,
+    DATABASE_OF_SPARK,
     OWN_TARGET,
     STOMP,
     AMQP,

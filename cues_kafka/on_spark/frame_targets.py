@@ -7,7 +7,9 @@ from typing import Any, Final
 
 from cues_kafka.graph.blobs import FileTable
 from cues_kafka.graph.dataframe import INTO, DataFrameProcessor
+from cues_kafka.graph.effects import SqlTable, Upsert
 from cues_kafka.on_spark.staged.file_rows import parquet_target
+from cues_kafka.on_spark.staged.table_rows import sql_target
 from cues_kafka.on_spark.staged.target import FrameTarget, Maker
 from cues_kafka.sinks.delta.declare import DeltaTarget
 
@@ -18,7 +20,12 @@ def _delta(*given: Any) -> tuple[Any, FrameTarget]:
     return delta_target(*given)
 
 
-MAKERS: Final[Mapping[type[Any], Maker]] = {FileTable: parquet_target, DeltaTarget: _delta}
+MAKERS: Final[Mapping[type[Any], Maker]] = {
+    FileTable: parquet_target,
+    DeltaTarget: _delta,
+    SqlTable: sql_target,
+    Upsert: sql_target,
+}
 """By type of the declaration, which has `Effect.frames`."""
 
 

@@ -27,6 +27,7 @@ class Statements(NamedTuple):
 
     Attributes:
         select: where a task stands: base, step, owner, attempt, backend.
+        steps: the tasks of a processor that have a row, and their steps.
         claim: names an owner and its connection, unless there is a later owner.
         move: moves the row to the end of an attempt, as a tool does.
         advance: the same for a batch, from the step and the owner that the batch found: one row, or none.
@@ -39,6 +40,7 @@ class Statements(NamedTuple):
     """
 
     select: str
+    steps: str
     claim: str
     move: str
     advance: str
@@ -57,6 +59,7 @@ def statements_on(places: Places) -> Statements:
     move = f"UPDATE {tasks} SET base = ?, step = ?, owner = ?, attempt = ? WHERE {_OF_TASK}"  # noqa: S608
     return Statements(
         select=f"SELECT base, step, owner, attempt, backend FROM {tasks} WHERE {_OF_TASK}",  # noqa: S608
+        steps=f"SELECT part, step FROM {tasks} WHERE graph = ? AND processor = ?",  # noqa: S608
         claim=f"UPDATE {tasks} SET owner = ?, backend = ? WHERE {_OF_TASK} AND owner <= ?",  # noqa: S608
         move=move,
         advance=f"{move} AND step = ? AND owner = ?",

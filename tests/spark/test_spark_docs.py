@@ -36,7 +36,7 @@ def test_every_block_with_a_session_runs_and_prints_what_is_shown(
     bootstrap = kafka_fault_cluster().bootstrap
     pages = [SPARK_PAGE, *(page for page in PAGES if page != SPARK_PAGE)]  # its program sends what the others read
     shown = [block.text for block in blocks("python", *pages) if WITH_SPARK in block.text]
-    assert len(shown) == 6
+    assert len(shown) == 7
     program = tmp_path / "shown.py"
     program.write_text("\n".join(shown).replace(ADDRESS, bootstrap).replace(CHECKPOINT, str(tmp_path / "checkpoints")))
 
@@ -49,6 +49,7 @@ def test_every_block_with_a_session_runs_and_prints_what_is_shown(
         "[Order(id='a1', total=250)]",
         "[('decode', b'no order')]",
         "a1 500",
+        "[('a1', 500)]",
         "2 rows are there now",
         "2 rows were there already",
     ]

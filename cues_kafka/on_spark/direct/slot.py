@@ -155,7 +155,7 @@ class Slot:
         The event; a failure of a task whose record another process has followed up is the news of a fence (D5).
 
         A database is asked before Kafka (E1), so it may be the first to say that the task has a later owner. A slot
-        that recovered then would take the id back, and two slots would do so in turn for ever.
+        that recovered then would take the id back, and the two would do so in turn, again and again.
         """
         known = self._lane.task.record
         if not self._spec.target or not isinstance(event, on.Failed) or known is None:

@@ -36,7 +36,6 @@ from cues_kafka.on_spark.query.offset_log import query_id
 from cues_kafka.on_spark.query.outcome import Outcome, brief, outcome_of_row, raise_stops
 from cues_kafka.on_spark.query.run import Tell
 from cues_kafka.on_spark.query.slots import incarnation
-from cues_kafka.on_spark.staged.error_rows import Refusing
 from cues_kafka.on_spark.staged.files import SMALL_BYTES, Staging
 from cues_kafka.on_spark.staged.manifest import Chunk, Manifest
 from cues_kafka.on_spark.staged.publish import (
@@ -205,10 +204,8 @@ class StagedBatch:
     def _stage(self, staging: Staging, frame: Any, mine: Staged) -> Manifest:
         """T1: prepare the batch. The files of a failed attempt are deleted now, of a killed one by `Staging.clean`."""
         work = self._work
-        where = (work.graph, work.processor, work.query, mine.batch)
-        check = Refusing(*where, work.codecs, work.target, work.options, work.carried)
         try:
-            pack = work.into.packing(work.parts, check, mine)
+            pack = work.into.packing(work.parts, work.refusing(mine), mine)
             small, log_at = self._expects_small, self._commits.top
             search = Search(work, mine, self._observed)
             manifest = staging.write(
@@ -272,7 +269,7 @@ class StagedBatch:
         """T3: publish parts with rows by one job, or from the driver if they are small; the others from the driver."""
         errors = manifest.errors if any(chunk.errors for chunk in manifest.chunks) else ""
         target = self._work.target.announced(manifest.outputs, errors)
-        work = replace(self._work, target=target, in_files=manifest.data_rows)
+        work = replace(self._work, target=target, in_files=manifest.data_rows, above=manifest.log_at)
         chunks = {part: own for part in range(batch.parts) if (own := manifest.part(part))}
         kept, outcomes = staging.kept, []
         if chunks and kept is None:

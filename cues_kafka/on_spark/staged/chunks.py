@@ -122,6 +122,12 @@ def chunk_of(part: int, row: int, piece: pa.RecordBatch) -> pa.RecordBatch:
     return _chunk(part, row, piece.num_rows, errors, checksum(payload), None, payload)
 
 
+def rows_of(part: int, row: int, piece: pa.RecordBatch) -> pa.RecordBatch:
+    """A chunk of rows that are no messages, of any columns."""
+    payload = packed(piece)
+    return _chunk(part, row, piece.num_rows, 0, checksum(payload), None, payload)
+
+
 def reference(data: str) -> pa.RecordBatch:
     """A chunk that names a file of rows."""
     return _chunk(0, 0, 0, 0, b"", data, b"")

@@ -72,13 +72,16 @@ class Refusing:
         arrays = [pa.array(columns[field.name], field.type) for field in piece.schema]
         return pa.RecordBatch.from_arrays(arrays, schema=piece.schema)
 
-    def messages(self, refused: Sequence[tuple[int, bytes, str]], table: str) -> pa.RecordBatch:
+    def messages(
+        self, refused: Sequence[tuple[int, bytes, str]], table: str, exception: str = "CodecError"
+    ) -> pa.RecordBatch:
         """
-        Return error messages, with the columns `MESSAGES`, of rows that do not fit a table of files (E5).
+        Return error messages, with the columns `MESSAGES`, of rows that do not fit a table (E5).
 
         Args:
             refused: (number of the row, the row as JSON, why) of each.
             table: its name.
+            exception: what error messages name.
 
         Raises:
             CodecError: there is no errors topic.
@@ -89,7 +92,7 @@ class Refusing:
         made = []
         for row, value, why in refused:
             shown = self.carried.shown(value, Json(), partial(json.loads, value))
-            made.append(self._error(None, row, why, now_ms, shown))
+            made.append(self._error(None, row, why, now_ms, shown, exception=exception))
         count = len(made)
         columns = {
             "output": pa.repeat(pa.scalar(ERRORS, pa.int32()), count),
@@ -124,7 +127,9 @@ class Refusing:
                 except CodecError as error:
                     yield at, str(error)
 
-    def _error(self, key: bytes | None, row: int, why: str, now_ms: int, shown: Shown) -> tuple[bytes | None, bytes]:
+    def _error(
+        self, key: bytes | None, row: int, why: str, now_ms: int, shown: Shown, *, exception: str = "CodecError"
+    ) -> tuple[bytes | None, bytes]:
         """Key and value of an error message. It has the row's key if that fits beside the value."""
         number, errors = self._hash(row), self.target.errors
         assert errors
@@ -137,7 +142,7 @@ class Refusing:
                 topics=(),
                 hash=number,
                 kind="output",
-                exception="CodecError",
+                exception=exception,
                 text=why,
                 context={"query": self.query, "batch": str(self.batch), "row": str(row)},
                 timestamp_ms=now_ms,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import compress
-from typing import Any, BinaryIO, Final
+from itertools import chain
+from typing import Any, BinaryIO, Final, TypeAlias
 
 import pyarrow.compute as pc
 
@@ -21,7 +21,6 @@ from cues_kafka.on_spark.query.outcome import Outcome, fenced_outcome
 from cues_kafka.on_spark.query.slots import FENCED_S, WATCH_S, interpreter_of
 from cues_kafka.on_spark.staged.chunks import unpacked
 from cues_kafka.on_spark.staged.manifest import Chunk, altered, checksum
-from cues_kafka.on_spark.staged.target import TOPICS, FrameTarget
 from cues_kafka.on_spark.staged.topics import StagedTarget
 from cues_kafka.ports.broker import Broker
 from cues_kafka.ports.clock import Clock
@@ -65,14 +64,18 @@ class Spool:
         self._file.close()
 
 
-class _Chosen:
-    """Some of the chunks of a part, which can be read repeatedly."""
+class _RowChunks:
+    """The rows of a part that go to a target, each chunk behind the number of its first row; read repeatedly."""
 
-    def __init__(self, spool: Spool, chosen: Sequence[bool]) -> None:
-        self._spool, self._chosen = spool, chosen
+    def __init__(self, spool: Spool, chunks: Sequence[Chunk]) -> None:
+        self._spool, self._chunks = spool, chunks
 
-    def __iter__(self) -> Iterator[Any]:
-        return compress(self._spool, self._chosen)
+    def __iter__(self) -> Iterator[tuple[int, Any]]:
+        return ((one.row, table) for one, table in zip(self._chunks, self._spool, strict=True) if not one.errors)
+
+
+Commit: TypeAlias = Callable[[Iterable[tuple[int, Any]]], Sequence[Any]]
+"""Commits the rows of a part to a target, and returns the error messages of refused ones (E7); see `FrameTarget`."""
 
 
 class PartSlot:
@@ -140,19 +143,16 @@ class PartSlot:
         target: StagedTarget,
         *,
         in_files: int = 0,
-        into: FrameTarget = TOPICS,
+        commit: Commit | None = None,
     ) -> Outcome:
         """
         Do `Publish`: write the part in one transaction, if it is not published yet.
 
         The spool is filled while the slot recovers, with what comes: (number of the first row, bytes) of each chunk.
         `in_files` is the number of rows that this part counts as delivered without a message, because files have them.
-        `into` may commit the rows of this part (`FrameTarget.by_parts`); then chunks without errors are such rows.
+        `commit` commits the rows of this part to a target; then chunks without errors are such rows.
         """
-        rows, errors = sum(chunk.rows for chunk in chunks), sum(chunk.errors for chunk in chunks)
-        committed = rows - errors if into.by_parts else 0
-        messages, nils = rows - committed, in_files + committed
-        good = messages - errors
+        rows, announced = sum(chunk.rows for chunk in chunks), sum(chunk.errors for chunk in chunks)
         interpreter = self._interpreter
         try:
             self.begin()
@@ -163,11 +163,14 @@ class PartSlot:
             while interpreter.task.state is Doing.READY and not interpreter.task.published:
                 # Taken before records are made: then this attempt is the pending one.
                 prefix = provenance_prefix(self._spec.full_name, self.task.next_sequence, ())
-                if into.by_parts:  # behind the recovery, so by the owner; before the record, which says that it is done
-                    into.commit_part(self._role.batch, _Chosen(spool, [not chunk.errors for chunk in chunks]))
-                tables = _Chosen(spool, [not into.by_parts or bool(chunk.errors) for chunk in chunks])
-                records = self._records(tables, messages, target, prefix)
-                counts = Totals(messages + nils, good, errors, nils, good)
+                # Behind the recovery, so by the owner; before the record, which says that it is done.
+                refused = commit(_RowChunks(spool, chunks)) if commit else ()
+                errors = announced + sum(map(len, refused))
+                nils = in_files + (rows - errors if commit else 0)
+                good = 0 if commit else rows - errors
+                own = (table for one, table in zip(chunks, spool, strict=True) if one.errors or not commit)
+                records = self._records(chain(own, refused), good + errors, target, prefix)
+                counts = Totals(good + errors + nils, good, errors, nils, good)
                 called = on.Called((), counts) if counts.deliveries else on.Idle(())
                 began_s = self._clock.monotonic()
                 interpreter.advance(called, records)

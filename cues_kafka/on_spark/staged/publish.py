@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,10 @@ from cues_kafka.on_spark.connections import shared_broker
 from cues_kafka.on_spark.query.outcome import Outcome
 from cues_kafka.on_spark.query.slots import incarnation
 from cues_kafka.on_spark.staged.chunks import chunks_in
+from cues_kafka.on_spark.staged.error_rows import Refusing
 from cues_kafka.on_spark.staged.manifest import Chunk, altered
-from cues_kafka.on_spark.staged.part_slot import PartSlot, Spool
-from cues_kafka.on_spark.staged.target import TOPICS, FrameTarget
+from cues_kafka.on_spark.staged.part_slot import Commit, PartSlot, Spool
+from cues_kafka.on_spark.staged.target import TOPICS, DuePart, FrameTarget
 from cues_kafka.on_spark.staged.topics import StagedTarget
 from cues_kafka.on_spark.undecoded import Undecoded
 from cues_kafka.ports.broker import Broker
@@ -52,6 +54,7 @@ class StagedWork:
         undecoded: makes error messages of what cannot be decoded, for each input.
         into: where rows go (E5), besides the target's outputs.
         in_files: rows of the announced batch that are in files; part 0 counts them.
+        above: how far the target was when the announced batch was prepared (`Manifest.log_at`).
     """
 
     options: Kafka
@@ -68,6 +71,7 @@ class StagedWork:
     undecoded: tuple[Undecoded, ...] = ()
     into: FrameTarget = TOPICS
     in_files: int = 0
+    above: int = -1
 
     @property
     def texts(self) -> list[Text | None]:
@@ -108,12 +112,24 @@ class StagedWork:
             for part, slot in slots.items():
                 in_files = 0 if part else self.in_files
                 with closing(Spool(f"part {part} of batch {batch.batch} ({batch.attempt})")) as spool:
+                    commit = self._commit(replace(batch, part=part))
                     outcome = slot.publish(
-                        spool, coming(part), chunks.get(part, ()), self.target, in_files=in_files, into=self.into
+                        spool, coming(part), chunks.get(part, ()), self.target, in_files=in_files, commit=commit
                     )
                 yield outcome
                 if outcome.kind:  # the other slots would wait as long, with the same result
                     return
+
+    def _commit(self, batch: Staged) -> Commit | None:
+        """What commits the rows of one part; None: they are messages, or the driver has committed them."""
+        if not self.into.by_parts:
+            return None
+        return partial(self.into.commit_part, DuePart(batch, self.above, self.refusing(batch)))
+
+    def refusing(self, batch: Staged) -> Refusing:
+        """What makes error messages of rows of a batch."""
+        where = (self.graph, self.processor, self.query, batch.batch)
+        return Refusing(*where, self.codecs, self.target, self.options, self.carried)
 
     def _publishing(self, batch: Staged, part: int, attempt: int) -> PartSlot:
         own = replace(batch, part=part, extents=batch.extents if part == 0 else ())

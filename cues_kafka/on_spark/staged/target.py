@@ -6,7 +6,7 @@ A batch has five moments, and a target takes part in each:
 2. **Prepare** (T1): Spark's tasks call `FrameTarget.packing`. They write files that no reader sees, and name them in
    chunks (`chunks.reference`); or they put the rows into chunks. Rows that do not fit become chunks of error messages.
 3. **Announce** (T2): the manifest names these files and chunks, and how far the target was (`FrameCommits.top`).
-4. **Commit**: for a whole batch the driver, `FrameCommits.commit`; or each part for itself, `FrameTarget.commit_part`.
+4. **Commit**: for a whole batch the driver, `FrameCommits.commit`; or each part for itself, `commit_part` (E7).
 5. **Publish** (T3): each part puts its error messages and its record into Kafka, behind the commit.
 
 A driver may die between any two, and an older driver may wake up at any. The **publication number** of the batch
@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 import pyarrow as pa
@@ -133,7 +134,7 @@ class FrameTarget(ABC):
     def open(self) -> FrameCommits:
         """Make the driver's side. It connects when it is first asked."""
 
-    def commit_part(self, batch: Staged, rows: Iterable[pa.Table]) -> None:
+    def commit_part(self, due: DuePart, rows: Iterable[tuple[int, pa.Table]]) -> Sequence[pa.Table]:
         """
         Commit the rows of one part of an announced batch, if the target keeps a smaller number for the part.
 
@@ -142,10 +143,31 @@ class FrameTarget(ABC):
         raises a `RecoveryError`: stop the older driver of the two.
 
         Args:
-            batch: the batch; `batch.part` is the part.
-            rows: the announced chunks of the part, in their order. They can be read repeatedly.
+            due: the part.
+            rows: the announced chunks of the part, in their order, each behind the number of its first row. They can be
+                read repeatedly.
+
+        Returns:
+            Error messages, with the columns `chunks.MESSAGES`, of rows that the target refuses. A second call for the
+            same number returns the same ones, so the target keeps them with the rows.
         """
         raise NotImplementedError(type(self).__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DuePart:
+    """
+    A part of an announced batch that is to be committed.
+
+    Attributes:
+        batch: the batch; `batch.part` is the part.
+        above: the target had this number when the batch was prepared (`Manifest.log_at`); -1: that is not known.
+        refusing: makes error messages.
+    """
+
+    batch: Staged
+    above: int
+    refusing: Refusing
 
 
 Maker: TypeAlias = Callable[[Any, Any, str, str], tuple[Any, FrameTarget]]

@@ -739,12 +739,12 @@ WRONG = [
     Wrong(
         "DataFrames without outputs",
         lambda: DataFrameProcessor(same, inputs="a"),
-        ("no outputs", "outputs=", "into=Blobs("),
+        ("no outputs", "outputs=", "into=Delta("),
     ),
     Wrong(
         "DataFrames into JSON lines",
         lambda: DataFrameProcessor(same, inputs="a", into=Blobs(env="LAKE").json_lines("t")),
-        ("table of files t", "Parquet files only", ".parquet("),
+        ("table of files t", "to which Spark does not write", "Delta("),
     ),
     Wrong(
         "a log with the name of the marker",
@@ -753,8 +753,8 @@ WRONG = [
     ),
     Wrong(
         "DataFrames into a database",
-        lambda: DataFrameProcessor(same, inputs="a", into=Sql(env="DB").table("t", columns=["n"])),  # type: ignore[arg-type]
-        ("table t", "Parquet files only", "a Sink"),
+        lambda: DataFrameProcessor(same, inputs="a", into=Sql(env="DB")),
+        ("database into", "to which Spark does not write", ".table(", "a Sink"),
     ),
     Wrong(
         "DataFrames into topics and files",

@@ -270,6 +270,7 @@ EVERYTHING = Graph(
     Processor(keep, name="mailed", inputs="orders", effects={"db": Once()}),
     Processor(ring, name="rung", inputs="orders"),
     DataFrameProcessor(ring, name="lake", inputs="orders", into=Blobs("s3://bucket/lake").parquet("sums")),
+    DataFrameProcessor(ring, name="books", inputs="orders", into=Sql(env="DB").table("books", columns=["n"])),
     errors="bad",
 )
 OUTSIDE_OF_GRAPHS = {"WRITTEN_BY_SPARK", "OWN_LOOP"}
@@ -318,6 +319,7 @@ def test_each_kind_of_edge_has_its_level_its_condition_and_its_command() -> None
         "mailed -> calls db": ("ONCE", "at least once"),
         "rung -> its effects": ("ANYTHING", "at least once"),
         "lake -> table of files sums": ("FILES_OF_SPARK", "exactly once"),
+        "books -> table books": ("DATABASE_OF_SPARK", "exactly once"),
     }
     assert {kind for kind, _ in found.values()} == set(NAMES) - OUTSIDE_OF_GRAPHS
     assert set(KINDS) == set(NAMES.values())

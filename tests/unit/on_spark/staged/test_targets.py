@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from cues_kafka.core.records import Attempt, Staged
+from cues_kafka.core.records import Attempt
 from cues_kafka.core.staged import Publish
 from cues_kafka.on_spark.query.outcome import Outcome
 from cues_kafka.on_spark.staged.chunks import packed
+from cues_kafka.on_spark.staged.error_rows import Refusing
 from cues_kafka.on_spark.staged.manifest import Chunk, checksum
 from cues_kafka.on_spark.staged.part_slot import PartSlot, Spool
-from cues_kafka.on_spark.staged.target import OutputTopics
+from cues_kafka.on_spark.staged.target import DuePart, OutputTopics
 from cues_kafka.on_spark.staged.topics import ERRORS
 from cues_kafka.task.clock import SystemClock
 from tests.unit.on_spark.staged.world import PARTS, World, chunks_of
@@ -30,10 +32,12 @@ class Table(OutputTopics):
     rows: list[dict[str, Any]] = field(default_factory=list)
     numbers: dict[int, int] = field(default_factory=dict)
 
-    def commit_part(self, batch: Staged, rows: Iterable[pa.Table]) -> None:
+    def commit_part(self, due: DuePart, rows: Iterable[tuple[int, pa.Table]]) -> Sequence[pa.Table]:
+        batch = due.batch
         if self.numbers.get(batch.part, -1) < batch.number:
-            self.rows.extend(row for table in rows for row in table.to_pylist())
+            self.rows.extend(row for _, table in rows for row in table.to_pylist())
             self.numbers[batch.part] = batch.number
+        return ()
 
 
 class Died(BaseException):
@@ -59,7 +63,9 @@ def test_part_commits_its_rows_once_before_its_record_wherever_it_dies(moment: s
         good = Chunk(part, 0, 2, 0, checksum(payload).hex(), 0)
         [(_, bad)], [errors] = chunks_of([(ERRORS, b"bad")])
         chunks = (good, errors._replace(part=part, row=9))
-        return slot.publish(Spool("test"), [(0, payload), (9, bad)], chunks, world.target, into=table)
+        refusing = Refusing("g", "frames", "first", 0, (), world.target)
+        commit = partial(table.commit_part, DuePart(replace(announced, part=part), -1, refusing))
+        return slot.publish(Spool("test"), [(0, payload), (9, bad)], chunks, world.target, commit=commit)
 
     if moment:
         with pytest.raises(Died):
