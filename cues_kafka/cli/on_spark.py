@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from cues_kafka.cli.options import BROKEN, UNDONE
 from cues_kafka.cli.printing import say
@@ -15,7 +18,9 @@ from cues_kafka.extras import SPARK, require
 if TYPE_CHECKING:
     from cues_kafka.brokers.options import Kafka
     from cues_kafka.cli.run_options import GraphRun, SparkOptions
+    from cues_kafka.graph.dataframe import DataFrameProcessor
     from cues_kafka.graph.definition import Graph
+    from cues_kafka.graph.processor import Processor
 
 STOP_S: Final = 60.0
 """From SIGTERM to SIGKILL: a micro-batch ends, and the session waits up to 15 s for Spark's processes."""
@@ -50,33 +55,65 @@ def run_on_spark(chosen: GraphRun, options: SparkOptions) -> int:
         SparkLost: Spark's JVM was killed.
     """
     require_spark()
+    from cues_kafka.on_spark.session import choose_shuffle_partitions, opened_session
+
+    graph, kafka, quiet = chosen.graph, chosen.settings.kafka(), chosen.settings["log_level"] != "debug"
+    carried, _ = _carried(graph, chosen.names, chosen=bool(chosen.options.only))
+    frames = any(name in graph.dataframes for name in carried)
+    with Signals() as signals:
+        beside = _beside(partial(_make_ready, graph, kafka, carried))
+        with opened_session(options.master, name=graph.name, quiet=quiet, frames=frames) as session:
+            slots = beside.result()
+            if frames and (said := choose_shuffle_partitions(session, slots)):
+                say(f"{graph.name}: {said}")
+            return _run(chosen, options, session, carried, signals)
+
+
+def _run(chosen: GraphRun, options: SparkOptions, session: Any, carried: list[str], signals: Signals) -> int:
+    """Run these processors in a session until a signal comes, or all is delivered; the exit code."""
     from cues_kafka.graph.declare import CommitPolicy
     from cues_kafka.on_spark.engine import Spark
     from cues_kafka.on_spark.query.slots import POLICY
     from cues_kafka.on_spark.query.triggers import AVAILABLE_NOW
-    from cues_kafka.on_spark.session import choose_shuffle_partitions, is_jvm_gone, opened_session
+    from cues_kafka.on_spark.session import is_jvm_gone
     from cues_kafka.running.start import start
 
-    observers, graph, settings = chosen.observers(), chosen.graph, chosen.settings
-    kafka, policy = settings.kafka(), CommitPolicy(**{**dataclasses.asdict(POLICY), **settings.given("commit")})
-    carried, _ = _carried(graph, chosen.names, chosen=bool(chosen.options.only))
-    slots = _widest_input(graph, kafka, carried)
-    quiet = settings["log_level"] != "debug"
-    with Signals() as signals, opened_session(options.master, name=graph.name, quiet=quiet) as session:
-        if any(name in graph.dataframes for name in carried) and (said := choose_shuffle_partitions(session, slots)):
-            say(f"{graph.name}: {said}")
-        engine = Spark(session, checkpoint=options.directory, trigger=options.trigger, policy=policy)
-        running = start(
-            graph, kafka, engine=engine, only=carried, timeout_s=None, new=chosen.new,
-            create_topics=settings.named, observers=observers, http=chosen.told["http"],
-        )  # fmt: skip
-        announce(running, settings.address, warn=chosen.warns)
-        watch = TaskWatch(
-            graph, running, fail_fast=chosen.fail_fast, succeeded=True, began=chosen.began, tells=not chosen.as_json
-        )
-        code, failed = watch.until(signals), running.failed
-        ends = options.trigger == AVAILABLE_NOW and not (failed and is_jvm_gone(failed))
-        return UNDONE if code == BROKEN and ends else code
+    graph, settings = chosen.graph, chosen.settings
+    policy = CommitPolicy(**{**dataclasses.asdict(POLICY), **settings.given("commit")})
+    engine = Spark(session, checkpoint=options.directory, trigger=options.trigger, policy=policy)
+    running = start(
+        graph, settings.kafka(), engine=engine, only=carried, timeout_s=None, new=chosen.new,
+        create_topics=settings.named, observers=chosen.observers(), http=chosen.told["http"],
+    )  # fmt: skip
+    announce(running, settings.address, warn=chosen.warns)
+    watch = TaskWatch(
+        graph, running, fail_fast=chosen.fail_fast, succeeded=True, began=chosen.began, tells=not chosen.as_json
+    )
+    code, failed = watch.until(signals), running.failed
+    ends = options.trigger == AVAILABLE_NOW and not (failed and is_jvm_gone(failed))
+    return UNDONE if code == BROKEN and ends else code
+
+
+def _make_ready(graph: Graph, kafka: Kafka, names: Sequence[str]) -> int:
+    """Import what the run needs, and ask the cluster for the widest input, while Java starts."""
+    import cues_kafka.on_spark.engine
+    import cues_kafka.running.start  # noqa: F401
+
+    return _widest_input(graph, kafka, names)
+
+
+def _beside(make: Callable[[], int]) -> Future[int]:
+    """Call it in the background. A process that ends meanwhile does not wait for it."""
+    found: Future[int] = Future()
+
+    def call() -> None:
+        try:
+            found.set_result(make())
+        except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
+            found.set_exception(error)
+
+    threading.Thread(target=call, name="beside-java", daemon=True).start()
+    return found
 
 
 def require_spark() -> None:
@@ -120,12 +157,13 @@ def _widest_input(graph: Graph, kafka: Kafka, names: Sequence[str]) -> int:
 
 def _carried(graph: Graph, names: Sequence[str] | None, *, chosen: bool) -> tuple[list[str], dict[str, str]]:
     """What Spark runs of these, and of each other processor why it does not."""
-    from cues_kafka.on_spark.explain import explain
+    from cues_kafka.on_spark.verdict import refusal
 
-    explained = explain(graph)
-    left = {name: why for name, why in explained.left.items() if names is None or name in names}
-    carried = [name for name in explained.carried if names is None or name in names]
+    everyone: list[Processor | DataFrameProcessor] = [*graph.processors.values(), *graph.dataframes.values()]
+    reasons = {one.name: refusal(graph, one) for one in everyone}
+    left = {name: why for name, why in reasons.items() if why and (names is None or name in names)}
+    carried = [name for name, why in reasons.items() if not why and (names is None or name in names)]
     if left and (chosen or not carried):
         raise ConfigError("Spark cannot run " + "; ".join(f"{name}: {why}" for name, why in left.items()))
-    left |= {one.name: "not chosen here" for one in explained.processors if one.name not in {*carried, *left}}
+    left |= {name: "not chosen here" for name in reasons if name not in {*carried, *left}}
     return carried, left

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from cues_kafka.brokers.local.java import Java, first_of, installed
+from cues_kafka.brokers.local.java import Java, first_of, installed, told_version
 from cues_kafka.errors import CuesError
 
 OLDEST: Final = 17
@@ -32,7 +32,7 @@ def find_java(env: Mapping[str, str] = os.environ, *, os_release: Path = OS_RELE
         ConfigError: there is none; the text says what was found, and the command that installs it.
         CuesError: one that is there did not answer in time.
     """
-    return first_of(installed(env), OLDEST, "Spark", remedy(os_release))
+    return first_of(installed(env), OLDEST, "Spark", remedy(os_release), told_version)
 
 
 def remedy(os_release: Path = OS_RELEASE) -> str:

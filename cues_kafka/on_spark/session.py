@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
@@ -28,10 +28,13 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from cues_kafka.brokers.local.java import Java
 from cues_kafka.brokers.temporary import temporary_directory
 from cues_kafka.errors import ConfigError, CuesError
 from cues_kafka.observe.log import get_logger
+from cues_kafka.on_spark.classes import written
 from cues_kafka.on_spark.java import find_java
+from cues_kafka.on_spark.quick import SIMPLE, Quick, quick, tell_of_no_sources
 
 log = get_logger("cues_kafka.spark.session")
 
@@ -58,12 +61,17 @@ MOST_CORES: Final = 200
 """Spark's own number of shuffle partitions: more cores than this are no reason for more of them."""
 
 
+NONE: Final[Mapping[str, str]] = {}
+
+
 class SparkLost(CuesError):
     """Spark's JVM ended while this process needed it. Start the command again; it goes on at the newest records."""
 
 
 @contextmanager
-def opened_session(master: str, *, name: str, quiet: bool = True) -> Iterator[SparkSession]:
+def opened_session(
+    master: str, *, name: str, quiet: bool = True, frames: bool = True, settings: Mapping[str, str] = NONE
+) -> Iterator[SparkSession]:
     """
     Open a session for this process; at the end all of its Spark processes on this machine have ended.
 
@@ -72,19 +80,23 @@ def opened_session(master: str, *, name: str, quiet: bool = True) -> Iterator[Sp
             `SPARK_CONF_DIR`.
         name: of the application.
         quiet: log errors only.
+        frames: whether DataFrames are computed in it.
+        settings: of the session.
 
     Raises:
         ConfigError: no Java is found, or the JVM does not start with these settings.
         SparkLost: the JVM was killed.
     """
-    prepare_environment(master)
+    sooner = quick(master, prepare_environment(master), frames=frames)
     before = set(_below(os.getpid()))
     session = None
     with temporary_directory(TEMPORARY) as directory:
         try:
-            with _environment(directory):
-                session = _session(master, name, quiet=quiet)
-            yield session
+            with _environment(directory, sooner):
+                session = _session(master, name, quiet=quiet, settings={**sooner.settings, **settings})
+            tell_of_no_sources(session)
+            with written(session, sooner.archive):
+                yield session
         except (PySparkException, Py4JError, OSError) as error:
             if is_jvm_gone(error):
                 raise SparkLost(f"{SparkLost.__doc__} ({_first_line(error)})") from None
@@ -111,13 +123,12 @@ def choose_shuffle_partitions(session: SparkSession, slots: int) -> str:
 
 
 @contextmanager
-def _environment(directory: Path) -> Iterator[None]:
+def _environment(directory: Path, sooner: Quick) -> Iterator[None]:
     """While the JVM starts, point its temporary files, and those of its Python processes, to a directory."""
     own = f"-Djava.io.tmpdir={directory} -XX:-UsePerfData"
-    options = {
-        name: f"{own} {os.environ.get(name, '')}".strip() for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS")
-    }
-    given = {"TMPDIR": str(directory), **options}
+    options = {"SPARK_SUBMIT_OPTS": sooner.java_options, "SPARK_LAUNCHER_OPTS": SIMPLE}
+    options = {name: f"{own} {more} {os.environ.get(name, '')}".strip() for name, more in options.items()}
+    given = {"TMPDIR": str(directory), **options, **sooner.variables}
     before = {name: os.environ.get(name) for name in given}
     os.environ.update(given)
     try:
@@ -130,9 +141,9 @@ def _environment(directory: Path) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def prepare_environment(master: str) -> None:
+def prepare_environment(master: str) -> Java:
     """
-    Set what Spark takes from the environment.
+    Set what Spark takes from the environment, and return its Java.
 
     That is a Java, this interpreter for its Python processes, and, for a local master, the loopback address.
 
@@ -145,12 +156,15 @@ def prepare_environment(master: str) -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+    return java
 
 
-def _session(master: str, name: str, *, quiet: bool) -> SparkSession:
+def _session(master: str, name: str, *, quiet: bool, settings: Mapping[str, str]) -> SparkSession:
     builder: Any = SparkSession.builder  # the decorated property has no types
     builder = builder.master(master).appName(name)
     builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
     if quiet:
         file = Path(__file__).with_name("log4j2.properties")
         builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={file.as_uri()}")

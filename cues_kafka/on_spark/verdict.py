@@ -11,7 +11,6 @@ from cues_kafka.graph.dataframe import DataFrameProcessor
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.processor import Processor
 from cues_kafka.graph.publish import Published
-from cues_kafka.on_spark.query.plans import keeps_state, shuffle_node
 from cues_kafka.task.making.prepare import not_in_this_release
 
 Mode: TypeAlias = Literal["direct", "staged", "direct or staged", "natively", "refused"]
@@ -93,6 +92,8 @@ def planned_verdict(part: DataFrameProcessor, frames: Mapping[str, Any]) -> Verd
         part: the processor.
         frames: the DataFrames that its function returns, by output binding.
     """
+    from cues_kafka.on_spark.query.plans import keeps_state, shuffle_node  # noqa: PLC0415 - a refusal needs no Spark
+
     nodes = sorted({node for frame in frames.values() if (node := shuffle_node(frame))})
     state = any(map(keeps_state, frames.values()))
     found = f"the plan has {', '.join(nodes)}" if nodes else "the plan joins streams" if state else ""

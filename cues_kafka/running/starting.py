@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -196,7 +197,8 @@ def _run(asked: StartArguments, ready: Ready, running: Running, system: System, 
     workers: list[Worker] = []
     if engine is not None:
         about = (options, ready.planned, ready.facts, broker, running.changed, held)
-        workers += [engine.worker(Job(graph, name, *about)) for name in only or ()]
+        with ThreadPoolExecutor(len(names) or 1, thread_name_prefix="make") as pool:  # an engine asks its processes
+            workers += pool.map(lambda name: engine.worker(Job(graph, name, *about)), names)
     make = NativeWorkers(
         *(broker, options, system, identity, asked.instance, asked.policy or CommitPolicy()),
         *(asked.calls or CallPolicy(), asked.hook, asked.observers, held),

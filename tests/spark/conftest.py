@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,9 @@ def spark() -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     import cues_kafka.spark  # noqa: F401 - names the interpreter of Spark's Python processes before they start
+    from cues_kafka.on_spark.daemon import FRAMES
 
+    os.environ[FRAMES] = "yes"
     builder: SparkSession.Builder = SparkSession.builder
     session = (
         builder.master("local[2]")
@@ -27,7 +30,7 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.python.daemon.module", "tests.spark.daemon")
+        .config("spark.python.daemon.module", "cues_kafka.on_spark.daemon")
         .config("spark.sql.session.timeZone", "UTC")
         .getOrCreate()
     )

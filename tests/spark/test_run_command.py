@@ -20,6 +20,7 @@ from cues_kafka.brokers.local.ports import free_ports
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.cli.loading import load_graph
 from cues_kafka.cli.main import app
+from cues_kafka.on_spark import daemon
 from cues_kafka.ports.log import TopicPartition
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.integration.test_run_command import PROGRAM, ROOT, answer, arrived, numbers, running, send
@@ -83,6 +84,16 @@ def is_spark(process: psutil.Process) -> bool:
         return False
 
 
+def assert_quick(below: list[psutil.Process]) -> None:
+    """Whether Python processes import compiled modules, tasks have our daemon, and no process looks for sources."""
+    pythons = [one for one in below if "python" in Path(one.name()).name and "--parent" not in one.cmdline()]
+    programs = {one.cmdline()[-1] for one in pythons}
+    assert {"pyspark.worker", "pyspark.sql.worker.create_data_source"} <= programs
+    assert not any("lookup_data_sources" in program for program in programs)
+    assert all(Path(one.environ()["PYTHONPATH"].partition(":")[0]).is_dir() for one in pythons)
+    assert any(one.cmdline()[-2:] == [daemon.__name__, "pyspark.worker"] for one in pythons)
+
+
 def alive(processes: list[psutil.Process]) -> list[str]:
     """Those that still run; one that is dead and not collected yet by its present parent counts as gone."""
     gone = (psutil.NoSuchProcess, psutil.ZombieProcess)
@@ -115,6 +126,7 @@ def test_a_graph_runs_on_spark_until_sigterm_and_leaves_no_process_behind(
 
         below = family(process)
         assert any(map(is_spark, below))
+        assert_quick(below)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
 

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,9 +72,15 @@ def installed(env: Mapping[str, str]) -> list[tuple[str, Path | None]]:
     ]
 
 
-def first_of(places: Iterable[tuple[str, Path | None]], oldest: int, who: str, remedy: str) -> Java:
+def first_of(
+    places: Iterable[tuple[str, Path | None]],
+    oldest: int,
+    who: str,
+    remedy: str,
+    version_of: Callable[[Path], tuple[str, int]] | None = None,
+) -> Java:
     """
-    The first Java of these places, whose major version is at least `oldest`.
+    The first Java of these places, whose major version is at least `oldest`; `version_of` tells it, else Java is asked.
 
     Raises:
         ConfigError: no place has one; the text names each place and what was found there.
@@ -87,7 +93,7 @@ def first_of(places: Iterable[tuple[str, Path | None]], oldest: int, who: str, r
             found.append(f"  {origin}: {'nothing there' if program is None else f'no {program}'}")
             continue
         try:
-            version, major = version_of(program)
+            version, major = (version_of or asked_version)(program)
         except TimeoutError as error:
             silent += 1
             found.append(f"  {origin}: {error}")
@@ -109,8 +115,21 @@ def package_file(package: str, path: str) -> Path | None:
     return Path(spec.submodule_search_locations[0]) / path
 
 
+def told_version(program: Path) -> tuple[str, int]:
+    """
+    Its version by the file `release` beside it, and the major version; without that file Java is asked.
+
+    Raises:
+        TimeoutError: it was asked, and did not answer.
+    """
+    file = program.resolve().parent.parent / "release"
+    text = file.read_text("utf-8", errors="replace") if file.is_file() else ""
+    named = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', text, re.MULTILINE)
+    return (text, int(named.group(1))) if named else asked_version(program)
+
+
 @functools.lru_cache(maxsize=8)
-def version_of(program: Path) -> tuple[str, int]:
+def asked_version(program: Path) -> tuple[str, int]:
     """
     The output of ``java -version``, and the major version; 0 if it does not start or names no version.
 

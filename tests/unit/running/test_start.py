@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,38 @@ from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports.facts import ClusterFacts, NewTopic
 from cues_kafka.task.making.prepare import prepare
+from cues_kafka.task.workers import Job
+
+
+class Together:
+    """An engine whose workers are made only if all of them are made at the same time."""
+
+    runtime = "elsewhere"
+
+    def __init__(self, processors: int) -> None:
+        self.made = threading.Barrier(processors)
+
+    def refuses(self, graph: Graph, processor: Any) -> str:
+        """Nothing."""
+        del graph, processor
+        return ""
+
+    def check(self, graph: Graph, names: Sequence[str]) -> None:
+        """All is well."""
+
+    def worker(self, job: Job) -> Any:
+        """Wait for the others, and then make none."""
+        self.made.wait(10)
+        raise RuntimeError(f"{job.processor} beside the others")
+
+
+def test_an_engine_makes_its_workers_side_by_side() -> None:
+    """Each of Spark's asks processes for a plan, and the first query waited for all of them."""
+    names = ("one", "two", "three")
+    processors = [Processor(abs, name=name, inputs="in", outputs=f"out-{name}") for name in names]
+
+    with pytest.raises(RuntimeError, match="one beside the others"):
+        start(Graph("g", Source("in"), *processors), Memory(), engine=Together(len(names)))
 
 
 def test_wait_idle_waits_for_user_code_that_runs() -> None:
