@@ -164,6 +164,9 @@ def fitting(batch: pa.RecordBatch, schema: pa.Schema) -> tuple[pa.RecordBatch, l
 
     A value fits if nothing of it is lost: 1.0 is a whole number, and 1.5 is none (see `fit.lost`).
     """
+    given = [batch.column(field.name) for field in schema]
+    if [one.type for one in given] == schema.types:
+        return pa.RecordBatch.from_arrays(given, schema=schema), []
     try:
         made = _cast(batch, schema)
         whole = not any(lost(batch.column(field.name), made.column(at)) for at, field in enumerate(schema))
