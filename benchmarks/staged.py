@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 
 from benchmarks.harness import Cluster, median, spread, unique, until, values_of
 from benchmarks.report import Section, holds
@@ -21,7 +22,8 @@ whose rows each Spark task produces with a plain producer, which doubles them wh
 ([benchmarks/staged_side.py](../benchmarks/staged_side.py)). *Publication* is the step that comes after
 staging and announcement, for 1,000,000 rows of 70 bytes in four parts, beside two plain processes that
 produce the same messages from a loop, each with a header as long as ours; the first of three is not
-counted."""
+counted. *Delta* is the same query whose rows go into a table of Delta Lake, beside the rows of each batch
+that come to the driver, which appends them with deltalake and an application transaction."""
 
 
 def measure(repetitions: int, cluster: Cluster) -> Section:
@@ -30,22 +32,39 @@ def measure(repetitions: int, cluster: Cluster) -> Section:
     for rows in SIZES:
         section.rows.append(_batches(rows, repetitions, cluster))
     section.rows.append(_publication(repetitions, cluster))
+    section.rows.append(_delta(repetitions, cluster))
     return section
 
 
 def _batches(rows: int, repetitions: int, cluster: Cluster) -> list[str]:
+    took = _took(("staged", "direct"), rows, repetitions, cluster)
+    ratio = median(took["staged"]) / median(took["direct"])
+    return [f"batch of {rows:,} rows, directly", *_shown(took), f"{ratio:.2f}", "<= 1.3", holds(ratio <= 1.3)]
+
+
+def _delta(repetitions: int, cluster: Cluster) -> list[str]:
+    """The ratio is that of the rates, so a greater one is better."""
+    rows = max(SIZES)
+    took = _took(("delta", "delta-by-hand"), rows, repetitions, cluster)
+    ratio = median(took["delta-by-hand"]) / median(took["delta"])
+    return [f"Delta, batch of {rows:,} rows, by hand", *_shown(took), f"{ratio:.2f}", ">= 0.8", holds(ratio >= 0.8)]
+
+
+def _shown(took: Mapping[str, Sequence[float]]) -> list[str]:
+    return [spread(found, "{:,.0f} ms") for found in took.values()]
+
+
+def _took(modes: Sequence[str], rows: int, repetitions: int, cluster: Cluster) -> dict[str, list[float]]:
+    """What batches took in milliseconds, by mode."""
     source = cluster.create(unique("staged-in-"), WIDTH)
     cluster.fill(source, values_of("raw"), rows * SIZES[rows][0])
-    took: dict[str, list[float]] = {"staged": [], "direct": []}
+    took: dict[str, list[float]] = {mode: [] for mode in modes}
     for _ in range(repetitions):
         for mode, found in took.items():
             found.extend(_addbatch_ms(mode, rows, source, cluster))
             print(f"  {mode}, {rows:,} rows: {median(found):,.0f} ms", flush=True)
     cluster.delete(source)
-    ratio = median(took["staged"]) / median(took["direct"])
-    form = "{:,.0f} ms"
-    shown = [spread(took[mode], form) for mode in ("staged", "direct")]
-    return [f"batch of {rows:,} rows, directly", *shown, f"{ratio:.2f}", "<= 1.3", holds(ratio <= 1.3)]
+    return took
 
 
 def _addbatch_ms(mode: str, rows: int, source: str, cluster: Cluster) -> list[float]:

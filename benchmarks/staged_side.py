@@ -2,7 +2,9 @@
 
 Modes: `staged` is `write_exactly_once`. `direct` is the same query by hand, which is not safe: each Spark task produces
 its rows with a plain producer, and a batch that comes again is there twice. `publish` writes a DataFrame that does not
-stream; `raw` produces the same messages in two plain processes. Its words go to stdout as JSON.
+stream; `raw` produces the same messages in two plain processes. `delta` writes the rows of the same query into a table
+of Delta Lake, and `delta-by-hand` does it as one would without cues-kafka: the rows of each batch come to the driver,
+which appends them with an application transaction. Its words go to stdout as JSON.
 """
 
 from __future__ import annotations
@@ -16,13 +18,14 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import deltalake
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 import cues_kafka.spark
-from cues_kafka import Kafka
+from cues_kafka import DataFrameProcessor, Delta, Graph, Kafka, Raw, Source, Topic, start
 from cues_kafka.brokers.temporary import temporary_directory
 from cues_kafka.core.delivery import HEADER
 
@@ -75,7 +78,7 @@ def produce(producer: Any, topic: str, value: bytes, key: bytes, headers: Any = 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("mode", choices=["staged", "direct", "publish", "raw"])
+    parser.add_argument("mode", choices=["staged", "direct", "publish", "raw", "delta", "delta-by-hand"])
     for name in ("--bootstrap", "--source", "--target", "--name"):
         parser.add_argument(name, required=True)
     parser.add_argument("--rows", type=int, required=True)
@@ -95,7 +98,7 @@ def main() -> None:
                 _publish(session, given, f"{checkpoint}/{run}", f"{given.name}-{run}")
             return
         session.streams.addListener(_Listener())
-        query = _query(session, given, checkpoint)
+        query = (_to_delta if given.mode == "delta" else _query)(session, given, checkpoint)
         sys.stdin.read()
         query.stop()
 
@@ -123,10 +126,12 @@ def _query(session: Any, given: argparse.Namespace, checkpoint: str) -> Any:
         .option("maxOffsetsPerTrigger", str(given.rows))
         .load()
     )
-    # Every batch has each key once: the state does not grow, and garbage collection does not disturb the figures.
-    number = f.col("offset") % (given.rows // PARTS)
-    counted = frame.groupBy(f.concat_ws("-", "partition", number).alias("id")).agg(f.count("*").alias("count"))
+    counted = _counted(frame, given.rows)
     options = Kafka(given.bootstrap)
+    if given.mode == "delta-by-hand":
+        append = Append(f"{checkpoint}/table")
+        made = counted.writeStream.foreachBatch(append).outputMode("update")
+        return made.option("checkpointLocation", f"{checkpoint}/query").start()
     if given.mode == "staged":
         return cues_kafka.spark.write_exactly_once(
             counted.select(f.col("id").alias("_key"), "id", "count"),
@@ -145,6 +150,44 @@ def _query(session: Any, given: argparse.Namespace, checkpoint: str) -> Any:
         batch.mapInArrow(produce_rows, "count BIGINT").collect()
 
     return rows.writeStream.foreachBatch(write).outputMode("update").option("checkpointLocation", checkpoint).start()
+
+
+def _counted(frame: Any, rows: int, place: str = "") -> Any:
+    """Every batch has each key once: the state does not grow, and garbage collection does not disturb the figures."""
+    number = f.col(f"{place}offset") % (rows // PARTS)
+    key = f.concat_ws("-", f.col(f"{place}partition"), number).alias("id")
+    return frame.groupBy(key).agg(f.count("*").alias("count"))
+
+
+class Append:
+    """The sink by hand: it passes over a batch that the table has."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        deltalake.DeltaTable.create(place, pa.schema([("id", pa.string()), ("count", pa.int64())]))
+
+    def __call__(self, batch: Any, number: int) -> None:
+        """Append the rows of a batch."""
+        table = deltalake.DeltaTable(self.place)
+        if (table.transaction_version("by-hand") or -1) >= number:
+            return
+        done = deltalake.CommitProperties(app_transactions=[deltalake.Transaction("by-hand", number)])
+        deltalake.write_deltalake(table, batch.toArrow(), mode="append", commit_properties=done)
+
+
+def _to_delta(session: Any, given: argparse.Namespace, checkpoint: str) -> Any:
+    def counted(frame: Any) -> Any:
+        return _counted(frame, given.rows, "_cues.")
+
+    table = Delta(f"file://{checkpoint}").table("table", columns={"id": "string", "count": "long"})
+    graph = Graph(
+        given.name,
+        Source(given.source),
+        DataFrameProcessor(counted, inputs=given.source, into=table, output_mode="update"),
+        topics={given.source: Topic(value=Raw(), partitions=PARTS)},
+    )
+    engine = cues_kafka.spark.Spark(session, checkpoint=f"{checkpoint}/query", max_offsets_per_trigger=given.rows)
+    return start(graph, Kafka(given.bootstrap), engine=engine)
 
 
 def _publish(session: Any, given: argparse.Namespace, checkpoint: str, name: str) -> None:

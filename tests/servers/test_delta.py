@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,14 +11,19 @@ from typing import Any
 import deltalake
 import duckdb
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from cues_kafka import ConfigError, Delta, Graph, Kafka, Memory, Sink, Source, start
+from cues_kafka.on_spark.staged.delta_rows import DividedWriter
 from cues_kafka.sinks.blobs.checks import probe as probe_store
 from cues_kafka.sinks.blobs.store import open_store
 from cues_kafka.sinks.delta import commit_turns
+from cues_kafka.sinks.delta.batches import BatchCommits, DeltaBatch
 from cues_kafka.sinks.delta.checks import probe
+from cues_kafka.sinks.delta.columns import schema_of
 from cues_kafka.sinks.delta.declare import DeltaTarget
+from cues_kafka.sinks.delta.table import OpenedTable, TableFile
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.testing.targets import TargetContract
 from tests.delta_reading import values
@@ -75,6 +81,28 @@ def test_rows_in_s3_are_read_by_others(kafka: KafkaFixture, s3: S3Bucket) -> Non
         ("paid", 10),
     ]
     assert sorted(opened.to_pandas()["id"]) == list(range(20))
+
+
+def test_files_of_spark_tasks_in_s3_are_committed_once_and_read_by_others(s3: S3Bucket) -> None:
+    """As Spark's tasks write them, divided by texts that addresses encode; a file that is gone is missed."""
+    columns = {"id": "long", "state": "string"}
+    table = Delta(f"{s3.url}/deep", options=s3.storage_options).table("t", columns=columns, partition_by="state")
+    table.make(first=True)
+    rows = [{"id": n, "state": state} for n, state in enumerate(["c 1/ü%", None, "paid", "c 1/ü%"])]
+    with DividedWriter(table, schema_of(columns), "part-0") as writer:
+        batch = pa.RecordBatch.from_pylist(rows, schema=schema_of(columns))
+        found = [*writer.write(batch), *writer.finish()]
+    files = tuple(TableFile(one.path, one.rows, one.bytes, *json.loads(one.more)) for one in found)
+    for _ in range(2):
+        BatchCommits(table, "g.p").commit(DeltaBatch(3, 0, "a", files), look=True)
+
+    seen = pl.read_delta(table.url(), storage_options=s3.storage_options).sort("id")
+    assert seen.select("id", "state").to_dicts() == rows
+    assert sorted(map(str, values(table.url(), "state", s3.storage_options))) == ["None", "c 1/ü%", "c 1/ü%", "paid"]
+    opened = OpenedTable(table.url(), table.options)
+    assert opened.missing(files) == []
+    opened.delete(files[0].path)
+    assert opened.missing(files) == [files[0].path]
 
 
 def test_store_that_lets_a_second_writer_win_is_refused() -> None:
