@@ -8,6 +8,8 @@ from tests.mutants.mutant import Mutant
 BLOBS = "tests/unit/sinks/test_blob_crashes.py"
 LOSSES = "tests/unit/sinks/test_blob_losses.py"
 BATCHES = "tests/unit/sinks/test_blob_batches.py"
+COMMITS = "tests/unit/sinks/delta/test_commits.py"
+DELTA = "tests/unit/on_spark/staged/test_delta_batches.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     # What strangers and former owners may not do.
@@ -122,5 +124,91 @@ MUTANTS: tuple[Mutant, ...] = (
         "BatchLog._delete",
         Without("$path not in $kept"),
         (BATCHES,),
+    ),
+    Mutant(
+        "E6: an older driver commits no batch to a table",
+        "BatchCommits.commit",
+        Replace("self.top >= $batch.number", "self.top == $batch.number"),
+        (DELTA,),
+    ),
+    Mutant(
+        "E6: one attempt has a publication number in a table",
+        "BatchCommits._refuse_other",
+        Replace("self._mark != $mark", "not self"),
+        (DELTA,),
+    ),
+    Mutant(
+        "E6: a driver that another one was quicker than compares again",
+        "BatchCommits.commit",
+        Replace("(TargetMoved, TableChanged)", "TableChanged"),
+        (DELTA,),
+    ),
+    Mutant(
+        "E6: a driver reads the number in the version that it commits over",
+        "BatchCommits._look",
+        Replace("-1 if $found is None else $found", "-1"),
+        (DELTA,),
+    ),
+    Mutant(
+        "E6: a batch and its number are one commit of the table",
+        "BatchCommits.commit",
+        Replace("{self._processor: $batch.number, self._marks: $mark}", "{self._marks: $mark}"),
+        (DELTA,),
+    ),
+    Mutant(
+        "E6: a driver compares the table with Kafka before its first batch",
+        "BatchCommits._mismatch",
+        Replace("$kafka and $kafka.published and not $kafka.reset and self.top < $number", "not $number"),
+        (DELTA,),
+    ),
+    Mutant(
+        "E6: a table keeps the number of a reset",
+        "BatchCommits.compare",
+        Replace("$kafka and $kafka.reset and $kafka.number > self.top", "not self"),
+        (DELTA,),
+    ),
+    Mutant(
+        "E6: a table is made only where Kafka has no record",
+        "BatchCommits.compare",
+        Replace("$kafka is None", "True"),
+        (DELTA,),
+    ),
+    Mutant(
+        "E6: commits that a table has lost are told",
+        "BatchCommits._refuse_loss",
+        Replace("self.top < $batch.known", "not self"),
+        (DELTA,),
+    ),
+    Mutant(
+        "E6: files of an announced batch are there before its commit",
+        "BatchCommits._refuse_loss",
+        Replace("$look and ($missing := self._table.missing($batch.files))", "$missing := [][:1]"),
+        (DELTA,),
+    ),
+    Mutant(
+        "E6: a task commits to a table over the bytes that it knows",
+        "DeltaTransactions._compare",
+        Replace("self._known[1] != (None if $over is None else mark_of($over))", "not self"),
+        (COMMITS,),
+    ),
+    Mutant(
+        "E6: the bytes of a task and its rows are one commit of the table",
+        "DeltaTransactions._commit",
+        Replace(
+            "{self._app: Kept.read($kept).held.step, self._marks: $mark}", "{self._app: Kept.read($kept).held.step}"
+        ),
+        (COMMITS,),
+    ),
+    Mutant(
+        "E6: a task that another one was quicker than is told",
+        "append",
+        Replace("'Concurrent transaction' in str($error)", "not self"),
+        (COMMITS,),
+    ),
+    Mutant(
+        "E6: bytes beside a table that were changed are not believed",
+        "DeltaTransactions.ask",
+        Replace("mark_of($data) != $mark", "not self"),
+        (COMMITS,),
     ),
 )
