@@ -58,14 +58,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def subject() -> str:
-    """Of the core, the explorer, and what these worlds add."""
-    return digest([*Path(__file__).parent.glob("*.py")]) + "." + subjects.core()
+def subject(kind: str) -> str:
+    """Of the core, the explorer, and what these worlds add; of mutants too, where they are tried."""
+    away = {"__main__.py", "tla.py", *(() if kind == "mutants" else ("mutants.py",))}
+    files = [file for file in Path(__file__).parent.glob("*.py") if file.name not in away]
+    return f"{digest(files)}.{subjects.core()}"
 
 
 def _known(kept: Kept, kind: str, name: str, states: int | None) -> Mapping[str, Any] | None:
     found = kept.get(kind, {}).get(name)
-    if found is None or found["digest"] != subject():
+    if found is None or found["digest"] != subject(kind):
         return None
     enough = found["complete"] or found["violated"] or (states is not None and found["states"] >= states)
     return found if enough else None
@@ -74,7 +76,7 @@ def _known(kept: Kept, kind: str, name: str, states: int | None) -> Mapping[str,
 def _keep(kept: Kept, kind: str, name: str, found: Found, **more: Any) -> None:
     shown = {key: getattr(found, key) for key in ("states", "transitions", "depth", "complete", "violated")}
     steps = [f"{move.who}: {move.what}" for move in found.path]
-    about = {"digest": subject(), "seconds": round(found.seconds), **shown, **more, "path": steps}
+    about = {"digest": subject(kind), "seconds": round(found.seconds), **shown, **more, "path": steps}
     kept.setdefault(kind, {})[name] = about
 
 

@@ -62,8 +62,10 @@ class Coordinator(World):
         return all(self._is_idle(s, p) for p in tasks) and not any(self.transaction(s, k).shares for k in tasks)
 
     def _is_idle(self, s: State, p: int) -> bool:
+        """Whether a task of the first worker waits for messages, and has delivered what it has to."""
         lane = self.worker(s, 0).lanes[p]
-        return lane is not None and lane.effect >= 0 and isinstance(self.machine.effects.items[lane.effect], do.Await)
+        waits = lane is not None and lane.effect >= 0 and isinstance(self.machine.effects.items[lane.effect], do.Await)
+        return waits and (p not in self.joint.delivered or self.finished(p, self.part(s, p)))
 
     def session(self, s: State, w: int) -> Session:
         """The session of a worker that has one for all of its tasks."""

@@ -63,6 +63,7 @@ class JointSetting(Setting):
         any_id: a session takes any id that it may, not the first.
         begun: the world begins where the first process has all tasks, which wait for messages.
         first_id: whose id its session has then.
+        delivered: tasks that have nothing left to deliver then.
     """
 
     former: tuple[int, ...] = ()
@@ -71,3 +72,4 @@ class JointSetting(Setting):
     any_id: bool = False
     begun: bool = False
     first_id: int = 0
+    delivered: tuple[int, ...] = ()

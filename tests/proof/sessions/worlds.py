@@ -29,6 +29,12 @@ _JOINT = JointSetting(name="", about="", inputs=("o",), partitions=2, batch=1, b
 
 _WORLDS = [
     replace(_JOINT, name="joint", about="two workers"),
+    replace(_JOINT, name="joint-idle", about="the task of the session's id has nothing to deliver", delivered=(0,)),
+    replace(_JOINT, name="joint-other", about="the other task has nothing to deliver", delivered=(1,)),
+    replace(
+        _JOINT, name="joint-idle-markers", about="the first of these two, and markers apart", delivered=(0,),
+        markers="apart",
+    ),
     replace(_JOINT, name="joint-fresh", about="the same, from the first record of each task on", begun=False),
     replace(
         _JOINT, name="joint-alone", about="one worker, two messages of each task",
