@@ -295,6 +295,7 @@ MUTANTS = (
         "last stable offset, and a record lands anywhere", "joint-idle-markers", NET_AND_MOVE, (PLACE, _last_stable()),
         progress=False,
     ),
+    JointMutant("last stable offset", "joint-idle-markers", NET_AND_MOVE, (_last_stable(),)),
     JointMutant(
         "tasks go on behind a change of the id", "joint-markers", MOVE, (around("_unmarked", lambda *_: ()),),
         progress=False,
@@ -331,7 +332,6 @@ COVERED = (
         "P6a",
     ),
     (JointMutant("no generation check", "joint-idle", ZOMBIE, (_without_generation(),)), "P6a"),
-    (JointMutant("last stable offset", "joint-idle-markers", NET_AND_MOVE, (_last_stable(),)), "P6a"),
     (
         JointMutant("careful tasks commit with the others", "joint-careful", CRASH, (_never_by_itself(),)),
         "nothing: it is a matter of cost",
