@@ -117,6 +117,7 @@ TITLES = (
     "Tables of Delta Lake",
     "Bridges",
     "Avro",
+    "Columns for Spark",
     "Latency",
     "Recovery",
     "Memory",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from benchmarks import (
     bridges,
     codecs,
+    columns,
     delta,
     latency,
     memory,
@@ -60,6 +61,7 @@ PROGRAMS: dict[str, Callable[[Size, Cluster], report.Section]] = {
     "metrics": lambda size, cluster: metrics.measure(max(7, size.repetitions), 10 * size.moved, cluster),
     "spans": lambda size, cluster: spans.measure(size.repetitions, size.moved, cluster),
     "avro": lambda size, _: codecs.measure(400 * size.repetitions),
+    "columns": lambda size, _: columns.measure(6 * size.repetitions),
     "start": lambda size, cluster: start.measure(size.repetitions, cluster),
     "staged": lambda size, cluster: staged.measure(min(3, size.repetitions), cluster),
     "spark": lambda size, cluster: spark.measure(min(3, size.repetitions), size.backlog, cluster),

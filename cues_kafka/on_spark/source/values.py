@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from inspect import getattr_static
+from operator import attrgetter
 from typing import Any, Final
 from uuid import UUID
 
@@ -164,7 +166,16 @@ def _record(shape: Structure) -> Convert | None:
             return None
         return lambda found: _fields(found, made)
     names = [name for name, _, _ in made]
-    return lambda value: _fields({name: getattr(value, name) for name in names}, made)
+    if not _has_dict(shape.cls, names):
+        return lambda value: _fields({name: getattr(value, name) for name in names}, made)
+    if all(convert is None and name == wire for name, wire, convert in made):
+        return attrgetter("__dict__")  # Arrow takes the fields of its type, and looks at no other
+    return lambda value: _fields(value.__dict__, made)
+
+
+def _has_dict(cls: type[Any], names: Sequence[str]) -> bool:
+    """Whether an instance's dict has these attributes: they are no slots, and no descriptors of the class."""
+    return bool(cls.__dictoffset__) and not any(hasattr(getattr_static(cls, name, None), "__set__") for name in names)
 
 
 def _fields(found: Mapping[str, Any], made: Sequence[tuple[str, str, Convert | None]]) -> dict[str, Any]:
