@@ -23,6 +23,11 @@ class FeedPart(Part):
         self.errors = graph.errors_of(feed)
 
     @property
+    def is_direct(self) -> bool:
+        """It never is."""
+        return False
+
+    @property
     def not_staged(self) -> str:
         """Why `verify` cannot check the feed; empty if it has a record."""
         return "" if any(part.record for part in self._family) else f"{self.name} has no record yet: it never started"

@@ -15,7 +15,8 @@ For each task, from the outside and with nothing but reads:
 5. What the inputs hold above the positions is counted, not judged: it is not delivered yet.
 
 A staged processor (`verify.parts`) names no messages: its rows say which publication of which part they are of, so
-3 is without its inputs, and what is lost or torn are rows. A feed is looked at in the same way (`verify.feeds`).
+3 is without its inputs, and what is lost or torn are rows. A feed is looked at in the same way (`verify.feeds`). Rows
+of DataFrames that are written directly name their messages (`verify.direct`).
 
 With `state=True`, the stores of each task come last (`verify.stores`).
 
@@ -28,7 +29,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from time import monotonic
-from typing import Any
+from typing import Any, TypeAlias
 
 from cues_kafka.brokers.patience import ask_again
 from cues_kafka.core.delivery import HEADER, REPLAYED, TIMER
@@ -43,6 +44,7 @@ from cues_kafka.ports.broker import Broker
 from cues_kafka.ports.facts import ClusterFacts, Watermarks
 from cues_kafka.ports.log import TopicPartition, WireMessage
 from cues_kafka.task.making.names import former_names
+from cues_kafka.verify.direct import DirectBooks
 from cues_kafka.verify.feeds import feed_parts_of
 from cues_kafka.verify.ledger import Outcomes, Track, offsets_of
 from cues_kafka.verify.parts import Part, parts_of
@@ -58,6 +60,11 @@ __all__ = ["ANOMALIES", "ProcessorReport", "Progress", "Report", "TaskReport", "
 PATIENCE_S = 10.0
 """How long no message comes before an open transaction is said to hide the rest. Transactions of live workers are over
 sooner; that of a dead one ends with the recovery of its task, or its time-out."""
+
+AnyBooks: TypeAlias = TaskBooks | Part | DirectBooks
+
+FAR = 1 << 62
+"""An offset above all others."""
 
 LOOKED_THROUGH = 1000
 """Offsets above a position that are read to see whether there is any message among them: a task's position moves over
@@ -128,10 +135,8 @@ def verify(
     )
 
 
-def _tasks_of(
-    graph: Graph, planned: Plan, facts: ClusterFacts, processors: Sequence[str] | None
-) -> list[TaskBooks | Part]:
-    tasks: list[TaskBooks | Part] = [
+def _tasks_of(graph: Graph, planned: Plan, facts: ClusterFacts, processors: Sequence[str] | None) -> list[AnyBooks]:
+    tasks: list[AnyBooks] = [
         TaskBooks(graph, graph.processors[name], planned, facts, partition)
         for name in _chosen(graph.processors, processors)
         for partition in range(planned[name].partitions or 0)
@@ -166,7 +171,7 @@ class _Scan:
         self,
         graph: Graph,
         sweeper: Sweeper,
-        tasks: Sequence[TaskBooks | Part],
+        tasks: Sequence[AnyBooks],
         facts: ClusterFacts,
         names: Mapping[str, str],
     ) -> None:
@@ -176,7 +181,7 @@ class _Scan:
         self.left: dict[str, str] = {}
         self._facts = facts
         self._stores: dict[str, StateFindings] = {}
-        self._by_processor: dict[str, dict[int, TaskBooks | Part]] = {}
+        self._by_processor: dict[str, dict[int, AnyBooks]] = {}
         self._marks: dict[TopicPartition, Watermarks] = {}
         self._outcomes: dict[TopicPartition, Outcomes] = {}
         self._veils: dict[str, list[str]] = {}
@@ -189,6 +194,10 @@ class _Scan:
         self._read_records([task for task in self.tasks if self._exists(task.backing)])
         for task in self.tasks:
             task.open()
+        self.tasks = [
+            DirectBooks(task, self._graph.name) if isinstance(task, Part) and task.is_direct else task
+            for task in self.tasks
+        ]
         self.left |= {t.name: why for t in self.tasks if isinstance(t, Part) and (why := t.not_staged)}
         self.tasks = [task for task in self.tasks if task.name not in self.left and task.there]
         for task in self.tasks:
@@ -197,7 +206,7 @@ class _Scan:
                 if name not in self._graph.all_processors:
                     self._names.setdefault(name, task.name)
 
-    def _read_records(self, tasks: Sequence[TaskBooks | Part]) -> None:
+    def _read_records(self, tasks: Sequence[AnyBooks]) -> None:
         chains = {task.backing: task.chain for task in tasks}
         marks = self._watermarks(chains)
         ranges = {
@@ -255,11 +264,11 @@ class _Scan:
             if batch.place in self._outcomes:
                 self._veils.setdefault(batch.place.topic, []).append(f"{batch} cannot be read: {batch.why}")
 
-    def _readers(self) -> dict[TopicPartition, list[tuple[TaskBooks, str]]]:
+    def _readers(self) -> dict[TopicPartition, list[tuple[TaskBooks | DirectBooks, str]]]:
         """The readers of a partition, with their binding; parts read batches, which no row names."""
-        readers: dict[TopicPartition, list[tuple[TaskBooks, str]]] = {}
+        readers: dict[TopicPartition, list[tuple[TaskBooks | DirectBooks, str]]] = {}
         for task in self.tasks:
-            if isinstance(task, TaskBooks) and task.record:
+            if not isinstance(task, Part) and task.record:
                 for binding in task.bindings:
                     if self._exists(task.place(binding)):
                         readers.setdefault(task.place(binding), []).append((task, binding))
@@ -334,7 +343,7 @@ class _Scan:
             if end - start > LOOKED_THROUGH or newest.get(place, -1) >= start:
                 task.behind += end - start
 
-    def _gaps(self) -> Iterator[tuple[TaskBooks | Part, TopicPartition, int, int]]:
+    def _gaps(self) -> Iterator[tuple[AnyBooks, TopicPartition, int, int]]:
         """List task, partition, position and last stable offset, the lowest positions first."""
         unknown = {place for task in self.tasks for place in task.places() if self._exists(place)} - self._marks.keys()
         marks = {**self._marks, **self._watermarks(unknown)}
@@ -372,10 +381,12 @@ class _Scan:
             if name not in self.left
         )
 
-    def _report(self, task: TaskBooks | Part) -> TaskReport:
+    def _report(self, task: AnyBooks) -> TaskReport:
         """Draw the balance of one task."""
         if isinstance(task, Part):
             return task.report(self._blinds(task), self._unmarked(task))
+        if isinstance(task, DirectBooks):
+            return task.report(self._low_of(task), self._blinds(task), self._unmarked(task))
         refused = task.accept([*self._sweeper.refused.values()])
         report = TaskBalance(
             task, self._marks, self._compacted_inputs(task), self._blinds(task), self._unmarked(task), refused=refused
@@ -383,13 +394,19 @@ class _Scan:
         found = self._stores.get(task.task)
         return found.added(report) if found else report
 
+    def _low_of(self, task: DirectBooks) -> int:
+        """Below this offset it is not known what the input held."""
+        places = [place for place in task.places() if place in self._marks]
+        lows = [FAR if self._compacted(place.topic) else self._marks[place].low for place in places]
+        return lows[0] if lows else 0
+
     def _compacted_inputs(self, task: TaskBooks) -> list[str]:
         return [t for _, t in task.names.inputs if t in self._facts.topics and self._compacted(t)]
 
-    def _blinds(self, task: TaskBooks | Part) -> list[str]:
+    def _blinds(self, task: AnyBooks) -> list[str]:
         return [text for topic in task.topics for text in self._veils.get(topic, ())]
 
-    def _unmarked(self, task: TaskBooks | Part) -> list[str]:
+    def _unmarked(self, task: AnyBooks) -> list[str]:
         return [topic for topic in task.topics if not self._graph.topic(topic).provenance]
 
     def notes(self) -> Iterator[str]:
