@@ -316,6 +316,7 @@ _OUTCOMES = {
     "output": "with outputs",
     "error": "with a new error message",
     "nil": "without an output",
+    "row": "as a row of a batch",
     "dropped": "dropped",
     "unreadable": "not understood",
     "refused": "refused",

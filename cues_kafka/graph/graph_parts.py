@@ -60,7 +60,7 @@ class GraphParts:
 
     def declared_errors(self, processor: Processor | DataFrameProcessor | Feed | str) -> str | Errors | None:
         """The errors topic of a part as it was declared; processors of DataFrames have the graph's."""
-        part = self.processors[processor] if isinstance(processor, str) else processor
+        part = self.all_processors[processor] if isinstance(processor, str) else processor
         own = None if isinstance(part, DataFrameProcessor) else part.errors
         return self.errors if own is None else own or None
 
@@ -136,7 +136,11 @@ class GraphParts:
             names += [changelog_topic(self.name, p.name, store) for store in p.state]
             if p.journaled:
                 names.append(journal_topic(self.name, p.name))
-        return (*names, *(backing_topic(self.name, name) for name in (*self.dataframes, *self.feeds)))
+        for frame in self.dataframes.values():
+            names.append(backing_topic(self.name, frame.name))
+            if self.errors_of(frame) is not None:
+                names.append(replay_topic(self.name, frame.name))
+        return (*names, *(backing_topic(self.name, name) for name in self.feeds))
 
     def settings(self) -> dict[str, Any]:
         """The keyword arguments that, with name and parts, construct an equal graph."""

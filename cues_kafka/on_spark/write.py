@@ -35,10 +35,11 @@ from cues_kafka.on_spark.query.slots import POLICY, written
 from cues_kafka.on_spark.query.triggers import streaming_trigger
 from cues_kafka.on_spark.shipping import ship_codecs, ship_options
 from cues_kafka.on_spark.staged.batch import StagedBatch, check_session
-from cues_kafka.on_spark.staged.extents import canonical, extents_of
+from cues_kafka.on_spark.staged.extents import extents_of
 from cues_kafka.on_spark.staged.publish import StagedWork, enter, newest_batch
 from cues_kafka.on_spark.staged.topics import StagedTarget
 from cues_kafka.ports.broker import Broker
+from cues_kafka.records.extents import ids_of
 from cues_kafka.task.calling.outputs import Output
 from cues_kafka.task.making.specs import Identity
 
@@ -221,7 +222,7 @@ def _ids(work: StagedWork, end: Any) -> bytes:
     """The ids, by topic, as JSON, of the topics in offsets that have the form of a Kafka source."""
     topics = sorted(end) if isinstance(end, Mapping) and all(isinstance(v, Mapping) for v in end.values()) else []
     facts = work.broker.facts(topics).topics if topics else {}
-    return canonical({topic: one.topic_id.hex() for topic, one in facts.items()}).encode() if facts else b""
+    return ids_of({topic: one.topic_id for topic, one in facts.items()})
 
 
 def _job(frame: Any, work: StagedWork, directory: str) -> Written:

@@ -198,9 +198,10 @@ def _needed(graph: Graph) -> Iterator[Acl]:
         yield from _topics("verifier", records, Read="read the records of tasks")
         if name in graph.processors and (former := graph.processors[name].renamed_from):
             yield from _topics("verifier", [backing_topic(graph.name, former)], Read="see whether tasks have moved")
-        if name in graph.processors and graph.errors_of(graph.processors[name]) is not None:
+        if name not in graph.feeds and graph.errors_of(name) is not None:
             yield from _topics("worker", [replay_topic(graph.name, name)], Read="requests to replay errors")
-    replayed = any(graph.errors_of(processor) is not None for processor in graph.processors.values())
+    parts = {**graph.processors, **graph.dataframes}
+    replayed = any(graph.errors_of(name) is not None for name in parts)
     reads = {"Read": "the error messages that requests name"} if replayed else {}
     yield from _topics("worker", errors, Write="error messages", **reads)
     for topic in graph.sources:
@@ -219,12 +220,12 @@ def _needed(graph: Graph) -> Iterator[Acl]:
         own = tuple(topic for topic in own if topic != control)
     yield from _topics("deployer", own, Alter="add partitions when an input has more")
     yield from _topics("operator", errors, Read="read error messages")
-    for name, processor in graph.processors.items():
-        if graph.errors_of(processor) is not None:
+    for name, part in parts.items():
+        if graph.errors_of(name) is not None:
             asks = {"Read": "see what is asked for", "Write": "ask to replay or drop an error message"}
             yield from _topics("operator", [replay_topic(graph.name, name)], **asks)
             yield from _topics("operator", [backing_topic(graph.name, name)], Read="see what is settled")
-            yield from _topics("operator", processor.input_topics, Describe="see whether a message is still there")
+            yield from _topics("operator", part.input_topics, Describe="see whether a message is still there")
     yield from _topics("verifier", used, Read="compare inputs and outputs")
     asked = (*used, *graph.internal_topics())
     for role in _CHECKERS:  # a plan asks for all topics of the graph, also when only some processors run

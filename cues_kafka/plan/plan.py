@@ -274,10 +274,12 @@ def _frame_plan(
     staged = len(frame.inputs) > 1 or len(frame.outputs) > 1 or frame.into is not None
     widths = [sizes[topic] for topic in frame.read_topics]
     widest = None if None in widths else max(size for size in widths if size is not None)
+    replay = None if graph.errors_of(frame) is None else replay_topic(graph.name, frame.name)
+    common = {**_common(graph, frame), "replay": replay, "replay_partitions": widest}
     slots = known.partitions if staged and known else widest  # added input partitions add no parts
     into = "" if frame.into is None else frame.into.title("")
     slots = 1 if frame.whole else slots
-    return FramePlan(**_common(graph, frame), outputs=frame.outputs, staged=staged, slots=slots, into=into)
+    return FramePlan(**common, outputs=frame.outputs, staged=staged, slots=slots, into=into)
 
 
 _Wanted: TypeAlias = dict[str, tuple[int, dict[str, str]]]
@@ -332,7 +334,9 @@ def _own_topics(
         found |= {one.replay: (one.partitions, replayed)} if one.replay else {}
         found |= {topic: (one.partitions, changes) for _, topic in one.changelogs}
         found |= {one.journal: (one.partitions, kept)} if one.journal else {}
-    found |= {frame.backing: (frame.slots, kept) for frame in frames}
+    for frame in frames:
+        found[frame.backing] = frame.slots, kept
+        found |= {frame.replay: (frame.replay_partitions, replayed)} if frame.replay else {}
     found |= {control_topic(graph.name): (1, kept)} if graph.cuts is not None else {}
     return {topic: (width, config) for topic, (width, config) in found.items() if width is not None}
 

@@ -139,8 +139,12 @@ class FramePlan(PartPlan):
         slots: transactions side by side. A staged processor has one for each part, which its first record fixes; any
             other has one for each partition of the input. None: not known offline.
         into: the table of files that its rows go to; empty: they go to its outputs.
+        replay: its replay topic, which it reads if it is staged; None: it has no errors topic.
+        replay_partitions: those of the widest input, whose numbers requests have; None: not known offline.
     """
 
     staged: bool
     slots: int | None
     into: str = ""
+    replay: str | None = None
+    replay_partitions: int | None = None

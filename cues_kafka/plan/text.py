@@ -132,9 +132,9 @@ def _names(one: ProcessorPlan | FramePlan | FeedPlan) -> Iterator[tuple[str, str
     last = f" .. {one.transactional_prefix}{width - 1}" if width > 1 else ""
     yield "transactional ids", f"{one.transactional_prefix}0{last}"
     yield "backing", one.backing
+    if not isinstance(one, FeedPlan) and one.replay:
+        yield "replay", one.replay
     if isinstance(one, ProcessorPlan):
-        if one.replay:
-            yield "replay", one.replay
         yield from ((f"changelog {store}", topic) for store, topic in one.changelogs)
         if one.journal:
             yield "journal", one.journal
@@ -200,4 +200,4 @@ def feed_data(one: FeedPlan) -> dict[str, Any]:
 def frame_data(one: FramePlan) -> dict[str, Any]:
     """A processor of DataFrames, for `Plan.to_dict`."""
     files = {"into": one.into} if one.into else {}
-    return _common_data(one) | {"staged": one.staged, "slots": one.slots} | files
+    return _common_data(one) | {"staged": one.staged, "slots": one.slots, "replay": one.replay} | files

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 from cues_kafka.core.records import Extent
@@ -50,6 +51,16 @@ def offsets_of(extent: Extent, at: str) -> dict[TopicPartition, int]:
         if topic in ids or "" in ids
         for p, offset in own.items()
     }
+
+
+def ids_of(topics: Mapping[str, bytes]) -> bytes:
+    """
+    The ids of a source's topics, as an extent has them, with their names.
+
+    A source may have offsets of a topic that has no id here, as of the replay topic: they are not those of an input.
+    """
+    ids = {topic: topic_id.hex() for topic, topic_id in topics.items()}
+    return json.dumps(ids, sort_keys=True, separators=(",", ":")).encode() if ids else b""
 
 
 _ID: Final = re.compile("(?:[0-9a-f]{32})?")

@@ -33,8 +33,11 @@ VERSION = 1
 Wish: TypeAlias = Literal["replay", "drop"]
 """What an operator asks for: deliver the messages again, or settle the error message without that."""
 
-Outcome: TypeAlias = Literal["output", "error", "nil", "dropped", "unreadable", "refused"]
-"""What a request came to; `unreadable`: it was no request; `refused`: its error message does not prove it."""
+Outcome: TypeAlias = Literal["output", "error", "nil", "row", "dropped", "unreadable", "refused"]
+"""
+What a request came to; `row`: its message is a row of a staged batch (Y4); `unreadable`: it was no request; `refused`:
+its error message does not prove it.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,11 +121,13 @@ class Settled(NamedTuple):
         outcome: what the request came to.
         number: of the replay.
         at_ms: when, in milliseconds since 1970.
+        by: of a staged processor: where the request stands (Y4); empty: not known.
     """
 
     outcome: Outcome
     number: int
     at_ms: int
+    by: str = ""
 
 
 def not_paired(pairing: str, bindings: Collection[str], consumed: Sequence[Coordinates]) -> str:
@@ -208,7 +213,8 @@ def decode_request(data: bytes | None) -> ReplayRequest:
 
 def encode_settled(settled: Settled) -> bytes:
     """The value of the record."""
-    return json.dumps({"version": VERSION, **settled._asdict()}, separators=(",", ":")).encode()
+    told = {name: value for name, value in settled._asdict().items() if value or name != "by"}
+    return json.dumps({"version": VERSION, **told}, separators=(",", ":")).encode()
 
 
 def decode_settled(data: bytes | None) -> Settled:
@@ -237,6 +243,7 @@ def _settled(plain: Fields) -> Settled:
         outcome,  # type: ignore[arg-type]  # it is one of them
         plain.whole("number", 0, PARTITIONS),
         plain.whole("at_ms", 0, int(LATEST_S * 1000)),
+        plain.text("by", like=_PLACE) if plain.has("by") else "",
     )
 
 

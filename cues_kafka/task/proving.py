@@ -129,6 +129,8 @@ class Proving:
 
     def _was(self, name: str) -> bool:
         """Whether this processor had that name before, as its history (X6) or the records under that name (X5) say."""
+        if self._spec.slot:  # no processor of DataFrames is renamed
+            return False
         if name not in self._former:
             self._former[name] = name in self._history_names() or self._leads_here(name)
         return self._former[name]

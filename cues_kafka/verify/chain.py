@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from cues_kafka.core.delivery import SETTLED
 from cues_kafka.core.records import KEY, Attempt, Record, Start, Totals
 from cues_kafka.core.strategies import AT_LEAST_ONCE, AT_MOST_ONCE
 from cues_kafka.core.taking import in_flight
@@ -11,6 +12,7 @@ from cues_kafka.errors import CodecError
 from cues_kafka.ports.log import Position, WireMessage
 from cues_kafka.records.history import HISTORY, History, decode_history
 from cues_kafka.records.reading import read_record
+from cues_kafka.records.requests import what_settled
 from cues_kafka.verify.migrated import Migration, migration
 
 PROBLEMS = 10
@@ -33,6 +35,7 @@ class Chain:
         stores_since: by store, the step behind which the records name it first; None: it is not known.
         loose: records of at-least-once are among them, so outcomes may be there several times.
         rows: for a slot of a staged processor and a feed, the rows that each of its records publishes, by sequence.
+        settled: what the requests to replay came to that it settled, by the key of their records (Y2).
     """
 
     def __init__(self, transactional_id: str) -> None:
@@ -46,6 +49,7 @@ class Chain:
         self.problems: list[str] = []
         self.stores_since: dict[str, int | None] = {}
         self.rows: dict[int, int] = {}
+        self.settled: dict[bytes, str] = {}
         self.loose = False
         self._transactional_id = transactional_id
 
@@ -53,9 +57,12 @@ class Chain:
         """Take the next messages of the backing partition."""
         for message in messages:
             offset = message.offset()
-            if message.key() == HISTORY:
+            key = message.key() or b""
+            if key == HISTORY:
                 self._told(message)
-            elif message.key() == KEY:
+            elif key.startswith(SETTLED):
+                self.settled[key] = what_settled(message.value() or b"").outcome
+            elif key == KEY:
                 try:
                     record = read_record(message)
                 except CodecError as error:

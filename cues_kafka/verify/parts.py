@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from cues_kafka.core.records import Totals
 from cues_kafka.graph.dataframe import DataFrameProcessor
@@ -21,6 +22,9 @@ from cues_kafka.records.reading import has_reached, published_ends
 from cues_kafka.verify.books import Books, unmarked_limit
 from cues_kafka.verify.ledger import BITS, ERROR, EXAMPLES, LOW, OUTPUT, SIZE, Marks, Track, page_of
 from cues_kafka.verify.report import TaskReport
+
+REPLAYED: Final = frozenset({"row", "error"})
+"""What requests to replay an error message come to, in a staged processor (Y4)."""
 
 
 class Publication:
@@ -240,6 +244,7 @@ class Part(Books):
         return TaskReport(
             task=self.task,
             steps=totals.deliveries,
+            replays=sum(outcome in REPLAYED for outcome in self.chain.settled.values()),
             totals=totals,
             outputs=outputs,
             errors=errors,

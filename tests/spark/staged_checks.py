@@ -116,7 +116,7 @@ class Tally:
         if first is None or first["kind"] != "Attempt":
             return False
         [extent] = first["staged"]["extents"]
-        [ends] = json.loads(extent["end"]).values()
+        _, ends = ranges_of(extent)
         number = first["staged"]["number"]
         return sum(ends.values()) == self.count and all(one and one["staged"]["number"] == number for one in newest)
 
@@ -259,8 +259,9 @@ class Tally:
 
 
 def ranges_of(extent: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, int]]:
-    """Starts and ends of an extent, by partition."""
-    [starts], [ends] = json.loads(extent["start"]).values(), json.loads(extent["end"]).values()
+    """Starts and ends of an extent in the input, by partition; it has those in the replay topic, too."""
+    [topic] = json.loads(extent["topic_id"])
+    starts, ends = (json.loads(extent[side])[topic] for side in ("start", "end"))
     return starts, ends
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from tests.fault.support import Setup, committed_all, until
 from tests.spark import files_driver
 from tests.spark.drivers import STARTED_S
 from tests.spark.files_driver import BAD
-from tests.spark.staged_checks import LIMIT, StagedDrivers, Tally, at
+from tests.spark.staged_checks import LIMIT, StagedDrivers, Tally, at, ranges_of
 from tests.spark.test_staged_faults import stopped
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
@@ -71,7 +70,7 @@ class Lake:
         if not records or records[-1]["kind"] != "Attempt":
             return False
         [extent] = records[-1]["staged"]["extents"]
-        [ends] = json.loads(extent["end"]).values()
+        _, ends = ranges_of(extent)
         return bool(sum(ends.values()) == self.tally.count)
 
     def wait(self) -> None:

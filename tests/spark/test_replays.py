@@ -1,23 +1,32 @@
-"""Replays of errors on Spark, through the death of the Python process that makes them, on a real broker (Y1 to Y3)."""
+"""Replays of errors on Spark, through deaths of what makes them, on a real broker (Y1 to Y4)."""
 
 from __future__ import annotations
 
 import os
 import signal
+import time
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
-from cues_kafka import Graph, Json, Kafka, Processor, Source, Step, Topic, start
+from cues_kafka import DataFrameProcessor, Graph, Json, Kafka, Processor, Source, Step, Topic, connect, start
 from cues_kafka.brokers.open import open_broker
+from cues_kafka.errors import ConfigError
+from cues_kafka.graph.names import replay_topic
 from cues_kafka.operate.repair.ask import Repairs
+from cues_kafka.operate.repair.filed import Selection
 from cues_kafka.spark import Spark
+from cues_kafka.task.making.prepare import prepare
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 from tests.fault.support import Setup, until
-from tests.spark.drivers import Drivers, Numbers
+from tests.spark import mended
+from tests.spark.drivers import STARTED_S, Drivers, Numbers
 from tests.spark.fault_driver import graph
+from tests.spark.staged_checks import StagedDrivers, announcing, at, publishing
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -69,6 +78,69 @@ def test_errors_are_replayed_once_beside_batches_and_through_a_sigkill(
         broker.close()
 
 
+def kept(numbers: Any) -> Any:
+    return numbers.select("n", "_cues")
+
+
+def test_errors_of_a_staged_processor_become_rows_of_a_batch_once(
+    spark: Any, kafka: KafkaFixture, tmp_path: Path
+) -> None:
+    """With state, beside new messages: what is mended counts once, the rest fails again, and a repeat does nothing."""
+    name, fixed = kafka.unique("restaged"), tmp_path / "fixed"
+    keep = DataFrameProcessor(kept, name="keep", inputs=f"{name}.in", outputs=f"{name}.kept")
+    made = mended.graph(name, str(fixed), keep)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+
+    def send(*values: str) -> None:
+        for n, value in enumerate(values):
+            producer.produce(f"{name}.in", b'{"n": %b}' % value.encode(), b"k", n % 2)
+        assert producer.flush(30) == 0
+
+    def total() -> tuple[int, int]:
+        last = max((m.value for m in running.messages(f"{name}.out")), key=lambda one: one["count"])
+        return last["count"], last["sum"]
+
+    cluster = Kafka(kafka.bootstrap)
+    broker = open_broker(cluster)
+    try:
+        with (
+            start(made, cluster, engine=Spark(spark, checkpoint=str(tmp_path / "checkpoint"))) as running,
+            Repairs(made, broker) as tool,
+        ):
+            send("1", '"10"', "2", '"20"', '"never"')
+            running.wait_idle(timeout_s=200)
+            assert total() == (2, 3)
+            with pytest.raises(ConfigError, match="only staged ones do"):
+                tool.ask("replay", Selection(processor="keep"))
+            fixed.touch()
+            wish = Selection(processor="work")
+            requested = tool.ask("replay", wish)
+            assert (requested.asked, tool.ask("replay", wish).asked) == (3, 0)
+            send("4")
+            assert tool.wait(requested, timeout_s=100.0), requested.open
+            assert requested.outcomes == {"row": 2, "error": 1}
+            running.wait_idle(timeout_s=100)
+            assert total() == (5, 37)
+            [cause] = tool.causes(wish)
+            assert (cause.count, cause.kind, cause.exception) == (1, "decode", "ValueError")
+            [again] = [one for one in tool.find(wish) if one.settled is None]
+            assert "mended.py:decode:" in again.message.trace[-1]
+
+            dropped = tool.ask("drop", wish)
+            for request in running.committed(replay_topic(name, "work")):  # all of them once more
+                producer.produce(replay_topic(name, "work"), request.value(), request.key(), request.partition())
+            send("8")
+            assert tool.wait(dropped, timeout_s=100.0)
+            running.wait_idle(timeout_s=100)
+            assert total() == (6, 45)
+            assert tool.causes(wish) == ()
+        report = verify(made, broker)
+        assert not report.anomalies, report
+        assert {one.processor: one.replays for one in report.processors}["work"] == 3
+    finally:
+        broker.close()
+
+
 @pytest.mark.slow
 @pytest.mark.fault
 def test_driver_that_dies_in_a_replay_leaves_it_to_the_next(kafka: KafkaFixture, tmp_path: Path) -> None:
@@ -96,5 +168,87 @@ def test_driver_that_dies_in_a_replay_leaves_it_to_the_next(kafka: KafkaFixture,
         report = verify(made, broker)
         assert not report.anomalies
         assert [one.replays for one in report.processors] == [4]
+    finally:
+        broker.close()
+
+
+KILLS = {
+    "spark": [
+        *(at("staging"), at("unlisted"), at("staged"), announcing("before Commit"), announcing("after Commit")),
+        *(publishing("before Commit"), publishing("after Commit"), at("published"), at("behind")),
+        publishing("before Init", partition=1),
+    ],
+    "driver": [
+        *(at(where, held=True) for where in ("staging", "unlisted", "staged", "announced", "published", "behind")),
+        *(at("announced"), publishing("after Flush"), publishing("after Commit", partition=0), at("behind")),
+    ],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+@pytest.mark.timeout(2_400)
+@pytest.mark.parametrize("where", KILLS)
+def test_drivers_that_die_beside_live_traffic_replay_each_error_of_a_staged_processor_once(
+    kafka: KafkaFixture, tmp_path: Path, where: str
+) -> None:
+    """Ten with their JVMs, each while a batch has new messages and requests: nothing is lost, doubled or left open."""
+    setup, fixed = Setup(kafka.bootstrap, kafka.unique("g")), tmp_path / "fixed"
+    made = mended.graph(setup.name, str(fixed))
+    producer, sent = Producer({"bootstrap.servers": kafka.bootstrap}), list[int]()
+
+    def send(count: int, form: bytes) -> None:
+        for n in range(len(sent), len(sent) + count):
+            producer.produce(setup.source, form % n, b"k", n % mended.WIDTH)
+            sent.append(n)
+        assert producer.flush(30) == 0
+
+    broker = open_broker(Kafka(kafka.bootstrap))
+    prepare(made, broker)
+    kills = KILLS[where]
+    try:
+        with (
+            StagedDrivers(setup, tmp_path, str(fixed), graph="tests.spark.mended:graph", limit=None) as drivers,
+            Repairs(made, broker) as tool,
+            connect(Kafka(kafka.bootstrap), made) as client,
+        ):
+            send(8 * len(kills), b'{"n": "%d"}')
+            send(10, b'{"n": "never %d"}')
+            driver = drivers.add().started()
+            until(lambda: sum(one.count for one in tool.causes()) == len(sent), "all are errors", STARTED_S)
+            driver.stop()
+            fixed.touch()
+            never, first = sent[-10:], Selection(until_ms=int(time.time() * 1000))
+            for number, kill in enumerate(kills):
+                assert tool.ask("replay", first, limit=9).asked == 9
+                send(10, b'{"n": %d}')
+                driver = drivers.add(**kill)
+                driver.reached()
+                driver.kill_all() if number % 2 == 0 else driver.kill_driver()
+                driver.gone()
+            driver = drivers.add().started()
+            send(10, b'{"n": %d}')
+            good = [n for n in sent if n not in never]
+            values = [len(good), sum(good)]
+
+            def newest() -> list[int]:
+                found = max(
+                    (m.value for m in client.messages(f"{setup.name}.out", limit=10_000)), key=itemgetter("count")
+                )
+                return [found["count"], found["sum"]]
+
+            until(lambda: newest() == values, f"the total is {values}", STARTED_S)
+            driver.stop()
+            totals = [m.value["count"] for m in client.messages(f"{setup.name}.out", limit=10_000)]
+            assert totals == sorted(set(totals))
+            found = list(tool.find())
+        settled = [one.settled.outcome for one in found if one.settled is not None]
+        assert sorted(settled) == ["error"] * 10 + ["row"] * (8 * len(kills))
+        assert len(found) - len(settled) == 10
+        places = [(c.partition, c.offset) for one in found if one.settled is None for c in one.message.consumed]
+        assert len(set(places)) == 10
+        report = verify(made, broker)
+        assert not report.anomalies, report
+        assert [one.replays for one in report.processors] == [9 * len(kills)]
     finally:
         broker.close()

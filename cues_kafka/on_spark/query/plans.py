@@ -15,6 +15,7 @@ from cues_kafka.on_spark.columns import as_columns
 from cues_kafka.on_spark.frame_targets import frame_target
 from cues_kafka.on_spark.query.files import has_jvm
 from cues_kafka.on_spark.query.run import QuerySettings
+from cues_kafka.on_spark.redelivery import Redelivery
 from cues_kafka.on_spark.source.decoding import Decoding
 from cues_kafka.on_spark.source.messages import COUNT, PREFIX, message_source
 from cues_kafka.on_spark.source.ranges import Begins, SourceInput
@@ -56,6 +57,7 @@ def call_function(
     back: bool = True,
     report: UndecodedReport | None = None,
     counted: Mapping[str, Undecoded] | None = None,
+    redelivery: Mapping[str, Redelivery] | None = None,
 ) -> dict[str, Any]:
     """
     Return the DataFrames that the function makes, by output binding.
@@ -69,6 +71,7 @@ def call_function(
         back: see `SourceInput.back`.
         report: of a direct processor: hands messages that cannot be decoded to its slots; None: they are dropped.
         counted: of a staged processor: makes the error messages of each input, by topic, where they are counted.
+        redelivery: of a staged processor: takes requests to replay errors, by topic.
 
     Raises:
         ConfigError: the function returns something else than its declaration says, or something that this session
@@ -92,6 +95,7 @@ def call_function(
             decoding=decoding,
             report=report,
             counted=counted is not None,
+            redelivery=(redelivery or {}).get(topic),
         )
         settings.session.dataSource.register(message_source(given))
         loaded = settings.session.readStream.format(PREFIX + name).load()

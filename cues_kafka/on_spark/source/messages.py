@@ -9,19 +9,21 @@ of a staged one counts it, and the driver has it looked for once the batch is co
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, nullcontext
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from cues_kafka.brokers.open import open_broker
+from cues_kafka.on_spark.redelivery import Redelivery, refuse_foreign
 from cues_kafka.on_spark.source.decoding import Decoding
 from cues_kafka.on_spark.source.format import WITH_HEADERS as COLUMNS
-from cues_kafka.on_spark.source.planning import OffsetRange
-from cues_kafka.on_spark.source.ranges import RangeReader, RangeRow, SourceInput, data_source
+from cues_kafka.on_spark.source.planning import OffsetRange, Offsets, from_json, to_json
+from cues_kafka.on_spark.source.ranges import InputRange, RangeReader, RangeRow, SourceInput, data_source
 from cues_kafka.on_spark.source.report import ReportWriter, UndecodedReport
 from cues_kafka.on_spark.source.rows import WITH_HEADERS, arrow, message_batches
 from cues_kafka.ports.broker import Broker
@@ -42,20 +44,49 @@ RESET: Final = (
 
 
 class MessageReader(RangeReader):
-    """Gives the messages of the only input, in place of its ranges."""
+    """Gives the messages of the only input, in place of its ranges, and those that are to be replayed (Y4)."""
+
+    def __init__(self, given: SourceInput) -> None:
+        super().__init__(given)
+        self._asked_until: Offsets | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        begins = super().initialOffset()
+        asked = self._given.redelivery
+        return begins if asked is None else {**begins, **to_json(asked.begins())}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        super().prepareForTriggerAvailableNow()
+        if self._given.redelivery is not None:
+            self._asked_until = self._given.redelivery.stable(self._broker)
+
+    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        ends = super().latestOffset(start, limit)
+        asked = self._given.redelivery
+        if asked is None:
+            return ends
+        return {**ends, **to_json(asked.ends(from_json(start), self._asked_until or asked.stable(self._broker)))}
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Read all committed messages of a range, with a consumer of its own."""
         assert isinstance(partition, RangeRow)
-        given, [one] = self._given, partition.inputs
-        if one.start >= one.end:
+        due = [found for one in partition.inputs if (found := self._range(one, partition.partition)).due]
+        if not due:
             return
-        span = OffsetRange(TopicPartition(one.topic, partition.partition), one.start, one.end)
-        broker = open_broker(given.options)
+        broker = open_broker(self._given.options)
         try:
-            yield from _DecodedRange(given, span).read(broker)
+            for found in due:
+                yield from found.read(broker)
         finally:
             broker.close()
+
+    def _range(self, one: InputRange, partition: int) -> _DecodedRange:
+        given, asked = self._given, self._given.redelivery
+        if one.topic in given.first:
+            return _DecodedRange(given, OffsetRange(TopicPartition(one.topic, partition), one.start, one.end))
+        if asked is None or one.topic != asked.topic:
+            refuse_foreign(one.topic, list(given.first))
+        return _AskedRange(given, asked, asked.range(partition, one.start, one.end))
 
 
 class _DecodedRange:
@@ -64,6 +95,11 @@ class _DecodedRange:
     def __init__(self, given: SourceInput, span: OffsetRange) -> None:
         self._given, self._span = given, span
         self._failed = 0
+
+    @property
+    def due(self) -> bool:
+        """Whether it has offsets."""
+        return self._span.start < self._span.end
 
     def read(self, broker: Broker) -> Iterator[Any]:
         report = self._given.report
@@ -101,6 +137,23 @@ class _DecodedRange:
         return pa.RecordBatch.from_arrays(
             [*columns, pa.array([self._failed], pa.int64())], schema=empty.append(pa.field(COUNT, pa.int64()))
         )
+
+
+class _AskedRange(_DecodedRange):
+    """Reads the requests of one range, and makes rows of the messages that they name."""
+
+    def __init__(self, given: SourceInput, asked: Redelivery, span: OffsetRange) -> None:
+        super().__init__(given, span)
+        self._asked = asked
+
+    def _batches(self, broker: Broker, report: UndecodedReport | None, writer: ReportWriter | None) -> Iterator[Any]:
+        asked, place = self._asked, TopicPartition(self._asked.undecoded.topic, self._span.place.partition)
+        found, failed = asked.separated(asked.taken(broker, self._span))
+        self._failed += len(failed)
+        for one in found:
+            if one.good:
+                span = OffsetRange(place, 0, 0)
+                yield self._with_count(arrow(one.good, span, headers=True, came=one.headers, values=one.values))
 
 
 def arrow_schema(decoding: Decoding) -> Any:

@@ -24,6 +24,7 @@ from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.scanning import due
 
 if TYPE_CHECKING:
+    from cues_kafka.on_spark.redelivery import Redelivery
     from cues_kafka.on_spark.source.decoding import Decoding
     from cues_kafka.on_spark.source.report import UndecodedReport
 
@@ -55,6 +56,7 @@ class SourceInput:
         decoding: of the values of the only topic; None: they are not decoded, or not read here.
         report: of a direct processor: what messages that make no row are handed to its slots with.
         counted: of a staged processor: each range that was read to its end makes one more row, see `messages.COUNT`.
+        redelivery: of a staged processor: takes requests to replay errors; None: there are none.
     """
 
     name: str
@@ -66,6 +68,7 @@ class SourceInput:
     decoding: Decoding | None = None
     report: UndecodedReport | None = None
     counted: bool = False
+    redelivery: Redelivery | None = None
 
 
 class InputRange(NamedTuple):

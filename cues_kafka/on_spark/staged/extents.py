@@ -57,14 +57,24 @@ def ends_in(batch: Staged) -> dict[TopicPartition, int]:
 
 
 def begun(newest: Staged, query: str, committed: Collection[str]) -> dict[TopicPartition, int]:
+    """Find where a query stands in its topics, by the newest record, see `begins_of`."""
+    begins = begins_of(newest, query, committed)
+    return dict(ChainMap(*(offsets_of(extent, begins[extent.source]) for extent in newest.extents)))
+
+
+def begins_of(newest: Staged, query: str, committed: Collection[str]) -> dict[str, str]:
     """
-    Find where a query stands in its topics, by the newest record.
+    Find where a query stands in its sources, by the newest record.
 
     Spark asks where batch 0 begins each time it runs that batch. Only the announcement tells, because the log may have
     been cut since, or a reset may have moved the processor. From another place its state would not fit the published
     rows. Spark runs batches again that are not among `committed`, the numbers of those that it knows to be published;
     the newest batch of another query must be published.
     """
-    if newest.query != query or str(newest.batch) in committed:
-        return ends_in(newest)
-    return dict(ChainMap(*(offsets_of(extent, extent.start) for extent in newest.extents)))
+    ended = newest.query != query or str(newest.batch) in committed
+    return {extent.source: extent.end if ended else extent.start for extent in newest.extents}
+
+
+def offsets_in(offsets: str, topic: str) -> dict[int, int]:
+    """The offsets of one topic, by partition, in those of a source."""
+    return {int(p): offset for p, offset in (json.loads(offsets or "{}") or {}).get(topic, {}).items()}

@@ -12,6 +12,9 @@ from cues_kafka.errors import ConfigError, RecoveryError
 
 _VERSION: Final = 1
 
+SETTLED_FROM: Final = 3 << 61
+"""From this number on, rows are records that settle error messages (Y4), and no messages: no Spark task has as many."""
+
 
 class StagedFile(NamedTuple):
     """
@@ -49,6 +52,11 @@ class Chunk(NamedTuple):
     errors: int
     checksum: str
     file: int
+
+    @property
+    def settles(self) -> bool:
+        """Whether its rows are records of the backing topic."""
+        return self.row >= SETTLED_FROM
 
 
 @dataclass(frozen=True, slots=True)

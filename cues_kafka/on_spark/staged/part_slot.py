@@ -21,7 +21,7 @@ from cues_kafka.on_spark.query.outcome import Outcome, fenced_outcome
 from cues_kafka.on_spark.query.slots import FENCED_S, WATCH_S, interpreter_of
 from cues_kafka.on_spark.staged.chunks import unpacked
 from cues_kafka.on_spark.staged.manifest import Chunk, altered, checksum
-from cues_kafka.on_spark.staged.topics import StagedTarget
+from cues_kafka.on_spark.staged.topics import SETTLED, StagedTarget
 from cues_kafka.ports.broker import Broker
 from cues_kafka.ports.clock import Clock
 from cues_kafka.ports.log import Headers
@@ -71,7 +71,8 @@ class _RowChunks:
         self._spool, self._chunks = spool, chunks
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
-        return ((one.row, table) for one, table in zip(self._chunks, self._spool, strict=True) if not one.errors)
+        pairs = zip(self._chunks, self._spool, strict=True)
+        return ((one.row, table) for one, table in pairs if not (one.errors or one.settles))
 
 
 Commit: TypeAlias = Callable[[Iterable[tuple[int, Any]]], Sequence[Any]]
@@ -150,9 +151,11 @@ class PartSlot:
 
         The spool is filled while the slot recovers, with what comes: (number of the first row, bytes) of each chunk.
         `in_files` is the number of rows that this part counts as delivered without a message, because files have them.
-        `commit` commits the rows of this part to a target; then chunks without errors are such rows.
+        `commit` commits the rows of this part to a target; then chunks without errors are such rows. Requests to replay
+        count as rows without a message, too.
         """
-        rows, announced = sum(chunk.rows for chunk in chunks), sum(chunk.errors for chunk in chunks)
+        settled = sum(chunk.rows for chunk in chunks if chunk.settles)
+        rows, announced = sum(chunk.rows for chunk in chunks) - settled, sum(chunk.errors for chunk in chunks)
         interpreter = self._interpreter
         try:
             self.begin()
@@ -166,9 +169,11 @@ class PartSlot:
                 # Behind the recovery, so by the owner; before the record, which says that it is done.
                 refused = commit(_RowChunks(spool, chunks)) if commit else ()
                 errors = announced + sum(map(len, refused))
-                nils = in_files + (rows - errors if commit else 0)
+                nils = in_files + settled + (rows - errors if commit else 0)
                 good = 0 if commit else rows - errors
-                own = (table for one, table in zip(chunks, spool, strict=True) if one.errors or not commit)
+                own = (
+                    table for one, table in zip(chunks, spool, strict=True) if one.errors or one.settles or not commit
+                )
                 records = self._records(chain(own, refused), good + errors, target, prefix)
                 counts = Totals(good + errors + nils, good, errors, nils, good)
                 called = on.Called((), counts) if counts.deliveries else on.Idle(())
@@ -193,6 +198,11 @@ class PartSlot:
         for table in spool:
             box = Outbox()
             outputs = table.column("output")
+            if outputs[0].as_py() == SETTLED:
+                keys, values = (table.column(name).to_pylist() for name in ("key", "value"))
+                box.extend_alike(spec.backing, spec.partition, keys, values, 0)
+                yield box
+                continue
             for number in outputs.unique().to_pylist():
                 mine = pc.indices_nonzero(pc.equal(outputs, number))
                 own = table if len(mine) == len(table) else table.take(mine)

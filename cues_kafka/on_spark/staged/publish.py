@@ -24,6 +24,7 @@ from cues_kafka.graph.declare import CodecSpec
 from cues_kafka.on_spark.connections import shared_broker
 from cues_kafka.on_spark.query.outcome import Outcome
 from cues_kafka.on_spark.query.slots import incarnation
+from cues_kafka.on_spark.redelivery import Redelivery
 from cues_kafka.on_spark.staged.chunks import chunks_in
 from cues_kafka.on_spark.staged.error_rows import Refusing
 from cues_kafka.on_spark.staged.manifest import Chunk, altered
@@ -52,6 +53,7 @@ class StagedWork:
         query: Spark's id of the query.
         carried: what error messages have besides the reason.
         undecoded: makes error messages of what cannot be decoded, for each input.
+        redelivery: takes requests to replay errors, for each input; empty: there is no replay topic.
         into: where rows go (E5), besides the target's outputs.
         in_files: rows of the announced batch that are in files; part 0 counts them.
         above: how far the target was when the announced batch was prepared (`Manifest.log_at`).
@@ -69,6 +71,7 @@ class StagedWork:
     query: str = ""
     carried: Carried = NOTHING
     undecoded: tuple[Undecoded, ...] = ()
+    redelivery: tuple[Redelivery, ...] = ()
     into: FrameTarget = TOPICS
     in_files: int = 0
     above: int = -1

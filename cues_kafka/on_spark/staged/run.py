@@ -12,7 +12,7 @@ from cues_kafka.core.records import Extent, Staged
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import Enter
 from cues_kafka.errors import ConfigError
-from cues_kafka.graph.names import backing_topic
+from cues_kafka.graph.names import backing_topic, replay_topic
 from cues_kafka.on_spark.columns import key_column, messages_of
 from cues_kafka.on_spark.frame_targets import frame_target
 from cues_kafka.on_spark.query.files import names
@@ -22,15 +22,17 @@ from cues_kafka.on_spark.query.outcome import Outcome
 from cues_kafka.on_spark.query.plans import OBSERVED, call_function, keeps_state
 from cues_kafka.on_spark.query.run import QuerySettings, Tell
 from cues_kafka.on_spark.query.slots import written
+from cues_kafka.on_spark.redelivery import Redelivery
 from cues_kafka.on_spark.source.ranges import Begins
 from cues_kafka.on_spark.staged.batch import StagedBatch, check_session, stage_of
-from cues_kafka.on_spark.staged.extents import begun, canonical, ends_in, extents_of
+from cues_kafka.on_spark.staged.extents import begins_of, begun, canonical, ends_in, extents_of, offsets_in
 from cues_kafka.on_spark.staged.files import Staging
 from cues_kafka.on_spark.staged.publish import StagedWork, enter, newest_batch
 from cues_kafka.on_spark.staged.topics import StagedTarget
 from cues_kafka.on_spark.staged.undecoded import Counts
 from cues_kafka.on_spark.undecoded import undecoded_of
 from cues_kafka.ports.log import Position, Positions, TopicPartition
+from cues_kafka.records.extents import ids_of
 from cues_kafka.task.calling.carried import carried_by
 from cues_kafka.task.making.other_inputs import other_sources
 from cues_kafka.task.making.specs import Identity
@@ -125,19 +127,29 @@ class StagedRun:
         committed = names(settings.session, f"{settings.checkpoint}/commits")
         known = begun(newest, self._work.query, committed) if newest else {}
         self._reached = {**self._reached, **known}
+        redelivery = self._redelivery(begins_of(newest, self._work.query, committed) if newest else {})
+        self._work = replace(self._work, redelivery=tuple(redelivery.values()))
         first = self._positions()
         frames = call_function(
-            *(settings, self._work.options, job.graph, self._processor, first), back=False, counted=self._undecoded
+            *(settings, self._work.options, job.graph, self._processor, first),
+            back=False,
+            counted=self._undecoded,
+            redelivery=redelivery,
         )
         whole = self._whole(frames)
-        begins = {self._bindings[topic]: start_of(topic, offsets, known) for topic, offsets in first.items()}
+        begins = {
+            self._bindings[topic]: start_of(topic, offsets, known, redelivery.get(topic))
+            for topic, offsets in first.items()
+        }
 
         def extents(session: Any, number: int) -> tuple[Extent, ...]:
             ids = {name: facts.topic_id for name, facts in job.broker.facts(list(self._bindings)).topics.items()}
 
             def named(_: int, end: Mapping[str, Any]) -> tuple[str, bytes]:
-                [topic] = end
-                return self._bindings[topic], ids.get(topic, b"")
+                [topic] = [one for one in end if one in self._bindings]
+                if job.graph.errors_of(self._processor) is None:
+                    return self._bindings[topic], ids.get(topic, b"")
+                return self._bindings[topic], ids_of({topic: ids[topic]} if topic in ids else {})
 
             return extents_of(session, settings.checkpoint, number, names=named, first=begins)
 
@@ -150,6 +162,26 @@ class StagedRun:
         )
         self._drop_losers(newest, batch)
         return settings.write(whole, f"{job.graph.name}.{self._processor.name}", batch, self._processor.output_mode)
+
+    def _redelivery(self, begins: Mapping[str, str]) -> dict[str, Redelivery]:
+        """What takes requests to replay errors, by topic; nothing if there is no replay topic."""
+        graph, name = self._job.graph, self._processor.name
+        facts = self._job.facts.topics.get(replay_topic(graph.name, name))
+        if facts is None or graph.errors_of(self._processor) is None:
+            return {}
+        return {
+            topic: Redelivery(
+                undecoded=undecoded,
+                topic=facts.name,
+                topic_id=facts.topic_id,
+                width=facts.partitions,
+                errors=graph.error_topics(),
+                bindings=tuple(sorted(self._bindings.values())),
+                parts=self._work.parts,
+                first=offsets_in(begins.get(undecoded.binding, ""), facts.name),
+            )
+            for topic, undecoded in self._undecoded.items()
+        }
 
     def _observed(self) -> dict[str, Counts]:
         """What Spark has counted in the batch that it computes."""
@@ -223,7 +255,14 @@ def _lost_to(newest: Staged, one: Staged) -> bool:
     return (newest.query, newest.batch) == (one.query, one.batch) and newest.attempt != one.attempt
 
 
-def start_of(topic: str, offsets: tuple[int, ...], known: Mapping[TopicPartition, int]) -> str:
-    """Where batch 0 begins in a topic, without partitions that were added since, as in any batch's start."""
+def start_of(
+    topic: str, offsets: tuple[int, ...], known: Mapping[TopicPartition, int], redelivery: Redelivery | None = None
+) -> str:
+    """
+    Where batch 0 begins in a topic, without partitions that were added since, as in any batch's start.
+
+    It has the places in the replay topic that the newest record has.
+    """
     own = {str(p): offset for p, offset in enumerate(offsets) if not known or TopicPartition(topic, p) in known}
-    return canonical({topic: own})
+    asked = {} if redelivery is None else {str(p): offset for p, offset in redelivery.first.items()}
+    return canonical({topic: own} | ({redelivery.topic: asked} if redelivery is not None and asked else {}))

@@ -12,6 +12,9 @@ from cues_kafka.task.calling.outputs import Output
 ERRORS: Final = -1
 """The value of a message's column `output` that marks an error message."""
 
+SETTLED: Final = -2
+"""The same of a record that settles an error message (Y2)."""
+
 
 @dataclass(frozen=True, slots=True)
 class StagedTarget:

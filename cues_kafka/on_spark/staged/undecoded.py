@@ -3,6 +3,9 @@
 Spark counts them while it computes the batch. Only where there are some, or where Spark did not read all ranges to
 their ends, a job reads the ranges once more. Its chunks are files of the same attempt, and their errors are rows of the
 same publication: part p has those of partition p of each input.
+
+Where the batch takes requests to replay errors, the job reads them, too: it makes the records that settle them, and new
+error messages of what failed again (Y4).
 """
 
 from __future__ import annotations
@@ -21,13 +24,16 @@ from cues_kafka.errors import RetriableError
 from cues_kafka.on_spark.connections import shared_broker
 from cues_kafka.on_spark.query.jobs import RESULT, run_job
 from cues_kafka.on_spark.query.outcome import Outcome, outcome_of_row, raise_stops
+from cues_kafka.on_spark.redelivery import Redelivery
 from cues_kafka.on_spark.source.messages import RESET
 from cues_kafka.on_spark.source.planning import OffsetRange
 from cues_kafka.on_spark.staged.chunks import CHUNK_BYTES, CHUNKS, chunk_of, first_row
-from cues_kafka.on_spark.staged.manifest import Manifest
+from cues_kafka.on_spark.staged.extents import offsets_in
+from cues_kafka.on_spark.staged.manifest import SETTLED_FROM, Manifest
 from cues_kafka.on_spark.staged.publish import StagedWork
-from cues_kafka.on_spark.staged.topics import ERRORS
+from cues_kafka.on_spark.staged.topics import ERRORS, SETTLED
 from cues_kafka.on_spark.undecoded import ErrorRow, Undecoded
+from cues_kafka.ports.broker import Broker
 from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.extents import offsets_of
 from cues_kafka.task.calling.ending import DECLARE_ERRORS
@@ -59,10 +65,11 @@ Observed: TypeAlias = Callable[[], Mapping[str, Counts]]
 
 
 class Searched(NamedTuple):
-    """One range in which messages are looked for."""
+    """One range in which messages are looked for; of the replay topic, where there is what takes its requests."""
 
     undecoded: Undecoded
     span: OffsetRange
+    redelivery: Redelivery | None = None
 
 
 class Search:
@@ -125,12 +132,13 @@ class Search:
         observed: Mapping[str, Counts] | None = None
         found: list[Searched] = []
         for undecoded in self._work.undecoded:
-            spans = self._ranges(undecoded)
-            if not spans:
+            spans, asked = self._ranges(undecoded), self._asked(undecoded)
+            if not spans and not asked:
                 continue
+            found += asked
             observed = self._observed() if observed is None else observed
             counts = observed.get(undecoded.binding)
-            complete = counts is not None and counts.ranges == runs * len(spans)
+            complete = counts is not None and counts.ranges == runs * (len(spans) + len(asked))
             if complete and counts is not None and not counts.messages:
                 continue
             found += spans
@@ -150,6 +158,17 @@ class Search:
                     found.append(Searched(undecoded, OffsetRange(place, begin, end)))
         return found
 
+    def _asked(self, undecoded: Undecoded) -> list[Searched]:
+        """The ranges of requests that the batch takes."""
+        found = []
+        for one in self._work.redelivery:
+            for extent in self._mine.extents:
+                if one.undecoded.binding == extent.source == undecoded.binding:
+                    start, ends = offsets_in(extent.start, one.topic), offsets_in(extent.end, one.topic)
+                    spans = [one.range(p, start.get(p, 0), end) for p, end in sorted(ends.items())]
+                    found += [Searched(undecoded, span, one) for span in spans if span.start < span.end]
+        return found
+
 
 @dataclass(frozen=True)
 class _InTask:
@@ -158,12 +177,16 @@ class _InTask:
     work: StagedWork
     spans: Sequence[Searched]
 
-    def _of(self, batches: Iterable[Any]) -> Iterator[tuple[int, Searched, Iterator[ErrorRow]]]:
-        work = self.work
-        broker = shared_broker(work.options, work.identity.incarnation)
+    def _of(self, batches: Iterable[Any]) -> Iterator[tuple[int, Searched]]:
         for number in chain.from_iterable(batch.column("id").to_pylist() for batch in batches):
-            one = self.spans[number]
-            yield number, one, one.undecoded.within(broker, one.span, remedy=RESET)
+            yield number, self.spans[number]
+
+    @property
+    def _broker(self) -> Broker:
+        return shared_broker(self.work.options, self.work.identity.incarnation)
+
+    def _rows(self, one: Searched) -> Iterator[ErrorRow]:
+        return one.undecoded.within(self._broker, one.span, remedy=RESET)
 
     def _part(self, place: TopicPartition) -> int:
         return place.partition % self.work.parts
@@ -175,8 +198,8 @@ class FirstUndecoded(_InTask):
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Say which message it is, as the outcome of a slot."""
-        for _, one, rows in self._of(batches):
-            if (row := next(rows, None)) is not None:
+        for _, one in self._of(batches):
+            if (row := next(self._rows(one), None)) is not None:
                 part = self._part(one.span.place)
                 task = f"{self.work.processor}/{part}"
                 outcome = Outcome(task, part, kind="unhandled", text=row.why, remedy=DECLARE_ERRORS)
@@ -196,11 +219,27 @@ class WriteUndecoded(_InTask):
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Make the chunks of the ranges of this Spark task."""
-        for number, one, rows in self._of(batches):
-            row = first_row(_BEHIND + number)
+        for number, one in self._of(batches):
+            part, row = self._part(one.span.place), first_row(_BEHIND + number)
+            rows: Iterator[ErrorRow]
+            if one.redelivery is None:
+                rows = self._rows(one)
+            else:
+                rows, settled = self._replayed(one.redelivery, one.span)
+                if settled is not None:
+                    yield chunk_of(part, SETTLED_FROM + first_row(number), settled)
             for held in _some(rows):
-                yield chunk_of(self._part(one.span.place), row, self._messages(held))
+                yield chunk_of(part, row, self._messages(held))
                 row += len(held)
+
+    def _replayed(self, redelivery: Redelivery, span: OffsetRange) -> tuple[Iterator[ErrorRow], Any]:
+        """What failed again, and the records that settle requests; None: there are none."""
+        taken = redelivery.taken(self._broker, span)
+        _, failed = redelivery.separated(taken)
+        again = {id(one.message) for one in failed}
+        values = [one.settled(self.now_ms, failed=id(one.message) in again) for one in taken]
+        rows = redelivery.undecoded.rows(span.place.partition, failed)
+        return rows, _records([one.key for one in taken], values) if taken else None
 
     def _messages(self, rows: Sequence[ErrorRow]) -> pa.RecordBatch:
         count = len(rows)
@@ -215,6 +254,20 @@ class WriteUndecoded(_InTask):
             "error": pa.repeat(pa.scalar(value=True), count),
         }
         return pa.RecordBatch.from_pydict(columns)
+
+
+def _records(keys: Sequence[bytes], values: Sequence[bytes]) -> pa.RecordBatch:
+    """Records of the backing topic, with the columns of messages."""
+    count = len(keys)
+    columns = {
+        "output": pa.repeat(pa.scalar(SETTLED, pa.int32()), count),
+        "key": pa.array(keys, pa.binary()),
+        "value": pa.array(values, pa.binary()),
+        "headers": pa.nulls(count, pa.binary()),
+        "timestamp": pa.repeat(pa.scalar(0, pa.int64()), count),
+        "error": pa.repeat(pa.scalar(value=False), count),
+    }
+    return pa.RecordBatch.from_pydict(columns)
 
 
 def _some(rows: Iterator[ErrorRow]) -> Iterator[list[ErrorRow]]:

@@ -19,6 +19,7 @@ from cues_kafka.operate.move.base import Maintenance, PlannedMove, places_of, se
 from cues_kafka.operate.move.places import wanted
 from cues_kafka.operate.move.settle import DATABASE, HERE, settle
 from cues_kafka.ports.log import TopicPartition
+from cues_kafka.records.extents import ids_of
 
 
 def reset(tool: Maintenance, *, to: str = "earliest", partition: int | None = None) -> list[PlannedMove]:
@@ -104,7 +105,10 @@ def _begins(tool: Maintenance, to: str) -> tuple[tuple[Extent, ...], dict[TopicP
         )
         for topic, width in widths.items()
     }
-    extents = (Extent(i.binding, tool.reading.topic_id(i.topic), ends[i.topic], ends[i.topic]) for i in tool.inputs)
+    named = tool.graph.errors_of(tool.declared) is not None  # as its batches have it, which take requests, too (Y4)
+    ids = {topic: tool.reading.topic_id(topic) for topic in widths}
+    shown = {topic: ids_of({topic: one}) if named else one for topic, one in ids.items()}
+    extents = (Extent(i.binding, shown[i.topic], ends[i.topic], ends[i.topic]) for i in tool.inputs)
     return tuple(sorted(extents)), offsets
 
 

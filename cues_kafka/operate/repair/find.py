@@ -14,6 +14,7 @@ from cues_kafka.errors import CodecError, ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.error_message import ErrorMessage
 from cues_kafka.graph.names import backing_topic, no_such_processor, quoted, replay_topic, tools_group
+from cues_kafka.graph.processor import Processor
 from cues_kafka.operate.repair.filed import FiledError, Selection, check_selection
 from cues_kafka.operate.repair.ledger import Ledgers
 from cues_kafka.plan.topics import CLOCKS_MS
@@ -22,6 +23,7 @@ from cues_kafka.ports.clock import Clock
 from cues_kafka.ports.facts import Watermarks
 from cues_kafka.ports.log import TopicPartition, WireMessage
 from cues_kafka.records.error_messages import read_error
+from cues_kafka.records.reading import record_below
 from cues_kafka.records.requests import kept_payload, not_paired, what_settled
 from cues_kafka.records.scanning import first_from, ranges_of, read_range
 
@@ -55,8 +57,9 @@ class ErrorFinder:
                 f"graph {graph.name!r} has no errors topic, so it has no error messages. Declare one: "
                 f"Graph({graph.name!r}, ..., errors='{graph.name}.errors')."
             )
-        names = [n for n in graph.processors if graph.errors_of(n) is not None]
-        inputs = [topic for name in names for topic in graph.processors[name].input_topics]
+        parts = {**graph.processors, **graph.dataframes}
+        names = [n for n in parts if graph.errors_of(n) is not None]
+        inputs = [topic for name in names for topic in parts[name].input_topics]
         own = [made(graph.name, name) for name in names for made in (backing_topic, replay_topic)]
         asked = [*dict.fromkeys((*self._topics, *inputs, *own))]
         self._facts = ask_again(lambda: broker.facts(asked), PATIENCE_S).topics
@@ -68,6 +71,7 @@ class ErrorFinder:
         there = [self._facts[topic] for topic in dict.fromkeys(inputs) if topic in self._facts]
         places = [TopicPartition(one.name, partition) for one in there for partition in range(one.partitions)]
         self._lows: Mapping[TopicPartition, Watermarks] = broker.watermarks(places) if places else {}
+        self._staged: dict[str, bool] = {}
         self.foreign = self.unreadable = 0
         self.look()
 
@@ -152,7 +156,7 @@ class ErrorFinder:
             asked=ledger.asked.get(place.key) if ledger else None,
             settled=None if settled is None else what_settled(settled),
             obstacle=never or self._gone(error),
-            droppable=not never,
+            droppable=not never and bool(error.consumed),
         )
 
     def _filed(self, message: WireMessage, wanted: Selection) -> FiledError | None:
@@ -199,16 +203,16 @@ class ErrorFinder:
                 f"{name} is a feed, and its errors name no message of a topic. Correct the source, and have it give "
                 "the rows again"
             )
-        if name in graph.dataframes:
+        if name in graph.dataframes and not self._is_staged(name):
             return (
-                f"{name} is a processor of DataFrames, and Spark's batches take no requests. Send the messages again, "
-                "or declare a Processor with the same work and run it natively"
+                f"{name} writes DataFrames directly, and its batches take no requests: only staged ones do. Send the "
+                "messages again, or declare a Processor with the same work"
             )
-        if name not in graph.processors:
+        if name not in graph.all_processors:
             if why := self.ledgers.followed(name).why:
                 return why
             name = self.ledgers.now(name)
-        if (strategy := graph.strategy_of(name)) != EXACTLY_ONCE:
+        if name in graph.processors and (strategy := graph.strategy_of(name)) != EXACTLY_ONCE:
             return (
                 f"{name} is {strategy}, and only exactly-once settles a request once. Declare strategy='exactly-once' "
                 f"and run `cues-kafka strategy MODULE:GRAPH {name}`, or send the messages again"
@@ -219,6 +223,18 @@ class ErrorFinder:
         if missing := [topic for topic in missing if topic not in self._facts]:
             return f"topic {missing[0]!r} does not exist. Run `cues-kafka plan MODULE:GRAPH --apply`"
         return ""
+
+    def _is_staged(self, name: str) -> bool:
+        """Whether the newest record of a processor of DataFrames says that it is staged."""
+        if name not in self._staged:
+            backing = self._facts.get(backing_topic(self._graph.name, name))
+            self._staged[name] = False
+            if backing is not None:
+                place = TopicPartition(backing.name, 0)
+                marks = self._broker.watermarks([place])[place]
+                record = record_below(self._broker, place, marks.low, marks.stable, self._clock, group=self._group)
+                self._staged[name] = record is not None and record.staged is not None
+        return self._staged[name]
 
     def _elsewhere(self, error: ErrorMessage) -> str:
         """Why the task of an error takes no requests; empty: it does."""
@@ -233,12 +249,15 @@ class ErrorFinder:
     def _gone(self, error: ErrorMessage) -> str:
         """Why the messages of an error cannot be delivered again; empty: they can, as far as can be seen."""
         if not error.consumed:
-            return "it names no message"
+            return (
+                "it is of a row that the function returned, which may be made of any number of messages. Correct the "
+                "function, and send the messages again"
+            )
         if error.hash != delivery_hash(error.graph, error.processor, error.consumed):
             return (
                 "a timer failed, not a message, and timers fire once. Drop it, and have a message set the timer again"
             )
-        processor = self._graph.processors[self.ledgers.now(error.processor)]
+        processor = self._graph.all_processors[self.ledgers.now(error.processor)]
         bindings = dict(processor.inputs)
         for place, topic in zip(error.consumed, error.topics, strict=True):
             facts = self._facts.get(topic)
@@ -252,7 +271,8 @@ class ErrorFinder:
                     f"its message is gone from {topic!r} (retention), and the error message has not kept it. Declare "
                     "errors=Errors(..., payload=True) for the next time, without redact="
                 )
-        return not_paired(processor.input_shape, list(bindings), error.consumed)
+        pairing = processor.input_shape if isinstance(processor, Processor) else "alts"
+        return not_paired(pairing, list(bindings), error.consumed)
 
 
 def _bounds(place: TopicPartition, marks: Watermarks | None) -> str:

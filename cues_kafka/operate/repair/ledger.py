@@ -48,9 +48,11 @@ class ErrorLedger:
     def _new(
         self, topic: TopicFacts, partitions: Collection[int] | None = None, *, passing: str | None = None
     ) -> Iterator[WireMessage]:
+        # A staged processor may have fewer parts than its input has partitions.
+        wanted = None if partitions is None else {partition % topic.partitions for partition in partitions}
         for place, (low, end) in ranges_of(self._broker, topic.name, topic.partitions).items():
             start = max(low, self._next.get(place, 0))
-            if start < end and (partitions is None or place.partition in partitions):
+            if start < end and (wanted is None or place.partition in wanted):
                 yield from read_range(self._broker, place, start, end, group=self._group, passing=passing)
                 self._next[place] = end
 

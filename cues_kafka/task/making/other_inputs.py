@@ -22,7 +22,14 @@ def begin_again(processor: str) -> str:
 def other_sources(declared: DataFrameProcessor, staged: Staged) -> Halt | None:
     """Why a staged processor would stop whose inputs are others than its newest record has; None: they are the same."""
     ends = {one.source: json.loads(one.end) if one.end else {} for one in staged.extents}
-    was = {(source, topic) for source, end in ends.items() if isinstance(end, dict) for topic in end}
+    ids = {one.source: one.ids for one in staged.extents}  # the replay topic has none, and is no input
+    was = {
+        (source, topic)
+        for source, end in ends.items()
+        if isinstance(end, dict)
+        for topic in end
+        if topic in ids[source] or "" in ids[source]
+    }
     now = {*declared.inputs}
     if not ends or (ends.keys() == {binding for binding, _ in now} and was <= now):
         return None

@@ -213,7 +213,7 @@ def test_all_topics_are_known_by_use() -> None:
 
     assert graph.topics_used() == ("errors", "frames", "in", "old", "out", "table")
     assert graph.topics_written() == ("errors", "frames", "in", "out")
-    assert graph.internal_topics() == ("g.one.backing", "g.one.replay", "g.frame.backing")
+    assert graph.internal_topics() == ("g.one.backing", "g.one.replay", "g.frame.backing", "g.frame.replay")
 
 
 def test_importing_the_package_loads_no_driver() -> None:

@@ -108,7 +108,7 @@ def test_files_of_dataframes_are_an_edge_out_of_kafka() -> None:
     assert "  ring  dataframe, staged  1 part  orders -> table of files sums; errors: bad\n" in planned.text()
     [frame] = planned.to_dict()["dataframes"]
     assert (frame["outputs"], frame["into"], frame["staged"], frame["slots"]) == ({}, "table of files sums", True, 1)
-    assert {one.name for one in planned.create} == {"orders", "bad", "shop.ring.backing"}
+    assert {one.name for one in planned.create} == {"orders", "bad", "shop.ring.backing", "shop.ring.replay"}
     assert "hidden-bucket" not in f"{planned.text(topics=True, acls=True)}{planned.to_dict()}"
 
 

@@ -536,7 +536,8 @@ def test_processors_of_dataframes_are_planned_as_others() -> None:
     planned = plan(FRAMES, facts())
 
     assert [(one.name, one.staged, one.slots) for one in planned.dataframes] == [("paid", True, 5), ("sums", False, 2)]
-    assert {("shop.paid.backing", 5), ("shop.sums.backing", 2)} <= {(t.name, t.partitions) for t in planned.create}
+    own = {("shop.paid.backing", 5), ("shop.sums.backing", 2), ("shop.paid.replay", 5), ("shop.sums.replay", 2)}
+    assert own <= {(topic.name, topic.partitions) for topic in planned.create}
     assert Acl("worker", "transactional-id", "prefixed", "shop.paid.", "Write", "transactions of paid") in planned.acls
     assert Acl("worker", "group", "literal", "shop.paid", "Read", "membership and offsets of paid") in planned.acls
     assert {
@@ -544,7 +545,8 @@ def test_processors_of_dataframes_are_planned_as_others() -> None:
         ("Read", "payments"),
         ("Write", "paid"),
         ("Write", "sums"),
-        ("Write", "shop.errors"),
+        *((verb, "shop.errors") for verb in ("Read", "Write")),
+        *(("Read", f"shop.{name}.replay") for name in ("paid", "sums")),
         *((verb, f"shop.{name}.backing") for verb in ("Read", "Write") for name in ("paid", "sums")),
         *(("DescribeConfigs", topic) for topic in topics_to_ask(FRAMES)),
     } == {(acl.operation, acl.name) for acl in planned.acls if acl.role == "worker" and acl.resource == "topic"}

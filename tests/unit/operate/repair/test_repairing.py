@@ -310,15 +310,15 @@ def test_other_strategies_are_refused_with_the_remedy(strategy: str) -> None:
     assert tool.ask("drop").refused.total() == 1
 
 
-def test_errors_of_rows_on_spark_are_refused_with_the_remedy() -> None:
-    """A staged batch takes no requests: by name, and counted without a name; nothing is written."""
+def test_errors_of_rows_that_are_written_directly_are_refused_with_the_remedy() -> None:
+    """Only staged batches take requests: by name, and counted without a name; nothing is written."""
     tester = failed(Bug(), -2)
     frames = DataFrameProcessor(lambda frame: frame, inputs="in", outputs="shop.out", name="check")
     staged = Graph("shop", Source("in"), frames, errors="errors", defaults=Topic(value=Json(), partitions=2))
     tool = Repairs(staged, tester.broker)
     said = (
-        "check is a processor of DataFrames, and Spark's batches take no requests. Send the messages again, or declare "
-        "a Processor with the same work and run it natively"
+        "check writes DataFrames directly, and its batches take no requests: only staged ones do. Send the messages "
+        "again, or declare a Processor with the same work"
     )
 
     for wish in ("replay", "drop"):

@@ -1,0 +1,59 @@
+"""A staged processor whose codec refuses some messages until it is mended: they are replayed then."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cues_kafka import Codec, DataFrameProcessor, Graph, Json, Source, Topic
+
+WIDTH = 2
+
+
+@dataclass(frozen=True)
+class Number:
+    """What comes in."""
+
+    n: int
+
+
+@dataclass(frozen=True)
+class Mended(Codec):
+    """JSON in which the number may be a text of digits, once a file is there."""
+
+    fixed: str
+    schema = Number
+
+    def encode(self, value: Number) -> bytes:
+        """Not used."""
+        raise NotImplementedError
+
+    def decode(self, data: bytes) -> Number:
+        """The number."""
+        n = json.loads(data)["n"]
+        if isinstance(n, str) and not Path(self.fixed).exists():
+            raise ValueError(f"{n!r} is a text")
+        return Number(int(n))
+
+
+def summed(numbers: Any) -> Any:
+    """How many numbers there were, and their sum."""
+    from pyspark.sql import functions as f
+
+    return numbers.groupBy(f.lit("all").alias("key")).agg(f.count("*").alias("count"), f.sum("n").alias("sum"))
+
+
+def graph(name: str, fixed: str, *more: DataFrameProcessor) -> Graph:
+    """The sum `work`, and other processors of the same input."""
+    work = DataFrameProcessor(summed, name="work", inputs=f"{name}.in", outputs=f"{name}.out", output_mode="update")
+    return Graph(
+        name,
+        Source(f"{name}.in"),
+        work,
+        *more,
+        errors=f"{name}.errors",
+        defaults=Topic(value=Json(), partitions=WIDTH),
+        topics={f"{name}.in": Topic(value=Mended(fixed), partitions=WIDTH)},
+    )
