@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,7 +15,21 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from cues_kafka import DataFrameProcessor, Graph, Json, Kafka, Processor, Source, TaskStopped, Topic, connect, start
+from cues_kafka import (
+    Avro,
+    Codec,
+    DataFrameProcessor,
+    Graph,
+    Json,
+    Kafka,
+    Processor,
+    Registry,
+    Source,
+    TaskStopped,
+    Topic,
+    connect,
+    start,
+)
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.delivery import HEADER, parse_provenance
 from cues_kafka.core.hashing import delivery_hash
@@ -25,15 +40,21 @@ from cues_kafka.ports.facts import NewTopic
 from cues_kafka.running.running import Running
 from cues_kafka.spark import Spark
 from cues_kafka.task.clock import SystemClock
+from cues_kafka.task.making.prepare import prepare
 from cues_kafka.testing.fixtures import KafkaFixture
+from cues_kafka.testing.registry import TestRegistry
 from cues_kafka.verify.scan import verify
-from tests.fault.support import until
-from tests.spark.drivers import STARTED_S
+from tests.fault.support import Setup, until
+from tests.spark import test_faults
+from tests.spark.drivers import STARTED_S, Drivers
 from tests.spark.undecoded_program import graph_of
 
 ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.timeout(300)
+
+cluster = test_faults.cluster
+"""A fixture: settings of drivers whose executors are processes."""
 
 WIDTH = 2
 
@@ -46,6 +67,28 @@ class Order:
 
     id: str
     total: int
+
+
+ORDERS = Json(Order)
+
+
+@dataclass(frozen=True)
+class Deadly(Codec):
+    """JSON; the first process that decodes a certain message dies of it."""
+
+    died: str
+    schema = Order
+
+    def encode(self, value: Order) -> bytes:
+        """Not used."""
+        raise NotImplementedError
+
+    def decode(self, data: bytes) -> Order:
+        """An order."""
+        if data == b"deadly" and not Path(self.died).exists():
+            Path(self.died).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Order(**json.loads(data))
 
 
 def same(order: Order) -> Order:
@@ -69,7 +112,7 @@ def pruned_staged(orders: Any) -> Any:
     return staged(orders.where("false"))
 
 
-def make(name: str, topic: str, *parts: Any, errors: bool = True) -> Graph:
+def make(name: str, topic: str, *parts: Any, errors: bool = True, codec: Any = ORDERS) -> Graph:
     """Processors that pass messages of one topic on, native or of DataFrames."""
     return Graph(
         name,
@@ -77,7 +120,7 @@ def make(name: str, topic: str, *parts: Any, errors: bool = True) -> Graph:
         *parts,
         errors=f"{name}.errors" if errors else None,
         topics={
-            topic: Topic(value=Json(Order), partitions=WIDTH),
+            topic: Topic(value=codec, partitions=WIDTH),
             **{
                 name: Topic(value=Json(Order), key="id", partitions=WIDTH) for part in parts for _, name in part.outputs
             },
@@ -157,10 +200,18 @@ def test_spark_and_native_workers_write_the_same(fn: Any, spark: Any, kafka: Kaf
     try:
         filed = list(ErrorFinder(graph, broker, SystemClock()).find(Selection()))
         report = verify(graph, broker)
+        again = raw[-1]  # an error message that nobody committed
+        producer = Producer({"bootstrap.servers": kafka.bootstrap})
+        producer.produce(f"{frames}.errors", again.value(), again.key(), again.partition(), headers=again.headers())
+        assert producer.flush(30) == 0
+        forged = verify(graph, broker)
     finally:
         broker.close()
     assert {(one.message.consumed[0].partition, one.message.consumed[0].offset) for one in filed} == found.keys()
-    assert report.ok or fn is direct, report
+    assert (report.ok, report.anomalies) == (fn is staged, 0), list(report.lines)
+    [books] = report.processors
+    assert (books.outputs, books.errors, books.behind) == (5, len(found), 0)
+    assert (forged.anomalies, forged["copy"].duplicated) == (1, 1), list(forged.lines)
 
 
 @pytest.mark.full
@@ -204,6 +255,120 @@ def test_without_an_errors_topic_the_text_names_message_and_remedy(
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("fn", [direct, staged])
+def test_python_worker_that_dies_among_undecoded_messages_repeats_and_hides_none(
+    fn: Any, spark: Any, kafka: KafkaFixture, tmp_path: Path
+) -> None:
+    """It has reported ten thousand of them, and dies in the same range, of a message that is one of them."""
+    topic, name, died = kafka.unique("in"), kafka.unique("deadly"), tmp_path / "died"
+    graph = make(name, topic, copying(fn, name, topic), codec=Deadly(str(died)))
+    many = [(0, b"bad %d" % n if n % 10 else good(n)) for n in range(12_000)]
+    engine = Spark(spark, checkpoint=str(tmp_path / "checkpoint"))
+    with start(graph, Kafka(kafka.bootstrap), engine=engine) as running:
+        produce(kafka, topic, [*many, (0, b"deadly"), (0, good(-1)), (1, b"bad")])
+        until(died.exists, "a process has died", STARTED_S)
+        until(lambda: not running.status().stopped, "the query goes on", STARTED_S)
+        running.wait_idle(timeout_s=250)
+        found = errors_of(running, name)
+        rows = sorted(int(m.value.id) for m in running.messages(f"{name}.copy", limit=100_000))
+        totals = [task.totals for task in running.status().tasks]
+    assert len(found) == 10_800 + 2
+    assert rows == [-1, *range(0, 12_000, 10)]
+    assert (sum(one.errors for one in totals), sum(one.outputs for one in totals)) == (len(found), len(rows))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("fn", [direct, staged])
+def test_unknown_schema_ids_are_errors_as_natively_and_a_silent_registry_is_not(
+    fn: Any, spark: Any, kafka: KafkaFixture, tmp_path: Path
+) -> None:
+    """While the registry does not answer the processor stops with its address; then it goes on, and tells it apart."""
+    topic, native, frames = kafka.unique("in"), kafka.unique("native"), kafka.unique("frames")
+    unknown, no_magic = b"\0\0\0\0\x63\x02a", b"\1"
+    codec = Avro(Order, registry=True)
+    with TestRegistry() as registry:
+        options, port = Kafka(kafka.bootstrap, registry=Registry(registry.url)), int(registry.url.rpartition(":")[2])
+        with start(make(native, topic, copying(same, native, topic, Processor), codec=codec), options) as running:
+            running.send(topic, Order("1", 1), key="k")
+            produce(kafka, topic, [(0, unknown), (0, no_magic), (1, unknown)])
+            running.wait_idle(timeout_s=60)
+            expected = errors_of(running, native)
+        running = start(
+            make(frames, topic, copying(fn, frames, topic), codec=codec),
+            options,
+            engine=Spark(spark, checkpoint=str(tmp_path)),
+        )
+        try:
+            running.wait_idle(timeout_s=200)
+            found = errors_of(running, frames)
+            assert [m.value.id for m in running.messages(f"{frames}.copy")] == ["1"]
+            assert found.keys() == expected.keys()
+            assert len(found) == 3
+            for place, error in expected.items():
+                assert nowhere(fields(found[place])) == nowhere(fields(error))
+        except BaseException:
+            running.stop()
+            raise
+    try:
+        produce(kafka, topic, [(0, b"\0\0\0\0\x64\x02a")])
+        until(lambda: any(registry.url in str(one) for one in running.status().stopped), "it stops", STARTED_S)
+        assert len(errors_of(running, frames)) == 3
+        with TestRegistry(port=port):
+            until(lambda: len(errors_of(running, frames)) == 4, "it goes on", STARTED_S)
+            running.wait_idle(timeout_s=100)
+    finally:
+        running.stop()
+
+
+def nowhere(found: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Fields without the line of this package: the first look asks the registry, the second one remembers."""
+    return replace(found[0], location=""), *found[1:]
+
+
+@pytest.mark.fault
+@pytest.mark.slow
+@pytest.mark.timeout(1_200)
+def test_executors_that_die_among_undecoded_messages_repeat_and_hide_no_error_message(
+    kafka: KafkaFixture, tmp_path: Path, cluster: dict[str, Any]
+) -> None:
+    """SIGKILL, with all that it started, as soon as readers see an error message of a batch, four times."""
+    setup = Setup(kafka.bootstrap, kafka.unique("g"))
+    name, graph = setup.name, graph_of(setup.name)
+    options = Kafka(kafka.bootstrap)
+    broker = open_broker(options)
+    prepare(graph, broker)
+    broker.close()
+    program = "tests.spark.undecoded_program:graph_of"
+    sent: list[tuple[int, bytes | None]] = []
+    with Drivers(setup, tmp_path, graph=program, **cluster) as drivers, connect(options, graph) as client:
+
+        def seen(label: str) -> list[Any]:
+            found = [m for m in client.messages(f"{name}.errors", limit=100_000) if m.value.processor == label]
+            return [one for m in found for one in m.value.consumed]
+
+        def bad() -> int:
+            return sum((value or b"").startswith(b"bad") for _, value in sent)
+
+        driver = drivers.add().started()
+        for _ in range(4):
+            before = len(seen("direct")) + len(seen("staged"))
+            more = [(n % WIDTH, b"bad %d" % n if n % 3 else good(n)) for n in range(len(sent), len(sent) + 600)]
+            produce(kafka, f"{name}.in", more)
+            sent += more
+            until(lambda: len(seen("direct")) + len(seen("staged")) > before, "an error", STARTED_S)  # noqa: B023
+            driver.kill_executor()
+        for label in ("direct", "staged"):
+            until(lambda: len(seen(label)) >= bad(), f"all errors of {label}", 2 * STARTED_S)  # noqa: B023
+        values = sorted(int(value[8:].partition(b'"')[0]) for _, value in sent if value and value.startswith(b"{"))
+        for label in ("direct", "staged"):
+            rows = f"{name}.{label}"
+            until(lambda: len(client.messages(rows, limit=100_000)) >= len(values), "all rows", STARTED_S)  # noqa: B023
+        driver.stop()
+        for label in ("direct", "staged"):
+            assert len(seen(label)) == len(set(seen(label))) == bad()
+            assert sorted(int(m.value.id) for m in client.messages(f"{name}.{label}", limit=100_000)) == values
+
+
 @pytest.mark.fault
 @pytest.mark.timeout(2_500)
 def test_driver_that_dies_behind_a_commit_repeats_and_hides_no_error_message(
