@@ -180,7 +180,7 @@ KILLS = {
     ],
     "driver": [
         *(at(where, held=True) for where in ("staging", "unlisted", "staged", "announced", "published", "behind")),
-        *(at("announced"), publishing("after Flush"), publishing("after Commit", partition=0), at("behind")),
+        *(at("announced"), publishing("after Flush"), publishing("after Commit"), at("behind")),
     ],
 }
 

@@ -19,6 +19,7 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.delivery import HEADER, parse_provenance
 from cues_kafka.graph.error_message import ErrorMessage
 from cues_kafka.operate.look.lineage import lineage
+from cues_kafka.operate.repair.ask import Repairs
 from cues_kafka.ports.log import TopicPartition
 from cues_kafka.running.running import Running
 from cues_kafka.spark import Spark, explain
@@ -370,8 +371,13 @@ def test_rows_that_do_not_fit_are_error_messages_of_the_same_publication(
     broker = open_broker(world.options)
     try:
         root = lineage(broker, TopicPartition(failed.topic, failed.partition), failed.offset)
+        with Repairs(graph, broker) as tool:
+            [filed] = tool.find()
+            [why] = tool.ask("replay").refused
     finally:
         broker.close()
+    assert filed.message == error
+    assert "it is of a row that the function returned" in why
     assert root.error.startswith("CodecError")
     assert root.batch is not None
     assert root.batch.kind == "staged"

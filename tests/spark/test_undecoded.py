@@ -369,6 +369,7 @@ def test_executors_that_die_among_undecoded_messages_repeat_and_hide_no_error_me
             assert sorted(int(m.value.id) for m in client.messages(f"{name}.{label}", limit=100_000)) == values
 
 
+@pytest.mark.full
 @pytest.mark.fault
 @pytest.mark.timeout(2_500)
 def test_driver_that_dies_behind_a_commit_repeats_and_hides_no_error_message(

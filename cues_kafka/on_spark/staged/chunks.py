@@ -34,6 +34,11 @@ def first_row(task: int) -> int:
     return task << _ROW_BITS
 
 
+def part_of(row: int, parts: int) -> int:
+    """The part of a row, by its number."""
+    return (row >> _ROW_BITS) % parts
+
+
 def limited(
     chunks: Iterable[pa.RecordBatch], coming: Iterable[pa.RecordBatch], most: int | None
 ) -> Iterator[pa.RecordBatch]:

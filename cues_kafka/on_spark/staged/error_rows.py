@@ -19,6 +19,7 @@ from cues_kafka.codecs.raw import as_is
 from cues_kafka.errors import CodecError
 from cues_kafka.graph.declare import CodecSpec, Json
 from cues_kafka.graph.error_message import ErrorMessage
+from cues_kafka.on_spark.staged.chunks import part_of
 from cues_kafka.on_spark.staged.topics import ERRORS, StagedTarget
 from cues_kafka.task.calling.carried import NOTHING, Carried, Shown
 from cues_kafka.task.calling.outputs import HEADER_BYTES, NAMELESS, OVERHEAD_BYTES, Output
@@ -33,7 +34,7 @@ class Refusing:
     Check messages of a staged batch against the codecs and record limits of their topics.
 
     `codecs` are the declarations of the outputs' codecs, in their order; `carried` is what error messages have besides
-    the reason.
+    the reason; `parts` is the number of parts, of which one publishes the error message.
     """
 
     graph: str
@@ -44,6 +45,7 @@ class Refusing:
     target: StagedTarget
     options: Any = None
     carried: Carried = NOTHING
+    parts: int = 1
 
     def __call__(self, piece: pa.RecordBatch, row: int) -> pa.RecordBatch:
         """
@@ -137,7 +139,7 @@ class Refusing:
             ErrorMessage(
                 graph=self.graph,
                 processor=self.processor,
-                task=self.processor,
+                task=f"{self.processor}/{part_of(row, self.parts)}",
                 consumed=(),
                 topics=(),
                 hash=number,

@@ -132,7 +132,7 @@ class StagedWork:
     def refusing(self, batch: Staged) -> Refusing:
         """What makes error messages of rows of a batch."""
         where = (self.graph, self.processor, self.query, batch.batch)
-        return Refusing(*where, self.codecs, self.target, self.options, self.carried)
+        return Refusing(*where, self.codecs, self.target, self.options, self.carried, self.parts)
 
     def _publishing(self, batch: Staged, part: int, attempt: int) -> PartSlot:
         own = replace(batch, part=part, extents=batch.extents if part == 0 else ())
