@@ -4,14 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from cues_kafka import Codec, DataFrameProcessor, Graph, Memory, Processor, Raw, Source, Topic, connect, start
+from cues_kafka import (
+    Codec,
+    ConfigError,
+    DataFrameProcessor,
+    Graph,
+    Memory,
+    Processor,
+    Raw,
+    Source,
+    Topic,
+    connect,
+    start,
+)
+from cues_kafka.codecs.error_messages import error_messages
 from cues_kafka.core.delivery import SETTLED, ErrorPlace
+from cues_kafka.core.records import Extent
 from cues_kafka.graph.names import replay_topic
 from cues_kafka.on_spark.redelivery import AT_ONCE, Redelivered, Redelivery
+from cues_kafka.on_spark.source.messages import COUNT, MessageReader
+from cues_kafka.on_spark.source.ranges import SourceInput
+from cues_kafka.on_spark.staged.chunks import unpacked
+from cues_kafka.on_spark.staged.extents import canonical
+from cues_kafka.on_spark.staged.manifest import SETTLED_FROM
+from cues_kafka.on_spark.staged.undecoded import Counts, Search, WriteUndecoded
 from cues_kafka.on_spark.undecoded import undecoded_of
 from cues_kafka.operate.repair.ask import Repairs
 from cues_kafka.ports.broker import Broker
@@ -54,6 +77,7 @@ def graph_of(processor: Any, *, mended: bool = False) -> Graph:
 class World:
     """Error messages of `copy` in memory, and what takes requests for them."""
 
+    options: Memory
     broker: Broker
     redelivery: Redelivery
 
@@ -100,7 +124,9 @@ def world() -> World:
         client_bytes=broker.max_bytes,
     ).values()
     at = facts.topics[REPLAY]
-    return World(broker, Redelivery(undecoded, REPLAY, at.topic_id, 1, ("g.errors",), (undecoded.binding,), 1, {}))
+    return World(
+        options, broker, Redelivery(undecoded, REPLAY, at.topic_id, 1, ("g.errors",), (undecoded.binding,), 1, {})
+    )
 
 
 def test_messages_are_delivered_and_fail_as_the_codec_says_now(world: World) -> None:
@@ -192,6 +218,56 @@ def test_batch_takes_a_bounded_number_and_a_recreated_topic_from_its_start() -> 
     assert made.ends({here: 90}, {here: 4, there: 0}) == {here: 4, there: 0}
     spans = [made.range(0, 3, 7), made.range(0, 3, 3), made.range(0, 90, 4)]
     assert [(span.start, span.end) for span in spans] == [(3, 7), (3, 3), (0, 4)]
+
+
+def test_source_gives_messages_and_those_of_requests_with_a_count_behind_each_range(world: World) -> None:
+    """Its offsets name both topics, and a checkpoint without the replay topic begins at its start."""
+    decoding = world.redelivery.undecoded.decoding
+    given = SourceInput(
+        "g.copy", world.options, {"in": (0,)}, back=False, decoding=decoding, counted=True, redelivery=world.redelivery
+    )
+    reader = MessageReader(given)
+    assert reader.initialOffset() == {REPLAY: {"0": 0}, "in": {"0": 0}}
+    for begin in ({"in": {"0": 0}}, reader.initialOffset()):
+        end = reader.latestOffset(begin, ReadAllAvailable())
+        assert end == {"in": {"0": 3}, REPLAY: {"0": world.requests}}
+        [partition] = reader.partitions(begin, end)
+        rows = [row for batch in reader.read(partition) for row in batch.to_pylist()]
+        assert sorted(row["value"] for row in rows if row[COUNT] is None) == [b"2", b"one", b"one"]
+        assert sorted(row[COUNT] for row in rows if row[COUNT] is not None) == [1, 1]
+        assert {(row["topic"], row["partition"]) for row in rows if row[COUNT] is None} == {("in", 0)}
+    [idle] = reader.partitions(end, end)
+    assert list(reader.read(idle)) == []
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+    with pytest.raises(ConfigError, match=r"the batch was begun with topic 'g\.copy\.replay'"):
+        list(MessageReader(replace(given, redelivery=None)).read(partition))
+    reader.stop()
+
+
+def test_second_job_settles_requests_and_publishes_what_failed_again(world: World) -> None:
+    """Its ranges are those of the announcement; what Spark has counted must be what it finds."""
+    extent = Extent("in", b'{"in":"x"}', '{"in":{"0":3}}', canonical({"in": {"0": 3}, REPLAY: {"0": world.requests}}))
+    redelivery = world.redelivery
+    binding = redelivery.undecoded.binding
+    identity = SimpleNamespace(incarnation="test")
+    work: Any = SimpleNamespace(
+        undecoded=(redelivery.undecoded,), redelivery=(redelivery,), parts=1, options=world.options, identity=identity
+    )
+    mine: Any = SimpleNamespace(extents=(extent._replace(source=binding),), batch=0)
+    for counts, expected in ((Counts(1, 1), 1), (Counts(0, 0), None)):  # the second: the plan read nothing
+        search = Search(work, mine, lambda: {binding: counts})  # noqa: B023
+        spans = search._spans(1)
+        assert (len(spans), search._expected) == (1, expected)
+
+    write = WriteUndecoded(work, spans, 7)
+    settled, errors = (chunk.to_pylist()[0] for chunk in write([pa.RecordBatch.from_pydict({"id": [0]})]))
+
+    assert (settled["rows"], settled["errors"], settled["row"]) == (2, 0, SETTLED_FROM)
+    records = unpacked(settled["payload"]).to_pylist()
+    assert [decode_settled(one["value"]).outcome for one in records] == ["row", "error"]
+    assert (errors["rows"], errors["errors"]) == (1, 1)
+    [error] = unpacked(errors["payload"]).to_pylist()
+    assert error_messages().decode(error["value"]).consumed[0].offset == 2
 
 
 def read(world: World, topic: str) -> list[Any]:
