@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -249,7 +250,7 @@ def test_second_job_settles_requests_and_publishes_what_failed_again(world: Worl
     extent = Extent("in", b'{"in":"x"}', '{"in":{"0":3}}', canonical({"in": {"0": 3}, REPLAY: {"0": world.requests}}))
     redelivery = world.redelivery
     binding = redelivery.undecoded.binding
-    identity = SimpleNamespace(incarnation="test")
+    identity = SimpleNamespace(incarnation=uuid4().hex)
     work: Any = SimpleNamespace(
         undecoded=(redelivery.undecoded,), redelivery=(redelivery,), parts=1, options=world.options, identity=identity
     )
