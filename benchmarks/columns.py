@@ -78,7 +78,7 @@ def _case(declared: Any, value: Any, kind: Any, bad: int, *, rounds: int) -> tup
     decoding.kind = kind
     good, span = codec.encode(value), OffsetRange(TopicPartition("in", 0), 0, ROWS)
     wrong = [bad and n % bad == 0 for n in range(ROWS)]
-    messages = [
+    messages: list[Any] = [
         Message("in", 0, n, b"%08d" % n, b"" if each else good, None, None, (1, 1_000 + n))
         for n, each in enumerate(wrong)
     ]

@@ -45,14 +45,13 @@ def summed(numbers: Any) -> Any:
     return numbers.groupBy(f.lit("all").alias("key")).agg(f.count("*").alias("count"), f.sum("n").alias("sum"))
 
 
-def graph(name: str, fixed: str, *more: DataFrameProcessor) -> Graph:
-    """The sum `work`, and other processors of the same input."""
+def graph(name: str, fixed: str) -> Graph:
+    """The sum, `work`."""
     work = DataFrameProcessor(summed, name="work", inputs=f"{name}.in", outputs=f"{name}.out", output_mode="update")
     return Graph(
         name,
         Source(f"{name}.in"),
         work,
-        *more,
         errors=f"{name}.errors",
         defaults=Topic(value=Json(), partitions=WIDTH),
         topics={f"{name}.in": Topic(value=Mended(fixed), partitions=WIDTH)},

@@ -190,11 +190,12 @@ class Spark:
         self, mine: Staged, undecoded: Undecoded, redelivery: Redelivery, counts: Counts, state: tuple[int, int] | None
     ) -> dict[int, list[tuple[int, bytes, int, int]]]:
         """T1: rows in part 0, and what the second job adds."""
+        connected: Any = self.options
         work = StagedWork(
-            options=self.options, graph="g", processor="sum", parts=PARTS, target=self.target, codecs=(Raw(),),
+            options=connected, graph="g", processor="sum", parts=PARTS, target=self.target, codecs=(Raw(),),
             key_fields=(None,), stateless=False, identity=self.identity, query="q", carried=NOTHING,
             undecoded=(undecoded,), redelivery=(redelivery,),
-        )  # type: ignore[arg-type]  # fmt: skip
+        )  # fmt: skip
         found: dict[int, list[tuple[int, bytes, int, int]]] = {part: [] for part in range(PARTS)}
         if state is not None:
             columns = {"output": 0, "key": None, "value": json.dumps(state).encode(), "headers": None, "timestamp": 0}
