@@ -11,7 +11,8 @@ from cues_kafka.core.staged import Publish
 from cues_kafka.on_spark.staged import part_slot as parts
 from cues_kafka.on_spark.staged.chunks import packed
 from cues_kafka.on_spark.staged.manifest import SETTLED_FROM, Chunk, checksum
-from cues_kafka.on_spark.staged.part_slot import ERRORS, PartSlot, Spool
+from cues_kafka.on_spark.staged.part_slot import PartSlot, Spool
+from cues_kafka.on_spark.staged.topics import ERRORS
 from cues_kafka.on_spark.staged.undecoded import _records
 from cues_kafka.records.scanning import read_all
 from cues_kafka.task.clock import SystemClock

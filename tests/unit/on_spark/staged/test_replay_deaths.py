@@ -26,8 +26,9 @@ from cues_kafka.on_spark.source.ranges import SourceInput
 from cues_kafka.on_spark.staged.chunks import packed
 from cues_kafka.on_spark.staged.extents import canonical
 from cues_kafka.on_spark.staged.manifest import Chunk, checksum
-from cues_kafka.on_spark.staged.part_slot import PartSlot, Spool, StagedTarget
+from cues_kafka.on_spark.staged.part_slot import PartSlot, Spool
 from cues_kafka.on_spark.staged.publish import StagedWork
+from cues_kafka.on_spark.staged.topics import StagedTarget
 from cues_kafka.on_spark.staged.undecoded import Counts, Search, WriteUndecoded
 from cues_kafka.on_spark.undecoded import Undecoded, undecoded_of
 from cues_kafka.operate.repair.ask import Repairs
