@@ -22,7 +22,7 @@ from cues_kafka.task.making.prepare import prepare
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 from tests.fault.support import Setup, until
-from tests.spark import mended
+from tests.spark import fixable
 from tests.spark.drivers import STARTED_S, Drivers, Numbers
 from tests.spark.fault_driver import graph
 from tests.spark.staged_checks import StagedDrivers, announcing, at, publishing
@@ -81,9 +81,9 @@ def test_errors_are_replayed_once_beside_batches_and_through_a_sigkill(
 def test_errors_of_a_staged_processor_become_rows_of_a_batch_once(
     spark: Any, kafka: KafkaFixture, tmp_path: Path
 ) -> None:
-    """With state, beside new messages: what is mended counts once, the rest fails again, and a repeat does nothing."""
+    """With state, beside new messages: what is fixed counts once, the rest fails again, and a repeat does nothing."""
     name, fixed = kafka.unique("restaged"), tmp_path / "fixed"
-    made = mended.graph(name, str(fixed))
+    made = fixable.graph(name, str(fixed))
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
 
     def send(*values: str) -> None:
@@ -116,7 +116,7 @@ def test_errors_of_a_staged_processor_become_rows_of_a_batch_once(
             [cause] = tool.causes()
             assert (cause.count, cause.kind, cause.exception) == (1, "decode", "ValueError")
             [again] = [one for one in tool.find() if one.settled is None]
-            assert "mended.py:decode:" in again.message.trace[-1]
+            assert "fixable.py:decode:" in again.message.trace[-1]
 
             dropped = tool.ask("drop")
             for request in running.committed(replay_topic(name, "work")):  # all of them once more
@@ -186,12 +186,12 @@ def test_drivers_that_die_beside_live_traffic_replay_each_error_of_a_staged_proc
 ) -> None:
     """Ten with their JVMs, each while a batch has new messages and requests: nothing is lost, doubled or left open."""
     setup, fixed = Setup(kafka.bootstrap, kafka.unique("g")), tmp_path / "fixed"
-    made = mended.graph(setup.name, str(fixed))
+    made = fixable.graph(setup.name, str(fixed))
     producer, sent = Producer({"bootstrap.servers": kafka.bootstrap}), list[int]()
 
     def send(count: int, form: bytes) -> None:
         for n in range(len(sent), len(sent) + count):
-            producer.produce(setup.source, form % n, b"k", n % mended.WIDTH)
+            producer.produce(setup.source, form % n, b"k", n % fixable.WIDTH)
             sent.append(n)
         assert producer.flush(30) == 0
 
@@ -200,7 +200,7 @@ def test_drivers_that_die_beside_live_traffic_replay_each_error_of_a_staged_proc
     kills = KILLS[where]
     try:
         with (
-            StagedDrivers(setup, tmp_path, str(fixed), graph="tests.spark.mended:graph", limit=None) as drivers,
+            StagedDrivers(setup, tmp_path, str(fixed), graph="tests.spark.fixable:graph", limit=None) as drivers,
             Repairs(made, broker) as tool,
             connect(Kafka(kafka.bootstrap), made) as client,
         ):

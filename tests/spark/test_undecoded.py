@@ -200,7 +200,7 @@ def test_spark_and_native_workers_write_the_same(fn: Any, spark: Any, kafka: Kaf
     try:
         filed = list(ErrorFinder(graph, broker, SystemClock()).find(Selection()))
         report = verify(graph, broker)
-        again: Any = raw[-1]  # an error message that nobody committed
+        again: Any = raw[-1]  # an error message that no task committed
         producer = Producer({"bootstrap.servers": kafka.bootstrap})
         producer.produce(f"{frames}.errors", again.value(), again.key(), again.partition(), headers=again.headers())
         assert producer.flush(30) == 0

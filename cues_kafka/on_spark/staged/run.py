@@ -164,7 +164,7 @@ class StagedRun:
         return settings.write(whole, f"{job.graph.name}.{self._processor.name}", batch, self._processor.output_mode)
 
     def _redelivery(self, begins: Mapping[str, str]) -> dict[str, Redelivery]:
-        """What takes requests to replay errors, by topic; nothing if there is no replay topic."""
+        """Y4: what takes requests to replay errors, by topic; nothing if there is no replay topic."""
         graph, name = self._job.graph, self._processor.name
         facts = self._job.facts.topics.get(replay_topic(graph.name, name))
         if facts is None or graph.errors_of(self._processor) is None:

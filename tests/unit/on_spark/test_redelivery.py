@@ -47,10 +47,10 @@ BACKING, REPLAY = "g.copy.backing", replay_topic("g", "copy")
 
 
 class Strict(Codec):
-    """Takes digits; once it is mended, anything that is not empty."""
+    """Takes digits; once it is fixed, anything that is not empty."""
 
-    def __init__(self, mended: bool = False) -> None:
-        self.mended = mended
+    def __init__(self, fixed: bool = False) -> None:
+        self.fixed = fixed
 
     def encode(self, value: bytes) -> bytes:
         """As it is."""
@@ -58,19 +58,19 @@ class Strict(Codec):
 
     def decode(self, data: bytes) -> bytes:
         """As it is."""
-        if not (data.isdigit() or (self.mended and data)):
+        if not (data.isdigit() or (self.fixed and data)):
             raise ValueError(f"{data!r} is no number")
         return data
 
 
-def graph_of(processor: Any, *, mended: bool = False) -> Graph:
+def graph_of(processor: Any, *, fixed: bool = False) -> Graph:
     """One processor, native or of DataFrames, with the same names."""
     return Graph(
         "g",
         Source("in"),
         processor(print, name="copy", inputs="in", outputs="out"),
         errors="g.errors",
-        topics={"in": Topic(value=Strict(mended), partitions=1), "out": Topic(value=Raw(), partitions=1)},
+        topics={"in": Topic(value=Strict(fixed), partitions=1), "out": Topic(value=Raw(), partitions=1)},
     )
 
 
@@ -106,7 +106,7 @@ class World:
 
 @pytest.fixture
 def world() -> World:
-    """Two messages failed, are mended by now, and are asked for."""
+    """Two messages failed, are fixed by now, and are asked for."""
     options = Memory()
     raw = Graph("raw", Source("in"), topics={"in": Topic(value=Raw(), partitions=1)})
     with start(graph_of(Processor), options) as running:
@@ -114,7 +114,7 @@ def world() -> World:
             for value in (b"one", b"2", b""):
                 client.send("in", value, key="k")
         running.wait_idle(timeout_s=30)
-    [broker], graph = options.held, graph_of(DataFrameProcessor, mended=True)
+    [broker], graph = options.held, graph_of(DataFrameProcessor, fixed=True)
     with Repairs(graph_of(Processor), broker) as tool:
         assert tool.ask("replay").asked == 2
     facts = broker.facts(["in", "g.errors", REPLAY])

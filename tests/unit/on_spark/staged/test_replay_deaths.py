@@ -51,10 +51,10 @@ class Killed(Exception):
 
 
 class Strict(Codec):
-    """Takes digits; once it is mended, with an `x` in front of them, too."""
+    """Takes digits; once it is fixed, with an `x` in front of them, too."""
 
-    def __init__(self, mended: bool = False) -> None:
-        self.mended = mended
+    def __init__(self, fixed: bool = False) -> None:
+        self.fixed = fixed
 
     def encode(self, value: bytes) -> bytes:
         """As it is."""
@@ -62,20 +62,20 @@ class Strict(Codec):
 
     def decode(self, data: bytes) -> bytes:
         """The digits."""
-        found = data.removeprefix(b"x") if self.mended else data
+        found = data.removeprefix(b"x") if self.fixed else data
         if not found.isdigit():
             raise ValueError(f"{data!r} is no number")
         return found
 
 
-def graph_of(*, mended: bool) -> Graph:
+def graph_of(*, fixed: bool) -> Graph:
     """What the simulation stands for."""
     return Graph(
         "g",
         Source("in"),
         DataFrameProcessor(print, name="sum", inputs="in", outputs="out"),
         errors="g.errors",
-        topics={"in": Topic(value=Strict(mended), partitions=PARTS), "out": Topic(value=Raw(), partitions=PARTS)},
+        topics={"in": Topic(value=Strict(fixed), partitions=PARTS), "out": Topic(value=Raw(), partitions=PARTS)},
     )
 
 
@@ -95,7 +95,7 @@ class Spark:
     options: Memory
     deadly: random.Random
     chance: float = 0.0
-    mended: bool = False
+    fixed: bool = False
     ends: list[dict[str, Any]] = field(default_factory=list)
     done: int = 0
     deaths: int = 0
@@ -106,7 +106,7 @@ class Spark:
         # Connections are shared in a process, by the name of the run; another test has another cluster.
         self.identity = replace(Identity.of_process("spark"), incarnation=uuid4().hex)
         self.broker = open_broker(self.options)
-        _, self.facts = prepare(graph_of(mended=False), self.broker)
+        _, self.facts = prepare(graph_of(fixed=False), self.broker)
         errors = Output("g.errors", 1, 1_000_000)
         self.target = StagedTarget((Output("out", PARTS, 1_000_000),), errors)
 
@@ -119,7 +119,7 @@ class Spark:
     @property
     def undecoded(self) -> Undecoded:
         """With the codec of now."""
-        graph = graph_of(mended=self.mended)
+        graph = graph_of(fixed=self.fixed)
         return undecoded_of(
             *(graph, graph.dataframes["sum"], self.identity),
             facts=self.facts,
@@ -258,8 +258,8 @@ def test_driver_that_dies_anywhere_replays_each_error_once(options: Memory, seed
     never = sent[-4:]
     send(6, b"%d")
     spark.run()
-    spark.mended, spark.chance = True, 0.02
-    graph = graph_of(mended=True)
+    spark.fixed, spark.chance = True, 0.02
+    graph = graph_of(fixed=True)
     with Repairs(graph, spark.broker) as tool:
         first = Selection(places=frozenset((one.topic, one.partition, one.offset) for one in tool.find()))
         assert len(first.places) == 34

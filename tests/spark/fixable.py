@@ -1,4 +1,4 @@
-"""A staged processor whose codec refuses some messages until it is mended: they are replayed then."""
+"""A staged processor whose codec refuses some messages until it is fixed: they are replayed then."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Mended(Codec):
+class Fixable(Codec):
     """JSON in which the number may be a text of digits, once a file is there."""
 
     fixed: str
@@ -54,5 +54,5 @@ def graph(name: str, fixed: str) -> Graph:
         work,
         errors=f"{name}.errors",
         defaults=Topic(value=Json(), partitions=WIDTH),
-        topics={f"{name}.in": Topic(value=Mended(fixed), partitions=WIDTH)},
+        topics={f"{name}.in": Topic(value=Fixable(fixed), partitions=WIDTH)},
     )
