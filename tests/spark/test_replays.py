@@ -78,6 +78,7 @@ def test_errors_are_replayed_once_beside_batches_and_through_a_sigkill(
 
 
 @pytest.mark.full
+@pytest.mark.timeout(600)
 def test_errors_of_a_staged_processor_become_rows_of_a_batch_once(
     spark: Any, kafka: KafkaFixture, tmp_path: Path
 ) -> None:
