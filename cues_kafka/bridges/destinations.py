@@ -105,6 +105,7 @@ class BrokerTarget(TransactionalTarget):
     """
 
     what: ClassVar[str] = "broker"
+    apart: ClassVar[bool] = True
     message: ClassVar[MakesMessages]
     header: ClassVar[Callable[[Any, Any], Any]]
 

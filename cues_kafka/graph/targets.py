@@ -155,12 +155,15 @@ class TransactionalTarget(Effect, ABC):
     Attributes:
         level: what it guarantees; `plan` prints it.
         rests_on: what that asks of the system, such as that it keeps what it has committed; `plan` prints it.
+        apart: whether what it keeps for a task may be deleted while what was written stays, as a message of a queue.
+            Then a task that has begun its first batch stops if nothing is kept.
     """
 
     kind: ClassVar[str] = "target"
     transactional: ClassVar[bool] = True
     what: ClassVar[str] = "target"
     holder: ClassVar[str] = "target"
+    apart: ClassVar[bool] = False
 
     level: ClassVar[str] = EXACTLY_ONCE
     rests_on: ClassVar[str] = OWN_TARGET.why

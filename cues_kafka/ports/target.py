@@ -102,6 +102,15 @@ class TransactionalSink(Protocol):
         """
         ...
 
+    def expect(self) -> None:
+        """
+        A snapshot of the first steps was committed, so it has been asked before.
+
+        Raises:
+            RetriableError: it holds nothing of the task, and that does not mean that nothing was written.
+        """
+        ...
+
     def ask(self, owner: int, step: int) -> HeldAttempt | None:
         """
         The newest attempt. Waits for one that is being committed, and ends what a former process left open.

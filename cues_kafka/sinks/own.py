@@ -74,6 +74,16 @@ class OwnTarget(TaskTarget):
 
     # Recovery
 
+    def expect(self) -> None:
+        if not self._home.apart or self.newest() is not None:
+            return
+        lost = self._retriable("it keeps nothing, although the first batch was begun: what it kept was deleted")
+        lost.remedy = (
+            "see whether the messages of that batch are there. If not, begin with it: `cues-kafka reset MODULE:GRAPH "
+            f"{self._task.processor} --to here`. If they are, then go behind them, with `--to FILE`"
+        )
+        raise lost
+
     def ask(self, owner: int, step: int) -> HeldAttempt | None:
         """See `ports.TransactionalSink`. It fences each time: a commit without an answer may arrive later."""
         self.discard()

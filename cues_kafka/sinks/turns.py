@@ -58,6 +58,9 @@ class TaskTarget(ABC):
             finally:
                 self._lock.release()
 
+    def expect(self) -> None:  # noqa: B027 - nothing to check
+        """See `ports.target.TransactionalSink`. Here a row is lost only together with what was written."""
+
     @abstractmethod
     def _end_open(self) -> None:
         """Take back the open batch, if there is one."""

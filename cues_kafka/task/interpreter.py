@@ -16,7 +16,7 @@ from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
 from cues_kafka.core.machine import handle
 from cues_kafka.core.moves import MOVED
-from cues_kafka.core.records import KEY, Attempt, Record, Start
+from cues_kafka.core.records import KEY, Attempt, Record, Snapshot, Start
 from cues_kafka.core.spec import REPLAY, Input, Spec
 from cues_kafka.core.task import Doing, Task
 from cues_kafka.errors import BrokerError, CodecError, ConfigError, FatalError, RetriableError
@@ -68,6 +68,10 @@ IN_TRANSACTION = frozenset({Doing.SENDING_OFFSETS, Doing.EMITTING, Doing.PRODUCI
 
 class AskedAhead(Protocol):
     """What a recovery asks for an attempt ahead of Kafka (E1); see `ports.target.TransactionalSink`."""
+
+    def expect(self) -> None:
+        """It has been asked before, so it holds something of the task."""
+        ...
 
     def ask(self, owner: int, step: int) -> HeldAttempt | None:
         """The newest attempt; None: it holds none."""
@@ -313,6 +317,8 @@ class Interpreter:
         """Its records are made when they are produced: their provenance names the attempt that commits them."""
         asked = self._world.asked
         assert asked is not None
+        if isinstance(self.task.record, Snapshot) and not effect.step:
+            asked.expect()
         held = asked.ask(effect.owner, effect.step)
         row = None if held is None else row_of(held)
         if row is not None and self.task.record is not None and row.step > self.task.record.step:

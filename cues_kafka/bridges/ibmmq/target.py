@@ -151,6 +151,7 @@ class IbmMqTarget(TransactionalTarget):
     """
 
     what: ClassVar[str] = "queue manager"
+    apart: ClassVar[bool] = True
     level: ClassVar[str] = TO_IBMMQ.level
     rests_on: ClassVar[str] = TO_IBMMQ.why
 

@@ -49,6 +49,9 @@ class Participant:
     def restore(self, record: Record | None, positions: Positions) -> None:
         """R6: become what the newest record says. Everything of before is void. May wait, until the gate is closed."""
 
+    def expect(self) -> None:
+        """E1: it has been asked before; see `ports.target.TransactionalSink`."""
+
     def ask(self, owner: int, step: int) -> HeldAttempt | None:
         """E1: what was committed ahead of Kafka; see `ports.target.TransactionalSink`."""
 

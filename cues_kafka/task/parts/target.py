@@ -45,6 +45,9 @@ class Committing(StepParticipant):
     def connect(self, around: Surroundings) -> None:
         self._point = around.point
 
+    def expect(self) -> None:
+        self._target.expect()
+
     def ask(self, owner: int, step: int) -> HeldAttempt | None:
         return self._target.ask(owner, step)
 

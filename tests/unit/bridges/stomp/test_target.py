@@ -21,7 +21,7 @@ from cues_kafka.graph.declare import Raw
 from cues_kafka.graph.effects import Effect
 from cues_kafka.targets import TargetMoved, TaskName
 from cues_kafka.testing.targets import TargetContract
-from cues_kafka.testing.tester import Tester
+from cues_kafka.testing.tester import Crash, Tester
 from tests.unit.bridges.stomp.broker import FakeBroker, fake_broker
 
 TASK = TaskName("shop", "tell", 0)
@@ -325,6 +325,32 @@ def test_task_that_has_taken_steps_and_finds_no_marker_stops(broker: FakeBroker)
     tester.restart().run()
     tester.stop()
     assert bodies(broker, "/queue/out") == [b"first", b"second"]
+
+
+def test_task_that_has_begun_its_first_batch_and_finds_no_marker_stops(broker: FakeBroker) -> None:
+    """It died behind the broker's commit, and the marker queue was purged. A first start would send again."""
+    graph = Graph("shop", Source("orders"), Sink("tell", inputs="orders", into=stomp(broker).to_queue("out")))
+    tester = Tester(graph)
+    tester.send("orders", "first")
+    tester.run(crash=Crash("after", "CommitTarget"))
+    broker.drop()
+    assert bodies(broker, "/queue/out") == [b"first"]
+    with broker.lock:
+        [marker] = broker.queues[MARKER]
+        broker.queues[MARKER].clear()
+
+    with pytest.raises(TaskStopped, match="keeps nothing, although the first batch was begun") as stopped:
+        tester.restart().run()
+    assert "--to here" in str(stopped.value)
+    assert bodies(broker, "/queue/out") == [b"first"]
+    broker.drop()
+    with broker.lock:
+        assert not [one for one in broker.queues[MARKER] if PROBE not in one.headers]
+        broker.queues[MARKER].clear()
+    broker.put(MARKER, marker.body, **marker.headers)
+    tester.restart().run()
+    tester.stop()
+    assert bodies(broker, "/queue/out") == [b"first"]
 
 
 def test_declarations_that_cannot_be_are_refused() -> None:
