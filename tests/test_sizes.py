@@ -179,4 +179,4 @@ def test_every_moment_of_a_participant_is_looked_for() -> None:
         if not name.startswith("_")
     }
 
-    assert moments - vars(participant.Moments(())).keys() == {"each", "apart", "check", "outbox", "missed"}
+    assert moments - vars(participant.Moments(())).keys() == {"each", "apart", "check", "expect", "outbox", "missed"}
