@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cues_kafka import Delta, Graph, Json, Kafka, Processor, Sink, Source, Topic, start
 from cues_kafka.graph.declare import CommitPolicy
-from cues_kafka.sinks.delta.table import OpenedTable
+from cues_kafka.sinks.delta.table import OpenedTable, TableFile
 from tests.fault.killing import Killing, Point, die
 
 PARTITIONS = 2
@@ -59,8 +59,10 @@ def run(bootstrap: str, prefix: str, url: str, options: Mapping[str, str], point
     hook = Killing(point)
     append = OpenedTable.append
 
-    def append_and_die(self: OpenedTable, rows: Sequence[Any], apps: Mapping[str, int]) -> None:
-        append(self, rows, apps)
+    def append_and_die(
+        self: OpenedTable, rows: Sequence[Any], apps: Mapping[str, int], files: Iterable[TableFile] = ()
+    ) -> None:
+        append(self, rows, apps, files)
         if rows and hook.at("inside", "CommitTarget"):
             die()
 

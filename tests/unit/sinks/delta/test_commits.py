@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -18,7 +18,7 @@ from cues_kafka.ports.target import HeldAttempt
 from cues_kafka.sinks.delta import commit_turns
 from cues_kafka.sinks.delta.commit_turns import turn_at
 from cues_kafka.sinks.delta.declare import DeltaTarget
-from cues_kafka.sinks.delta.table import BESIDE, OpenedTable
+from cues_kafka.sinks.delta.table import BESIDE, OpenedTable, TableFile
 from cues_kafka.sinks.delta.transactions import DeltaTransactions, mark_of, transactions_of
 from cues_kafka.sinks.kept import Kept
 from cues_kafka.sinks.lookup import open_target
@@ -263,11 +263,13 @@ class interleaved:  # noqa: N801 - a context manager
     def __enter__(self) -> None:
         append, url = self._append, self._url
 
-        def beside(self: OpenedTable, rows: Sequence[Any], apps: Mapping[str, int]) -> None:
+        def beside(
+            self: OpenedTable, rows: Sequence[Any], apps: Mapping[str, int], files: Iterable[TableFile] = ()
+        ) -> None:
             table = deltalake.DeltaTable(url.removeprefix("file://"))
             table.optimize.compact()
             table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
-            append(self, rows, apps)
+            append(self, rows, apps, files)
 
         OpenedTable.append = beside  # type: ignore[method-assign]
 
