@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pkgutil
+import re
 import shlex
 import tempfile
 from collections.abc import Mapping
@@ -40,6 +41,14 @@ DEFAULTS: Final = "spark-defaults.conf"
 
 SIMPLE: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """One compiler and a simple collector."""
+
+_OF_JAVA: Final = (
+    *("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "PYSPARK_SUBMIT_ARGS"),
+    *("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"),
+)
+"""Variables with which users give options to Spark's JVMs."""
+
+_COLLECTOR: Final = re.compile(r"-XX:[+-]Use\w+GC|-XX:TieredStopAtLevel")
 
 _LINKED: Final = ("bin", "conf", "jars")
 
@@ -79,8 +88,16 @@ def quick(master: str, java: Java, *, frames: bool, env: Mapping[str, str] = os.
     has_cache = home != _package("pyspark")
     archive = archive_of(java, home, {**env, **variables}) if has_cache else None
     settings = {} if _is_set(DAEMON, home, env) else {DAEMON: "cues_kafka.on_spark.daemon"}
-    options = [java_options(archive), "" if frames else SIMPLE]
+    options = [java_options(archive), "" if frames else simple(home, env)]
     return Quick(variables, settings, " ".join(filter(None, options)), archive)
+
+
+def simple(home: Path | None, env: Mapping[str, str]) -> str:
+    """Return `SIMPLE`; nothing if the user chooses a collector: with two of them a JVM does not start."""
+    given = [env.get(name, "") for name in _OF_JAVA]
+    if home and (file := _settings_file(home, env)).is_file():
+        given.append(file.read_text("utf-8"))
+    return "" if _COLLECTOR.search(" ".join(given)) else SIMPLE
 
 
 def _settings_by_name(home: Path, env: Mapping[str, str]) -> dict[str, str]:
@@ -111,8 +128,12 @@ def tell_of_no_sources(session: Any) -> None:
         log.debug("Spark looks for data sources", error=str(error).partition("\n")[0])
 
 
+def _settings_file(home: Path, env: Mapping[str, str]) -> Path:
+    return Path(env.get("SPARK_CONF_DIR") or home / "conf") / DEFAULTS
+
+
 def _is_set(name: str, home: Path, env: Mapping[str, str]) -> bool:
-    file = Path(env.get("SPARK_CONF_DIR") or home / "conf") / DEFAULTS
+    file = _settings_file(home, env)
     return name in env.get("PYSPARK_SUBMIT_ARGS", "") or (file.is_file() and name in file.read_text("utf-8"))
 
 

@@ -34,7 +34,7 @@ from cues_kafka.errors import ConfigError, CuesError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.on_spark.classes import written
 from cues_kafka.on_spark.java import find_java
-from cues_kafka.on_spark.quick import SIMPLE, Quick, quick, tell_of_no_sources
+from cues_kafka.on_spark.quick import Quick, quick, simple, tell_of_no_sources
 
 log = get_logger("cues_kafka.spark.session")
 
@@ -126,7 +126,7 @@ def choose_shuffle_partitions(session: SparkSession, slots: int) -> str:
 def _environment(directory: Path, sooner: Quick) -> Iterator[None]:
     """While the JVM starts, point its temporary files, and those of its Python processes, to a directory."""
     own = f"-Djava.io.tmpdir={directory} -XX:-UsePerfData"
-    options = {"SPARK_SUBMIT_OPTS": sooner.java_options, "SPARK_LAUNCHER_OPTS": SIMPLE}
+    options = {"SPARK_SUBMIT_OPTS": sooner.java_options, "SPARK_LAUNCHER_OPTS": simple(None, os.environ)}
     options = {name: f"{own} {more} {os.environ.get(name, '')}".strip() for name, more in options.items()}
     given = {"TMPDIR": str(directory), **options, **sooner.variables}
     before = {name: os.environ.get(name) for name in given}

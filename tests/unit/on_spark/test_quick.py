@@ -12,7 +12,7 @@ import pytest
 
 from cues_kafka.brokers.local.java import Java
 from cues_kafka.on_spark import classes, daemon
-from cues_kafka.on_spark.quick import DAEMON, SIMPLE, Quick, quick
+from cues_kafka.on_spark.quick import DAEMON, SIMPLE, Quick, quick, simple
 
 JAVA = Java(Path("/opt/java/bin/java"), 'JAVA_VERSION="17.0.1"', 17, "JAVA_HOME")
 
@@ -129,3 +129,16 @@ def test_archive_is_written_once_for_each_java_and_set_of_jars(tmp_path: Path) -
     assert classes.java_options(first) == ""
     first.write_bytes(b"classes")
     assert f"-XX:SharedArchiveFile={first}" in classes.java_options(first)
+
+
+def test_a_collector_of_the_user_stands_alone(tmp_path: Path) -> None:
+    """In a variable or in the file of settings: with two of them a JVM does not start."""
+    settings = tmp_path / "conf"
+    settings.mkdir()
+    (settings / "spark-defaults.conf").write_text("spark.driver.extraJavaOptions -XX:+UseG1GC\n")
+    cache = {"CUES_KAFKA_CACHE": str(tmp_path / "cache")}
+
+    for chosen in ({"SPARK_CONF_DIR": str(settings)}, {"SPARK_SUBMIT_OPTS": "-XX:+UseZGC"}):
+        assert SIMPLE not in quick("local[2]", JAVA, frames=False, env={**cache, **chosen}).java_options
+    assert simple(None, {"JAVA_TOOL_OPTIONS": "-XX:+UseParallelGC"}) == ""
+    assert simple(None, {}) == SIMPLE
