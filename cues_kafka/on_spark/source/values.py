@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from inspect import getattr_static
 from operator import attrgetter
 from typing import Any, Final
 from uuid import UUID
@@ -174,8 +173,8 @@ def _record(shape: Structure) -> Convert | None:
 
 
 def _has_dict(cls: type[Any], names: Sequence[str]) -> bool:
-    """Whether an instance's dict has these attributes: they are no slots, and no descriptors of the class."""
-    return bool(cls.__dictoffset__) and not any(hasattr(getattr_static(cls, name, None), "__set__") for name in names)
+    """Whether an instance's dict has all of these: of a default, a slot or a descriptor the class has the name, too."""
+    return bool(cls.__dictoffset__) and not any(hasattr(cls, name) for name in names)
 
 
 def _fields(found: Mapping[str, Any], made: Sequence[tuple[str, str, Convert | None]]) -> dict[str, Any]:

@@ -227,6 +227,32 @@ def test_value_that_a_column_cannot_hold_makes_no_row() -> None:
     assert isinstance(found.failed[0].error, CodecError)
 
 
+@dataclass
+class Flagged:
+    """A field that a message may leave out."""
+
+    id: int
+    flag: bool = False
+
+
+def test_field_that_is_left_out_has_its_default() -> None:
+    """Also where instances are made without it."""
+    decoding = Decoding(Json(Flagged), MadeFor("in"))
+    decoding.kind = pa.struct([("id", pa.int64()), ("flag", pa.bool_())])
+
+    found = decoding.separate([message(0, b'{"id": 1}'), message(1, b'{"id": 2, "flag": true}')])
+
+    assert found.values.to_pylist() == [{"id": 1, "flag": False}, {"id": 2, "flag": True}]
+
+
+def test_message_beside_one_that_fails_at_its_offset_is_a_row() -> None:
+    """Messages that are replayed together come from several partitions."""
+    found = Decoding(Json(), MadeFor("in")).separate([message(5, b"no json"), message(5, GOOD_JSON)])
+
+    assert [one.value() for one in found.good] == [GOOD_JSON]
+    assert len(found.failed) == 1
+
+
 # From the source to the slot.
 
 
