@@ -12,15 +12,12 @@ import pyarrow as pa
 from pyarrow import parquet
 from pyspark import TaskContext
 
-from cues_kafka.on_spark.staged.manifest import checksum
+from cues_kafka.on_spark.staged.manifest import ROW_BITS, checksum
 
 CHUNKS: Final = "part INT, row BIGINT, rows INT, errors INT, checksum BINARY, data STRING, payload BINARY"
 
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 """Bytes of a chunk. It is in memory as a whole in the Spark task that writes it and in the one that publishes it."""
-
-_ROW_BITS: Final = 33
-"""Bits for the number of a row within its Spark task, as in Spark's `monotonically_increasing_id`."""
 
 
 def this_task() -> int:
@@ -31,12 +28,12 @@ def this_task() -> int:
 
 def first_row(task: int) -> int:
     """The number of the first row of a Spark task."""
-    return task << _ROW_BITS
+    return task << ROW_BITS
 
 
 def part_of(row: int, parts: int) -> int:
     """The part of a row, by its number."""
-    return (row >> _ROW_BITS) % parts
+    return (row >> ROW_BITS) % parts
 
 
 def limited(

@@ -12,8 +12,20 @@ from cues_kafka.errors import ConfigError, RecoveryError
 
 _VERSION: Final = 1
 
-SETTLED_FROM: Final = 3 << 61
-"""From this number on, rows are records that settle error messages (Y4), and no messages: no Spark task has as many."""
+ROW_BITS: Final = 33
+"""Bits for the number of a row within its Spark task, as in Spark's `monotonically_increasing_id`."""
+
+FOUND_FROM: Final = 1 << 29 + ROW_BITS
+"""The first row of the job that looks for what cannot be decoded: behind the rows of any Spark task of a batch."""
+
+_SETTLES: Final = 1 << ROW_BITS - 1
+
+SETTLED_FROM: Final = FOUND_FROM + _SETTLES
+"""
+The first record that settles error messages (Y4), of the first range of that job.
+
+It is in the upper half of its range's numbers, so that a file has its chunks in the order of their numbers.
+"""
 
 
 class StagedFile(NamedTuple):
@@ -56,7 +68,7 @@ class Chunk(NamedTuple):
     @property
     def settles(self) -> bool:
         """Whether its rows are records of the backing topic."""
-        return self.row >= SETTLED_FROM
+        return self.row >= FOUND_FROM and bool(self.row & _SETTLES)
 
 
 @dataclass(frozen=True, slots=True)

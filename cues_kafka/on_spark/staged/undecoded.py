@@ -29,7 +29,7 @@ from cues_kafka.on_spark.source.messages import RESET
 from cues_kafka.on_spark.source.planning import OffsetRange
 from cues_kafka.on_spark.staged.chunks import CHUNK_BYTES, CHUNKS, chunk_of, first_row
 from cues_kafka.on_spark.staged.extents import offsets_in
-from cues_kafka.on_spark.staged.manifest import SETTLED_FROM, Manifest
+from cues_kafka.on_spark.staged.manifest import FOUND_FROM, SETTLED_FROM, Manifest
 from cues_kafka.on_spark.staged.publish import StagedWork
 from cues_kafka.on_spark.staged.topics import ERRORS, SETTLED
 from cues_kafka.on_spark.undecoded import ErrorRow, Undecoded
@@ -37,9 +37,6 @@ from cues_kafka.ports.broker import Broker
 from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.extents import offsets_of
 from cues_kafka.task.calling.ending import DECLARE_ERRORS
-
-_BEHIND: Final = 1 << 29
-"""More than the number of any Spark task of a batch: rows of errors are numbered behind all others."""
 
 _ROWS: Final = 5_000
 """Error messages of a chunk, at most."""
@@ -111,8 +108,7 @@ class Search:
 
     def check(self, manifest: Manifest) -> None:
         """Compare what was found with what Spark had counted."""
-        behind = first_row(_BEHIND)
-        self._compare(sum(chunk.errors for chunk in manifest.chunks if chunk.row >= behind))
+        self._compare(sum(chunk.errors for chunk in manifest.chunks if chunk.row >= FOUND_FROM))
 
     def _compare(self, found: int) -> None:
         """
@@ -220,17 +216,17 @@ class WriteUndecoded(_InTask):
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Make the chunks of the ranges of this Spark task."""
         for number, one in self._of(batches):
-            part, row = self._part(one.span.place), first_row(_BEHIND + number)
+            part, row, settled = self._part(one.span.place), FOUND_FROM + first_row(number), None
             rows: Iterator[ErrorRow]
             if one.redelivery is None:
                 rows = self._rows(one)
             else:
                 rows, settled = self._replayed(one.redelivery, one.span)
-                if settled is not None:
-                    yield chunk_of(part, SETTLED_FROM + first_row(number), settled)
             for held in _some(rows):
                 yield chunk_of(part, row, self._messages(held))
                 row += len(held)
+            if settled is not None:
+                yield chunk_of(part, SETTLED_FROM + first_row(number), settled)
 
     def _replayed(self, redelivery: Redelivery, span: OffsetRange) -> tuple[Iterator[ErrorRow], Any]:
         """What failed again, and the records that settle requests; None: there are none."""

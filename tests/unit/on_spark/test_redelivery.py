@@ -32,9 +32,9 @@ from cues_kafka.graph.names import replay_topic
 from cues_kafka.on_spark.redelivery import AT_ONCE, Redelivered, Redelivery
 from cues_kafka.on_spark.source.messages import COUNT, MessageReader
 from cues_kafka.on_spark.source.ranges import SourceInput
-from cues_kafka.on_spark.staged.chunks import unpacked
+from cues_kafka.on_spark.staged.chunks import first_row, unpacked
 from cues_kafka.on_spark.staged.extents import canonical
-from cues_kafka.on_spark.staged.manifest import SETTLED_FROM
+from cues_kafka.on_spark.staged.manifest import FOUND_FROM, SETTLED_FROM
 from cues_kafka.on_spark.staged.undecoded import Counts, Search, WriteUndecoded
 from cues_kafka.on_spark.undecoded import undecoded_of
 from cues_kafka.operate.repair.ask import Repairs
@@ -261,8 +261,9 @@ def test_second_job_settles_requests_and_publishes_what_failed_again(world: Worl
         assert (len(spans), search._expected) == (1, expected)
 
     write = WriteUndecoded(work, spans, 7)
-    settled, errors = (chunk.to_pylist()[0] for chunk in write([pa.RecordBatch.from_pydict({"id": [0]})]))
+    errors, settled = (chunk.to_pylist()[0] for chunk in write([pa.RecordBatch.from_pydict({"id": [0]})]))
 
+    assert errors["row"] < settled["row"] < FOUND_FROM + first_row(1), "a file has its chunks in the order of numbers"
     assert (settled["rows"], settled["errors"], settled["row"]) == (2, 0, SETTLED_FROM)
     records = unpacked(settled["payload"]).to_pylist()
     assert [decode_settled(one["value"]).outcome for one in records] == ["row", "error"]
