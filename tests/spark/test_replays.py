@@ -115,7 +115,7 @@ def test_errors_of_a_staged_processor_become_rows_of_a_batch_once(
             running.wait_idle(timeout_s=100)
             assert total() == (5, 37)
             [cause] = tool.causes()
-            assert (cause.count, cause.kind, cause.exception) == (1, "decode", "ValueError")
+            assert (cause.count, cause.kind, cause.exception) == (1, "decode", "CodecError")
             [again] = [one for one in tool.find() if one.settled is None]
             assert "fixable.py:decode:" in again.message.trace[-1]
 
