@@ -117,7 +117,7 @@ def test_errors_of_a_staged_processor_become_rows_of_a_batch_once(
             [cause] = tool.causes()
             assert (cause.count, cause.kind, cause.exception) == (1, "decode", "CodecError")
             [again] = [one for one in tool.find() if one.settled is None]
-            assert "fixable.py:decode:" in again.message.trace[-1]
+            assert "fixable.py:decode:" in again.message.causes[-1].trace[-1]
 
             dropped = tool.ask("drop")
             for request in running.committed(replay_topic(name, "work")):  # all of them once more
