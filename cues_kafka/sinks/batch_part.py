@@ -1,9 +1,9 @@
 """A part of a batch of Spark in a database: its rows, what was refused, and its number, in one transaction (E7).
 
-The row of the part in `cues_task` has one more than the publication number in the place of the step number (E1), for
-numbers begin at 0, and a row without a commit has step 0. The rows of an
-announced batch never change, so every process that commits a number commits the same rows. What the database refuses
-becomes records of the outbox: a process that finds the number there publishes exactly these.
+The row of the part in `cues_task` has the publication number plus one as its step (E1): numbers begin at 0, and a row
+without a commit has step 0. The rows of an announced batch never change, so every process that commits a number commits
+the same rows. What the database refuses becomes records of the outbox: a process that finds the number there publishes
+exactly these.
 """
 
 from __future__ import annotations

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+Why = TypeVar("Why")
 
 
 class StandsAt(NamedTuple):
@@ -18,3 +21,22 @@ class StandsAt(NamedTuple):
     number: int
     published: bool
     reset: bool
+
+
+def compared(
+    asked: Callable[[], StandsAt | None], kafka: StandsAt | None, look: Callable[[StandsAt | None], Why]
+) -> tuple[StandsAt | None, Why]:
+    """
+    Compare a target with Kafka, and again while another driver goes on meanwhile.
+
+    Args:
+        asked: where the processor stands in Kafka by now.
+        kafka: where it stood a moment ago.
+        look: looks at the target, and says why it does not fit; nothing if it does.
+
+    Returns:
+        Where the processor stands, and what was said of it.
+    """
+    while (why := look(kafka)) and (again := asked()) != kafka:
+        kafka = again
+    return kafka, why

@@ -18,11 +18,11 @@ from cues_kafka.on_spark.columns import META
 from cues_kafka.on_spark.staged.chunks import MESSAGES, Packing, first_row, rows_of, sliced, this_task
 from cues_kafka.on_spark.staged.error_rows import Refusing
 from cues_kafka.on_spark.staged.manifest import Manifest
-from cues_kafka.on_spark.staged.target import DuePart, FrameCommits, FrameTarget
+from cues_kafka.on_spark.staged.target import DuePart, FrameCommits, FrameTarget, refuse_files
 from cues_kafka.on_spark.staged.topics import ERRORS
 from cues_kafka.sinks.batch_part import BatchPart, DueRows, Numbered, PartNumbers, RefusedRow, lost, reset_to
 from cues_kafka.sinks.lookup import dialect
-from cues_kafka.sinks.standing import StandsAt
+from cues_kafka.sinks.standing import StandsAt, compared
 
 
 def sql_target(frame: Any, table: SqlTable | Upsert, label: str, processor: str) -> tuple[Any, TableInto]:
@@ -75,7 +75,7 @@ class TableInto(FrameTarget):
         return TableCommits(self)
 
     def commit_part(self, due: DuePart, rows: Iterable[tuple[int, pa.Table]]) -> Sequence[pa.Table]:
-        """See `FrameTarget`. RefusedRow rows are kept in the outbox of the database, as error messages."""
+        """See `FrameTarget`. Rows that the database refuses are error messages in its outbox."""
         batch, errors = due.batch, due.refusing.target.errors
 
         def errors_of(refused: Sequence[RefusedRow]) -> Iterator[tuple[Any, ...]]:
@@ -114,13 +114,14 @@ class TableCommits(FrameCommits):
         self._top = -1
 
     def compare(self, asked: Callable[[], StandsAt | None]) -> None:
-        kafka = asked()
-        while True:
+        numbers: dict[int, int] = {}
+
+        def look(kafka: StandsAt | None) -> RecoveryError | None:
+            nonlocal numbers
             numbers = PartNumbers(self._talk, self._part(0)).by_part()
-            why = self._refusal(numbers, kafka)
-            if why is None or (again := asked()) == kafka:
-                break
-            kafka = again  # another driver went on meanwhile
+            return self._refusal(numbers, kafka)
+
+        kafka, why = compared(asked, asked(), look)
         if why is not None:
             raise why
         if kafka is not None and kafka.reset:
@@ -168,11 +169,7 @@ class TableCommits(FrameCommits):
     def commit(self, announced: Staged, manifest: Manifest, *, staged_here: bool) -> None:
         """Look whether the batch was announced for this table; its parts commit it, and the next batch comes behind."""
         del staged_here
-        if manifest.data:
-            raise RecoveryError(
-                f"batch {announced.batch} was announced for files of table {manifest.data[0].table!r}, and is not "
-                "published yet. Declare into= as it was until the batch is published"
-            )
+        refuse_files(announced, manifest)
         self._top = announced.number
 
     def clean(self) -> None: ...

@@ -179,6 +179,20 @@ a graph is planned, too, so it writes nothing.
 """
 
 
+def refuse_files(announced: Staged, manifest: Manifest) -> None:
+    """
+    Refuse a batch that was announced with files, where the target has none.
+
+    Raises:
+        RecoveryError: it was.
+    """
+    if manifest.data:
+        raise RecoveryError(
+            f"batch {announced.batch} was announced for files of table {manifest.data[0].table!r}, and is not "
+            "published yet. Declare into= as it was until the batch is published"
+        )
+
+
 class OutputTopics(FrameTarget):
     """The output topics, where there is no `into=`: parts publish what is in chunks, and nothing else is committed."""
 
@@ -203,11 +217,7 @@ class _NoCommits(FrameCommits):
 
     def commit(self, announced: Staged, manifest: Manifest, *, staged_here: bool) -> None:
         del staged_here
-        if manifest.data:
-            raise RecoveryError(
-                f"batch {announced.batch} was announced for files of table {manifest.data[0].table!r}, and is not "
-                "published yet; the processor has no into= now. Declare it as it was until the batch is published"
-            )
+        refuse_files(announced, manifest)
 
     def clean(self) -> None: ...
 

@@ -23,7 +23,7 @@ from cues_kafka.sinks.blobs.marker import KnownStore
 from cues_kafka.sinks.blobs.store import BlobStore
 from cues_kafka.sinks.blobs.sweeping import MOST_SWEEPS, SWEPT_AGAIN_S
 from cues_kafka.sinks.blobs.target import CLAIMS
-from cues_kafka.sinks.standing import StandsAt
+from cues_kafka.sinks.standing import StandsAt, compared
 
 log = get_logger("cues_kafka.sinks")
 
@@ -86,12 +86,7 @@ class BatchLog:
         """
         kafka = asked()
         self._told(self._known.check, self._store)
-        while True:
-            self._tail = self._stands(kafka)
-            why = self._mismatch(kafka)
-            if not why or (again := asked()) == kafka:
-                break
-            kafka = again  # another driver went on meanwhile
+        kafka, why = compared(asked, kafka, self._mismatch)
         if why:
             raise RecoveryError(why)
         if kafka and kafka.reset and kafka.number > self.top:
@@ -112,6 +107,7 @@ class BatchLog:
         return number, replace(top, voids=(*top.voids, (found.gap.number, number)))
 
     def _mismatch(self, kafka: StandsAt | None) -> str:
+        self._tail = self._stands(kafka)
         top, number = self.top, kafka.number if kafka else -1
         where = f"the log of commits of {self._processor} ends at publication {top}"
         if top > number:

@@ -18,7 +18,7 @@ from cues_kafka.sinks.delta.checks import make_table, widen_table
 from cues_kafka.sinks.delta.columns import Declared
 from cues_kafka.sinks.delta.table import OpenedTable, TableChanged, TableFile
 from cues_kafka.sinks.delta.transactions import mark_of
-from cues_kafka.sinks.standing import StandsAt
+from cues_kafka.sinks.standing import StandsAt, compared
 
 log = get_logger("cues_kafka.sinks")
 
@@ -83,18 +83,14 @@ class BatchCommits:
         """
         kafka = asked()
         make_table(self._declared, first=True) if kafka is None else widen_table(self._declared)
-        while True:
-            self._look()
-            why = self._mismatch(kafka)
-            if not why or (again := asked()) == kafka:
-                break
-            kafka = again  # another driver went on meanwhile
+        kafka, why = compared(asked, kafka, self._mismatch)
         if why:
             raise RecoveryError(why)
         if kafka and kafka.reset and kafka.number > self.top:
             self.commit(DeltaBatch(kafka.number, -1, ""), look=False)
 
     def _mismatch(self, kafka: StandsAt | None) -> str:
+        self._look()
         number = kafka.number if kafka else -1
         where = f"the newest commit of {self._processor} in the table is publication {self.top}"
         if self.top > number:
