@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -286,19 +287,21 @@ def test_unknown_schema_ids_are_errors_as_natively_and_a_silent_registry_is_not(
     topic, native, frames = kafka.unique("in"), kafka.unique("native"), kafka.unique("frames")
     unknown, no_magic = b"\0\0\0\0\x63\x02a", b"\1"
     codec = Avro(Order, registry=True)
-    with TestRegistry() as registry:
-        options, port = Kafka(kafka.bootstrap, registry=Registry(registry.url)), int(registry.url.rpartition(":")[2])
-        with start(make(native, topic, copying(same, native, topic, Processor), codec=codec), options) as running:
-            running.send(topic, Order("1", 1), key="k")
-            produce(kafka, topic, [(0, unknown), (0, no_magic), (1, unknown)])
-            running.wait_idle(timeout_s=60)
-            expected = errors_of(running, native)
-        running = start(
-            make(frames, topic, copying(fn, frames, topic), codec=codec),
-            options,
-            engine=Spark(spark, checkpoint=str(tmp_path)),
-        )
-        try:
+    with ExitStack() as at_end:
+        with TestRegistry() as registry:
+            options = Kafka(kafka.bootstrap, registry=Registry(registry.url))
+            port = int(registry.url.rpartition(":")[2])
+            with start(make(native, topic, copying(same, native, topic, Processor), codec=codec), options) as running:
+                running.send(topic, Order("1", 1), key="k")
+                produce(kafka, topic, [(0, unknown), (0, no_magic), (1, unknown)])
+                running.wait_idle(timeout_s=60)
+                expected = errors_of(running, native)
+            running = start(
+                make(frames, topic, copying(fn, frames, topic), codec=codec),
+                options,
+                engine=Spark(spark, checkpoint=str(tmp_path)),
+            )
+            at_end.callback(running.stop)
             running.wait_idle(timeout_s=200)
             found = errors_of(running, frames)
             assert [m.value.id for m in running.messages(f"{frames}.copy")] == ["1"]
@@ -306,18 +309,12 @@ def test_unknown_schema_ids_are_errors_as_natively_and_a_silent_registry_is_not(
             assert len(found) == 3
             for place, error in expected.items():
                 assert nowhere(fields(found[place])) == nowhere(fields(error))
-        except BaseException:
-            running.stop()
-            raise
-    try:
         produce(kafka, topic, [(0, b"\0\0\0\0\x64\x02a")])
         until(lambda: any(registry.url in str(one) for one in running.status().stopped), "it stops", STARTED_S)
         assert len(errors_of(running, frames)) == 3
         with TestRegistry(port=port):
             until(lambda: len(errors_of(running, frames)) == 4, "it goes on", STARTED_S)
             running.wait_idle(timeout_s=100)
-    finally:
-        running.stop()
 
 
 def nowhere(found: tuple[Any, ...]) -> tuple[Any, ...]:
