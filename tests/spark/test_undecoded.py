@@ -32,6 +32,7 @@ from cues_kafka import (
     start,
 )
 from cues_kafka.brokers.open import open_broker
+from cues_kafka.codecs.avro import schema_text
 from cues_kafka.core.delivery import HEADER, parse_provenance
 from cues_kafka.core.hashing import delivery_hash
 from cues_kafka.graph.error_message import ErrorMessage
@@ -289,6 +290,7 @@ def test_unknown_schema_ids_are_errors_as_natively_and_a_silent_registry_is_not(
     codec = Avro(Order, registry=True)
     with ExitStack() as at_end:
         with TestRegistry() as registry:
+            registry.register(f"{topic}-value", schema_text(codec))
             options = Kafka(kafka.bootstrap, registry=Registry(registry.url))
             port = int(registry.url.rpartition(":")[2])
             with start(make(native, topic, copying(same, native, topic, Processor), codec=codec), options) as running:
