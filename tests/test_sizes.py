@@ -29,7 +29,6 @@ BESIDE: Final = ("task/making/",)
 CEILINGS: Final[Mapping[str, int]] = {
     "class brokers/memory/cluster.py::Cluster": 460,
     "class on_spark/query/worker.py::SparkWorker": 458,
-    "file core/machine.py": 743,
     "file on_spark/query/worker.py": 544,
     "function on_spark/write.py::write_exactly_once": 77,
     "methods brokers/memory/cluster.py::Cluster": 49,

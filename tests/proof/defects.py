@@ -12,10 +12,11 @@ import pytest
 from cues_kafka.brokers.memory.clients import MemorySession
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
-from cues_kafka.core import machine, recover, taking, task, turns
+from cues_kafka.core import recover, taking, task, turns
 from cues_kafka.core.machine import TRANSITIONS
 from cues_kafka.core.records import Record
 from cues_kafka.core.spec import Spec
+from cues_kafka.core.states import delivery, recovery, transitions
 from cues_kafka.core.task import Doing, Task
 from cues_kafka.ports.log import Coordinates, Positions
 from cues_kafka.task.calling import pairing
@@ -40,11 +41,11 @@ def handler(patch: Patch, state: Doing, event: type, made: Callable[[Handler], H
 def positions_from_memory(patch: Patch) -> None:
     """A recovery goes on where this process believes to be, instead of where the record stands (R6)."""
     known: dict[tuple[str, str], Positions] = {}
-    attempt = machine._attempt
+    attempt = delivery._attempt
 
-    def remember(it: Task, positions: Positions, batch: Any) -> Any:
+    def remember(it: Task, positions: Positions, batch: Any, *place: str) -> Any:
         known[it.spec.full_name, it.spec.writer.incarnation] = positions
-        return attempt(it, positions, batch)
+        return attempt(it, positions, batch, *place)
 
     def forgetful(original: Handler) -> Handler:
         def read(it: Task, event: Any) -> Any:
@@ -54,7 +55,7 @@ def positions_from_memory(patch: Patch) -> None:
 
         return read
 
-    patch.setattr(machine, "_attempt", remember)
+    patch.setattr(delivery, "_attempt", remember)
     handler(patch, Doing.FETCHING_INPUTS, on.InputsFetched, forgetful)
 
 
@@ -159,7 +160,7 @@ def suspect_commit_trusted(patch: Patch) -> None:
 
 def choice_not_replayed(patch: Patch) -> None:
     """I7: a retry of alts takes another order."""
-    patch.setattr(machine, "take", lambda choice, steps: tuple(reversed(turns.take(choice, steps))))
+    patch.setattr(transitions, "take", lambda choice, steps: tuple(reversed(turns.take(choice, steps))))
 
 
 def discard_counted_as_a_death(patch: Patch) -> None:
@@ -295,7 +296,7 @@ def drops_not_counted(patch: Patch) -> None:
     def silent(spec: Spec, record: Record, carried: Any) -> Any:
         return resumed(spec, record, carried) if carried else taking.nothing_carried(record)
 
-    patch.setattr("cues_kafka.core.machine.resumed", silent)
+    patch.setattr(recovery, "resumed", silent)
 
 
 def record_before_its_outputs(patch: Patch) -> None:

@@ -48,7 +48,7 @@ def core() -> str:
     """
     away = {"__main__.py", *DRIVERS, *BRIDGING}
     explorer = [file for file in MODEL.glob("*.py") if file.name not in away and "mutant" not in file.name]
-    return digest([*(PACKAGE / "core").glob("*.py"), *explorer], shared=("cues_kafka.ports", ports()))
+    return digest([*(PACKAGE / "core").rglob("*.py"), *explorer], shared=("cues_kafka.ports", ports()))
 
 
 def ports() -> list[Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from cues_kafka.core import feeds, writing
-from cues_kafka.core import machine as core
+from cues_kafka.core.states import delivery
 from cues_kafka.core.task import Task
 from tests.proof.model.feeds import FeedWorld
 from tests.proof.model.mutant import CRASH, NET, NOTHING, Mutant, Patch, around_world
@@ -20,7 +20,7 @@ def _without_place() -> Patch:
         del place
         return old(task, positions, batch)
 
-    return core, "attempt_of", attempt_of
+    return delivery, "attempt_of", attempt_of
 
 
 def _from_memory() -> Patch:

@@ -38,16 +38,16 @@ MARKERS: Final[tuple[Mutant, ...]] = (
         "a record one below its place is discarded",
         "forgotten",
         NET,
-        (handler("_flushed", _discarded),),
+        (handler("flushed", _discarded),),
         progress=False,
     ),
-    Mutant("a record at any lower place is committed", "forgotten", NET, (handler("_flushed", _any_lower),)),
-    Mutant("a record one below what R3 found is committed", "forgotten", NETS, (handler("_flushed", _fresh_too),)),
+    Mutant("a record at any lower place is committed", "forgotten", NET, (handler("flushed", _any_lower),)),
+    Mutant("a record one below what R3 found is committed", "forgotten", NETS, (handler("flushed", _fresh_too),)),
     Mutant(
         "the place behind a missing marker is counted from where it was due",
         "forgotten",
         NETS,
-        (handler("_flushed", _place_kept),),
+        (handler("flushed", _place_kept),),
     ),
 )
 """With what each of them breaks, see `mutants`."""

@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from cues_kafka.core import machine as core
 from cues_kafka.core import recover as rules
 from cues_kafka.core.events import InputFacts
 from cues_kafka.core.records import Record, Snapshot
 from cues_kafka.core.spec import Spec
+from cues_kafka.core.states import recovery
 from cues_kafka.operate.look.changed_inputs import refuse_busy
 from cues_kafka.operate.move import migrate as migrating
 from cues_kafka.ports.log import Positions
@@ -34,7 +34,7 @@ def _narrower_allowed() -> Patch:
             record = replace(record, positions=tuple(p for p in record.positions if p.binding in declared))
         return old(spec, record, offsets, inputs)
 
-    return core, "recover", recover
+    return recovery, "recover", recover
 
 
 def _busy_if(kind: type[Record] | None) -> Patch:

@@ -84,6 +84,8 @@ def handlers(**new: Handler) -> Patch:
     Each is given the original one, the task and the event, and may lead anywhere.
     """
     everywhere = frozenset(Doing)
+    there = {old.__name__ for row in core.TRANSITIONS.values() for old, _ in row.values()}
+    assert new.keys() <= there, f"not in the table: {new.keys() - there}"
     table = {
         state: {
             event: (partial(new[old.__name__], old), everywhere) if old.__name__ in new else (old, following)
@@ -121,7 +123,7 @@ def reading_first(**more: Handler) -> Patch:
     def initialised(_: Handler, task: Task, _event: Any) -> tuple[Task, do.Effect]:
         return replace(task, state=Doing.FETCHING_INPUTS), do.FetchInputs()
 
-    return handlers(_assigned=start, _discarded=start, _newest_read=newest, _initialised=initialised, **more)
+    return handlers(assigned=start, discarded=start, newest_read=newest, initialised=initialised, **more)
 
 
 def reports_ignored(*, place: bool) -> Patch:
@@ -131,7 +133,7 @@ def reports_ignored(*, place: bool) -> Patch:
         first = task.expected if place else event.first_offset
         return old(task, replace(event, delivered=event.produced, first_offset=first))
 
-    return handler("_flushed", flushed)
+    return handler("flushed", flushed)
 
 
 def anywhere(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
@@ -141,7 +143,7 @@ def anywhere(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
 
 def suspect_trusted() -> Patch:
     """P8 for failures only."""
-    return handler("_committed", lambda old, task, event: old(task, replace(event, suspect=None)))
+    return handler("committed", lambda old, task, event: old(task, replace(event, suspect=None)))
 
 
 def fenced_slot_again() -> Patch:
@@ -151,4 +153,4 @@ def fenced_slot_again() -> Patch:
         after, effect = old(replace(task, spec=replace(task.spec, slot=False)), event)
         return replace(after, spec=task.spec), effect
 
-    return handler("_failed", failed)
+    return handler("failed", failed)

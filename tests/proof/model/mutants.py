@@ -12,12 +12,13 @@ from typing import Any, Final
 
 from cues_kafka.core import effects as do
 from cues_kafka.core import hashing, moves, turns, writing
-from cues_kafka.core import machine as core
 from cues_kafka.core import recover as rules
 from cues_kafka.core import task as value
 from cues_kafka.core.events import Halt
 from cues_kafka.core.records import Attempt, Snapshot, Totals
 from cues_kafka.core.recover import Delivered, Pending
+from cues_kafka.core.states import delivery, recovery
+from cues_kafka.core.states import transitions as go
 from cues_kafka.core.task import Doing, Due, Task
 from cues_kafka.ports.log import Coordinates
 from tests.proof.model import lanes as around
@@ -77,7 +78,7 @@ def _after_failed_commit(new: Callable[[Task], tuple[Task, do.Effect]]) -> Patch
         doubtful = task.state is Doing.COMMITTING and not event.fenced and task.record
         return new(task) if doubtful else old(task, event)
 
-    return handler("_failed", failed)
+    return handler("failed", failed)
 
 
 def _taken_for_abort(task: Task) -> tuple[Task, do.Effect]:
@@ -101,7 +102,7 @@ def _from_memory() -> Patch:
     def newest(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
         return old(task, replace(event, record=task.record or event.record))
 
-    return handlers(_failed=failed, _newest_read=newest)
+    return handlers(failed=failed, newest_read=newest)
 
 
 def _repeated(task: Task) -> tuple[Task, do.Effect]:
@@ -118,7 +119,7 @@ def _blocked_waits() -> Patch:
             return task, effects.get(task.state, do.ReadNewest(task.expected))
         return old(task, event)
 
-    return handler("_failed", failed)
+    return handler("failed", failed)
 
 
 def _session_kept() -> Patch:
@@ -130,7 +131,7 @@ def _session_kept() -> Patch:
             return after, effect
         return replace(after, state=Doing.FETCHING_OFFSETS), do.FetchOffsets()
 
-    return handler("_failed", failed)
+    return handler("failed", failed)
 
 
 def _snapshot_sends(positions: Callable[[Snapshot], Any]) -> Patch:
@@ -144,13 +145,13 @@ def _snapshot_sends(positions: Callable[[Snapshot], Any]) -> Patch:
             return replace(task, state=Doing.FLUSHING), do.Flush()
         return replace(task, state=Doing.SENDING_OFFSETS), do.SendOffsets(sent)
 
-    return handler("_produced", produced)
+    return handler("produced", produced)
 
 
 def _record(change: Callable[[Any, Task], Any]) -> Patch:
     """Change the records of attempts."""
-    old = core._attempt  # mutants take rules out of the inside
-    return core, "_attempt", lambda task, *delivered: change(old(task, *delivered), task)
+    old = delivery._attempt  # mutants take rules out of the inside
+    return delivery, "_attempt", lambda task, *delivered: change(old(task, *delivered), task)
 
 
 def _polled_record(change: Callable[[Any, Task], Any]) -> Patch:
@@ -160,13 +161,13 @@ def _polled_record(change: Callable[[Any, Task], Any]) -> Patch:
         after, effect = old(task, event)
         return replace(after, pending=change(after.pending, task)) if after.pending else after, effect
 
-    return handler("_polled", polled)
+    return handler("polled", polled)
 
 
 def _decided(new: Callable[..., Any]) -> Patch:
     """Change what R5 decides."""
     old = rules.recover
-    return core, "recover", lambda *args: new(old(*args), *args)
+    return recovery, "recover", lambda *args: new(old(*args), *args)
 
 
 def _by_offsets(decision: Any, *asked: Any) -> Any:
@@ -187,19 +188,19 @@ def _range_skipped(decision: Any, *_: Any) -> Any:
 
 def _without_left() -> Patch:
     def revoked(_: Handler, task: Task, _event: Any) -> tuple[Task, do.Effect]:
-        return core._release(task)
+        return go.release(task)
 
-    return handler("_revoked", revoked)
+    return handler("revoked", revoked)
 
 
 def _left_in_place() -> Patch:
     """`left` under the sequence of its snapshot."""
-    old = core._transact
+    old = go.transact
 
     def transact(task: Task, record: Any, then: Doing) -> tuple[Task, do.Effect]:
         return old(task, replace(record, sequence=record.sequence - record.left), then)
 
-    return core, "_transact", transact
+    return go, "transact", transact
 
 
 def _first_forgotten(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
@@ -364,7 +365,7 @@ _MISSING_STEP: Final = (
     (states, "RECORDS", {**states.RECORDS, "e": 0}),
 )
 _ERROR_TOO: Final = (around, "MEANS", {**states.MEANS, "e": [("x", "")]})
-_FORGOTTEN = (core, "_attempt", lambda *args, old=core._attempt: replace(old(*args), choice=()))
+_FORGOTTEN = (delivery, "_attempt", lambda *args, old=delivery._attempt: replace(old(*args), choice=()))
 _OFFSETS_TRUSTED = (rules, "_other_offsets", lambda *_: None)
 _EMPTY_TRUSTED = (rules, "_without_record", lambda *_: rules.Fresh())
 
@@ -428,27 +429,27 @@ def _turn_forgotten() -> Patch:
 
 
 def _deaths_kept() -> Patch:
-    old = core._polled_again
+    old = delivery._polled_again
 
     def again(task: Task, due: Due, event: Any) -> Task:
         after = old(task, due, event)
         assert after.due
         return replace(after, due=replace(after.due, starts=due.starts))
 
-    return core, "_polled_again", again
+    return delivery, "_polled_again", again
 
 
 def _all_demanded() -> Patch:
-    old = core._polled_again
+    old = delivery._polled_again
 
     def again(task: Task, due: Due, event: Any) -> Task:
         return old(replace(task, spec=replace(task.spec, compacted=False)), due, event)
 
-    return core, "_polled_again", again
+    return delivery, "_polled_again", again
 
 
 def _nothing_left() -> Patch:
-    return handler("_idle", lambda old, task, event: (task, do.Await()) if task.due else old(task, event))
+    return handler("idle", lambda old, task, event: (task, do.Await()) if task.due else old(task, event))
 
 
 # The order of bindings.
@@ -485,7 +486,7 @@ def _planned_over_any() -> Patch:
         since = isinstance(found, Halt) and "moved since" in found.text
         return moves.moved(spec, move, record, inputs) if since else found
 
-    return core, "decide", decide
+    return recovery, "decide", decide
 
 
 def _move_believed() -> Patch:
@@ -494,7 +495,7 @@ def _move_believed() -> Patch:
             return replace(task, state=Doing.STOPPED, pending=None), do.Stop(task.halt)
         return old(task, event)
 
-    return handler("_failed", failed)
+    return handler("failed", failed)
 
 
 def _move_keeps_snapshot() -> Patch:
@@ -517,7 +518,7 @@ def _move_without_offsets() -> Patch:
             return replace(after, state=Doing.FLUSHING), do.Flush()
         return after, effect
 
-    return handler("_produced", produced)
+    return handler("produced", produced)
 
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
@@ -564,7 +565,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         NOTHING,
         (_record(lambda r, t: replace(r, positions=t.positions)),),
     ),
-    Mutant("committed record not taken over", "alone", NOTHING, (handler("_committed", _forgotten),)),
+    Mutant("committed record not taken over", "alone", NOTHING, (handler("committed", _forgotten),)),
     Mutant(
         "snapshot at the positions behind it",
         "alone",
@@ -578,15 +579,15 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "revocation in a recovery without `left`",
         "pipe",
         NET_AND_MOVE,
-        (handler("_interrupted", lambda _, task, event: core._release(task)),),
+        (handler("interrupted", lambda _, task, event: go.release(task)),),
     ),
     Mutant("`left` under the same sequence", "pipe", MOVE, (_left_in_place(),)),
     Mutant("death not counted", "kill", NOTHING, ((rules, "died", lambda *_: False),)),
-    Mutant("no snapshot for the first batch", "kill", NOTHING, (handler("_assigned", _first_forgotten),)),
+    Mutant("no snapshot for the first batch", "kill", NOTHING, (handler("assigned", _first_forgotten),)),
     Mutant("quarantine one death early", "kill", NOTHING, (_QUARANTINE_EARLY,)),
-    Mutant("quarantine of more than one message", "kill", NOTHING, (_QUARANTINE_WIDE, (core, "CAREFUL_AT", 9))),
+    Mutant("quarantine of more than one message", "kill", NOTHING, (_QUARANTINE_WIDE, (recovery, "CAREFUL_AT", 9))),
     Mutant("no quarantine", "kill", NOTHING, (_NO_QUARANTINE,)),
-    Mutant("no careful mode", "kill", NOTHING, ((core, "CAREFUL_AT", 99),)),
+    Mutant("no careful mode", "kill", NOTHING, ((recovery, "CAREFUL_AT", 99),)),
     Mutant(
         "deaths inherited by a narrower range",
         "kill",
@@ -599,8 +600,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant("hash over all positions", "alts", NOTHING, (around_world("_consumed", _all_positions),)),
     Mutant("choice of alts not replayed", "alts-effects", CRASH, (_decided(_choose_anew),)),
     Mutant("what a retry puts off is forgotten", "alts-retry", NET_AND_CRASH, (_FORGOTTEN,)),
-    Mutant("start=latest not recorded", "latest", CRASH, (handler("_sibling_read", _unrecorded),)),
-    Mutant("a second id in the backing partition, without P6a", "intruder", MOVES, (handler("_flushed", anywhere),)),
+    Mutant("start=latest not recorded", "latest", CRASH, (handler("sibling_read", _unrecorded),)),
+    Mutant("a second id in the backing partition, without P6a", "intruder", MOVES, (handler("flushed", anywhere),)),
     Mutant("group offsets of another program accepted", "reset", MOVES, (_OFFSETS_TRUSTED,)),
     Mutant("no snapshot before a choice of alts", "alts-effects", CRASH, (_NO_CHOICE_SNAPSHOT,)),
     Mutant("effects without step numbers", "effects", CRASH, (around_world("_applied", _effects_unguarded),)),
@@ -620,7 +621,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "stale watermark trusted: neither P6a nor offsets are compared",
         "alone",
         NET_AND_CRASH,
-        (handler("_flushed", anywhere), _OFFSETS_TRUSTED, _EMPTY_TRUSTED),
+        (handler("flushed", anywhere), _OFFSETS_TRUSTED, _EMPTY_TRUSTED),
     ),
     Mutant("nobody is alone after a death", "together", NOTHING, ((Task, "alone", property(lambda _: False)),)),
     Mutant("alone from the second death on", "together", NOTHING, ((value, "ALONE_AT", 2),)),
@@ -670,7 +671,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
 )
 
 COVERED: Final[tuple[tuple[Mutant, str], ...]] = (
-    (Mutant("no P6a", "pipe", NET, (handler("_flushed", anywhere),)), "init before reading; offsets are compared"),
+    (Mutant("no P6a", "pipe", NET, (handler("flushed", anywhere),)), "init before reading; offsets are compared"),
     (Mutant("last stable offset at R3", "pipe", ZOMBIE_AND_CRASH, (_last_stable(),)), "init before reading"),
     (Mutant("unstable offsets read as they are", "pipe", ZOMBIE, (_unstable_read(),)), "init before reading"),
     (Mutant("no return to R1 when blocked", "pipe", ZOMBIE, (_blocked_waits(),)), "init before reading; see tla.md"),

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cues_kafka.core import effects as do
-from cues_kafka.core import machine as core
 from cues_kafka.core import target
 from cues_kafka.core.records import Snapshot, TargetRow
+from cues_kafka.core.states import delivery, recovery
+from cues_kafka.core.states import transitions as go
 from cues_kafka.core.task import Doing, Task
 from cues_kafka.core.writing import attempt_in, attempt_of, owner_of
 from tests.proof.model import cluster
@@ -38,7 +39,7 @@ def _world(name: str, new: Any) -> Patch:
 
 # E1 as it was written first: the row has a step number and an owner, and nothing else.
 
-_NEVER_ASKED: Final = (core, "compare", lambda *_: None)
+_NEVER_ASKED: Final = (recovery, "compare", lambda *_: None)
 
 
 def _owner_alone() -> Patch:
@@ -124,24 +125,24 @@ def _asked_beside_a_commit() -> Patch:
 
 def _own_snapshot_trusted() -> Patch:
     """A task goes on under its own snapshot, with the owner of before."""
-    old = core._retry
+    old = recovery._retry
 
     def retry(task: Task, record: Snapshot, starts: int) -> Task:
         after = old(task, record, starts)
         mine = record.writer.incarnation == task.spec.writer.incarnation and not record.left
         return replace(after, first=False, owner=record.owner) if mine and after.due else after
 
-    return core, "_retry", retry
+    return recovery, "_retry", retry
 
 
 def _quarantine_first() -> Patch:
     """Q3 before the target is asked."""
 
     def asked(old: Any, task: Task, event: Any) -> Any:
-        after, effect = core._decided(task)
+        after, effect = recovery._decided(task)
         return (after, effect) if after.quarantined else old(task, event)
 
-    return handler("_target_asked", asked)
+    return handler("target_asked", asked)
 
 
 def _first_forgotten() -> Patch:
@@ -151,18 +152,18 @@ def _first_forgotten() -> Patch:
         after, effect = old(task, event)
         return replace(after, first=False), effect
 
-    return handler("_assigned", assigned)
+    return handler("assigned", assigned)
 
 
 def _quarantine_without_snapshot() -> Patch:
     """What is taken out goes to the target before this start has a record of its own."""
 
     def polled(old: Any, task: Task, event: Any) -> Any:
-        if task.due and (again := core._polled_again(task, task.due, event)).quarantined and again.due:
-            return core._called_for(replace(again, first=False), again.due)
+        if task.due and (again := delivery._polled_again(task, task.due, event)).quarantined and again.due:
+            return go.called_for(replace(again, first=False), again.due)
         return old(task, event)
 
-    return handler("_polled", polled)
+    return handler("polled", polled)
 
 
 def _where_it_is_quarantined() -> Patch:
@@ -214,7 +215,7 @@ def _record_from_memory() -> Patch:
     def newest(old: Any, task: Task, event: Any) -> Any:
         return old(task, replace(event, record=task.record or event.record))
 
-    return handlers(_failed=failed, _newest_read=newest)
+    return handlers(failed=failed, newest_read=newest)
 
 
 def _up_to_the_snapshot() -> Patch:
@@ -224,7 +225,7 @@ def _up_to_the_snapshot() -> Patch:
         record = task.record
         return attempt_in(task, replace(row, ends=record.ends) if isinstance(record, Snapshot) else row)
 
-    return core, "attempt_in", attempt
+    return recovery, "attempt_in", attempt
 
 
 def _tool_asks_nothing() -> Patch:
@@ -233,9 +234,9 @@ def _tool_asks_nothing() -> Patch:
     def fetched(old: Any, task: Task, event: Any) -> Any:
         if not task.spec.move:
             return old(task, event)
-        return core._decided(replace(task, inputs=tuple(event.inputs.items()), recovered_at_s=event.at_s))
+        return recovery._decided(replace(task, inputs=tuple(event.inputs.items()), recovered_at_s=event.at_s))
 
-    return handler("_inputs_fetched", fetched)
+    return handler("inputs_fetched", fetched)
 
 
 def _behind_accepted() -> Patch:
@@ -246,7 +247,7 @@ def _behind_accepted() -> Patch:
         behind = record is not None and (row.step if row else 0) < record.step
         return None if behind else old(spec, record, row)
 
-    return core, "compare", compare
+    return recovery, "compare", compare
 
 
 def _failed_acts() -> Patch:
@@ -254,7 +255,7 @@ def _failed_acts() -> Patch:
 
 
 def _choice_forgotten() -> Patch:
-    return core, "attempt_in", lambda task, row: attempt_of(task, row.ends, row.batch)
+    return recovery, "attempt_in", lambda task, row: attempt_of(task, row.ends, row.batch)
 
 
 # Calls ahead of Kafka's commit.

@@ -126,7 +126,7 @@ def _commit_believed() -> Patch:
             return replace(task, state=Doing.STOPPED, pending=None), do.Stop(task.halt)
         return old(task, event)
 
-    return handler("_failed", failed)
+    return handler("failed", failed)
 
 
 def _without_offsets() -> Patch:
@@ -137,7 +137,7 @@ def _without_offsets() -> Patch:
             return replace(task, state=Doing.FLUSHING), do.Flush()
         return old(task, event)
 
-    return handler("_produced", produced)
+    return handler("produced", produced)
 
 
 def _no_other_fault() -> tuple[Patch, Patch]:
@@ -152,7 +152,7 @@ def _no_other_fault() -> tuple[Patch, Patch]:
 
 def _sibling_unseen() -> Patch:
     """A fresh task does not look whether another one of its processor is on its way."""
-    return handler("_sibling_read", lambda old, task, event: old(task, replace(event, moving_from="")))
+    return handler("sibling_read", lambda old, task, event: old(task, replace(event, moving_from="")))
 
 
 RENAMES: Final[tuple[Mutant, ...]] = (

@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cues_kafka.core import hashing
-from cues_kafka.core import machine as core
 from cues_kafka.core import replays as rules
 from cues_kafka.core.records import Totals
+from cues_kafka.core.states import transaction
+from cues_kafka.core.states import transitions as go
 from cues_kafka.core.task import Task
 from cues_kafka.ports.log import Coordinates
 from tests.proof.model.machine import REPLAY_ID
@@ -49,12 +50,12 @@ def _hash_of_the_replay() -> Patch:
 
 def _taken_for_a_message() -> Patch:
     """Y1: a restarted task takes an announced replay for messages."""
-    old = core._due
+    old = go.due_of
 
     def due(record: Any, starts: int) -> Any:
         return replace(old(record, starts), replay=False)
 
-    return core, "_due", due
+    return go, "due_of", due
 
 
 def _among_what_is_due() -> Patch:
@@ -68,8 +69,8 @@ def _among_what_is_due() -> Patch:
 
 def _one_record_at_a_time() -> Patch:
     """P6a: the `settled` record is not counted."""
-    old = core._after
-    return core, "_after", lambda first, record: old(first, replace(record, batch=Totals()))
+    old = transaction._after
+    return transaction, "_after", lambda first, record: old(first, replace(record, batch=Totals()))
 
 
 def _not_counted() -> Patch:
@@ -80,7 +81,7 @@ def _not_counted() -> Patch:
             task = replace(task, due=replace(task.due, starts=0))
         return old(task, event)
 
-    return handler("_polled", polled)
+    return handler("polled", polled)
 
 
 def _begun_again() -> Patch:

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cues_kafka.core import effects as do
-from cues_kafka.core import machine as core
 from cues_kafka.core import staged as rules
 from cues_kafka.core import task as value
 from cues_kafka.core import writing
 from cues_kafka.core.records import Attempt, Staged
 from cues_kafka.core.staged import Announce, Turn
+from cues_kafka.core.states import delivery, recovery
 from cues_kafka.core.task import Task
 from tests.proof.model import staging
 from tests.proof.model.mutant import (
@@ -46,7 +46,7 @@ def _recorded(**change: Any) -> Patch:
         assert record.staged
         return replace(record, staged=replace(record.staged, **change))
 
-    return core, "publication_of", publication
+    return delivery, "publication_of", publication
 
 
 def _same_query(new: Callable[[Staged, Staged], Any]) -> Patch:
@@ -64,7 +64,7 @@ def _judged(new: Callable[[Any, Any], Any]) -> Patch:
             record = replace(record, staged=new(role.batch, record.staged))
         return old(role, record, settled=settled)
 
-    return core, "verdict", verdict
+    return recovery, "verdict", verdict
 
 
 def _anywhere(mine: Staged, was: Staged) -> Staged:
@@ -82,12 +82,12 @@ def _complete(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
 
 def _without_lead(_: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
     """What part 0 says is not looked at."""
-    return core._staged(task, event.settled)
+    return recovery._staged(task, event.settled)
 
 
 def _not_asked() -> Patch:
     old = rules.verdict
-    return core, "verdict", lambda role, record, **_: old(role, record, settled=True)
+    return recovery, "verdict", lambda role, record, **_: old(role, record, settled=True)
 
 
 def _last_stable() -> Patch:
@@ -162,8 +162,8 @@ STAGED: Final[tuple[Mutant, ...]] = (
     ),
     Mutant("publication repeated under an equal number", "staged", NOTHING, (_TWICE,)),
     Mutant("completeness not asked", "staged-query", MOVE, (_not_asked(),)),
-    Mutant("completeness by part 0 alone", "staged-other", MOVE, (handler("_parts_read", _complete),), progress=False),
-    Mutant("completeness without part 0", "staged-query", MOVE, (handler("_parts_read", _without_lead),)),
+    Mutant("completeness by part 0 alone", "staged-other", MOVE, (handler("parts_read", _complete),), progress=False),
+    Mutant("completeness without part 0", "staged-query", MOVE, (handler("parts_read", _without_lead),)),
     Mutant("parts read up to the last stable offset", "staged-other", MOVE, (_last_stable(),), progress=False),
     Mutant("another query's batch that begins elsewhere", "staged-query", MOVE, (_judged(_anywhere),)),
     Mutant("query with state over another one's batch", "staged-state", MOVE, (_HAVE_STATE_HERE,)),
@@ -178,7 +178,7 @@ STAGED: Final[tuple[Mutant, ...]] = (
     Mutant(
         "staged: init after reading, without P6a", "staged", ZOMBIE, (reading_first(_flushed=anywhere),), progress=False
     ),
-    Mutant("staged: no P6a", "staged", NET, (handler("_flushed", anywhere),)),
+    Mutant("staged: no P6a", "staged", NET, (handler("flushed", anywhere),)),
     Mutant("staged: delivery reports not counted", "staged", NET, (reports_ignored(place=False),)),
     Mutant("staged: fenced slot takes the id again", "staged", ZOMBIE, (fenced_slot_again(),)),
     Mutant("fenced part taken for published", "staged", ZOMBIE, (around_world("_seen", lambda *_: True, StagedWorld),)),

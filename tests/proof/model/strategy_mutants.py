@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cues_kafka.core import effects as do
-from cues_kafka.core import machine as core
 from cues_kafka.core import recover as rules
 from cues_kafka.core import taking, writing
 from cues_kafka.core.records import Attempt, Record, Start, Totals
 from cues_kafka.core.spec import Spec
+from cues_kafka.core.states import delivery, recovery, transaction
+from cues_kafka.core.states import transitions as go
 from cues_kafka.core.taking import Unsettled
 from cues_kafka.core.task import Doing, Due, Task
 from cues_kafka.ports.log import Positions
@@ -44,16 +45,16 @@ def _called_first() -> Patch:
 
     def polled(_: Any, task: Task, event: Any) -> Next:
         due = Due(event.ends, event.steps, (), 0)
-        return replace(core._carrying(task), state=Doing.CALLING, due=due), do.Call(due.ends, due.steps, (), 0)
+        return replace(delivery._carrying(task), state=Doing.CALLING, due=due), do.Call(due.ends, due.steps, (), 0)
 
     def called(_: Any, task: Task, event: Any) -> Next:
         assert task.record
         batch = event.batch.settled
         then = Doing.STOPPED if event.halt else Doing.READY
         task = replace(task, carried=Unsettled(task.record.sequence, event.ends, batch), due=None, halt=event.halt)
-        return core._transact(task, writing.take_of(task, event.ends), then)
+        return go.transact(task, writing.take_of(task, event.ends), then)
 
-    return handlers(_polled=polled, _called=called)
+    return handlers(polled=polled, called=called)
 
 
 def _answer_believed() -> Patch:
@@ -62,16 +63,16 @@ def _answer_believed() -> Patch:
     def failed(old: Any, task: Task, event: Any) -> Next:
         if task.state is Doing.COMMITTING and task.then is Doing.CALLING and not event.fenced:
             assert task.pending
-            return core._taken(replace(task, record=task.pending, pending=None), task.pending)
+            return transaction._taken(replace(task, record=task.pending, pending=None), task.pending)
         return old(task, event)  # type: ignore[no-any-return]
 
-    return handler("_failed", failed)
+    return handler("failed", failed)
 
 
 def _resumed(new: Callable[[Any, Spec, Record, Unsettled | None], Unsettled]) -> Patch:
     """Another answer of W3."""
     old = taking.resumed
-    return core, "resumed", lambda *found: new(old, *found)
+    return recovery, "resumed", lambda *found: new(old, *found)
 
 
 def _never_called(old: Any, spec: Spec, record: Record, carried: Unsettled | None) -> Unsettled:
@@ -141,16 +142,16 @@ def _started_behind_the_gate() -> tuple[Patch, Patch]:
 
 def _released_with_outcomes() -> Patch:
     """W2: a task that is revoked in order commits nothing."""
-    return handler("_revoked", lambda _, task, __: core._release(task))
+    return handler("revoked", lambda _, task, __: go.release(task))
 
 
 def _released_in_recovery(owes: Callable[[Task], bool]) -> Patch:
     """W2: a task that is revoked while it recovers, and owes nothing by this rule, commits nothing."""
 
     def interrupted(old: Any, task: Task, event: Any) -> Next:
-        return old(task, event) if owes(task) else core._release(task)
+        return old(task, event) if owes(task) else go.release(task)
 
-    return handler("_interrupted", interrupted)
+    return handler("interrupted", interrupted)
 
 
 def _nothing(_: Task) -> bool:
@@ -161,7 +162,7 @@ def _waits(task: Task) -> bool:
     return task.carried is not None and task.carried.due
 
 
-def _counted_together() -> Patch:
+def _counted_together() -> tuple[Patch, ...]:
     """O6: steps count as taken when they are settled."""
 
     def take_of(task: Task, positions: Positions, steps: int = 0) -> Attempt:
@@ -169,7 +170,7 @@ def _counted_together() -> Patch:
         assert task.carried
         return writing.attempt_of(task, positions, task.carried.batch.settled)
 
-    return core, "take_of", take_of
+    return (delivery, "take_of", take_of), (go, "take_of", take_of)
 
 
 def _no_flush() -> Patch:
@@ -198,15 +199,15 @@ def _record_first() -> Patch:
 
     def emitted(_: Any, task: Task, event: Any) -> Next:
         if event.delivered != event.produced:
-            return core._discard(task, "not all were acknowledged")
-        return core._landed(task)
+            return go.discard(task, "not all were acknowledged")
+        return transaction._landed(task)
 
-    return handlers(_begun=begun, _flushed=flushed, _emitted=emitted)
+    return handlers(begun=begun, flushed=flushed, emitted=emitted)
 
 
 def _reports_uncounted() -> Patch:
     """W5: the record is written although an outcome was not acknowledged."""
-    return handler("_emitted", lambda old, task, event: old(task, replace(event, delivered=event.produced)))
+    return handler("emitted", lambda old, task, event: old(task, replace(event, delivered=event.produced)))
 
 
 def _start_without_offsets() -> Patch:
@@ -217,19 +218,19 @@ def _start_without_offsets() -> Patch:
             return old(task, event)  # type: ignore[no-any-return]
         return replace(task, state=Doing.PRODUCING), do.Produce(task.pending)
 
-    return handler("_begun", begun)
+    return handler("begun", begun)
 
 
 def _offsets_ignored() -> Patch:
     """W6: a task without a record resolves `start=` whatever the group says."""
     old = rules.first_positions
-    return core, "first_positions", lambda spec, inputs, born, _, asked: old(spec, inputs, born, None, asked)
+    return recovery, "first_positions", lambda spec, inputs, born, _, asked: old(spec, inputs, born, None, asked)
 
 
 def _resolved_again() -> Patch:
     """W6: each round of a recovery resolves `start=` where the one before sent offsets and got no answer."""
     old = rules.first_positions
-    return core, "first_positions", lambda spec, inputs, born, held, _: old(spec, inputs, born, held)
+    return recovery, "first_positions", lambda spec, inputs, born, held, _: old(spec, inputs, born, held)
 
 
 def _other_strategy_believed() -> Patch:
@@ -267,7 +268,7 @@ STRATEGIES: Final = [
     Mutant("outcomes that wait are forgotten with the session", "most-alone", NET, (_resumed(_forgotten),)),
     Mutant("what was called is given back", "most-alone", NET_AND_ZOMBIE, (_resumed(_given_back_to_anyone),)),
     Mutant("an older record is taken for the newest", "most-alone", NETS, (_resumed(_stale_believed),)),
-    Mutant("a record lands anywhere", "most-alone", NETS, (handler("_flushed", anywhere),)),
+    Mutant("a record lands anywhere", "most-alone", NETS, (handler("flushed", anywhere),)),
     Mutant("drops are not counted", "most-alone", CRASH, (_resumed(_uncounted),)),
     Mutant("a revoked task stands behind the last step that ended", "most", MOVE, (_behind_the_ended(),)),
     Mutant("a step starts behind a closed gate", "most", MOVE, _started_behind_the_gate()),
@@ -276,7 +277,7 @@ STRATEGIES: Final = [
         "a task revoked in a recovery leaves its outcomes", "most", NET_AND_MOVE, (_released_in_recovery(_nothing),)
     ),
     Mutant("a task revoked in doubt forgets what it took", "most", NET_AND_MOVE, (_released_in_recovery(_waits),)),
-    Mutant("steps are taken when they are settled", "most-alone", NOTHING, (_counted_together(),)),
+    Mutant("steps are taken when they are settled", "most-alone", NOTHING, _counted_together()),
     Mutant("outcomes wait for the next batch", "most-alone", NOTHING, (_no_flush(),)),
     Mutant("at-least-once writes the record first", "least", CRASH, (_record_first(),)),
     Mutant("outcomes at-least-once are not counted", "least", NET, (_reports_uncounted(),)),

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cues_kafka.core import effects as do
-from cues_kafka.core import machine as core
 from cues_kafka.core import tails
+from cues_kafka.core.states import delivery, recovery
+from cues_kafka.core.states import transitions as go
 from cues_kafka.core.task import Doing, Task
 from tests.proof.model import lanes as around
 from tests.proof.model import states, tailed_outbox
@@ -46,8 +47,8 @@ def _first_call_unbounded() -> Patch:
             effect = replace(effect, tail_ends=())
         return after, effect
 
-    _called_for = core._called_for
-    return core, "_called_for", called_for
+    _called_for = go.called_for
+    return go, "called_for", called_for
 
 
 def _fresh_ends_at_a_retry() -> Patch:
@@ -56,7 +57,7 @@ def _fresh_ends_at_a_retry() -> Patch:
     def announced(task: Task, record: Any, ends: Any) -> Any:
         return tails.announced(replace(task, tail_ends=()), record, ends)
 
-    return core, "announced", announced
+    return delivery, "announced", announced
 
 
 def _not_put_off() -> Patch:
@@ -66,7 +67,7 @@ def _not_put_off() -> Patch:
         del put_off
         return tails.behind(task, made, stand)
 
-    return core, "behind", behind
+    return delivery, "behind", behind
 
 
 def _not_in_careful_mode() -> Patch:
@@ -75,7 +76,7 @@ def _not_in_careful_mode() -> Patch:
     def behind(task: Task, made: Any, stand: Any, *, put_off: bool = False) -> Any:
         return tails.behind(replace(task, careful_until=()), made, stand, put_off=put_off)
 
-    return core, "behind", behind
+    return delivery, "behind", behind
 
 
 def _where_it_stood() -> Patch:
@@ -84,7 +85,7 @@ def _where_it_stood() -> Patch:
     def behind(task: Task, made: Any, _: Any, **given: bool) -> Any:
         return tails.behind(task, made, (), **given)
 
-    return core, "behind", behind
+    return delivery, "behind", behind
 
 
 def _forgotten_by_snapshots() -> Patch:
@@ -93,7 +94,7 @@ def _forgotten_by_snapshots() -> Patch:
     def announced(task: Task, record: Any, ends: Any) -> Any:
         return replace(tails.announced(task, record, ends), tails=())
 
-    return core, "announced", announced
+    return delivery, "announced", announced
 
 
 def _among_the_offsets() -> Patch:
@@ -105,7 +106,7 @@ def _among_the_offsets() -> Patch:
         assert isinstance(effect, do.SendOffsets)
         return after, replace(effect, positions=(*effect.positions, *task.pending.tails))
 
-    return handler("_produced", produced)
+    return handler("produced", produced)
 
 
 def _from_memory() -> Patch:
@@ -175,7 +176,7 @@ TAILS: Final = [
         "what a target is ahead with is committed without the places of tailers",
         "outbox-tailed",
         CRASH,
-        ((core, "in_row", lambda _task, made, _row: made),),
+        ((recovery, "in_row", lambda _task, made, _row: made),),
     ),
     Mutant(
         "a target's row forgets a step that was put off", "outbox-tailed-retry", NET_AND_CRASH, (_put_off_in_no_row(),)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from cues_kafka.core import machine as core
 from cues_kafka.core import writing
+from cues_kafka.core.states import delivery, recovery
+from cues_kafka.core.states import transitions as go
 from cues_kafka.core.task import Task
 from tests.proof.model.mutant import CRASH, NOTHING, Mutant, Patch, around_world, handler
 from tests.proof.model.timers import TIMER, Clock, TimerWorld
@@ -69,12 +70,12 @@ def _mixed_under_a_snapshot() -> Patch:
 
 def _taken_for_messages() -> Patch:
     """F3: a restarted task takes announced timers for messages."""
-    old = core._due
+    old = go.due_of
 
     def due(record: Any, starts: int) -> Any:
         return replace(old(record, starts), timers=False)
 
-    return core, "_due", due
+    return go, "due_of", due
 
 
 def _not_counted() -> Patch:
@@ -85,7 +86,7 @@ def _not_counted() -> Patch:
             task = replace(task, due=replace(task.due, starts=0))
         return old(task, event)
 
-    return handler("_polled", polled)
+    return handler("polled", polled)
 
 
 def _alone_forgotten() -> Patch:
@@ -95,20 +96,20 @@ def _alone_forgotten() -> Patch:
     def attempt(task: Task, positions: Any, batch: Any, place: str = "") -> Any:
         return replace(old(task, positions, batch, place), careful_timers=0)
 
-    return core, "attempt_of", attempt
+    return delivery, "attempt_of", attempt
 
 
 def _never_alone() -> Patch:
     """Q2 for timers: they are announced together each time."""
-    old = core._retry
+    old = recovery._retry
 
     def retry(task: Task, record: Any, starts: int) -> Task:
         if record.timers and record.steps > 1:
             task = replace(task, record=record)
-            return replace(core._as_recorded(task, record), first=True, due=core._due(record, starts))
+            return replace(go.as_recorded(task, record), first=True, due=go.due_of(record, starts))
         return old(task, record, starts)
 
-    return core, "_retry", retry
+    return recovery, "_retry", retry
 
 
 def _not_in_totals() -> Patch:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from cues_kafka.core import effects as do
-from cues_kafka.core import machine as core
+from cues_kafka.core.states import transaction
 from tests.proof.model.machine import offsets_of
 from tests.proof.model.states import (
     IDLE,
@@ -359,7 +359,7 @@ class JointWorld(Coordinator):
         lane = self.worker(s, w).lanes[p]
         assert lane is not None
         task = self.task(lane)
-        return task.follows and place == task.expected - core.MARKER and not (lane.session or self._per_task(w))
+        return task.follows and place == task.expected - transaction.MARKER and not (lane.session or self._per_task(w))
 
     def _commit(self, turn: Turn, _: Any) -> None:
         """P7 of all tasks."""

@@ -56,7 +56,7 @@ def around(name: str, new: Any) -> Patch:
     return around_world(name, new, JointWorld)
 
 
-PLACE = handlers(_flushed=anywhere)
+PLACE = handlers(flushed=anywhere)
 """P6a left out."""
 
 
@@ -77,7 +77,7 @@ def _high_before_stable(**more: Handler) -> Patch:
         held = tuple(event.offsets.items())
         return replace(task, state=Doing.READING_NEWEST, offsets=held), do.ReadNewest(task.expected)
 
-    return handlers(_initialised=initialised, _watermark_fetched=watermark, _offsets_fetched=offsets, **more)
+    return handlers(initialised=initialised, watermark_fetched=watermark, offsets_fetched=offsets, **more)
 
 
 def _slow_cleaner() -> Patch:
@@ -220,7 +220,7 @@ def _blocked_waits() -> Patch:
             return task, effects.get(task.state, do.ReadNewest(task.expected))
         return old(task, event)
 
-    return handlers(_failed=failed)
+    return handlers(failed=failed)
 
 
 def _others_not_told() -> Patch:

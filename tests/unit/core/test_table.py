@@ -12,10 +12,11 @@ import pytest
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
 from cues_kafka.core.events import IllegalEvent
-from cues_kafka.core.machine import MAX_ROUNDS, TRANSITIONS, handle
+from cues_kafka.core.machine import TRANSITIONS, handle
 from cues_kafka.core.records import Attempt, Snapshot, TargetRow, Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import Announce, Enter, Publish
+from cues_kafka.core.states.transitions import MAX_ROUNDS
 from cues_kafka.core.task import Doing, Due, Task
 from tests.unit.core.world import (
     ME,

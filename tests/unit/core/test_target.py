@@ -8,9 +8,10 @@ import pytest
 
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
-from cues_kafka.core.machine import STALE_FOR_S, handle
+from cues_kafka.core.machine import handle
 from cues_kafka.core.records import Attempt, Record, TargetRow, Totals
 from cues_kafka.core.spec import Move, Spec
+from cues_kafka.core.states.recovery import STALE_FOR_S
 from cues_kafka.core.task import Doing, Task
 from tests.unit.core.world import ME, RECREATED, at, attempt, facts, make_spec, snapshot, start
 

@@ -9,8 +9,11 @@ import pytest
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
 from cues_kafka.core.events import IllegalEvent
-from cues_kafka.core.machine import FENCED_WITHIN_S, MAX_ROUNDS, STALE_FOR_S, handle
+from cues_kafka.core.machine import handle
 from cues_kafka.core.records import Attempt, Choice, Record, Snapshot, Start, Totals, Writer
+from cues_kafka.core.states.ending import FENCED_WITHIN_S
+from cues_kafka.core.states.recovery import STALE_FOR_S
+from cues_kafka.core.states.transitions import MAX_ROUNDS
 from cues_kafka.core.task import Doing, Task
 from cues_kafka.core.turns import drop, take
 from tests.unit.core.world import (

@@ -26,8 +26,8 @@ from cues_kafka import (
 from cues_kafka.brokers.memory import Faults, MemoryBroker
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
-from cues_kafka.core import machine as core
 from cues_kafka.core.records import Attempt, Snapshot
+from cues_kafka.core.states import transitions as go
 from cues_kafka.core.task import Doing, Task
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.ports.clients import GroupMetadata
@@ -373,7 +373,7 @@ def test_left_is_said_under_the_generation_that_has_begun() -> None:
 
 def test_a_stopped_task_leaves_no_transaction_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """P8: who reads its output topics would wait behind it, until the transaction timed out."""
-    monkeypatch.setattr(core, "MAX_ROUNDS", 0)
+    monkeypatch.setattr(go, "MAX_ROUNDS", 0)
     tester = disturbed_tester(pipe(), refuse_commits_from(3))
     tester.send("in", 1)
     with pytest.raises(TaskStopped, match="no broker answers"):
@@ -386,7 +386,7 @@ def test_a_stopped_task_leaves_no_transaction_open(monkeypatch: pytest.MonkeyPat
 
 def test_a_task_that_an_outage_stops_stays_alone_until_it_has_said_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Q2a: else the death of another task's message would count on the step that it has announced."""
-    monkeypatch.setattr(core, "MAX_ROUNDS", 0)
+    monkeypatch.setattr(go, "MAX_ROUNDS", 0)
     lanes: list[lane.Lane] = []
 
     def work(n: int) -> int:
@@ -409,7 +409,7 @@ def test_a_task_that_an_outage_stops_stays_alone_until_it_has_said_left(monkeypa
 
 def test_a_stopped_task_that_owes_left_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Q1: given up as if it had nothing to say, it was counted as a death at the next start."""
-    monkeypatch.setattr(core, "MAX_ROUNDS", 0)
+    monkeypatch.setattr(go, "MAX_ROUNDS", 0)
     monkeypatch.setattr(lane, "RECOVERY_PATIENCE_S", 0.0)
     faults = refuse_commits_from(3)
     tester = disturbed_tester(pipe(), faults)
@@ -452,7 +452,7 @@ def test_a_task_that_owes_left_fences_no_successor_once_its_worker_is_out_of_the
                 task.interpreter.gate.close()
             raise RetriableError("no broker answers")
 
-    monkeypatch.setattr(core, "MAX_ROUNDS", 0 if state is Doing.STOPPED else core.MAX_ROUNDS)
+    monkeypatch.setattr(go, "MAX_ROUNDS", 0 if state is Doing.STOPPED else go.MAX_ROUNDS)
     tester = disturbed_tester(pipe(), Disturbed("commit", refuse))
     worker = tester.run()._workers[0]
     task = worker.lanes[0]
