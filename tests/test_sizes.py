@@ -27,11 +27,9 @@ BESIDE: Final = ("task/making/",)
 """What makes a task is not at work."""
 
 CEILINGS: Final[Mapping[str, int]] = {
-    "class brokers/memory/cluster.py::Cluster": 460,
     "class on_spark/query/worker.py::SparkWorker": 458,
     "file on_spark/query/worker.py": 544,
     "function on_spark/write.py::write_exactly_once": 77,
-    "methods brokers/memory/cluster.py::Cluster": 49,
     "methods on_spark/query/worker.py::SparkWorker": 43,
 }
 """What is larger in other rooms, with its size when this test was written. It may only shrink."""

@@ -20,6 +20,6 @@ Theory of operation; the numbers are those of docs/protocol.md.
 
 Read in this order: `records`, `spec`, `strategies`, `hashing`, `delivery`; the two vocabularies `events` and `effects`;
 `recover`; `task`, the value; `writing`, the records that it commits; `machine`, whose `handle(task, event)` returns the
-task and its next effect by a table of what may happen when; `states`, what happens then. `staged` decides for staged processors, `moves` for
-operators, `turns` for alts.
+task and its next effect by a table of what may happen when; `states`, what a task does then. `staged` decides for
+staged processors, `moves` for operators, `turns` for alts.
 """

@@ -14,8 +14,11 @@ from typing import Any
 from cues_kafka.brokers.memory import MemoryBroker, MemoryMember, MemoryReader, MemorySender, MemorySession
 from cues_kafka.brokers.memory.clients import Cursor
 from cues_kafka.brokers.memory.cluster import Cluster
+from cues_kafka.brokers.memory.group_coordinator import GroupCoordinator
 from cues_kafka.brokers.memory.groups import Group, Membership
 from cues_kafka.brokers.memory.log import Log, MemoryMessage
+from cues_kafka.brokers.memory.topics import Topics
+from cues_kafka.brokers.memory.transaction_coordinator import TransactionCoordinator
 from cues_kafka.brokers.memory.transactions import Transaction, TransactionalId
 from cues_kafka.errors import AbortableError
 from cues_kafka.ports.clients import FlushReport, GroupMetadata
@@ -38,43 +41,43 @@ class FencedLoose(MemoryBroker):
         return self.session(name, batch_bytes=batch_bytes)
 
 
-class CommitsNothing(Cluster):
+class CommitsNothing(GroupCoordinator):
     """Offsets of a member are confirmed, and not kept."""
 
-    def commit_offsets(self, offsets: Mapping[TopicPartition, int], metadata: GroupMetadata) -> str:
+    def commit(self, offsets: Mapping[TopicPartition, int], metadata: GroupMetadata) -> str:
         return ""
 
 
-class CommitsOfAnyone(Cluster):
+class CommitsOfAnyone(GroupCoordinator):
     """Offsets of a former member are taken, too."""
 
-    def commit_offsets(self, offsets: Mapping[TopicPartition, int], metadata: GroupMetadata) -> str:
-        self._group(metadata.group).offsets.update(offsets)
+    def commit(self, offsets: Mapping[TopicPartition, int], metadata: GroupMetadata) -> str:
+        self.named(metadata.group).offsets.update(offsets)
         return ""
 
 
 # ---- transactions
 
 
-class NoFence(Cluster):
+class NoFence(TransactionCoordinator):
     """A second init does not invalidate the first."""
 
     def init(self, name: str, timeout_s: float) -> int:
         super().init(name, timeout_s)
-        self._ids[name].epoch = 0
+        self.ids[name].epoch = 0
         return 0
 
 
-class InitLeavesOpen(Cluster):
+class InitLeavesOpen(TransactionCoordinator):
     """Init fences, and leaves the earlier transaction open."""
 
     def init(self, name: str, timeout_s: float) -> int:
-        if name in self._ids:
-            self._ids[name].open = None
+        if name in self.ids:
+            self.ids[name].open = None
         return super().init(name, timeout_s)
 
 
-class NoTimeout(Cluster):
+class NoTimeout(TransactionCoordinator):
     """Transactions never end."""
 
     def _time_out(self, state: TransactionalId) -> None:
@@ -96,7 +99,7 @@ class NoMarkers(Log):
         """Nothing."""
 
 
-class CommitChecksGeneration(Cluster):
+class CommitChecksGeneration(TransactionCoordinator):
     """A commit is refused when the group has moved on since the offsets call."""
 
     def add_offsets(
@@ -106,9 +109,9 @@ class CommitChecksGeneration(Cluster):
         self.seen_generation = metadata.generation
 
     def end(self, name: str, epoch: int, *, commit: bool) -> None:
-        transaction = self._ids[name].open
+        transaction = self.ids[name].open
         for group in transaction.groups if transaction and commit else ():
-            if self._groups[group].generation != self.seen_generation:
+            if self._groups.groups[group].generation != self.seen_generation:
                 raise AbortableError("the group has moved on", code="ILLEGAL_GENERATION")
         super().end(name, epoch, commit=commit)
 
@@ -116,18 +119,18 @@ class CommitChecksGeneration(Cluster):
 # ---- what readers see
 
 
-class ReadsOpenRecords(Cluster):
+class ReadsOpenRecords(Log):
     """Readers are bounded by the high watermark."""
 
-    def readable_end(self, log: Log) -> int:
-        return log.end
+    def readable_end(self) -> int:
+        return self.end
 
 
-class EndAtHighWatermark(Cluster):
+class EndAtHighWatermark(Log):
     """Messages stop at the last stable offset, the end is reported at the high watermark."""
 
-    def end_reported(self, log: Log, position: int) -> int | None:
-        return log.end if position >= log.stable else None
+    def end_reported(self, position: int) -> int | None:
+        return self.end if position >= self.stable else None
 
 
 class HighIsStable(Log):
@@ -163,11 +166,11 @@ class EndAlways(MemoryReader):
         return super()._fetch_one(place, at, room)
 
 
-class ResetsOffsets(Cluster):
+class ResetsOffsets(Log):
     """An offset out of range is the log's start."""
 
-    def start_for(self, log: Log, position: int) -> int:
-        return position if log.start <= position <= log.end else log.start
+    def start_for(self, position: int) -> int:
+        return position if self.start <= position <= self.end else self.start
 
 
 class ForgetsUnassign(MemoryReader):
@@ -224,14 +227,14 @@ class Unbounded(MemoryReader):
 # ---- groups
 
 
-class OffsetsAtOnce(Cluster):
+class OffsetsAtOnce(TransactionCoordinator):
     """Offsets count before the commit."""
 
     def add_offsets(
         self, name: str, epoch: int, offsets: Mapping[TopicPartition, int], metadata: GroupMetadata
     ) -> None:
         super().add_offsets(name, epoch, offsets, metadata)
-        group = self._groups[metadata.group]
+        group = self._groups.groups[metadata.group]
         group.pending.clear()
         group.offsets.update(offsets)
 
@@ -243,7 +246,7 @@ class IgnoresPending(Group):
         return False
 
 
-class AbsentIsZero(Cluster):
+class AbsentIsZero(GroupCoordinator):
     """A group without offsets seems to be at the beginning."""
 
     def committed(self, group: str, partitions: Any) -> dict[TopicPartition, int | None]:
@@ -261,7 +264,7 @@ class NoGenerationCheck(MemorySession):
     """A negative generation is sent, and a classic group takes it."""
 
     def check_generation(self, group: GroupMetadata) -> None:
-        self._cluster._group(group.group).check = lambda metadata: ""  # type: ignore[method-assign]
+        self._cluster.groups.named(group.group).check = lambda metadata: ""  # type: ignore[method-assign]
 
 
 class MembersOnly(Group):
@@ -271,13 +274,13 @@ class MembersOnly(Group):
         return super().check(metadata._replace(generation=max(metadata.generation, -1)))
 
 
-class OnlySubscribedTopics(Cluster):
+class OnlySubscribedTopics(TransactionCoordinator):
     """Offsets of other topics are refused."""
 
     def add_offsets(
         self, name: str, epoch: int, offsets: Mapping[TopicPartition, int], metadata: GroupMetadata
     ) -> None:
-        subscribed = {member.topic for member in self._groups[metadata.group].members}
+        subscribed = {member.topic for member in self._groups.groups[metadata.group].members}
         if any(place.topic not in subscribed for place in offsets):
             raise AbortableError("not subscribed", code="UNKNOWN_TOPIC_OR_PART")
         super().add_offsets(name, epoch, offsets, metadata)
@@ -290,26 +293,26 @@ class GivesBeforeAcknowledged(Group):
         return True
 
 
-class ForgetsNothing(Cluster):
+class ForgetsNothing(GroupCoordinator):
     """Says that the group is gone, and leaves it."""
 
     def forget(self, group: str, topics: Collection[str]) -> bool:
         return True
 
 
-class ForgetsWithEveryTopic(Cluster):
+class ForgetsWithEveryTopic(GroupCoordinator):
     """Deletes a group that other applications use, too."""
 
     def forget(self, group: str, topics: Collection[str]) -> bool:
-        self._groups.pop(group, None)
+        self.groups.pop(group, None)
         return True
 
 
-class ForgetsMembers(Cluster):
+class ForgetsMembers(GroupCoordinator):
     """Deletes what a group with members has committed."""
 
     def forget(self, group: str, topics: Collection[str]) -> bool:
-        self._group(group).offsets.clear()
+        self.named(group).offsets.clear()
         return True
 
 
@@ -378,22 +381,22 @@ class WrongPlaces(MemorySender):
         return [Sent(topic, partition, offset - 1) for topic, partition, offset in super().send(records)]
 
 
-class Crc32(Cluster):
+class Crc32(Topics):
     """librdkafka's own partitioner."""
 
-    def _partition_of(self, topic: str, key: bytes | None) -> int:
-        return zlib.crc32(key or b"") % self._partition_count(topic)
+    def partition_of(self, topic: str, key: bytes | None) -> int:
+        return zlib.crc32(key or b"") % self.count(topic)
 
 
-class EmptyIsNull(Cluster):
+class EmptyIsNull(Topics):
     """An empty value becomes none, and headers become a dictionary."""
 
-    def _append(self, records: Any, transaction: Transaction | None) -> list[MemoryMessage]:
+    def append(self, records: Any, transaction: Transaction | None, seconds: float) -> list[MemoryMessage]:
         mangled = [
             (topic, partition, key, value or None, list(dict(headers or []).items()), timestamp)
             for topic, partition, key, value, headers, timestamp in records
         ]
-        return super()._append(mangled, transaction)
+        return super().append(mangled, transaction, seconds)
 
 
 # ---- topics
@@ -443,32 +446,31 @@ class TrimsSilently(Log):
         self.start = 0
 
 
-class IdFromName(Cluster):
+class IdFromName(Topics):
     """A recreated topic looks like the old one."""
 
-    def _create(self, topic: Any) -> None:
-        super()._create(topic)
-        self._topics[topic.name] = replace(self._topics[topic.name], topic_id=topic.name.encode().ljust(16)[:16])
+    def create(self, topic: Any) -> None:
+        super().create(topic)
+        self.facts[topic.name] = replace(self.facts[topic.name], topic_id=topic.name.encode().ljust(16)[:16])
 
 
 class CreatesAnew(Cluster):
     """Creating a topic that exists recreates it."""
 
     def create(self, topics: Any) -> None:
-        with self.changed:
+        with self.monitor.changed:
             for topic in topics:
-                self._create(topic)
+                self.topics.create(topic)
 
 
-class ConfiguresAnew(Cluster):
+class ConfiguresAnew(Topics):
     """A setting replaces all others."""
 
     def configure(self, topic: str, settings: Any) -> None:
-        with self.changed:
-            self._topics[topic] = replace(self._topics[topic], config={"cleanup.policy": "delete", **settings})
+        self.facts[topic] = replace(self.facts[topic], config={"cleanup.policy": "delete", **settings})
 
 
-class IgnoresSettings(Cluster):
+class IgnoresSettings(Topics):
     """A setting is not taken."""
 
     def configure(self, topic: str, settings: Any) -> None:
@@ -480,7 +482,8 @@ class DatedByTheNewest(Cluster):
 
     def open_since(self, partitions: Collection[TopicPartition], *, group: str) -> dict[TopicPartition, float]:
         found = super().open_since(partitions, group=group)
-        newest = {place: log.read(log.stable, log.end, 100)[0][-1] for place in found if (log := self.log_of(place))}
+        logs = {place: self.topics.log_of(place) for place in found}
+        newest = {place: log.read(log.stable, log.end, 100)[0][-1] for place, log in logs.items()}
         return {place: message.timestamp()[1] / 1000 for place, message in newest.items()}
 
 
@@ -491,17 +494,17 @@ class DatesAllPartitions(Cluster):
         return dict.fromkeys(partitions, 0.0) | super().open_since(partitions, group=group)
 
 
-class LosesConfig(Cluster):
+class LosesConfig(Topics):
     """The configuration of a topic is not told."""
 
-    def _create(self, topic: Any) -> None:
-        super()._create(topic)
-        facts = self._topics[topic.name]
-        self._topics[topic.name] = TopicFacts(facts.name, facts.topic_id, facts.partitions)
+    def create(self, topic: Any) -> None:
+        super().create(topic)
+        facts = self.facts[topic.name]
+        self.facts[topic.name] = TopicFacts(facts.name, facts.topic_id, facts.partitions)
 
 
 def _with(**types: type) -> type[MemoryBroker]:
-    """A broker with another kind of client, log or group."""
+    """A broker with another kind of client, part, log or group."""
     (kind,) = types.values()
     return type(f"{kind.__name__}Broker", (MemoryBroker,), types)
 
@@ -545,33 +548,35 @@ class TakesWhatIsExpected(MemoryBroker):
 
 BREAKS: dict[str, list[type[MemoryBroker]]] = {
     "a_loose_session_writes_without_a_lock": [FencedLoose],
-    "a_member_commits_offsets_without_a_transaction": [on_cluster(CommitsNothing)],
-    "a_member_whose_place_was_taken_commits_no_offsets": [on_cluster(CommitsOfAnyone)],
-    "a_second_init_fences_the_first": [on_cluster(NoFence)],
-    "a_fenced_session_cannot_commit_what_it_wrote": [on_cluster(NoFence)],
-    "init_ends_an_open_transaction": [on_cluster(InitLeavesOpen), _with(log_type=NoMarkers)],
+    "a_member_commits_offsets_without_a_transaction": [_with(groups_type=CommitsNothing)],
+    "a_member_whose_place_was_taken_commits_no_offsets": [_with(groups_type=CommitsOfAnyone)],
+    "a_second_init_fences_the_first": [_with(transactions_type=NoFence)],
+    "a_fenced_session_cannot_commit_what_it_wrote": [_with(transactions_type=NoFence)],
+    "init_ends_an_open_transaction": [_with(transactions_type=InitLeavesOpen), _with(log_type=NoMarkers)],
     "a_session_that_is_expected_takes_its_id_only_when_it_is_called_for": [TakesWhatIsExpected],
-    "a_transaction_that_times_out_is_aborted": [on_cluster(NoTimeout)],
-    "read_committed_hides_open_records": [on_cluster(ReadsOpenRecords)],
+    "a_transaction_that_times_out_is_aborted": [_with(transactions_type=NoTimeout)],
+    "read_committed_hides_open_records": [_with(log_type=ReadsOpenRecords)],
     "read_committed_hides_aborted_records": [_with(log_type=AbortKeepsRecords)],
     "the_high_watermark_passes_an_open_transaction": [_with(log_type=HighIsStable)],
     "the_last_stable_offset_does_not_pass_an_open_transaction": [_with(log_type=StableIsHigh)],
     "an_open_transaction_is_dated_by_its_first_record": [on_cluster(DatedByTheNewest), on_cluster(DatesAllPartitions)],
-    "the_end_of_a_partition_comes_at_the_last_stable_offset": [on_cluster(EndAtHighWatermark)],
+    "the_end_of_a_partition_comes_at_the_last_stable_offset": [_with(log_type=EndAtHighWatermark)],
     "the_end_comes_again_when_it_has_moved_over_a_marker_only": [_with(reader_type=EndOnce)],
     "the_end_is_reported_once_while_it_stands_still": [_with(reader_type=EndAlways)],
-    "offsets_in_a_transaction_appear_only_with_its_commit": [on_cluster(OffsetsAtOnce)],
+    "offsets_in_a_transaction_appear_only_with_its_commit": [_with(transactions_type=OffsetsAtOnce)],
     "a_stable_fetch_does_not_look_past_pending_offsets": [_with(group_type=IgnoresPending)],
     "a_stale_generation_is_refused_before_anything_is_written": [_with(group_type=NoMembershipCheck)],
     "a_worker_that_left_the_group_is_refused": [_with(group_type=NoMembershipCheck)],
     "a_negative_generation_is_refused_by_ourselves": [_with(session_type=NoGenerationCheck)],
     "offsets_from_outside_of_the_group_are_taken_where_it_is_said": [_with(group_type=MembersOnly)],
-    "offsets_of_a_topic_that_the_group_does_not_subscribe_to_are_taken": [on_cluster(OnlySubscribedTopics)],
-    "a_rebalance_after_the_offsets_call_does_not_stop_the_commit": [on_cluster(CommitChecksGeneration)],
-    "a_group_without_offsets_has_none": [on_cluster(AbsentIsZero)],
-    "a_forgotten_group_has_no_offsets": [on_cluster(ForgetsNothing)],
-    "a_group_with_offsets_of_other_topics_is_not_forgotten": [on_cluster(ForgetsWithEveryTopic)],
-    "a_group_with_members_is_not_forgotten": [on_cluster(ForgetsNothing), on_cluster(ForgetsMembers)],
+    "offsets_of_a_topic_that_the_group_does_not_subscribe_to_are_taken": [
+        _with(transactions_type=OnlySubscribedTopics)
+    ],
+    "a_rebalance_after_the_offsets_call_does_not_stop_the_commit": [_with(transactions_type=CommitChecksGeneration)],
+    "a_group_without_offsets_has_none": [_with(groups_type=AbsentIsZero)],
+    "a_forgotten_group_has_no_offsets": [_with(groups_type=ForgetsNothing)],
+    "a_group_with_offsets_of_other_topics_is_not_forgotten": [_with(groups_type=ForgetsWithEveryTopic)],
+    "a_group_with_members_is_not_forgotten": [_with(groups_type=ForgetsNothing), _with(groups_type=ForgetsMembers)],
     "a_partition_moves_only_after_its_revocation_has_returned": [_with(group_type=GivesBeforeAcknowledged)],
     "an_eager_rebalance_takes_everything_before_it_gives_anything": [on_cluster(AlwaysCooperative)],
     "a_leaving_member_gives_its_partitions_back": [_with(member_type=LeavesSilently)],
@@ -586,7 +591,7 @@ BREAKS: dict[str, list[type[MemoryBroker]]] = {
         _with(reader_type=ForgetsResume),
     ],
     "a_partition_that_was_paused_and_is_assigned_anew_is_not_paused_any_more": [_with(reader_type=KeepsPause)],
-    "an_offset_out_of_range_is_an_error_and_never_a_guess": [on_cluster(ResetsOffsets)],
+    "an_offset_out_of_range_is_an_error_and_never_a_guess": [_with(log_type=ResetsOffsets)],
     "a_poll_brings_no_more_than_it_was_asked_for": [_with(reader_type=Unbounded)],
     "flush_counts_deliveries_and_names_the_first_offset": [
         _with(session_type=CountsProducedTwice),
@@ -596,12 +601,12 @@ BREAKS: dict[str, list[type[MemoryBroker]]] = {
     "a_timestamp_outside_of_the_topics_limits_is_refused": [_with(log_type=AnyTime)],
     "a_record_over_the_limit_ends_the_transaction": [_with(log_type=AnySize)],
     "a_sender_knows_the_places_of_what_it_sent": [_with(sender_type=WrongPlaces)],
-    "keys_go_where_murmur2_says": [on_cluster(Crc32)],
-    "a_message_comes_back_as_it_was_written": [on_cluster(EmptyIsNull)],
+    "keys_go_where_murmur2_says": [_with(topics_type=Crc32)],
+    "a_message_comes_back_as_it_was_written": [_with(topics_type=EmptyIsNull)],
     "compaction_keeps_the_newest_of_a_key": [_with(log_type=OldestWins), _with(log_type=CompactionRenumbers)],
     "a_compacted_topic_takes_no_message_without_a_key": [_with(log_type=KeysOptional)],
     "trimming_moves_the_low_watermark": [_with(log_type=NeverTrims), _with(log_type=TrimsSilently)],
-    "a_recreated_topic_has_another_id": [on_cluster(IdFromName)],
+    "a_recreated_topic_has_another_id": [_with(topics_type=IdFromName)],
     "partition_counts_come_without_the_topics_that_are_not_there": [
         on_cluster(ListsNothing),
         on_cluster(CountsMissing),
@@ -610,6 +615,6 @@ BREAKS: dict[str, list[type[MemoryBroker]]] = {
         _with(log_type=ExactTimes),
         _with(log_type=StableTimes),
     ],
-    "creating_a_topic_again_leaves_it_as_it_is": [on_cluster(CreatesAnew), on_cluster(LosesConfig)],
-    "a_setting_is_changed_and_the_others_stay": [on_cluster(ConfiguresAnew), on_cluster(IgnoresSettings)],
+    "creating_a_topic_again_leaves_it_as_it_is": [on_cluster(CreatesAnew), _with(topics_type=LosesConfig)],
+    "a_setting_is_changed_and_the_others_stay": [_with(topics_type=ConfiguresAnew), _with(topics_type=IgnoresSettings)],
 }

@@ -135,7 +135,7 @@ def everything_in(memory: Memory) -> Iterator[str]:
     assert isinstance(broker, MemoryBroker)
     for topic, partitions in broker.partitions().items():
         for partition in range(partitions):
-            log = broker.log_of((topic, partition))
+            log = broker.topics.log_of((topic, partition))
             yield f"{topic}: {[(one.key(), one.value(), one.headers()) for one in log.messages]}"
 
 

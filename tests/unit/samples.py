@@ -37,11 +37,11 @@ def at(topic: str, offset: int) -> MemoryMessage:
 
 def backup_of(broker: MemoryBroker, backing: str, group: str) -> Callable[[], None]:
     """What puts a backing partition and its group's offsets back as they are now: Kafka loses what comes later."""
-    log, offsets = broker._logs[backing, 0], broker._groups[group].offsets
+    log, offsets = broker.topics.log_of((backing, 0)), broker.groups.groups[group].offsets
     end, places, messages, committed = log.end, list(log.offsets), list(log.messages), deepcopy(offsets)
 
     def restore() -> None:
         log.end, log.offsets[:], log.messages[:] = end, places, messages
-        broker._groups[group].offsets = committed
+        broker.groups.groups[group].offsets = committed
 
     return restore

@@ -126,10 +126,26 @@ class MemoryBroker(Cluster):
         return self._ask("open_since", "", lambda: super(MemoryBroker, self).open_since(partitions, group=group))
 
     def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
-        return self._ask("committed", group, super().committed, group, partitions)
+        return self._ask("committed", group, self.groups.committed, group, partitions)
+
+    def members(self, group: str) -> list[str]:
+        return self.groups.members(group)
+
+    def forget(self, group: str, topics: Collection[str]) -> bool:
+        return self.groups.forget(group, topics)
 
     def _ask(self, operation: str, client: str, question: Callable[..., _Answer], *args: Any) -> _Answer:
         return ask(self._faults, operation, client, lambda: question(*args))[0]
+
+    # ---- what time or an operator does to groups
+
+    def expire(self, group: str, name: str | None = None) -> None:
+        """End the session of the member with this name, or of all members of the group."""
+        self.groups.end_sessions(group, name)
+
+    def forget_offsets(self, group: str) -> None:
+        """Let the committed offsets of a group expire."""
+        self.groups.forget_offsets(group)
 
     # ---- clients
 
@@ -143,7 +159,7 @@ class MemoryBroker(Cluster):
             name: TopicHealth((), (one.replication,) * one.partitions, (one.replication,) * one.partitions, None)
             for name, one in self.facts(topics).topics.items()
         }
-        known = tuple(sorted(self._groups))
+        known = tuple(sorted(self.groups.groups))
         found = {}
         for group in groups:
             members = tuple(self.members(group))

@@ -67,7 +67,7 @@ class MemorySession:
     def init(self, *, timeout_s: float) -> None:
         """Fence the earlier sessions of this id; their open transaction is decided when this returns."""
         self._expect("new", "init")
-        self._epoch, _ = self._ask("init", lambda: self._cluster.init(self._id, self._timeout_s))
+        self._epoch, _ = self._ask("init", lambda: self._cluster.transactions.init(self._id, self._timeout_s))
         self._state = "ready"
 
     def begin(self) -> None:
@@ -84,7 +84,7 @@ class MemorySession:
 
         def add() -> None:
             self._written = True
-            self._cluster.add_offsets(self._id, self._epoch, offsets, group)
+            self._cluster.transactions.add_offsets(self._id, self._epoch, offsets, group)
 
         try:
             self.check_generation(group)
@@ -109,7 +109,10 @@ class MemorySession:
         self._written = True
         try:
             first_offset, _ = ask(
-                self._faults, "produce", self._id, lambda: self._cluster.produce(self._id, self._epoch, batch)
+                self._faults,
+                "produce",
+                self._id,
+                lambda: self._cluster.transactions.produce(self._id, self._epoch, batch),
             )
         except BrokerError as error:
             self._undelivered = error
@@ -131,7 +134,7 @@ class MemorySession:
             raise self._failed(self._undelivered)
         suspect = None
         if self._written:  # the cluster does not know an empty transaction, and is not asked about it
-            _, suspect = self._ask("commit", lambda: self._cluster.end(self._id, self._epoch, commit=True))
+            _, suspect = self._ask("commit", lambda: self._cluster.transactions.end(self._id, self._epoch, commit=True))
         self._state = "ready"
         return suspect
 
@@ -144,7 +147,7 @@ class MemorySession:
         """Throw the client away; an open transaction is aborted if the cluster still listens to this epoch."""
         if self._written and self._state in ("open", "failed"):
             try:
-                self._ask("abort", lambda: self._cluster.end(self._id, self._epoch, commit=False))
+                self._ask("abort", lambda: self._cluster.transactions.end(self._id, self._epoch, commit=False))
             except BrokerError:
                 self._written = False  # fenced, timed out or cut off: the next init of this id ends it
         self._state = "closed"
@@ -279,15 +282,15 @@ class MemoryReader:
             BrokerError: a partition cannot be read; raised once, then the partition is silent until it is assigned
                 again.
         """
-        cluster = self._cluster
+        monitor = self._cluster.monitor
         until = time.monotonic() + timeout_s
-        with cluster.changed:
+        with monitor.changed:
             while True:
-                cluster.tick()
+                monitor.tick()
                 fetched = self._fetch(max_messages)
-                if fetched or not cluster.waits or time.monotonic() >= until:
+                if fetched or not monitor.waits or time.monotonic() >= until:
                     return fetched
-                cluster.wait(until)
+                monitor.wait(until)
 
     def _fetch(self, room: int) -> list[Fetched]:
         fetched: list[Fetched] = []
@@ -313,10 +316,9 @@ class MemoryReader:
         return fetched
 
     def _fetch_one(self, place: TopicPartition, at: Cursor, room: int) -> Fetched | None:
-        cluster = self._cluster
-        log = cluster.log_of(place)
-        at.position = cluster.start_for(log, at.position)
-        end = cluster.readable_end(log)
+        log = self._cluster.topics.log_of(place)
+        at.position = log.start_for(at.position)
+        end = log.readable_end()
         messages: list[WireMessage] = []
         for start, behind in log.refused:
             if start <= at.position < min(behind, end):
@@ -332,7 +334,7 @@ class MemoryReader:
         if at.position < end:
             found, at.position = log.read(at.position, end, room)
             messages = cast(list[WireMessage], found)
-        eof = cluster.end_reported(log, at.position)
+        eof = log.end_reported(at.position)
         if eof == at.eof:
             eof = None  # reported already, and it has not moved since
         elif eof is not None:
@@ -352,7 +354,7 @@ class MemoryMember:
         self._topic = topic
         self._listener = listener
         self._instance = instance
-        self._membership = cluster.join(group, topic, instance)
+        self._membership = cluster.groups.join(group, topic, instance)
         self._closed = False
 
     def poll(self) -> None:
@@ -370,13 +372,13 @@ class MemoryMember:
         """
         member = self._membership
         try:
-            revoked, assigned, first = self._cluster.heartbeat(self._group, member)
+            revoked, assigned, first = self._cluster.groups.heartbeat(self._group, member)
         except FatalError as error:
             self._lose(error)
             return True
         if revoked:
             self._listener.on_revoke(sorted(revoked))
-            self._cluster.acknowledge(self._group, member, revoked)
+            self._cluster.groups.acknowledge(self._group, member, revoked)
             return True
         if assigned or first:
             self._listener.on_assign(sorted(assigned))
@@ -389,11 +391,11 @@ class MemoryMember:
             self._listener.on_lost(sorted(held))
         if error.code == FENCED_INSTANCE:
             raise error
-        self._membership = self._cluster.join(self._group, self._topic, self._instance)
+        self._membership = self._cluster.groups.join(self._group, self._topic, self._instance)
 
     def commit(self, offsets: Mapping[TopicPartition, int], done: Callable[[str], None]) -> None:
         """Answered at once."""
-        done(self._cluster.commit_offsets(offsets, self.metadata()))
+        done(self._cluster.groups.commit(offsets, self.metadata()))
 
     def rejoin(self) -> None:
         """Nothing to do: the cluster shares the partitions again at each change."""
@@ -414,15 +416,15 @@ class MemoryMember:
         if member.gone:
             return
         if leave or self._instance is None:
-            self._cluster.leave(self._group, member)
+            self._cluster.groups.leave(self._group, member)
         else:
-            self._cluster.silence(member)
-            self._cluster.acknowledge(self._group, member, set(member.held))
+            self._cluster.groups.silence(member)
+            self._cluster.groups.acknowledge(self._group, member, set(member.held))
 
     def kill(self) -> None:
         """Let its process die: no callback, and its place is kept until the session timeout or a successor comes."""
         self._closed = True
-        self._cluster.silence(self._membership)
+        self._cluster.groups.silence(self._membership)
 
 
 class MemorySender:

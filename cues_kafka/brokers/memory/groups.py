@@ -4,7 +4,8 @@ Cooperative: every change is a new generation at once. A partition that moves is
 owner has acknowledged (returned from `on_revoke`), the next generation gives it to the new owner.
 Eager: a change takes everything from every member; when all have acknowledged, the next generation gives it out again.
 
-Nothing here takes a lock or calls a listener: the cluster takes the lock, and a member's own thread calls its listener.
+Nothing here takes a lock or calls a listener: the coordinator takes the lock, and a member's own thread calls its
+listener.
 """
 
 from __future__ import annotations

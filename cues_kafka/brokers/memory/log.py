@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from cues_kafka.errors import AbortableError
+from cues_kafka.errors import AbortableError, BrokerError
 from cues_kafka.ports.facts import Watermarks
-from cues_kafka.ports.log import Headers
+from cues_kafka.ports.log import Headers, TopicPartition
 
 CREATE_TIME = 1
 LOG_APPEND_TIME = 2
@@ -119,6 +119,29 @@ class Log:
     def stable(self) -> int:
         """The last stable offset: the first offset of the oldest open transaction, else the end."""
         return max(self.start, min(self.open.values())) if self.open else self.end
+
+    def readable_end(self) -> int:
+        """Where a read_committed reader stops: the last stable offset."""
+        return self.stable
+
+    def end_reported(self, position: int) -> int | None:
+        """The offset of the end-of-partition event for a reader at `position`, None before the end."""
+        return position if position >= self.readable_end() else None
+
+    def start_for(self, position: int) -> int:
+        """
+        Where a reader at `position` goes on.
+
+        Raises:
+            BrokerError: ``_AUTO_OFFSET_RESET``: the offset is out of range; a guess would skip or repeat data.
+        """
+        if self.start <= position <= self.end:
+            return position
+        raise BrokerError(
+            f"{self.topic}/{self.partition}: offset {position} is out of range [{self.start}, {self.end}]",
+            code="_AUTO_OFFSET_RESET",
+            at=TopicPartition(self.topic, self.partition),
+        )
 
     def watermarks(self) -> Watermarks:
         """The bounds of this partition."""

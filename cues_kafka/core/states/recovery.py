@@ -101,8 +101,8 @@ def target_asked(task: Task, event: on.TargetAsked) -> Next:
             return _refuse(task, refusal)
         case TargetRow() as row:
             assert task.record
-            if refusal := refused(task.spec, task.record, dict(task.offsets), dict(task.inputs)):
-                return _refuse(task, refusal)
+            if found := refused(task.spec, task.record, dict(task.offsets), dict(task.inputs)):
+                return _refuse(task, found)
             task = go.as_recorded(task, task.record)
             return go.transact(task, in_row(task, attempt_in(task, row), row), Doing.FETCHING_INPUTS)
         case None:

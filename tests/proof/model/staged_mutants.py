@@ -176,7 +176,7 @@ STAGED: Final[tuple[Mutant, ...]] = (
     ),
     Mutant("staged: init after reading", "staged", CRASH, (reading_first(),)),
     Mutant(
-        "staged: init after reading, without P6a", "staged", ZOMBIE, (reading_first(_flushed=anywhere),), progress=False
+        "staged: init after reading, without P6a", "staged", ZOMBIE, (reading_first(flushed=anywhere),), progress=False
     ),
     Mutant("staged: no P6a", "staged", NET, (handler("flushed", anywhere),)),
     Mutant("staged: delivery reports not counted", "staged", NET, (reports_ignored(place=False),)),

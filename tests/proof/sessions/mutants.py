@@ -281,7 +281,7 @@ MUTANTS = (
     ),
     JointMutant(
         "watermark before stable offsets, and a record lands anywhere", "joint-idle", ZOMBIE,
-        (_high_before_stable(_flushed=anywhere), _slow_cleaner()), progress=False,
+        (_high_before_stable(flushed=anywhere), _slow_cleaner()), progress=False,
     ),
     JointMutant("no throwaway init", "joint", CRASH, (_without_throwaway(),)),
     JointMutant(

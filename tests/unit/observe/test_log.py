@@ -128,7 +128,7 @@ def test_commit_behind_a_marker_that_the_broker_lost_says_so(said: Said) -> None
     tester = Tester(graph_of(odd_fails))
     tester.send("in", 2)
     tester.run()
-    tester.broker.log_of(("g.work.backing", 0)).end -= 1
+    tester.broker.topics.log_of(("g.work.backing", 0)).end -= 1
     for n in (4, 6):
         tester.send("in", n)
         tester.run()

@@ -568,7 +568,7 @@ def test_hostile_server_is_bounded(hostile: str) -> None:
 
     for base, paths in ((hostile, wanted), (closed, {"/": "CallUnanswered"})):
         tester = Tester(graph_of(call, Http(base, journal=True, timeout_s=0.3, patience_s=0)))
-        tester.clock = tester.broker.clock = _Real()  # type: ignore[assignment]
+        tester.clock = tester.broker.monitor.clock = _Real()  # type: ignore[assignment]
         for path in paths:
             tester.send("orders", path)
         assert [one.exception for one in tester.run().errors()] == [*paths.values()]
