@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any
 from cues_kafka.brokers.memory import Faults, MemoryBroker, MemoryReader, MemorySession
 from cues_kafka.brokers.memory.clients import MemoryLooseSession
 from cues_kafka.brokers.memory.cluster import Cluster
+from cues_kafka.brokers.memory.group_coordinator import GroupCoordinator
 from cues_kafka.brokers.memory.log import MemoryMessage
+from cues_kafka.brokers.memory.topics import Topics
+from cues_kafka.brokers.memory.transaction_coordinator import TransactionCoordinator
 from cues_kafka.brokers.memory.transactions import Transaction, TransactionalId
 from cues_kafka.errors import AbortableError, BrokerError, RetriableError
 from cues_kafka.ports.clients import GroupMetadata
@@ -97,6 +100,7 @@ class SimulatedSession(MemorySession):
     it finds one (KAFKA-17754).
     """
 
+    _cluster: SimulatedCluster
     swarm: Swarm
 
     def commit(self) -> str | None:
@@ -114,7 +118,7 @@ class SimulatedSession(MemorySession):
 
     def _end_again(self) -> None:
         try:
-            self._cluster.end(self._id, self._epoch, commit=True)
+            self._cluster.transactions.end(self._id, self._epoch, commit=True)
         except BrokerError:
             return  # fenced, or nothing is open: as a coordinator answers
 
@@ -130,7 +134,7 @@ class SimulatedSession(MemorySession):
 
     def _append_late(self, batch: list[Any]) -> None:
         try:
-            self._cluster.append_late(self._id, self._epoch, batch)  # type: ignore[attr-defined]
+            self._cluster.transactions.append_late(self._id, self._epoch, batch)
         except BrokerError:
             return
 
@@ -154,42 +158,60 @@ class SimulatedLooseSession(MemoryLooseSession):
         self._cluster.send(batch)
 
 
-class SimulatedCluster(Cluster):
+class SimulatedTopics(Topics):
     """
-    A cluster whose answers may be old.
+    Topics that note the order in which records come.
 
     Attributes:
-        arrivals: the place of each record in the order in which all came, by topic, partition and offset; None: it is
-            not written down.
-        commits: how many records had come, group and offsets, of each commit by a member without a transaction.
-        timeouts: whether the coordinator ends transactions by time. Healed, it does not: no task may need it (I5).
-        marks: the last watermarks of each partition but the present ones.
-        swarm: decides.
+        arrivals: the place of each record in that order, by topic, partition and offset; None: it is not written down.
     """
 
-    swarm: Swarm
-    timeouts = True
-    stale_topics: Collection[str] = ()
     arrivals: dict[tuple[str, int, int], int] | None = None
-    commits: list[tuple[int, str, Mapping[TopicPartition, int]]]
 
-    def _append(self, records: Iterable[tuple[Any, ...]], transaction: Transaction | None) -> list[MemoryMessage]:
-        appended = super()._append(records, transaction)
+    def append(
+        self, records: Iterable[tuple[Any, ...]], transaction: Transaction | None, seconds: float
+    ) -> list[MemoryMessage]:
+        appended = super().append(records, transaction, seconds)
         if self.arrivals is not None:
             for m in appended:
                 self.arrivals[m.topic(), m.partition(), m.offset()] = len(self.arrivals)
         return appended
 
-    def commit_offsets(self, offsets: Mapping[TopicPartition, int], metadata: GroupMetadata) -> str:
+
+class SimulatedGroups(GroupCoordinator):
+    """
+    Groups that may refuse a commit, or take it and answer with an error.
+
+    Attributes:
+        commits: how many records had come, group and offsets, of each commit by a member without a transaction.
+        swarm: decides.
+    """
+
+    commits: list[tuple[int, str, Mapping[TopicPartition, int]]]
+    swarm: Swarm
+    _topics: SimulatedTopics
+
+    def commit(self, offsets: Mapping[TopicPartition, int], metadata: GroupMetadata) -> str:
         """Of a member, without a transaction; refused on the way, or answered with an error after all."""
         if self.swarm.happens("refuse", f"member {metadata.group}"):
             return "refused on the way"
-        why = super().commit_offsets(offsets, metadata)
+        why = super().commit(offsets, metadata)
         if not why:
-            self.commits.append((len(self.arrivals or ()), metadata.group, dict(offsets)))
+            self.commits.append((len(self._topics.arrivals or ()), metadata.group, dict(offsets)))
         if self.swarm.happens("lose", f"member {metadata.group}"):
             return "the reply is lost"
         return why
+
+
+class SimulatedTransactions(TransactionCoordinator):
+    """
+    Transactions that take late requests.
+
+    Attributes:
+        timeouts: whether they end by time. Healed, they do not: no task may need it (I5).
+    """
+
+    timeouts = True
 
     def _time_out(self, state: TransactionalId) -> None:
         if self.timeouts:
@@ -199,10 +221,29 @@ class SimulatedCluster(Cluster):
 
     def append_late(self, name: str, epoch: int, records: list[Any]) -> None:
         """A late produce request; KIP-890 refuses it where its transaction is over."""
-        with self.changed:
+        with self._monitor.changed:
             state = self._owned(name, epoch)
             if state.open is not None:
-                self._append(records, state.open)
+                self._topics.append(records, state.open, self._monitor.clock.time())
+
+
+class SimulatedCluster(Cluster):
+    """
+    A cluster whose answers may be old.
+
+    Attributes:
+        stale_topics: whose watermarks may be those of a while ago.
+        swarm: decides.
+    """
+
+    swarm: Swarm
+    stale_topics: Collection[str] = ()
+    topics_type = SimulatedTopics
+    groups_type = SimulatedGroups
+    transactions_type = SimulatedTransactions
+    topics: SimulatedTopics
+    groups: SimulatedGroups
+    transactions: SimulatedTransactions
 
     def watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         """Low, last stable and high offset; of a backing partition perhaps those of a while ago."""
@@ -254,8 +295,6 @@ def broker_for(simulation: Simulation, options: Options) -> SimulatedBroker:
         (SimulatedBroker,),
         {
             **own,
-            "commits": [],
-            "arrivals": {} if options.mixed else None,
             "session_type": type("_Session", (SimulatedSession,), dict(own)),
             "loose_session_type": type("_LooseSession", (SimulatedLooseSession,), dict(own)),
             "reader_type": type("_Reader", (SimulatedReader,), {"simulation": simulation}),
@@ -264,4 +303,6 @@ def broker_for(simulation: Simulation, options: Options) -> SimulatedBroker:
     broker: SimulatedBroker = broker_type(
         simulation.clock, seed=options.seed, cooperative=options.cooperative, faults=swarm
     )
+    broker.topics.arrivals = {} if options.mixed else None
+    broker.groups.commits, broker.groups.swarm = [], swarm
     return broker

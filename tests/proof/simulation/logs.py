@@ -73,7 +73,7 @@ def require(holds: object, *what: object) -> None:
 
 def read(simulation: Simulation) -> Logs:
     """The logs, by what they are for."""
-    logs, arrivals = Logs(), simulation.broker.arrivals or {}
+    logs, arrivals = Logs(), simulation.broker.topics.arrivals or {}
     for topic in simulation.graph.topics_used():
         for message in simulation.broker.messages(topic):
             if topic != ERRORS:

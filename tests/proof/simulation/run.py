@@ -396,7 +396,7 @@ class Simulation:
     def note_lost(self, name: str, partitions: Sequence[int]) -> None:
         """A worker gets tasks, or gives them back: what they had taken may be dropped (W2, W4)."""
         for partition in partitions:
-            self.lost[name, partition].append(len(self.broker.arrivals or ()))
+            self.lost[name, partition].append(len(self.broker.topics.arrivals or ()))
 
     def run(self) -> None:
         """
@@ -594,7 +594,7 @@ class Simulation:
         self.at_healing = sum(record.step for _, state in self.state() for _, _, _, record, *_ in state if record)
         self.swarm.heal()
         self.held.clear()
-        self.broker.timeouts = False
+        self.broker.transactions.timeouts = False
         idle = 0
         for _ in range(HEALED_TURNS):
             self._restart()

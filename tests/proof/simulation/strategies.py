@@ -273,7 +273,7 @@ class StrategyJudge(TaskJudge):
     def _commits(self, began: float, end: float) -> Iterator[tuple[float, dict[str, int]]]:
         group = self._simulation.planned[self.part.name].group
         topics = {topic: binding for binding, topic in self._bindings()}
-        for at, name, offsets in self._simulation.broker.commits:
+        for at, name, offsets in self._simulation.broker.groups.commits:
             if name == group and began <= at < end:
                 mine = {topics[p.topic]: offset for p, offset in offsets.items() if p.partition == self._place}
                 if mine:

@@ -75,7 +75,7 @@ class Lagging(MemoryBroker):
 
     def __init__(self) -> None:
         super().__init__()
-        self.waits = False
+        self.monitor.waits = False
         self.lag = self.silent = self.beyond = self.connects = 0
         self.opened: list[str] = []
         self.eager, self.most = True, 10_000
