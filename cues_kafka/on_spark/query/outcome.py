@@ -147,12 +147,16 @@ def passes(error: Exception) -> bool:
 
 
 _CAUSE: Final = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Failed|Stopped|Interrupt)\b: .+)$", re.MULTILINE)
-"""The last line of a Python traceback; the last such line is the nearest to the user's code."""
+"""A line that names an exception by the end of its name."""
+
+_RAISED: Final = re.compile(r"^ {2}(?: {2}|File ).*\n(?:\w+\.)*([A-Z]\w*(?:: .+)?)$", re.MULTILINE)
+"""The last line of a Python traceback, behind its frames: an exception may have any name."""
 
 
 def brief(text: str) -> str:
-    """The cause of a failure, found in the long texts of Spark and its bridge."""
+    """The cause of a failure, found in the long texts of Spark and its bridge: the last one that they name."""
     told = text.partition("JVM stacktrace")[0].partition("Driver stacktrace")[0]
-    causes = [found for found in _CAUSE.findall(told) if "Py4J" not in found]
+    named = {found.start(1): found.group(1) for pattern in (_CAUSE, _RAISED) for found in pattern.finditer(told)}
+    causes = [named[place] for place in sorted(named) if "Py4J" not in named[place]]
     lines = [line for line in told.strip().splitlines() if line.strip() and "Py4JJavaError" not in line]
     return (causes[-1] if causes else lines[0] if lines else "no reason given")[:1_000]

@@ -29,6 +29,17 @@ def test_the_users_own_error_is_what_is_left() -> None:
     assert brief(PAGES) == "CodecError: the row made of in/0 at 3 does not fit 'out': Line.copy: missing"
 
 
+@pytest.mark.parametrize("last", ["TableGone: there is no table in /mnt/orders", "NoFunds"])
+def test_an_exception_is_found_whatever_its_name_is(last: str) -> None:
+    """Users' classes need no `Error` at the end of their names, and no text."""
+    text = (
+        "An exception was thrown from the Python worker: Traceback (most recent call last):\n"
+        '  File "shop.py", line 186, in put\n    self.table.put(\n    ^^^^^^^^^^^^^^^\n'
+        f"shop.orders.{last}\n SQLSTATE: 38000\n\nJVM stacktrace:\n\tat org.apache.spark.Foo(Foo.scala:1)\n"
+    )
+    assert brief(text) == last
+
+
 def test_a_text_without_a_traceback_gives_its_first_line() -> None:
     """And an empty one says so."""
     assert brief("\nSession was stopped\nmore") == "Session was stopped"
