@@ -454,13 +454,13 @@ class Program:
         """
         Args:
             argv: of the program.
-            settings: of `subprocess.Popen`.
+            settings: of `subprocess.Popen`; it runs in the root of the project unless they name a directory.
         """
         self.lines: list[str] = []
         self._news = threading.Condition()
         self.process = subprocess.Popen(
             argv,
-            cwd=ROOT,
+            cwd=settings.pop("cwd", ROOT),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

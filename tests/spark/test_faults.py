@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import socket
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +25,10 @@ from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.task.making.prepare import prepare
 from cues_kafka.testing.fixtures import FaultClusters, KafkaFixture
-from tests.fault.support import Program, Record, Setup, backing, committed_all, outcomes, trim, until
+from tests.fault.support import Record, Setup, backing, committed_all, outcomes, trim, until
 from tests.spark.drivers import SINKS, STARTED_S, Drivers, Load, Numbers, await_open, hidden, readable, stable
 from tests.spark.fault_driver import DEADLY, NIL, PARTITIONS, graph
+from tests.spark.standalone import standalone
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(400)]
 
@@ -258,25 +257,11 @@ def test_an_executor_that_dies_repeats_and_hides_nothing(setup: Setup, tmp_path:
 
 
 @pytest.fixture
-def standalone(tmp_path: Path, cluster: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def two_hosts(tmp_path: Path, cluster: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Settings of drivers on a cluster of two hosts, for Spark speculates on another host only."""
-    with closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    environment = {**os.environ, **cluster["environment"], "SPARK_NO_DAEMONIZE": "1", "SPARK_LOCAL_DIRS": str(tmp_path)}
-    run = [f"{environment['SPARK_HOME']}/bin/spark-class"]
-    deploy = "org.apache.spark.deploy"
-    with ExitStack() as ends:
-
-        def start(name: str, *args: str) -> Program:
-            return ends.enter_context(Program([*run, f"{deploy}.{name}", "--webui-port", "0", *args], env=environment))
-
-        master = start("master.Master", "--host", "127.0.0.1", "--port", str(port))
-        master.expect("I have been elected leader", STARTED_S)
-        small = ["--cores", "1", "--memory", "1g", "--work-dir", str(tmp_path / "work"), f"spark://127.0.0.1:{port}"]
-        for host in ("127.0.0.2", "127.0.0.3"):
-            start("worker.Worker", "--host", host, *small).expect("Successfully registered", STARTED_S)
-        yield {**cluster, "master": f"spark://127.0.0.1:{port}"}
+    environment = {**os.environ, **cluster["environment"]}
+    with standalone(tmp_path, "127.0.0.2", "127.0.0.3", environment=environment) as found:
+        yield {**cluster, "master": found.address}
 
 
 SPECULATION = {
@@ -292,11 +277,11 @@ SPECULATION = {
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_speculation_doubles_nothing(setup: Setup, tmp_path: Path, standalone: dict[str, Any]) -> None:
+def test_speculation_doubles_nothing(setup: Setup, tmp_path: Path, two_hosts: dict[str, Any]) -> None:
     """A slot stands still in its transaction; Spark runs it a second time beside it, and then it wakes up."""
     numbers = Numbers(setup)
     numbers.send(200)
-    with Drivers(setup, tmp_path, conf=SPECULATION, **standalone) as drivers:
+    with Drivers(setup, tmp_path, conf=SPECULATION, **two_hosts) as drivers:
         driver = drivers.add(**before("Commit", 2)).started()
         slow = driver.reached()
         numbers.wait()

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +19,10 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.cli.loading import load_graph
 from cues_kafka.ports.facts import NewTopic
 from cues_kafka.testing.fixtures import KafkaFixture
-from tests.fault.support import Program
 from tests.spark.cluster_graph import WIDTH
+from tests.spark.standalone import standalone
 from tests.test_docs import PROGRAM, ROOT
 
-STARTED_S = 60.0
 CUSTOMERS, ORDERS = 10, 200
 
 DEFAULTS = """
@@ -67,22 +64,8 @@ def master(request: pytest.FixtureRequest, environment: dict[str, str], tmp_path
     if request.param == "local-cluster":
         yield "local-cluster[2,1,1024]"
         return
-    with closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    address = f"spark://127.0.0.1:{port}"
-    command = [f"{environment['SPARK_HOME']}/bin/spark-class"]
-    everywhere = ["--host", "127.0.0.1", "--webui-port", "0"]
-    work = ["--cores", "2", "--memory", "2g", "--work-dir", str(tmp_path / "work")]
-    with ExitStack() as ends:
-
-        def start(name: str, *args: str) -> Program:
-            argv = [*command, f"org.apache.spark.deploy.{name}", *everywhere, *args]
-            return ends.enter_context(Program(argv, env=environment))
-
-        start("master.Master", "--port", str(port)).expect("I have been elected leader", STARTED_S)
-        start("worker.Worker", *work, address).expect("Successfully registered", STARTED_S)
-        yield address
+    with standalone(tmp_path, "127.0.0.1", cores=2, memory="2g", environment=environment) as found:
+        yield found.address
 
 
 def users_module(environment: dict[str, str], directory: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Graph]:
