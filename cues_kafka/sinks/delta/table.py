@@ -10,6 +10,7 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from time import monotonic
 from time import time as now
@@ -24,10 +25,9 @@ try:
     import deltalake
     import pyarrow as pa
     from deltalake import exceptions
-
-    # What deltalake wraps for pyarrow: pyarrow's streams hand it buffers, which it does not take.
-    from deltalake._internal import DeltaFileSystemHandler
+    from deltalake.fs import DeltaStorageHandler
     from deltalake.transaction import AddAction
+    from pyarrow import fs
 except ImportError as error:
     away = [one for one in (DELTALAKE, PYARROW_OF_DELTA) if not one.installed]
     raise missing("A Delta table", *(away or [DELTALAKE]), error=error) from None
@@ -85,7 +85,6 @@ class OpenedTable:
         self._options = {**({} if self._directory else PATIENCE), **options}
         self._opened: Any = None
         self._looked = -RECENT_S
-        self._beside: Any = None
 
     def exists(self) -> bool:
         """Whether there is a table at the address."""
@@ -249,7 +248,7 @@ class OpenedTable:
         if self._directory is not None and not (self._directory / "_delta_log").is_dir():
             raise TableGone(f"there is no table in {self._directory}", code="TARGET", remedy=_MOUNT)
         with translated(), local.open("rb") as data:
-            opened = self._files().open_output_stream(path, None)
+            opened = self._open(path, _PIECE_BYTES)
             while piece := data.read(_PIECE_BYTES):
                 opened.write(piece)
             opened.close()
@@ -258,7 +257,7 @@ class OpenedTable:
         """The paths of files that are not there, or have another size there."""
         wanted = {one.path: one.bytes for one in files}
         with translated():
-            found = {one.path: one.size for one in self._files().get_file_info(list(wanted))} if wanted else {}
+            found = {one.path: one.size for one in self._files.get_file_info(list(wanted))} if wanted else {}
         return sorted(path for path, size in wanted.items() if found.get(path) != size)
 
     # Bytes beside the table
@@ -267,28 +266,37 @@ class OpenedTable:
         """The bytes of an object beside the table; None: the object does not exist."""
         with translated():
             try:
-                opened = self._files().open_input_file(path)
+                with self._files.open_input_file(path) as opened:
+                    return bytes(opened.read())
             except FileNotFoundError:
                 return None
-            return bytes(opened.read())
 
     def put(self, path: str, data: bytes) -> None:
         """Put an object beside the table."""
         with translated():
-            opened = self._files().open_output_stream(path, None)
+            opened = self._open(path, len(data))
             opened.write(data)
             opened.close()
+
+    def _open(self, path: str, most: int) -> Any:
+        """
+        Open an object, to which at most this number of bytes is written at once.
+
+        They fit pyarrow's buffer: it hands on what that has collected as bytes, and what is larger as an object of its
+        own, which deltalake does not take.
+        """
+        return self._files.open_output_stream(path, compression=None, buffer_size=most + 1)
 
     def names(self, directory: str) -> list[str]:
         """The names of the objects in a directory beside the table; empty: the directory has no object."""
         with translated():
-            found = self._files().get_file_info_selector(directory, allow_not_found=True, recursive=False)
+            found = self._files.get_file_info(fs.FileSelector(directory, allow_not_found=True))
             return [one.base_name for one in found]
 
     def delete(self, path: str) -> None:
         """Delete an object; one that is not there is deleted already."""
         with translated(), suppress(FileNotFoundError):
-            self._files().delete_file(path)
+            self._files.delete_file(path)
 
     def delete_below(self, directory: str) -> None:
         """Delete a directory beside the table with all that is in it."""
@@ -296,12 +304,11 @@ class OpenedTable:
             shutil.rmtree(self._directory / directory, ignore_errors=True)
             return
         with translated(), suppress(FileNotFoundError):
-            self._files().delete_dir(directory)
+            self._files.delete_dir(directory)
 
+    @cached_property
     def _files(self) -> Any:
-        if self._beside is None:
-            self._beside = DeltaFileSystemHandler(self._where, self._options)
-        return self._beside
+        return fs.PyFileSystem(DeltaStorageHandler(self._where, self._options))
 
 
 def _added(file: TableFile) -> Any:
