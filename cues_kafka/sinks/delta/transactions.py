@@ -91,7 +91,6 @@ class DeltaTransactions(Transactions):
         mark, rows, self._rows = mark_of(kept), self._rows, []
         with turn_at(self._table.url):
             self._table.look()
-            self._fit()
             self._compare(over)
             self._table.put(self._path(mark), kept)
             apps = {self._app: Kept.read(kept).held.step, self._marks: mark}
@@ -99,7 +98,6 @@ class DeltaTransactions(Transactions):
                 self._table.append(rows, apps)
             except TableChanged:
                 self._table.renew()
-                self._fit()
                 self._compare(over)
                 self._table.append(rows, apps)
             # Rows bring the view to their own version, and a fence leaves it at the one before.
@@ -107,12 +105,14 @@ class DeltaTransactions(Transactions):
 
     def _compare(self, over: bytes | None) -> None:
         """
-        Compare what is kept with the version that was looked at.
+        Compare what is kept with the version that was looked at, and whether rows fit it.
 
         Raises:
             TargetMoved: something else is kept than `over`.
+            RecoveryError: rows do not fit.
         """
         if self._known is None or self._known[0] != self._table.version:  # else it is this process's own commit
+            self._fit()
             self._known = self._table.version, self._table.placed(self._marks)
         if self._known[1] != (None if over is None else mark_of(over)):
             raise TargetMoved("the table has another mark of the task")
