@@ -62,7 +62,7 @@ def _typed(table: DeltaTarget, given: pa.Schema, label: str) -> DeltaTarget:
     if wrong := [name for name, kind in kinds.items() if not kind]:
         raise ConfigError(
             f"{label}: a table of Delta Lake gets no columns of the types of {quoted(wrong)}. Drop or cast them; a "
-            "list or a structure can be written as text, with to_json()"
+            "map can be written as text, with to_json()"
         )
     try:
         return table.typed({name: kind for name, kind in kinds.items() if kind})
@@ -245,9 +245,11 @@ def statistics(local: Path) -> str:
     found: dict[str, Any] = {"numRecords": metadata.num_rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
     groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
     for at in range(metadata.num_columns):
-        name = metadata.schema.column(at).name
+        column = metadata.schema.column(at)
+        name = column.name
         of_groups = [group.column(at).statistics for group in groups]
-        if any(one is None or not one.has_null_count for one in of_groups):
+        # What is within a list or a structure has a path, and no statistics.
+        if column.path != name or any(one is None or not one.has_null_count for one in of_groups):
             continue
         found["nullCount"][name] = sum(one.null_count for one in of_groups)
         filled = [one for one, group in zip(of_groups, groups, strict=True) if one.null_count < group.num_rows]

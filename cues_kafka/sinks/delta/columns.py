@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from cues_kafka.graph.names import quoted
 from cues_kafka.sinks.columns import library
+from cues_kafka.sinks.delta.column_types import ColumnType, Decimal, ListOf, StructOf, column_type
 
 _PLAIN: Final = {
     "string": "string",
@@ -180,7 +180,7 @@ FORGETS: Final = "delta.setTransactionRetentionDuration"
 def schema_of(columns: Mapping[str, str]) -> Any:
     """The schema of columns, as pyarrow has it."""
     pa = library("A Delta table")
-    return pa.schema([pa.field(name, _arrow_type(pa, kind)) for name, kind in columns.items()])
+    return pa.schema([pa.field(name, _arrow_type(pa, column_type(kind))) for name, kind in columns.items()])
 
 
 def delta_type(kind: Any) -> str:
@@ -188,14 +188,26 @@ def delta_type(kind: Any) -> str:
     pa = library("A Delta table")
     if pa.types.is_decimal128(kind):
         return f"decimal({kind.precision},{kind.scale})"
-    plain = {**{name: _arrow_type(pa, name) for name in (*_PLAIN, "timestamp")}}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        item = delta_type(kind.value_type)
+        return f"array<{item}>" if item else ""
+    if pa.types.is_struct(kind):
+        inner = [(field.name, delta_type(field.type)) for field in kind]
+        return f"struct<{','.join(f'{name}:{one}' for name, one in inner)}>" if all(one for _, one in inner) else ""
+    plain = {name: _arrow_type(pa, name) for name in (*_PLAIN, "timestamp")}
     kind = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}.get(kind, kind)
     return next((name for name, one in plain.items() if one == kind), "")
 
 
-def _arrow_type(pa: Any, kind: str) -> Any:
-    if kind == "timestamp":
-        return pa.timestamp("us", "UTC")
-    if kind.startswith("decimal"):
-        return pa.decimal128(*map(int, re.findall(r"\d+", kind)))
-    return pa.type_for_alias(_PLAIN[kind])
+def _arrow_type(pa: Any, kind: ColumnType) -> Any:
+    match kind:
+        case "timestamp":
+            return pa.timestamp("us", "UTC")
+        case str():
+            return pa.type_for_alias(_PLAIN[kind])
+        case Decimal():
+            return pa.decimal128(kind.precision, kind.scale)
+        case ListOf():
+            return pa.list_(pa.field("element", _arrow_type(pa, kind.item)))
+        case StructOf():
+            return pa.struct([pa.field(name, _arrow_type(pa, one)) for name, one in kind.fields])

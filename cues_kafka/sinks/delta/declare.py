@@ -18,6 +18,7 @@ from cues_kafka.graph.effects import FrameRows
 from cues_kafka.graph.levels import EXACTLY_ONCE, EdgeKind
 from cues_kafka.graph.names import quoted
 from cues_kafka.graph.targets import TaskName, TransactionalTarget, Write
+from cues_kafka.sinks.delta.column_types import SCALARS, ListOf, StructOf, column_type
 from cues_kafka.sinks.delta.rows import DeltaRows
 
 if TYPE_CHECKING:
@@ -25,12 +26,6 @@ if TYPE_CHECKING:
 
 SCHEMES: Final = ("file", "s3", "gs", "abfs", "abfss", "az")
 """What an address may begin with."""
-
-TYPES: Final = (
-    "string", "long", "integer", "short", "byte", "double", "float", "boolean", "binary", "date", "timestamp",
-    "timestamp_ntz",
-)  # fmt: skip
-"""The types of columns, as Delta names them; `decimal(precision,scale)` besides."""
 
 TO_DELTA: Final = EdgeKind(
     'Kafka to a table of Delta Lake, `effects={"table": ...}` or `Sink(..., into=Delta(...).table("orders"))`',
@@ -48,7 +43,6 @@ DELTA_OF_SPARK: Final = EdgeKind(
     "pytest -m 'not slow' tests/unit/on_spark/staged/test_delta_batches.py tests/spark/test_delta.py",
 )
 
-_DECIMAL: Final = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _BAD_IN_COLUMN: Final = re.compile(r"[ ,;{}()\n\t=]")
 
@@ -100,8 +94,8 @@ class Delta:
 
         Args:
             name: its directory below the address.
-            columns: the type of each field, as Delta names it: `{"id": "long", "carrier": "string"}`. Fields of the
-                values that it does not name are left out. None: the fields of the class in the topic's codec.
+            columns: the type of each field, as Delta names it: `{"id": "long", "tags": "array<string>"}`. Fields of
+                the values that it does not name are left out. None: the fields of the class in the topic's codec.
             partition_by: the columns that files are divided by.
             leave: columns of the table that this processor does not write; they are null in its rows.
 
@@ -178,11 +172,16 @@ class DeltaTarget(TransactionalTarget):
                 raise GraphError(
                     f"{where}: {column!r} cannot be the name of a column. Leave out ' ,;{{}}()=' and tabs."
                 )
-            if kind not in TYPES and not _is_decimal(kind):
+            try:
+                found = column_type(kind)
+            except ValueError:
                 raise GraphError(
-                    f"{where}, column {column!r}: Delta knows no type {kind!r}. It knows {quoted(TYPES)} and "
-                    "'decimal(12,2)'."
-                )
+                    f"{where}, column {column!r}: Delta knows no type {kind!r}. It knows {quoted(SCALARS)}, and "
+                    "types such as 'decimal(12,2)', 'array<string>' and 'struct<id:long,tags:array<string>>', without "
+                    "blanks."
+                ) from None
+            if column in self.partition_by and isinstance(found, ListOf | StructOf):
+                raise GraphError(f"{where}, partition_by=: {column!r} is {kind!r}. Name columns of plain types.")
         names = [*self.columns, *self.leave]
         if alike := sorted({one for one in names if [*map(str.lower, names)].count(one.lower()) > 1}):
             raise GraphError(f"{where}: columns {quoted(alike)} differ by case only, or are named twice.")
@@ -265,8 +264,3 @@ def _check_address(url: str) -> None:
 
 def _several(names: Sequence[str]) -> Sequence[str]:
     return (names,) if isinstance(names, str) else names
-
-
-def _is_decimal(kind: Any) -> bool:
-    found = _DECIMAL.fullmatch(kind) if isinstance(kind, str) else None
-    return found is not None and 1 <= int(found[1]) <= 38 and int(found[2]) <= int(found[1])

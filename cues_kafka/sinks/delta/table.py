@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 from cues_kafka.errors import CuesError, RetriableError
 from cues_kafka.extras import DELTALAKE, PYARROW_OF_DELTA, missing
 from cues_kafka.graph.targets import TargetMoved
+from cues_kafka.sinks.delta.column_types import type_text
 from cues_kafka.sinks.delta.columns import DeltaColumn, TableShape, schema_of
 
 try:
@@ -163,9 +164,7 @@ class OpenedTable:
         """What it has for columns."""
         with translated():
             schema, metadata = self._opened.schema(), self._opened.metadata()
-            columns = (
-                DeltaColumn(one.name, str(getattr(one.type, "type", one.type)), one.nullable) for one in schema.fields
-            )
+            columns = (DeltaColumn(one.name, type_text(one.type), one.nullable) for one in schema.fields)
             return TableShape(tuple(columns), tuple(metadata.partition_columns), dict(metadata.configuration))
 
     def add_columns(self, columns: Mapping[str, str]) -> None:

@@ -31,10 +31,12 @@ from cues_kafka.on_spark.staged import files as staged_files
 from cues_kafka.on_spark.staged.batch import StagedBatch
 from cues_kafka.on_spark.staged.delta_rows import DeltaInto, DividedWriter
 from cues_kafka.on_spark.staged.manifest import Manifest
+from cues_kafka.on_spark.staged.row_files import fitting
 from cues_kafka.sinks.delta import batches, checks
 from cues_kafka.sinks.delta.batches import BatchCommits, DeltaBatch
+from cues_kafka.sinks.delta.column_types import SCALARS
 from cues_kafka.sinks.delta.columns import delta_type, schema_of
-from cues_kafka.sinks.delta.declare import TYPES, DeltaTarget
+from cues_kafka.sinks.delta.declare import DeltaTarget
 from cues_kafka.sinks.delta.table import OpenedTable, TableFile
 from cues_kafka.sinks.standing import StandsAt
 from tests.unit.on_spark.staged.drivers import ROWS, Died, Frame, Life, Turns, errors_of, mortal_work
@@ -385,11 +387,10 @@ def test_table_with_constraints_is_refused(lake: Lake) -> None:
         driver.write(Frame(), lake.mine(1))
 
 
-@pytest.mark.parametrize("kind", [*TYPES, "decimal(12,2)"])
+@pytest.mark.parametrize("kind", [*SCALARS, "decimal(12,2)"])
 def test_types_of_columns_are_found_by_those_of_a_frame(kind: str) -> None:
     """So a table that takes its columns from a DataFrame has types of its own."""
     assert delta_type(schema_of({"c": kind}).field("c").type) == kind
-    assert delta_type(pa.list_(pa.int64())) == ""
 
 
 def test_rows_are_divided_and_read_as_they_were(tmp_path: Path) -> None:
@@ -419,6 +420,26 @@ def test_rows_are_divided_and_read_as_they_were(tmp_path: Path) -> None:
     assert (mixed["minValues"]["id"], mixed["maxValues"]["id"]) == (0, 3)
     assert mixed["maxValues"]["at"] == "2026-01-02T03:04:05.000678Z"
     assert "x" not in mixed["minValues"]
+
+
+def test_lists_and_structures_of_a_frame_are_in_files_and_have_no_statistics(tmp_path: Path) -> None:
+    """Spark says of items that they may not be null, which no table is asked to keep."""
+    item = pa.struct([pa.field("n", pa.int64(), nullable=False), pa.field("id", pa.string())])
+    given = pa.schema([("id", pa.int64()), ("s", item), ("l", pa.list_(pa.field("element", item, nullable=False)))])
+    kinds = {field.name: delta_type(field.type) for field in given}
+    assert kinds == {"id": "long", "s": "struct<n:long,id:string>", "l": "array<struct<n:long,id:string>>"}
+    table = Delta(f"file://{tmp_path}").table("t", columns=kinds)
+    table.make(first=True)
+    rows = [{"id": 1, "s": {"n": 5, "id": "x"}, "l": [{"n": 6, "id": None}]}, {"id": 2, "s": None, "l": None}]
+    made, refused = fitting(pa.RecordBatch.from_pylist(rows, schema=given), schema_of(kinds))
+    assert (made.schema.types, refused) == (schema_of(kinds).types, [])
+    with DividedWriter(table, schema_of(kinds), "part-0") as writer:
+        [one] = [*writer.write(made), *writer.finish()]
+    file = TableFile(one.path, one.rows, one.bytes, *json.loads(one.more))
+    BatchCommits(table, NAME).commit(DeltaBatch(0, 0, "a", (file,)), look=True)
+    assert pl.read_delta(str(tmp_path / "t")).to_dicts() == rows
+    told = json.loads(file.statistics)
+    assert (told["minValues"], told["nullCount"]) == ({"id": 1}, {"id": 0})
 
 
 def test_files_of_a_spark_task_that_fails_are_deleted(tmp_path: Path) -> None:
