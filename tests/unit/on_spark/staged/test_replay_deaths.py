@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+import sqlite3
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -14,7 +17,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from cues_kafka import Codec, DataFrameProcessor, Graph, Memory, Raw, Selection, Source, Topic
+from cues_kafka import Codec, DataFrameProcessor, Graph, Memory, Raw, Selection, Source, Sql, Topic, Upsert
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.records import Extent, Staged
 from cues_kafka.core.spec import Spec
@@ -26,8 +29,10 @@ from cues_kafka.on_spark.source.ranges import SourceInput
 from cues_kafka.on_spark.staged.chunks import packed
 from cues_kafka.on_spark.staged.extents import canonical
 from cues_kafka.on_spark.staged.manifest import Chunk, checksum
-from cues_kafka.on_spark.staged.part_slot import PartSlot, Spool
+from cues_kafka.on_spark.staged.part_slot import Commit, PartSlot, Spool
 from cues_kafka.on_spark.staged.publish import StagedWork
+from cues_kafka.on_spark.staged.table_rows import TableInto
+from cues_kafka.on_spark.staged.target import DuePart
 from cues_kafka.on_spark.staged.topics import StagedTarget
 from cues_kafka.on_spark.staged.undecoded import Counts, Search, WriteUndecoded
 from cues_kafka.on_spark.undecoded import Undecoded, undecoded_of
@@ -68,14 +73,16 @@ class Strict(Codec):
         return found
 
 
-def graph_of(*, fixed: bool) -> Graph:
+def graph_of(*, fixed: bool, into: Upsert | None = None) -> Graph:
     """What the simulation stands for."""
+    to: dict[str, Any] = {"outputs": "out"} if into is None else {"into": into}
     return Graph(
         "g",
         Source("in"),
-        DataFrameProcessor(print, name="sum", inputs="in", outputs="out"),
+        DataFrameProcessor(print, name="sum", inputs="in", **to),
         errors="g.errors",
-        topics={"in": Topic(value=Strict(fixed), partitions=PARTS), "out": Topic(value=Raw(), partitions=PARTS)},
+        topics={"in": Topic(value=Strict(fixed), partitions=PARTS)},
+        defaults=Topic(value=Raw(), partitions=PARTS),
     )
 
 
@@ -90,10 +97,12 @@ class Spark:
         states: (count, sum) behind each computation of a batch; the last one counts.
         staged: files of each attempt.
         deadly: what decides at each step whether the driver dies.
+        into: the table that has the newest total (E7); None: all totals are messages.
     """
 
     options: Memory
     deadly: random.Random
+    into: Upsert | None = None
     chance: float = 0.0
     fixed: bool = False
     ends: list[dict[str, Any]] = field(default_factory=list)
@@ -106,8 +115,8 @@ class Spark:
         # Connections are shared in a process, by the name of the run; another test has another cluster.
         self.identity = replace(Identity.of_process("spark"), incarnation=uuid4().hex)
         self.broker = open_broker(self.options)
-        _, self.facts = prepare(graph_of(fixed=False), self.broker)
-        errors = Output("g.errors", 1, 1_000_000)
+        _, self.facts = prepare(graph_of(fixed=False, into=self.into), self.broker)
+        errors = Output("g.errors", PARTS, 1_000_000)
         self.target = StagedTarget((Output("out", PARTS, 1_000_000),), errors)
 
     def step(self) -> None:
@@ -119,7 +128,7 @@ class Spark:
     @property
     def undecoded(self) -> Undecoded:
         """With the codec of now."""
-        graph = graph_of(fixed=self.fixed)
+        graph = graph_of(fixed=self.fixed, into=self.into)
         return undecoded_of(
             *(graph, graph.dataframes["sum"], self.identity),
             facts=self.facts,
@@ -187,18 +196,39 @@ class Spark:
         self.done += 1
         return True
 
+    @property
+    def work(self) -> StagedWork:
+        """Of the slots."""
+        connected: Any = self.options
+        return StagedWork(
+            options=connected, graph="g", processor="sum", parts=PARTS, target=self.target, codecs=(Raw(),),
+            key_fields=(None,), stateless=False, identity=self.identity, query="q", carried=NOTHING,
+        )  # fmt: skip
+
+    def committing(self, own: Staged) -> Commit | None:
+        """What commits the rows of a part; the driver may die before it, and behind it."""
+        if self.into is None:
+            return None
+        into, due = TableInto(self.into, "g", "sum"), DuePart(own, -1, self.work.refusing(own))
+
+        def commit(rows: Iterable[tuple[int, Any]]) -> Sequence[Any]:
+            self.step()
+            refused = into.commit_part(due, rows)
+            self.step()
+            return refused
+
+        return commit
+
     def files(
         self, mine: Staged, undecoded: Undecoded, redelivery: Redelivery, counts: Counts, state: tuple[int, int] | None
     ) -> dict[int, list[tuple[int, bytes, int, int]]]:
         """T1: rows in part 0, and what the second job adds."""
-        connected: Any = self.options
-        work = StagedWork(
-            options=connected, graph="g", processor="sum", parts=PARTS, target=self.target, codecs=(Raw(),),
-            key_fields=(None,), stateless=False, identity=self.identity, query="q", carried=NOTHING,
-            undecoded=(undecoded,), redelivery=(redelivery,),
-        )  # fmt: skip
+        work = replace(self.work, undecoded=(undecoded,), redelivery=(redelivery,))
         found: dict[int, list[tuple[int, bytes, int, int]]] = {part: [] for part in range(PARTS)}
-        if state is not None:
+        if state is not None and self.into:
+            row = pa.RecordBatch.from_pylist([{"key": "all", "number": state[0], "total": state[1]}])
+            found[0].append((0, packed(row), 1, 0))
+        elif state is not None:
             columns = {"output": 0, "key": None, "value": json.dumps(state).encode(), "headers": None, "timestamp": 0}
             kinds = {"output": pa.int32(), "key": pa.binary(), "value": pa.binary(), "headers": pa.binary()}
             schema = pa.schema([*kinds.items(), ("timestamp", pa.int64()), ("error", pa.bool_())])
@@ -228,7 +258,8 @@ class Spark:
             own = replace(announced, part=part, extents=announced.extents if part == 0 else ())
             listed = tuple(Chunk(part, row, n, bad, checksum(data).hex(), 0) for row, data, n, bad in chunks)
             coming = [(row, data) for row, data, _, _ in chunks]
-            outcome = self.slot(part, Publish(own)).publish(Spool("test"), coming, listed, self.target)
+            slot, commit = self.slot(part, Publish(own)), self.committing(own)
+            outcome = slot.publish(Spool("test"), coming, listed, self.target, commit=commit)
             assert not outcome.kind, outcome.text
         self.step()
 
@@ -242,10 +273,24 @@ def options() -> Iterator[Memory]:
         broker.close()
 
 
+def database(root: Path) -> Upsert:
+    """An empty table of SQLite."""
+    with closing(sqlite3.connect(root / "sums.db")) as made:
+        made.execute(
+            "CREATE TABLE sums (key TEXT PRIMARY KEY, number INTEGER, total INTEGER, cues_source TEXT, "
+            "cues_offset BIGINT, cues_deleted BOOLEAN NOT NULL DEFAULT false)"
+        )
+    return Sql(f"sqlite:///{root}/sums.db").upsert("sums", key="key", columns=["number", "total"])
+
+
 @pytest.mark.parametrize("seed", range(4))
-def test_driver_that_dies_anywhere_replays_each_error_once(options: Memory, seed: int) -> None:
+@pytest.mark.parametrize("table", [False, True])
+def test_driver_that_dies_anywhere_replays_each_error_once(
+    options: Memory, seed: int, table: bool, tmp_path: Path
+) -> None:
     """Twenty deaths beside new messages: the total has every number once, and each error message one record."""
-    spark, sent = Spark(options, random.Random(seed)), list[int]()
+    into = database(tmp_path) if table else None
+    spark, sent = Spark(options, random.Random(seed), into), list[int]()
     sender = spark.broker.sender("test")
 
     def send(count: int, form: bytes) -> None:
@@ -259,7 +304,7 @@ def test_driver_that_dies_anywhere_replays_each_error_once(options: Memory, seed
     send(6, b"%d")
     spark.run()
     spark.fixed, spark.chance = True, 0.02
-    graph = graph_of(fixed=True)
+    graph = graph_of(fixed=True, into=into)
     with Repairs(graph, spark.broker) as tool:
         first = Selection(places=frozenset((one.topic, one.partition, one.offset) for one in tool.find()))
         assert len(first.places) == 34
@@ -273,9 +318,13 @@ def test_driver_that_dies_anywhere_replays_each_error_once(options: Memory, seed
         spark.run()
         filed = list(tool.find())
     good = [n for n in sent if n not in never]
-    outs = [json.loads(message.value() or b"") for message in read_all(spark.broker, "out", PARTS)]
-    assert max(outs) == [len(good), sum(good)]
-    assert len({tuple(one) for one in outs}) == len(outs)
+    if into:
+        with closing(sqlite3.connect(tmp_path / "sums.db")) as opened:
+            assert opened.execute("SELECT number, total FROM sums").fetchall() == [(len(good), sum(good))]
+    else:
+        outs = [json.loads(message.value() or b"") for message in read_all(spark.broker, "out", PARTS)]
+        assert max(outs) == [len(good), sum(good)]
+        assert len({tuple(one) for one in outs}) == len(outs)
     assert spark.states[spark.done - 1] == (len(good), sum(good))
     outcomes = Counter(one.settled.outcome for one in filed if one.settled is not None)
     assert outcomes == {"row": 30, "error": 4}
