@@ -108,7 +108,9 @@ def _several(part: DataFrameProcessor) -> str:
     """Why a processor is staged whatever its plan is; empty: its plan decides."""
     many = [word for word, bindings in (("inputs", part.inputs), ("outputs", part.outputs)) if len(bindings) > 1]
     why = [f"several {' and '.join(many)}"] if many else []
-    return "; ".join([*why, *([f"rows go to {part.into.title('')}"] if part.into else [])])
+    if part.into:  # and the function may give other rows when it is called again
+        why.append(f"rows go to {part.into.title('')}, which must get the same ones if a batch comes again")
+    return "; ".join(why)
 
 
 def refusal(graph: Graph, part: Processor | DataFrameProcessor) -> str:

@@ -239,8 +239,8 @@ def test_dataframes_into_files_are_staged_in_one_part() -> None:
 
     assert (found.mode, found.slots, found.transactional_ids) == ("staged", 1, ("shop.one.0",))
     assert found.why == (
-        "rows go to table of files sums: each batch is prepared in files, then committed as a whole by one entry of "
-        "the store's log"
+        "rows go to table of files sums, which must get the same ones if a batch comes again: each batch is prepared "
+        "in files, then committed as a whole by one entry of the store's log"
     )
 
 
