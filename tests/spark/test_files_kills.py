@@ -53,13 +53,13 @@ class Lake:
         """What runs."""
         return files_driver.graph(self.setup.name, self.url, self.kind)
 
-    def files(self) -> list[tuple[int, str]]:
-        """Publication number and path of each file that readers see."""
-        return [(one.step, one.url.removeprefix("file://")) for one in files(self.url, "counts")]
+    def files(self) -> list[tuple[int, str, dict[str, str]]]:
+        """Publication number, path, and values that are not in the file, of each file that readers see."""
+        return [(one.step, one.url.removeprefix("file://"), {}) for one in files(self.url, "counts")]
 
     def committed(self) -> list[int]:
         """Publication numbers of the batches that readers see."""
-        return list(dict.fromkeys(step for step, _ in self.files()))
+        return list(dict.fromkeys(step for step, *_ in self.files()))
 
     def published(self) -> list[int]:
         """Publication numbers of the batches that Kafka has."""
@@ -88,10 +88,10 @@ class Lake:
         named: dict[int, Any] = {one["number"]: one for one in announced}
         rows: Counter[tuple[int, str, int]] = Counter()
         nonces: Counter[str] = Counter()
-        for step, path in self.files():
+        for step, path, values in self.files():
             own = named[step]
             assert own["attempt"] in path
-            for row in pyarrow.parquet.read_table(path).to_pylist():
+            for row in [{**values, **one} for one in pyarrow.parquet.read_table(path).to_pylist()]:
                 rows[own["batch"], row["key"], row["count"]] += 1
                 nonces[row["nonce"]] += 1
         expected = self.tally._counts(announced, found[setup.source])
@@ -100,7 +100,7 @@ class Lake:
         assert set(nonces.values()) == {1}
         errors = [error_messages().decode(one.value() or b"") for one in found[setup.errors]]
         assert Counter(int(one.context["batch"]) for one in errors) == bad
-        listed = {path for _, path in self.files()}
+        listed = {path for _, path, _ in self.files()}
         assert {str(path) for path in (self.directory / "lake" / "counts").rglob("*.parquet")} == listed
         broker = open_broker(Kafka(setup.bootstrap))
         try:
@@ -115,14 +115,14 @@ class DeltaLake(Lake):
 
     kind = "delta"
 
-    def files(self) -> list[tuple[int, str]]:
-        found = []
-        for entry in sorted((self.directory / "lake" / "counts" / "_delta_log").glob("0*.json")):
+    def files(self) -> list[tuple[int, str, dict[str, str]]]:
+        found, root = [], self.directory / "lake" / "counts"
+        for entry in sorted((root / "_delta_log").glob("0*.json")):
             actions = [json.loads(line) for line in entry.read_text().splitlines()]
             apps = [one["txn"] for one in actions if "txn" in one]
             steps = [one["version"] for one in apps if one["appId"] == f"{self.setup.name}.work"]
-            added = [str(self.directory / "lake" / "counts" / one["add"]["path"]) for one in actions if "add" in one]
-            found += [(step, path) for step in steps for path in added]
+            added = [one["add"] for one in actions if "add" in one]
+            found += [(step, str(root / one["path"]), one["partitionValues"]) for step in steps for one in added]
         return found
 
     def check(self, batches: int) -> None:
