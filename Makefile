@@ -106,8 +106,8 @@ check: .venv/.ready  ## lint, format, strict types, layers, and which recorded p
 bench: .venv/.ready  ## ratios against a hand-written transactional loop, on a real broker
 	@$(PY) benchmarks/run.py $(ARGS)
 
-bench-spark: .venv/.ready  ## ratios of Spark against one native worker, at-least-once, and unsafe and raw writing
-	@$(PY) benchmarks/run.py --only spark --only staged $(ARGS)
+bench-spark: .venv/.ready  ## ratios of Spark against one native worker, at-least-once, and unsafe and raw writing; and its start
+	@$(PY) benchmarks/run.py --only spark --only staged --only spark-start $(ARGS)
 
 bench-peers: .venv/.ready  ## the same jobs in Kafka Streams, Quix Streams and Faust, checked, compared and killed; ARGS=--quick
 	@$(PY) benchmarks/peers/run.py $(ARGS)

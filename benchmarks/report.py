@@ -127,4 +127,5 @@ TITLES = (
     "Peers, failing",
     "Spark",
     "Spark, staged",
+    "Spark, start",
 )

@@ -20,6 +20,7 @@ from benchmarks import (
     report,
     spans,
     spark,
+    spark_start,
     sql,
     staged,
     start,
@@ -65,6 +66,7 @@ PROGRAMS: dict[str, Callable[[Size, Cluster], report.Section]] = {
     "start": lambda size, cluster: start.measure(size.repetitions, cluster),
     "staged": lambda size, cluster: staged.measure(min(3, size.repetitions), cluster),
     "spark": lambda size, cluster: spark.measure(min(3, size.repetitions), size.backlog, cluster),
+    "spark-start": lambda size, cluster: spark_start.measure(min(3, size.repetitions), cluster),
 }
 
 
@@ -76,7 +78,7 @@ def main() -> None:
     size = QUICK if given.quick else FULL
     if (load := os.getloadavg()[0]) > 1:
         print(f"The load average is {load:.1f}: something else runs here, and the figures will be worth less.")
-    for name in given.only or [name for name in PROGRAMS if name not in ("spark", "staged")]:
+    for name in given.only or [name for name in PROGRAMS if name not in ("spark", "staged", "spark-start")]:
         began, load = time.monotonic(), os.getloadavg()[0]
         print(f"{name} ...", flush=True)
         with LocalBroker(benchmark=True) as broker:  # a new one for each program, with an empty heap

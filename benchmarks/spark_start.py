@@ -1,112 +1,85 @@
-"""Start and restart of ``cues-kafka run --engine spark``: ``python -m benchmarks.spark_start --before OLDER_TREE``.
+"""Start and restart of ``cues-kafka run --engine spark``, with the quick start and without it.
 
-Three queries on `local[2]`: a plain processor, DataFrames that are written directly, and DataFrames that are written
-staged. Times go from the start of the command, and from a SIGKILL of the driver's process group, to the first committed
-message of the first and of the last of the three queries. Processor seconds are those of all processes of the command
-in that time; beside other programs they say more than times. The first start of each version is not shown with
-`--warm`: it fills the caches of a machine.
+    python -m benchmarks.spark_start [--repetitions 3] [--timeline] [--json FILE] [--write]
+
+Three queries run on `local[2]`: a plain processor, and DataFrames that are written directly and staged. `--timeline`
+also shows what happens when, and which process uses the processors; looking costs some time.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import re
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import psutil
 
-from benchmarks.harness import ROOT, Cluster, child, median, unique, until
-from cues_kafka import DataFrameProcessor, Graph, Json, Processor, Source, Topic
+from benchmarks import report
+from benchmarks.harness import ROOT, Cluster, median, spread, unique, until
+from benchmarks.spark_start_graph import NAME, QUERIES, WIDTH, make
 from cues_kafka.brokers.local import LocalBroker
-from cues_kafka.errors import CuesError, RetriableError
+from cues_kafka.errors import RetriableError
+from cues_kafka.on_spark.quick import OFF
 from cues_kafka.ports.log import TopicPartition
 
-NAME = "CUES_BENCH_SPARK_START"
-WIDTH = 2
 EACH = 10
-QUERIES = ("plain", "direct", "staged")
+"""Messages for each partition."""
 
+SIDES = {"quick": "", "by itself": "no"}
+"""Values of the variable `OFF`."""
 
-def selected(orders: Any) -> Any:
-    return orders.select("n", "_cues")
+TARGET = 0.33
+PATIENCE_S = 400.0
 
-
-def shuffled(orders: Any) -> Any:
-    return orders.repartition(WIDTH, "n").select("n")
+HOW = """A plain processor, DataFrames that are written directly, and DataFrames that are written staged, on `local[2]`.
+*Start* goes from the start of the process of `cues-kafka run`, *restart* from a SIGKILL of the driver's process group;
+messages for all three are there, or are sent right after the kill. *First* ends with the first committed message of any
+query, *all* when each query has committed all of its messages, seen from outside. *Quick* is the command as it is, *by
+itself* the same with `CUES_KAFKA_QUICK_START=no`, in turn; a run of each that is not counted fills the caches
+([benchmarks/spark_start.py](../benchmarks/spark_start.py))."""
 
 
 @dataclass(frozen=True)
-class Order:
-    """What is sent."""
-
-    n: int
-
-
-def same(order: Order) -> Order:
-    return order
-
-
-def make(name: str) -> Graph:
-    """The graph of a run, whose topics begin with its name."""
-    source = f"{name}.orders"
-    topics = {source: Topic(value=Json(Order), partitions=WIDTH)}
-    topics |= {f"{name}.{query}": Topic(value=Json(Order), partitions=WIDTH) for query in QUERIES}
-    return Graph(
-        name,
-        Source(source),
-        Processor(same, name="plain", inputs=source, outputs=f"{name}.plain"),
-        DataFrameProcessor(selected, name="direct", inputs=source, outputs=f"{name}.direct"),
-        DataFrameProcessor(shuffled, name="staged", inputs=source, outputs=f"{name}.staged"),
-        topics=topics,
-    )
-
-
-graph = make(os.environ.get(NAME, "start"))
-
-
-@dataclass
 class Taken:
     """
-    What one start took.
+    One start or restart.
 
     Attributes:
-        first_s: to the first query's first commit.
-        last_s: to the last query's.
-        cpu_s: processor seconds of all processes of the command.
-        javas: JVMs that were started.
-        pythons: Python processes.
-        each: processes with their start and processor seconds, for a look at single ones.
+        side: see `SIDES`.
+        what: `start` or `restart`.
+        first_s: to the first commit of any query.
+        all_s: until each query has committed everything.
+        load: load average at its end.
     """
 
-    first_s: float = 0.0
-    last_s: float = 0.0
-    cpu_s: float = 0.0
-    javas: int = 0
-    pythons: int = 0
-    each: list[tuple[float, float, str]] = field(default_factory=list)
+    side: str
+    what: str
+    first_s: float
+    all_s: float
+    load: float
 
 
-class Family:
-    """Looks every few hundredths of a second at the processes of a session, and keeps what each has used."""
+class Processes:
+    """Looks ten times a second which processes a run has, and keeps when each began and what it has used."""
 
-    def __init__(self, mark: str) -> None:
-        self._mark = f"{NAME}={mark}\0".encode()
+    def __init__(self, pid: int) -> None:
+        self._root = psutil.Process(pid)
         self._seen: dict[tuple[int, float], tuple[float, str]] = {}
-        self._foreign: set[int] = set()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self._began_s = time.time()
-        self._base: dict[tuple[int, float], float] = {}
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -117,147 +90,221 @@ class Family:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._over.wait(0.04):
-            for pid in psutil.pids():
-                if pid not in self._foreign:
-                    self._look(pid)
+        known = {self._root}
+        while not self._over.wait(0.1):
+            for one in [*known]:
+                try:
+                    known.update(one.children())
+                    times, words = one.cpu_times(), one.cmdline()
+                    self._seen[one.pid, one.create_time()] = (
+                        times.user + times.system,
+                        " ".join([*words[:1], *words[-2:]]),
+                    )
+                except psutil.Error:
+                    known.discard(one)
 
-    def _look(self, pid: int) -> None:
-        try:
-            if self._mark not in Path(f"/proc/{pid}/environ").read_bytes():
-                self._foreign.add(pid)
-                return
-            process = psutil.Process(pid)
-            times = process.cpu_times()
-            self._seen[pid, process.create_time()] = times.user + times.system, " ".join(process.cmdline())
-        except (psutil.Error, OSError):
-            return
+    def since(self, began_s: float) -> Iterator[tuple[float, str]]:
+        """When each process began after this time, with its processor seconds."""
+        for (pid, at_s), (used_s, words) in list(self._seen.items()):
+            if at_s > began_s - 0.01:  # the system counts in hundredths
+                yield at_s, f"process {pid}, {used_s:.1f} s of processor: {words}"
 
-    def mark(self) -> None:
-        """Begin to count here."""
-        self._began_s = time.time()
-        self._base = {one: used for one, (used, _) in self._seen.items()}
 
-    def taken(self) -> Taken:
-        """What was used since the mark."""
-        found = Taken()
-        for one, (used, text) in list(self._seen.items()):
-            found.cpu_s += used - self._base.get(one, 0.0)
-            if one not in self._base:
-                found.javas += "java" in text.partition(" ")[0]
-                found.pythons += "python" in text.partition(" ")[0]
-                found.each.append((one[1] - self._began_s, used, text))
-        found.each.sort()
+def program_of(words: list[str]) -> str:
+    """What a process runs: the module of a Python, the class of a Java."""
+    named = (
+        words[words.index("-m") + 1 :] if "-m" in words else [word for word in words if word.startswith("org.apache.")]
+    )
+    return " ".join([*(Path(word).name for word in words[:1]), *named[:2]])
+
+
+@dataclass
+class Run:
+    """
+    One run of the command.
+
+    Attributes:
+        side: see `SIDES`.
+        name: of the graph.
+        log: the file of its output.
+        command: the supervisor; its only child is the driver.
+    """
+
+    side: str
+    name: str
+    log: Path
+    command: psutil.Popen
+    cluster: Cluster
+
+    def ends(self) -> dict[str, int]:
+        """The ends of what each query has committed, markers of transactions included; they only come with messages."""
+        places = {query: [TopicPartition(f"{self.name}.{query}", p) for p in range(WIDTH)] for query in QUERIES}
+        marks = self.cluster.broker.watermarks([place for own in places.values() for place in own])
+        return {query: sum(marks[place].stable for place in own) for query, own in places.items()}
+
+    def await_committed(self, before: dict[str, int]) -> dict[str, float]:
+        """Wait until each query has committed its messages beyond these ends; when the first ones were, and the last."""
+        found: dict[str, float] = {}
+
+        def over() -> bool:
+            with suppress(RetriableError):  # the machine is busy
+                for query, end in self.ends().items():
+                    if end > before[query]:
+                        found.setdefault(f"first of {query}", time.time())
+                    if end >= before[query] + EACH * WIDTH:
+                        found.setdefault(f"all of {query}", time.time())
+            return len(found) == 2 * len(QUERIES)
+
+        until(over, timeout_s=PATIENCE_S, every_s=0.05, what="committed", process=self.command)
         return found
 
-
-def measure(root: Path, cluster: Cluster, directory: Path, cache: Path, options: list[str]) -> tuple[Taken, Taken]:
-    """Start and restart the graph with the code of one tree."""
-    name = unique("s")
-    named = make(name)
-    for topic in named.topics_used():
-        until(partial(_created, cluster, topic), timeout_s=120, every_s=1.0, what=f"topic {topic}")
-    env = {**os.environ, NAME: name, "PYTHONPATH": f"{root}", "CUES_KAFKA_CACHE": str(cache)}
-    env["PYTHONPATH"] = f"{root}:{ROOT}" if root != ROOT else str(root)
-    program = [sys.executable, "-m", "cues_kafka.cli.main", "run", "benchmarks.spark_start:graph"]
-    program += ["--bootstrap", cluster.bootstrap, "--engine", "spark", "--master", "local[2]"]
-    program += ["--checkpoint", str(directory / name), *options]
-    cluster.fill(f"{name}.orders", [b'{"n": 1}'], EACH * WIDTH)
-    with Family(name) as family:
-        family.mark()
-        with child(program, env) as process:
-            start = _until_committed(name, EACH * WIDTH, cluster, family, process)
-            if root == ROOT:  # the first run writes a class archive, for this restart, too
-                with suppress(TimeoutError):
-                    until(lambda: any(cache.glob("spark/*.jsa")), timeout_s=90, every_s=0.2, what="a class archive")
-            cluster.fill(f"{name}.orders", [b'{"n": 2}'], EACH * WIDTH)
-            family.mark()
-            [driver] = process.children()
-            os.killpg(driver.pid, signal.SIGKILL)
-            again = _until_committed(name, 2 * EACH * WIDTH, cluster, family, process)
-    return start, again
-
-
-def _created(cluster: Cluster, topic: str) -> bool:
-    try:
-        cluster.create(topic, WIDTH)
-    except CuesError:  # the machine is busy, and the broker new
-        return False
-    return True
-
-
-def _until_committed(name: str, count: int, cluster: Cluster, family: Family, process: psutil.Popen) -> Taken:
-    began = time.monotonic()
-    found: dict[str, float] = {}
-
-    def over() -> bool:
-        places = {query: [TopicPartition(f"{name}.{query}", p) for p in range(WIDTH)] for query in QUERIES}
-        try:
-            marks = cluster.broker.watermarks([place for own in places.values() for place in own])
-        except RetriableError:  # the machine is busy
-            return False
-        for query, own in places.items():
-            if sum(marks[place].stable for place in own) >= count:
-                found.setdefault(query, time.monotonic() - began)
-        return len(found) == len(QUERIES)
-
-    until(over, timeout_s=400, every_s=0.05, what=f"committed: {found}", process=process)
-    taken = family.taken()
-    taken.first_s, taken.last_s = min(found.values()), max(found.values())
-    return taken
+    def said(self) -> Iterator[tuple[float, str]]:
+        """Lines of its log, with their times."""
+        for line in self.log.read_text("utf-8", "replace").splitlines():
+            if found := re.match(r"(\d{4}-\S+) \w+ +(cues_kafka\S* .*)", line):
+                yield datetime.fromisoformat(found[1]).timestamp(), found[2][:120]
 
 
 @contextmanager
-def _directory() -> Iterator[Path]:
+def running(side: str, cluster: Cluster, directory: Path, *options: str) -> Iterator[Run]:
+    """The command with new topics, which hold messages; and at the end its end."""
+    name = unique("s")
+    for topic in make(name).topics_used():
+        cluster.create(topic, WIDTH)
+    cluster.fill(f"{name}.orders", [b'{"n": 1}'], EACH * WIDTH)
+    env = {**os.environ, NAME: name, OFF: SIDES[side], "CUES_KAFKA_CACHE": str(directory / "cache")}
+    words = [
+        "run",
+        "benchmarks.spark_start_graph:graph",
+        "--bootstrap",
+        cluster.bootstrap,
+        "--engine",
+        "spark",
+        *options,
+    ]
+    words += ["--master", "local[2]", "--checkpoint", str(directory / name)]
+    log = directory / f"{name}.log"
+    with log.open("wb") as output:
+        command = psutil.Popen(
+            [sys.executable, "-m", "cues_kafka.cli.main", *words], cwd=ROOT, env=env, stdout=output, stderr=output
+        )
+    try:
+        yield Run(side, name, log, command, cluster)
+    except BaseException:
+        sys.stderr.write(log.read_text("utf-8", "replace")[-4_000:])
+        raise
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            command.send_signal(signal.SIGTERM)
+        try:
+            command.wait(90)
+        except (psutil.TimeoutExpired, subprocess.TimeoutExpired):
+            for one in [command, *command.children(recursive=True)]:
+                one.kill()
+
+
+def measure_once(side: str, cluster: Cluster, directory: Path, *, archive: bool, timeline: bool) -> list[Taken]:
+    """
+    One start, and one restart after a SIGKILL.
+
+    Args:
+        side: see `SIDES`.
+        cluster: the broker.
+        directory: of caches, checkpoints and logs.
+        archive: wait for the class archive, which the first run with the quick start writes.
+        timeline: print what happens when.
+    """
+    with running(side, cluster, directory, *(["--log-level", "info"] if timeline else [])) as run:
+        with _looked_at(run, timeline) as processes:
+            found = [_taken(run, "start", run.command.create_time(), dict.fromkeys(QUERIES, 0), processes)]
+        if archive:
+            cache = directory / "cache"
+            until(lambda: any(cache.glob("spark/*.jsa")), timeout_s=90, every_s=0.2, what="a class archive")
+        with _looked_at(run, timeline) as processes:
+            before, [driver] = run.ends(), run.command.children()
+            began_s = time.time()
+            os.killpg(driver.pid, signal.SIGKILL)
+            cluster.fill(f"{run.name}.orders", [b'{"n": 2}'], EACH * WIDTH)
+            found.append(_taken(run, "restart", began_s, before, processes))
+    return found
+
+
+@contextmanager
+def _looked_at(run: Run, timeline: bool) -> Iterator[Processes | None]:
+    if not timeline:
+        yield None
+        return
+    with Processes(run.command.pid) as processes:
+        yield processes
+
+
+def _taken(run: Run, what: str, began_s: float, before: dict[str, int], processes: Processes | None) -> Taken:
+    found = run.await_committed(before)
+    first_s, all_s = min(found.values()) - began_s, max(found.values()) - began_s
+    print(f"  {what}, {run.side}: first {first_s:.1f} s, all {all_s:.1f} s, load {os.getloadavg()[0]:.1f}", flush=True)
+    if processes is not None:
+        events = [*((at_s, text) for text, at_s in found.items()), *run.said(), *processes.since(began_s)]
+        for at_s, text in sorted(events):
+            if at_s >= began_s - 0.01:
+                print(f"    {at_s - began_s:6.2f} s  {text}", flush=True)
+    return Taken(run.side, what, first_s, all_s, os.getloadavg()[0])
+
+
+def measure_all(repetitions: int, cluster: Cluster, *, timeline: bool = False) -> list[Taken]:
+    """The sides in turn, each side first in every other turn; the first turn is not counted."""
+    found: list[Taken] = []
     with tempfile.TemporaryDirectory() as name:
-        yield Path(name)
+        for turn in range(repetitions + 1):
+            for side in list(SIDES) if turn % 2 == 0 else reversed(SIDES):
+                first = turn == 0
+                print("not counted:" if first else f"turn {turn}:", flush=True)
+                archive = first and not SIDES[side]
+                taken = measure_once(side, cluster, Path(name), archive=archive, timeline=timeline and not first)
+                found += [] if first else taken
+    return found
+
+
+FIGURES: dict[str, Callable[[Taken], float]] = {"first": lambda one: one.first_s, "all": lambda one: one.all_s}
+
+
+def section_of(found: list[Taken]) -> report.Section:
+    """The table of the page."""
+    section = report.Section("Spark, start", HOW, ("case", "quick, s", "by itself, s", "ratio", "goal"))
+    for what in ("start", "restart"):
+        for label, of in FIGURES.items():
+            quick, other = ([of(one) for one in found if (one.what, one.side) == (what, side)] for side in SIDES)
+            ratio = median(quick) / median(other)
+            goal = f"<= {TARGET}: {report.holds(ratio <= TARGET)}"
+            section.rows.append(
+                [f"{what}, {label}", spread(quick, "{:.1f}"), spread(other, "{:.1f}"), f"{ratio:.2f}", goal]
+            )
+    return section
+
+
+def measure(repetitions: int, cluster: Cluster) -> report.Section:
+    """Measure all, for `make bench-spark`."""
+    return section_of(measure_all(repetitions, cluster))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--before", type=Path, help="root of a tree of an older version, to compare with")
-    parser.add_argument("--only-before", action="store_true", help="measure that tree alone")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--warm", action="store_true", help="do not show the first start of each version")
-    parser.add_argument("--processes", action="store_true", help="show each process")
-    parser.add_argument("options", nargs="*", help="more options of the command")
+    parser.add_argument("--timeline", action="store_true", help="show what happens when")
+    parser.add_argument("--json", type=Path, help="a file for the raw figures")
+    parser.add_argument("--write", action="store_true", help="write the section into docs/benchmarks.md")
     given = parser.parse_args()
-    trees = {} if given.only_before else {"now": ROOT}
-    trees |= {"before": given.before.resolve()} if given.before else {}
-    found: dict[tuple[str, str], list[Taken]] = {}
-    with LocalBroker() as broker, _directory() as directory:
-        cluster = Cluster(broker.bootstrap)
-        for turn in range(given.repetitions + given.warm):
-            for tree, root in trees.items():
-                start, again = measure(root, cluster, directory, directory / f"cache-{tree}", given.options)
-                for what, one in (("start", start), ("restart", again)):
-                    if turn >= given.warm:
-                        found.setdefault((what, tree), []).append(one)
-                    _show(f"{what}, {tree}", one, each=given.processes)
-    for (what, tree), taken in found.items():
-        texts = [f"{label} {_spread(taken, of)}" for label, of in FIGURES.items()]
-        print(f"{what}, {tree}: " + ", ".join(texts), flush=True)
-
-
-FIGURES: dict[str, Callable[[Taken], float]] = {
-    "first commit s": lambda one: one.first_s,
-    "last commit s": lambda one: one.last_s,
-    "processor s": lambda one: one.cpu_s,
-    "JVMs": lambda one: one.javas,
-    "Pythons": lambda one: one.pythons,
-}
-
-
-def _spread(taken: list[Taken], of: Callable[[Taken], float]) -> str:
-    figures = [of(one) for one in taken]
-    return f"{median(figures):.1f} ({min(figures):.1f} to {max(figures):.1f})"
-
-
-def _show(label: str, one: Taken, *, each: bool) -> None:
-    words = ", ".join(f"{name} {of(one):.1f}" for name, of in FIGURES.items())
-    print(f"  {label}: {words}; load {os.getloadavg()[0]:.1f}", flush=True)
-    for at_s, used_s, text in one.each if each else ():
-        print(f"    {at_s:6.2f} s: {used_s:6.2f} s {text[:40]} ... {text[-110:]}", flush=True)
+    load = os.getloadavg()[0]
+    with LocalBroker(benchmark=True) as broker:
+        found = measure_all(given.repetitions, Cluster(broker.bootstrap), timeline=given.timeline)
+    section = section_of(found)
+    section.load = load
+    print(section.text())
+    raw = json.dumps([asdict(one) for one in found], indent=1)
+    print(raw)
+    if given.json:
+        given.json.write_text(raw)
+    if given.write:
+        report.save([section])
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """A class archive for the JVM of a session: the first run on a machine makes it, and later ones start with it.
 
 With one, a session takes half the processor time to its first results. It is in the user's cache, one for each Java and
-set of jars. A live JVM writes it, once each query has finished a micro-batch, so a driver that is killed has had it
-written, too. That stops the JVM for about two seconds, once.
+set of jars, with DataFrames and without. A live JVM writes it, once each query has finished a micro-batch, so a driver
+that is killed has had it written, too. That stops the JVM for about two seconds, once.
 """
 
 from __future__ import annotations
@@ -36,18 +36,19 @@ LOOK_S: Final = 2.0
 """How often it is asked whether each query has finished a micro-batch."""
 
 
-def archive_of(java: Java, home: Path, env: Mapping[str, str]) -> Path | None:
+def archive_of(java: Java, home: Path, env: Mapping[str, str], *, frames: bool) -> Path | None:
     """
     The archive of this Java and these jars, which may not be there yet; None: there is none with these settings.
 
-    A JVM makes none whose class path has a directory with files, as that of the user's settings is. An empty file says
-    that this Java made none.
+    A session that computes DataFrames has one of its own, because plain processors load fewer classes. A JVM makes none
+    whose class path has a directory with files, as that of the user's settings is. An empty file says that this Java
+    made none.
     """
     given = " ".join(env.get(name, "") for name in ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"))
     settings = Path(env.get("SPARK_CONF_DIR") or home / "conf")
     if java.major > NEWEST or OPTION in given or settings.exists() or env.get("SPARK_DIST_CLASSPATH"):
         return None
-    seen = [java.version, str(java.program.resolve()), str(home)]
+    seen = [java.version, str(java.program.resolve()), str(home), f"frames {frames}"]
     for file in sorted((home / "jars").iterdir()):
         found = file.stat()
         seen.append(f"{file.name} {found.st_size} {found.st_mtime_ns}")

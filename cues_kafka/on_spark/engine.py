@@ -110,6 +110,7 @@ class Spark:
         )
         worker = SparkWorker(job, self._run(job, settings), settings)
         _workers[id(self.session), query_name(job.graph.name, job.processor)] = worker
+        log.info("worker made", processor=job.processor)
         return worker
 
     def _run(self, job: Job, settings: QuerySettings) -> Run:

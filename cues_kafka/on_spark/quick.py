@@ -35,6 +35,9 @@ from cues_kafka.on_spark.daemon import FRAMES
 
 log = get_logger("cues_kafka.spark.quick")
 
+OFF: Final = "CUES_KAFKA_QUICK_START"
+"""The variable that turns all of it off, with the value `no`."""
+
 DAEMON: Final = "spark.python.daemon.module"
 
 DEFAULTS: Final = "spark-defaults.conf"
@@ -81,12 +84,12 @@ def quick(master: str, java: Java, *, frames: bool, env: Mapping[str, str] = os.
         frames: whether it computes DataFrames.
         env: of this process.
     """
-    if not master.startswith("local"):
+    if not master.startswith("local") or env.get(OFF) == "no":
         return Quick()
     home = _spark_home(env)
     variables = {"SPARK_HOME": str(home), **({FRAMES: "yes"} if frames else {}), **_settings_by_name(home, env)}
     has_cache = home != _package("pyspark")
-    archive = archive_of(java, home, {**env, **variables}) if has_cache else None
+    archive = archive_of(java, home, {**env, **variables}, frames=frames) if has_cache else None
     settings = {} if _is_set(DAEMON, home, env) else {DAEMON: "cues_kafka.on_spark.daemon"}
     options = [java_options(archive), "" if frames else simple(home, env)]
     return Quick(variables, settings, " ".join(filter(None, options)), archive)

@@ -93,7 +93,9 @@ def opened_session(
     with temporary_directory(TEMPORARY) as directory:
         try:
             with _environment(directory, sooner):
+                began_s = time.monotonic()
                 session = _session(master, name, quiet=quiet, settings={**sooner.settings, **settings})
+            log.info("session open", seconds=round(time.monotonic() - began_s, 2))
             tell_of_no_sources(session)
             with written(session, sooner.archive):
                 yield session

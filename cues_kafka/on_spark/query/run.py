@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from cues_kafka.core.spec import Spec
+from cues_kafka.observe.log import get_logger
 from cues_kafka.on_spark.query.hold import BatchHold
 from cues_kafka.on_spark.query.outcome import Outcome
 from cues_kafka.on_spark.source.ranges import Begins
 from cues_kafka.ports.log import Position, Positions, TopicPartition
 from cues_kafka.task.workers import Job
+
+log = get_logger("cues_kafka.spark")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class QuerySettings:
 
     def write(self, frame: Any, name: str, batch: Callable[[Any, int], None], mode: str = "append") -> Any:
         """Start a streaming query that calls `batch` for each micro-batch."""
-        return (
+        query = (
             frame.writeStream.foreachBatch(self.hold.over(batch) if self.hold else batch)
             .queryName(name)
             .option("checkpointLocation", self.checkpoint)
@@ -47,6 +50,8 @@ class QuerySettings:
             .trigger(**self.trigger)
             .start()
         )
+        log.info("query started", query=name)
+        return query
 
 
 Tell: TypeAlias = Callable[[list[Outcome]], None]

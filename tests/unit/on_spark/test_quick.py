@@ -12,7 +12,7 @@ import pytest
 
 from cues_kafka.brokers.local.java import Java
 from cues_kafka.on_spark import classes, daemon
-from cues_kafka.on_spark.quick import DAEMON, SIMPLE, Quick, quick, simple
+from cues_kafka.on_spark.quick import DAEMON, OFF, SIMPLE, Quick, quick, simple
 
 JAVA = Java(Path("/opt/java/bin/java"), 'JAVA_VERSION="17.0.1"', 17, "JAVA_HOME")
 
@@ -77,6 +77,7 @@ def test_settings_of_the_user_and_clusters_stay_as_they_are(tmp_path: Path) -> N
     assert (given.settings, given.variables["SPARK_HOME"], given.archive) == ({}, "/opt/spark", None)
     assert unwritable.variables["SPARK_HOME"] == str(Path(pyspark.__file__).parent)
     assert quick("spark://host:7077", JAVA, frames=True, env={}) == Quick()
+    assert quick("local[2]", JAVA, frames=True, env={OFF: "no"}) == Quick()
 
 
 def test_file_of_settings_is_named_where_it_is_alone(tmp_path: Path) -> None:
@@ -107,7 +108,7 @@ def test_file_of_settings_is_named_where_it_is_alone(tmp_path: Path) -> None:
 )
 def test_no_archive_where_java_could_not_start_with_it(java: Java, given: dict[str, str]) -> None:
     """Or would not take it, as with a directory on its class path."""
-    assert classes.archive_of(java, Path(pyspark.__file__).parent, given) is None
+    assert classes.archive_of(java, Path(pyspark.__file__).parent, given, frames=True) is None
     assert classes.java_options(None) == ""
 
 
@@ -116,14 +117,15 @@ def test_archive_is_written_once_for_each_java_and_set_of_jars(tmp_path: Path) -
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / "a.jar").write_bytes(b"a")
     env = {"CUES_KAFKA_CACHE": str(tmp_path)}
-    first = classes.archive_of(JAVA, tmp_path, env)
+    first = classes.archive_of(JAVA, tmp_path, env, frames=True)
     (tmp_path / "jars" / "a.jar").write_bytes(b"ab")
-    second = classes.archive_of(JAVA, tmp_path, env)
-    other = classes.archive_of(Java(JAVA.program, "21", 21, ""), tmp_path, env)
+    second = classes.archive_of(JAVA, tmp_path, env, frames=True)
+    other = classes.archive_of(Java(JAVA.program, "21", 21, ""), tmp_path, env, frames=True)
     assert first is not None
     first.parent.mkdir()
 
-    assert len({first, second, other}) == 3
+    plain = classes.archive_of(JAVA, tmp_path, env, frames=False)
+    assert len({first, second, other, plain}) == 4
     assert "-XX:+RecordDynamicDumpInfo" in classes.java_options(first)
     first.touch()
     assert classes.java_options(first) == ""
