@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cues_kafka import Codec, DataFrameProcessor, Graph, Json, Source, Topic
+from cues_kafka.graph.effects import Effect
 
 WIDTH = 2
 
@@ -45,9 +46,10 @@ def summed(numbers: Any) -> Any:
     return numbers.groupBy(f.lit("all").alias("key")).agg(f.count("*").alias("count"), f.sum("n").alias("sum"))
 
 
-def graph(name: str, fixed: str) -> Graph:
-    """The sum, `work`."""
-    work = DataFrameProcessor(summed, name="work", inputs=f"{name}.in", outputs=f"{name}.out", output_mode="update")
+def graph(name: str, fixed: str, into: Effect | None = None) -> Graph:
+    """The sum, `work`; into a table, if there is one."""
+    to: dict[str, Any] = {"outputs": f"{name}.out"} if into is None else {"into": into}
+    work = DataFrameProcessor(summed, name="work", inputs=f"{name}.in", output_mode="update", **to)
     return Graph(
         name,
         Source(f"{name}.in"),

@@ -108,7 +108,7 @@ def test_rows_are_in_the_table_once_and_an_added_column_is_added(world: World, k
     fewer = make(graph.name, lambda o: _divided(o).drop("at"), world.lake.table("orders", columns=columns))
     with pytest.raises(ConfigError, match=r"columns that are not declared: 'at'.*leave=.*divided by 'even'"):
         explain(fewer, world.options, engine=world.engine)
-    wrong = make(graph.name, lambda o: o.select(f.array("id").alias("ids")), world.lake.table("lists"))
+    wrong = make(graph.name, lambda o: o.select(f.create_map("id", "total").alias("ids")), world.lake.table("maps"))
     with pytest.raises(ConfigError, match=r"no columns of the types of 'ids'.*to_json"):
         explain(wrong, world.options, engine=world.engine)
 
@@ -131,6 +131,31 @@ def test_batches_of_an_aggregate_go_to_s3_over_restarts(world: World, kafka: Kaf
     assert len(set(found)) == len(found)
     assert set(found) >= {(f"c {c}/ü", 4 * sent) for c in range(5) for sent in (1, 2)}
     assert max(count for _, count in found) == 8
+
+
+@pytest.mark.full
+def test_lists_and_structures_of_a_frame_are_read_by_others(world: World, kafka: KafkaFixture) -> None:
+    """Columns are those of the DataFrame; null and empty ones, too."""
+    graph = make(kafka.unique("delta"), _nested, world.lake.table("nested"))
+    world.deliver(graph, *[Order(f"{n}", "c", n) for n in range(3)])
+    rows = pl.read_delta(world.lake.url.removeprefix("file://") + "/nested").sort("id").to_dicts()
+    whole = {"customer": "c", "more": [{"total": 2, "text": "2"}]}
+    assert rows == [
+        {"id": "0", "sums": [], "one": None},
+        {"id": "1", "sums": [1], "one": {"customer": "c", "more": [{"total": 1, "text": "1"}]}},
+        {"id": "2", "sums": [2, 2], "one": whole},
+    ]
+
+
+def _nested(orders: Any) -> Any:
+    from pyspark.sql import functions as f
+
+    more = f.array(f.struct("total", f.col("id").alias("text")))
+    return orders.select(
+        "id",
+        f.array_repeat("total", f.col("total").cast("int")).alias("sums"),
+        f.when(f.col("total") > 0, f.struct("customer", more.alias("more"))).alias("one"),
+    )
 
 
 @pytest.mark.full

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import time
+from collections.abc import Callable
+from contextlib import closing
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from confluent_kafka import Producer
 
-from cues_kafka import Graph, Json, Kafka, Processor, Source, Step, Topic, connect, start
+from cues_kafka import Delta, Graph, Json, Kafka, Processor, Source, Sql, Step, Topic, connect, start
 from cues_kafka.brokers.open import open_broker
+from cues_kafka.graph.effects import Effect
 from cues_kafka.graph.names import replay_topic
 from cues_kafka.operate.repair.ask import Repairs
 from cues_kafka.operate.repair.filed import Selection
@@ -127,6 +132,77 @@ def test_errors_of_a_staged_processor_become_rows_of_a_batch_once(
             running.wait_idle(timeout_s=100)
             assert total() == (6, 45)
             assert tool.causes() == ()
+        report = verify(made, broker)
+        assert not report.anomalies, report
+        assert [one.replays for one in report.processors] == [3]
+    finally:
+        broker.close()
+
+
+def _delta(root: Path) -> tuple[Effect, Callable[[], list[tuple[int, int]]]]:
+    """A table of Delta Lake, and what it has: a row for each sum that a batch changed."""
+    table = Delta(f"file://{root}/lake").table("sums")
+
+    def read() -> list[tuple[int, int]]:
+        return sorted(pl.read_delta(table.url()).select("count", "sum").rows())
+
+    return table, read
+
+
+def _database(root: Path) -> tuple[Effect, Callable[[], list[tuple[int, int]]]]:
+    """A table of a database, and what it has: the newest sum."""
+    path = root / "sums.db"
+    with closing(sqlite3.connect(path)) as made:
+        made.execute(
+            'CREATE TABLE sums (key TEXT PRIMARY KEY, "count" INTEGER, "sum" INTEGER, cues_source TEXT, '
+            "cues_offset BIGINT, cues_deleted BOOLEAN NOT NULL DEFAULT false)"
+        )
+
+    def read() -> list[tuple[int, int]]:
+        with closing(sqlite3.connect(path)) as opened:
+            return opened.execute('SELECT "count", "sum" FROM sums').fetchall()
+
+    return Sql(f"sqlite:///{path}").upsert("sums", key="key", columns=["count", "sum"]), read
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("place", [_delta, _database])
+def test_errors_that_are_replayed_become_rows_of_a_table_once(
+    spark: Any, kafka: KafkaFixture, tmp_path: Path, place: Callable[[Path], Any]
+) -> None:
+    """With state, beside new messages: what is fixed counts once, the rest fails again, and a repeat does nothing."""
+    name, fixed = kafka.unique("retabled"), tmp_path / "fixed"
+    into, read = place(tmp_path)
+    made = fixable.graph(name, str(fixed), into)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+
+    def send(*values: str) -> None:
+        for n, value in enumerate(values):
+            producer.produce(f"{name}.in", b'{"n": %b}' % value.encode(), b"k", n % 2)
+        assert producer.flush(30) == 0
+
+    broker = open_broker(Kafka(kafka.bootstrap))
+    engine = Spark(spark, checkpoint=str(tmp_path / "checkpoint"))
+    try:
+        with start(made, Kafka(kafka.bootstrap), engine=engine) as running, Repairs(made, broker) as tool:
+            send("1", '"10"', "2", '"20"', '"never"')
+            running.wait_idle(timeout_s=200)
+            assert read()[-1] == (2, 3)
+            fixed.touch()
+            requested = tool.ask("replay")
+            send("4")
+            assert tool.wait(requested, timeout_s=100.0), requested.open
+            assert requested.outcomes == {"row": 2, "error": 1}
+            running.wait_idle(timeout_s=100)
+            assert read()[-1] == (5, 37)
+            for request in running.committed(replay_topic(name, "work")):  # all of them once more
+                producer.produce(replay_topic(name, "work"), request.value(), request.key(), request.partition())
+            send("8")
+            until(lambda: read()[-1] == (6, 45), "the last message is in the table", 100)
+            running.wait_idle(timeout_s=100)
+            assert read()[-1] == (6, 45)
+            assert [cause.count for cause in tool.causes()] == [1]
         report = verify(made, broker)
         assert not report.anomalies, report
         assert [one.replays for one in report.processors] == [3]

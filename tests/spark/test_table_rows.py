@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 
 from cues_kafka import DataFrameProcessor, Graph, Json, Kafka, Processor, Source, Sql, Topic, start
 from cues_kafka.brokers.open import open_broker
+from cues_kafka.operate.move.rename import Renaming
 from cues_kafka.spark import Spark, explain
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
@@ -93,6 +96,46 @@ def test_function_and_dataframes_write_to_a_database_once_over_restarts(
     broker = open_broker(options)
     try:
         report = verify(graph, broker)
+        assert report.ok, str(report)
+    finally:
+        broker.close()
+
+
+@pytest.mark.full
+def test_renamed_function_goes_on_in_the_database(kafka: KafkaFixture, spark: Any, tmp_path: Path) -> None:
+    """On Spark under both names: no row and no message is there twice, and none is missing."""
+    path, name = tmp_path / "shop.db", kafka.unique("renamed")
+    with closing(sqlite3.connect(path)) as made:
+        made.execute("CREATE TABLE shop (id INTEGER)")
+
+    def write(order: int, db: Any) -> int:
+        db.execute("INSERT INTO shop (id) VALUES (?)", (order,))
+        return order
+
+    def graph(processor: str) -> Graph:
+        declared = Processor(
+            write, name=processor, inputs=f"{name}.in", outputs=f"{name}.out", effects={"db": Sql(f"sqlite:///{path}")}
+        )
+        return Graph(name, Source(f"{name}.in"), declared, defaults=Topic(value=Json(), partitions=2))
+
+    options, engine = Kafka(kafka.bootstrap), Spark(spark, checkpoint=f"file://{tmp_path}/checkpoint")
+
+    def deliver(processor: str, orders: range) -> list[int]:
+        with start(graph(processor), options, engine=engine) as running:
+            running.send_many(f"{name}.in", orders)
+            running.wait_idle(timeout_s=240)
+            return sorted(one.value for one in running.messages(f"{name}.out"))
+
+    assert deliver("write", range(10)) == [*range(10)]
+    broker = open_broker(options)
+    try:
+        move = Renaming(graph("book"), broker, "write", "book", who="test")
+        move.carry_out(move.plan())
+        assert move.plan().done
+        assert deliver("book", range(10, 20)) == [*range(20)]
+        with closing(sqlite3.connect(path)) as opened:
+            assert sorted(row for (row,) in opened.execute("SELECT id FROM shop")) == [*range(20)]
+        report = verify(graph("book"), broker)
         assert report.ok, str(report)
     finally:
         broker.close()
