@@ -14,10 +14,11 @@ import pickle
 import sys
 import sysconfig
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark import cloudpickle
 
 from cues_kafka.brokers.options import Kafka
@@ -168,22 +169,28 @@ def packed(value: Any, codecs: Iterable[tuple[CodecSpec, MadeFor]]) -> bytes:
         ) from error
 
 
-def rehearse(session: Any, data: bytes, tasks: int) -> None:
+def rehearse(session: Any, data: bytes, width: int, *, frames: bool) -> None:
     """
     Let Spark's processes unpack what they will get, and make its codecs, before a query starts.
 
-    The same processes serve the query's first batch, and by then have imported what it needs.
+    The same processes serve the query's first batch, and by then have imported what it needs. Those of DataFrames have
+    another environment than those of other jobs, so Spark has a daemon for each.
 
     Args:
         session: of Spark, with its Java.
         data: see `packed`.
-        tasks: number of Spark tasks.
+        width: number of tasks of the processor.
+        frames: whether the query computes DataFrames.
 
     Raises:
         NotShipped: they cannot unpack it.
         PySparkException: the job failed for another reason.
     """
-    found = session.sparkContext.parallelize(range(tasks), tasks).mapPartitions(_Unpack(data)).collect()
+    tasks, unpack = min(width, session.sparkContext.defaultParallelism), _Unpack(data)
+    if frames:
+        found = [row.told for row in session.range(0, tasks, 1, tasks).mapInArrow(unpack.rows, "told STRING").collect()]
+    else:
+        found = session.sparkContext.parallelize(range(tasks), tasks).mapPartitions(unpack).collect()
     if told := next(iter(found), ""):
         raise NotShipped(f"Spark's Python processes cannot use this graph: {told}")
 
@@ -197,6 +204,11 @@ class _Unpack:
 
     def __init__(self, data: bytes) -> None:
         self._data = data
+
+    def rows(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The same for a job of DataFrames."""
+        told = [text for _ in batches for text in self(())]
+        yield pa.RecordBatch.from_pydict({"told": pa.array(told, pa.string())})
 
     def __call__(self, _: Iterable[int]) -> Sequence[str]:
         try:

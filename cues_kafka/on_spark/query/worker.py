@@ -394,7 +394,7 @@ class SparkWorker:
         codecs = [(graph.topic(topic).value, MadeFor(topic, self._job.options)) for topic in topics]
         data = packed(graph if self.name in graph.processors else None, codecs)
         try:
-            rehearse(session, data, min(self.first.width, session.sparkContext.defaultParallelism))
+            rehearse(session, data, self.first.width, frames=self.name in graph.dataframes)
             self._rehearsed = True
         except (PySparkException, Py4JError) as error:  # for example, a process was killed; the first batch will tell
             log.info("not rehearsed", processor=self.name, error=brief(str(error)))
