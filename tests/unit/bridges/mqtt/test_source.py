@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -287,3 +288,19 @@ def test_acknowledgements_are_confirmed_in_bulk() -> None:
         for confirm in link.confirms[-1:] if mid % 100 == 0 else ():
             confirm()
     assert 1 <= len(link.confirms) <= 8
+
+
+def test_broker_that_goes_back_to_an_older_state_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    """It gives a number again that a former connection had, without the mark; a marked redelivery is none."""
+    had = deque[int]()
+
+    def connected() -> MqttDeliveries:
+        made = MqttDeliveries(Mqtt(URL, topics="#", session="s1"), lambda: None, lambda: None, had=had)
+        made.begin(Link(session_present=True))  # type: ignore[arg-type]
+        return made
+
+    taken(connected(), message(7), message(8))
+    taken(connected(), message(8, dup=True), message(9))
+    assert "older state" not in caplog.text
+    taken(connected(), message(9), message(10))
+    assert caplog.text.count("older state of the session") == 1
