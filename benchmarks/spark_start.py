@@ -143,7 +143,7 @@ class Run:
         return {query: sum(marks[place].stable for place in own) for query, own in places.items()}
 
     def await_committed(self, before: dict[str, int]) -> dict[str, float]:
-        """Wait until each query has committed its messages beyond these ends; when the first ones were, and the last."""
+        """Wait until each query has committed its messages beyond these ends; when it had the first, and all."""
         found: dict[str, float] = {}
 
         def over() -> bool:
