@@ -105,8 +105,7 @@ def test_messages_come_once_whatever_dies(
 
     def between() -> None:
         if broker == "dies":
-            mosquitto.server.kill()
-            mosquitto.server.start()
+            kill_saved(mosquitto)
         with Device(mosquitto.server.port) as other:
             other.publish_many(f"{mosquitto.name}/b", payloads(30, 30))
 
@@ -116,6 +115,14 @@ def test_messages_come_once_whatever_dies(
     assert counted(tester) == dict.fromkeys(payloads(60), 1)
     assert verify(tester.graph, tester.broker).ok
     tester.stop()
+
+
+def kill_saved(mosquitto: MosquittoTopics) -> None:
+    """Kill the broker behind its save, and start it again."""
+    with Device(mosquitto.server.port) as device:
+        device.wait_until_saved(mosquitto.name)
+    mosquitto.server.kill()
+    mosquitto.server.start()
 
 
 @pytest.mark.bridge
@@ -409,8 +416,7 @@ def test_nothing_is_lost_on_the_way_out(mosquitto: MosquittoTopics, moment: Any,
         tester.send("alerts", payload)
     tester.run(crash=Crash(moment, "Commit", 3))
     if broker == "dies":
-        mosquitto.server.kill()
-        mosquitto.server.start()
+        kill_saved(mosquitto)
     tester.run()
     with Device(mosquitto.server.port, listener, modern=False) as device:
         got = [bytes(one.payload) for one in device.hears(20 if moment == "after" else 40)]
