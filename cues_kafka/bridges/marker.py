@@ -20,7 +20,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from cues_kafka.errors import RecoveryError, RetriableError
 from cues_kafka.graph.targets import TargetMoved, Transactions
@@ -132,6 +132,15 @@ class MarkerSession(Protocol):
         ...
 
 
+@runtime_checkable
+class TakesBack(Protocol):
+    """A `MarkerSession` whose broker works on messages before the commit, so that they are sent early."""
+
+    def abort(self) -> None:
+        """Take the open transaction back, and keep the connection."""
+        ...
+
+
 Connect: TypeAlias = Callable[[], MarkerSession]
 
 
@@ -143,16 +152,26 @@ class MarkerTransactions(Transactions):
         self._session: MarkerSession | None = None
         self._marker: MarkerMessage | None = None  # delivered, and not taken
         self._coming: bytes | None = None  # committed by this connection, and not yet delivered
+        self._open = False  # a transaction is
+
+    @property
+    def early(self) -> bool:
+        """See `cues_kafka.sinks.writes`. An open transaction of a broker of queues locks nothing."""
+        return isinstance(self._session, TakesBack)
 
     def ask(self) -> bytes | None:
         """See `Transactions`. On a connection that owns the queue it is what was delivered last."""
         if self._session is None:
             self._become_owner()
+        self._take_back()
         held = self._held()
         return None if held is None else held.body
 
     def begin(self) -> None:
+        """See `Transactions`. What was sent early, and was given up, is taken back."""
+        self._take_back()
         self._owned.begin()
+        self._open = True
 
     def write(self, item: Any) -> None:
         self._owned.write(item)
@@ -166,6 +185,7 @@ class MarkerTransactions(Transactions):
     def close(self) -> None:
         """See `Transactions`. The broker takes back what is open, and gives the marker to the next owner."""
         session, self._session, self._marker, self._coming = self._session, None, None, None
+        self._open = False
         if session is not None:
             session.close()
 
@@ -178,7 +198,12 @@ class MarkerTransactions(Transactions):
     def _move(self, kept: bytes, held: MarkerMessage | None) -> None:
         """Put this marker into the place of the one that is held, and commit."""
         self._owned.move(self._queue, kept, held)
-        self._marker, self._coming = None, kept
+        self._marker, self._coming, self._open = None, kept, False
+
+    def _take_back(self) -> None:
+        if self._open and isinstance(self._session, TakesBack):
+            self._session.abort()
+        self._open = False
 
     def _become_owner(self) -> None:
         session = self._session = self._consumer()

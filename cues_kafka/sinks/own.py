@@ -1,12 +1,14 @@
 """A target of a user's own as the target of one task (E1): what `Transactions` leaves out is here.
 
-Writes are collected while the function is called, so that a step is taken back by dropping them, and no transaction is
-open while user code runs. The commit is one transaction of the target: the writes, and the kept bytes in place of those
-that this process knows of. After any failure the process knows of none, and asks.
+Writes are collected while the function is called, so that a step is taken back by dropping them. No transaction is
+open while user code runs, unless the target takes writes early (`Writes`). The commit is one transaction of the target:
+the writes, and the kept bytes in place of those that this process knows of. After any failure the process knows of
+none, and asks.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -17,6 +19,7 @@ from cues_kafka.ports.target import HeldAttempt
 from cues_kafka.sinks.guard import CallInProgress, Lone
 from cues_kafka.sinks.kept import Kept
 from cues_kafka.sinks.turns import TaskTarget
+from cues_kafka.sinks.writes import Writes
 
 CLAIMS: Final = 20
 """How many commits of others one question passes before it says that the task is run twice."""
@@ -43,8 +46,8 @@ class OwnTarget(TaskTarget):
         self._home = home
         self._opened: Transactions | None = None
         self._kept: Kept | None = None  # as far as this process knows
-        self._items: list[Any] = []
-        self._mark = 0
+        self._writes = Writes()
+        self._caller = 0  # the thread that calls the function
         self._begun: tuple[int, int] | None = None  # owner and step of the open batch
         self._lone, self._present = Lone(), CallInProgress()
         self.value: Any = home.value(self._write)
@@ -57,7 +60,12 @@ class OwnTarget(TaskTarget):
         if self._begun is None:
             raise RuntimeError("what effects= gives is valid only during the call of the function")
         self._present.check()
-        self._items.append(item)
+        if self._writes.add(item) and threading.get_ident() == self._caller and self._lock.acquire(blocking=False):
+            try:  # who has the lock discards the batch, or closes the target
+                if not self._void:
+                    self._writes.hand_on_early(self._opened)
+            finally:
+                self._lock.release()
 
     @property
     def alone(self) -> bool:
@@ -173,17 +181,17 @@ class OwnTarget(TaskTarget):
             if held is None or held.step != step or held.owner > owner:
                 where = "was not asked yet" if held is None else f"is at step {held.step}, owner {held.owner}"
                 raise self._retriable(f"it {where}; the task is at step {step}, owner {owner}, and asks again")
-            self._begun, self._mark = (owner, step), 0
+            self._begun = owner, step
 
     def mark(self) -> None:
         with self._lock:
             self._check_void()
-            self._calling = True
-        self._mark = len(self._items)
+            self._calling, self._caller = True, threading.get_ident()
+        self._writes.mark()
         self._present.begin()
 
     def back(self) -> None:
-        del self._items[self._mark :]
+        self._writes.back()
 
     def check(self) -> str:
         self._check_void()
@@ -197,17 +205,15 @@ class OwnTarget(TaskTarget):
     def commit(self, held: HeldAttempt, records: Iterable[tuple[Any, ...]]) -> None:
         with self._lock:
             self._check_void()
-            over, begun, items = self._kept, self._begun, self._items
+            over, begun, writes = self._kept, self._begun, self._writes
             if over is None or begun is None:
                 raise self._retriable("no batch is open")
             kept = Kept.of(held, records)
             # From here on it may be committed, whatever is answered. So nothing is known of it until it is.
-            self._kept, self._begun, self._items = None, None, []
+            self._kept, self._begun, self._writes = None, None, Writes()
             try:
                 opened = self._transactions()
-                opened.begin()
-                for item in items:
-                    opened.write(item)
+                writes.hand_on(opened)
                 self._check_void()  # the last look: what is discarded behind it may be committed, and `ask` finds it
                 opened.commit(kept.data, over.data)
             except TargetMoved as error:
@@ -233,7 +239,7 @@ class OwnTarget(TaskTarget):
     # Endings
 
     def _end_open(self) -> None:
-        self._begun, self._items, self._mark = None, [], 0
+        self._begun, self._writes = None, Writes()
 
     def _stop(self) -> None:
         self._end_open()

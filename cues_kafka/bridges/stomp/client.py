@@ -36,8 +36,8 @@ LEAVE_S: Final = 2.0
 
 READ_BYTES: Final = 64 * 1024
 
-TOGETHER_BYTES: Final = 64 * 1024
-"""Bytes of frames that wait for others, at most."""
+TOGETHER_BYTES: Final = 16 * 1024
+"""Bytes of frames that wait for others, at most. The broker works on them while the next ones are made."""
 
 NO_HEART_BEAT_S: Final = 3600.0
 

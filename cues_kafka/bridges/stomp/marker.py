@@ -21,8 +21,9 @@ class StompMarkers:
     def __init__(self, login: StompLogin) -> None:
         """Connect; see `StompSession`."""
         self._session = StompSession(login)
-        # One name for all: Artemis keeps a session for each name until the connection ends.
-        self._transaction = secrets.token_hex(8)
+        # Artemis keeps a session for each name until the connection ends, so there are two names at most.
+        self._transaction, self._next = secrets.token_hex(8), secrets.token_hex(8)
+        self._begun = False  # ahead, see `move`
         self._awaits_guard = False
         self._heads: dict[tuple[str, str], str] = {}  # the same lines of each message to one destination
         self.timeout_s = login.timeout_s
@@ -54,7 +55,9 @@ class StompMarkers:
 
     def begin(self) -> None:
         self._heads.clear()
-        self._session.send_later(Frame("BEGIN", {"transaction": self._transaction}).encode())
+        if not self._begun:
+            self._session.send_later(Frame("BEGIN", {"transaction": self._transaction}).encode())
+        self._begun = False
 
     def write(self, item: JmsMessage) -> None:
         head = self._heads.get((item.kind, item.name))
@@ -69,15 +72,28 @@ class StompMarkers:
             data, length = item.body, f"content-length:{len(item.body)}\n"
         self._session.send_later(b"%b%b\0" % (f"{head}{more}{length}\n".encode(), data))
 
+    def abort(self) -> None:
+        """See `TakesBack`."""
+        self._session.send("ABORT", {"transaction": self._transaction})
+
     def move(self, queue: str, kept: bytes, held: MarkerMessage | None) -> None:
-        session, own = self._session, {"persistent": "true", "transaction": self._transaction}
-        over = {OVER: held.name} if held is not None and session.takes_at_once else {}
-        # With the receipt all frames before it are done, so that a refusal is known before the commit.
-        session.send("SEND", {**own, **over, **session.destination("queue", queue)}, kept, receipt=True)
-        if held is not None and not session.takes_at_once:
-            session.acknowledge(held.token, transaction=self._transaction)
-        session.send("COMMIT", {"transaction": self._transaction}, receipt=True)
-        if held is not None and session.takes_at_once:
+        """See `MarkerSession`. With a receipt all frames before it are done: a refusal is known before the commit."""
+        session, own = self._session, {"transaction": self._transaction}
+        at_once = session.takes_at_once
+        over = {OVER: held.name} if held is not None and at_once else {}
+        marker = {"persistent": "true", **own, **over, **session.destination("queue", queue)}
+        session.send("SEND", marker, kept, receipt=at_once)
+        if not at_once:
+            if held is not None:
+                session.acknowledge(held.token, **own)
+            # Classic waits for its disk before the receipt of a message, and not before that of a BEGIN. Artemis is the
+            # other way round: it waits for no disk there, and an ERROR of one transaction may come behind a receipt of
+            # another one.
+            session.send("BEGIN", {"transaction": self._next}, receipt=True)
+        session.send("COMMIT", own, receipt=True)
+        if not at_once:
+            self._transaction, self._next, self._begun = self._next, self._transaction, True
+        elif held is not None:
             session.acknowledge(held.token)
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cues_kafka.bridges.stomp.frames import Frame, Parser
@@ -55,6 +55,8 @@ class FakeBroker:
         connected: the headers of its answer to CONNECT.
         answer: what it answers to CONNECT in place of that; None: nothing else.
         deaf: commands that it does not answer, and does not do.
+        refused: bodies of messages that it refuses by an ERROR. It goes on as if they had not come, as Classic does.
+        ends_at: the number of a frame, from 1, at which the connection ends; and whether the frame is done before that.
         seen: all frames that came, in order.
         loses_first: whether it keeps the first message that was not acknowledged on a connection that ends, as Artemis
             does at times.
@@ -67,6 +69,8 @@ class FakeBroker:
         self.connected = {"version": "1.2", "server": "Fake/1", "heart-beat": "0,0"}
         self.answer: bytes | None = None
         self.deaf: set[str] = set()
+        self.refused: set[bytes] = set()
+        self.ends_at: tuple[int, bool] | None = None
         self.seen: list[Frame] = []
         self.queues: dict[str, deque[Stored]] = {}
         self.links: list[Link] = []
@@ -150,8 +154,21 @@ class FakeBroker:
 
     def _do(self, link: Link, frame: Frame) -> None:
         self.seen.append(frame)
-        if frame.command in self.deaf:
+        ends, done = self.ends_at or (0, False)
+        if link not in self.links:
             return
+        if len(self.seen) == ends:
+            if done:
+                deaf = socket.socket()
+                deaf.close()
+                self._answer(replace(link, sock=deaf), frame)
+            self._gone(link)
+        elif frame.body in self.refused:
+            link.send(Frame("ERROR", {"message": "not this one"}))
+        elif frame.command not in self.deaf:
+            self._answer(link, frame)
+
+    def _answer(self, link: Link, frame: Frame) -> None:
         name = frame.headers.get("transaction")
         match frame.command:
             case "CONNECT":
@@ -165,6 +182,8 @@ class FakeBroker:
                 link.queue = "" if frame.headers.get("selector") == NOTHING else frame.headers["destination"]
             case "DISCONNECT":
                 self.left_by.set()
+            case "BEGIN" if name in link.open_transactions:
+                link.send(Frame("ERROR", {"message": "the transaction has begun already"}))
             case "BEGIN":
                 link.open_transactions[str(name)] = []
             case "COMMIT":
