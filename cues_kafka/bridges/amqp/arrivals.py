@@ -96,11 +96,9 @@ def name_of(message_id: Any, raw: bytes) -> str:
     if message_id is None or message_id in ("", b""):
         return ""
     given = message_id if isinstance(message_id, bytes) else str(message_id).encode(errors="surrogatepass")
-    digest = blake2b(digest_size=16)
-    for one in (type(message_id).__name__.encode(), given, raw):
-        digest.update(b"%d:" % len(one))
-        digest.update(one)
-    return digest.hexdigest()
+    kind = type(message_id).__name__.encode()
+    said = b"%d:%b%d:%b%d:%b" % (len(kind), kind, len(given), given, len(raw), raw)
+    return blake2b(said, digest_size=16).hexdigest()
 
 
 def value_of(found: AmqpContents) -> bytes:

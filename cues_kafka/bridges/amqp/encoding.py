@@ -103,11 +103,30 @@ class ValueReader:
         """
         if not deep:
             raise EncodingError(f"more than {DEEPEST} values in each other")
-        code = self.bytes(1)[0]
+        data, at = self._data, self.at
+        if at >= len(data):
+            raise EncodingError("it ends in the middle of a value")
+        code, self.at = data[at], at + 1
         if code == 0:
             descriptor = self.value(deep - 1)
             return DescribedValue(descriptor, self.value(deep - 1))
-        return self._of(code, deep)
+        return _CONSTANTS[code] if code in _CONSTANTS else self._of(code, deep)
+
+    def section(self) -> tuple[int, Any]:
+        """
+        The next section of a message: its code and its value.
+
+        Raises:
+            EncodingError: there is none.
+        """
+        if self._data.startswith(_DESCRIBED, self.at) and self._data[self.at + 2 : self.at + 3] in _CODES:
+            code, self.at = self._data[self.at + 2], self.at + 3  # as almost all senders write it
+            return code, self.value(DEEPEST - 1)
+        found = self.value()
+        known = _SECTIONS.get(found.descriptor) if isinstance(found, DescribedValue) else None
+        if known is None:
+            raise EncodingError("a part of it is not a section of a message")
+        return known, found.value
 
     def bytes(self, size: int) -> bytes:
         """The next bytes."""
@@ -188,15 +207,12 @@ def contents(data: bytes) -> AmqpContents:
     raw = bytearray()
     while reader.more:
         begin = reader.at
-        section = reader.value()
-        code = _SECTIONS.get(section.descriptor) if isinstance(section, DescribedValue) else None
-        if code is None:
-            raise EncodingError("a part of it is not a section of a message")
+        code, value = reader.section()
         if code in _BODIES:
-            bodies.append((code, section.value))
+            bodies.append((code, value))
             raw += data[begin : reader.at]
         else:
-            sections[code] = section.value
+            sections[code] = value
     kind, body = _body(bodies)
     return AmqpContents(
         _list(sections.get(0x70)),
@@ -255,6 +271,12 @@ def _char(data: bytes) -> str:
     return chr(code)
 
 
+_CONSTANTS: Final = {0x40: None, 0x41: True, 0x42: False, 0x43: 0, 0x44: 0}
+"""Of those below what a constructor means by itself, and what may be shared."""
+
+_DESCRIBED: Final = b"\0\x53"
+"""What a value begins with whose descriptor is a number of one byte."""
+
 _FIXED: Final[dict[int, tuple[int, Callable[[bytes], Any]]]] = {
     0x40: (0, lambda _: None),
     0x41: (0, lambda _: True),
@@ -310,5 +332,7 @@ _SECTIONS: Final[dict[Any, int]] = {
     Symbol("amqp:amqp-value:*"): 0x77,
     Symbol("amqp:footer:map"): 0x78,
 }
+
+_CODES: Final = frozenset(bytes([code]) for code in range(0x70, 0x79))
 
 _BODIES: Final = {0x75: "data", 0x76: "sequence", 0x77: "value"}
