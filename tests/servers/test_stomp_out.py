@@ -17,11 +17,13 @@ import pytest
 
 from cues_kafka import CommitPolicy, Graph, Processor, RetriableError, Source, Stomp, Topic
 from cues_kafka.bridges.marker import PROBE, MarkerTransactions
+from cues_kafka.bridges.stomp import client
 from cues_kafka.bridges.stomp.frames import Frame
 from cues_kafka.bridges.stomp.marker import StompMarkers
 from cues_kafka.bridges.stomp.messages import message_of
 from cues_kafka.bridges.stomp.session import GUARD, StompSession
 from cues_kafka.graph.effects import Effect
+from cues_kafka.sinks import writes
 from cues_kafka.targets import TaskName
 from cues_kafka.testing.targets import TargetContract
 from cues_kafka.testing.tester import Tester
@@ -36,6 +38,13 @@ WAIT_S = 30.0
 MESSAGES = 12
 CLAIMS = 2
 """Commits without messages, with which the two tasks begin."""
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each message is sent while the function is called, and none waits for the next one."""
+    monkeypatch.setattr(writes, "EARLY", 1)
+    monkeypatch.setattr(client, "TOGETHER_BYTES", 1)
 
 
 @pytest.fixture(params=["activemq", "artemis"])
