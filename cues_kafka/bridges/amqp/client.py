@@ -226,8 +226,7 @@ class AmqpConnection(AmqpEngine):
 
     # The engine; `news` is held
 
-    def took(self, delivery: Delivery) -> None:
-        link = delivery.link
+    def took(self, delivery: Delivery, link: proton.Link) -> None:
         if self._then and link.is_sender:
             number = int(delivery.tag)
             if number in self._then and self._has_outcome(number):

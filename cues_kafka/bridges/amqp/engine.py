@@ -242,7 +242,7 @@ class AmqpEngine:
     def _handle(self, event: Event) -> None:
         kind = event.type
         if kind == Event.DELIVERY:
-            self.took(event.delivery)
+            self.took(event.delivery, event.link)
         elif kind in (Event.LINK_REMOTE_CLOSE, Event.LINK_REMOTE_DETACH):
             self._ended_link(event.link)
         elif kind == Event.SESSION_REMOTE_CLOSE:
@@ -259,8 +259,8 @@ class AmqpEngine:
         name = link.name.rpartition("-")[0]
         self._end(link.remote_condition, f"has ended {name}", link=name)
 
-    def took(self, delivery: Delivery) -> None:
-        """There is news of a delivery."""
+    def took(self, delivery: Delivery, link: proton.Link) -> None:
+        """There is news of a delivery on a link. Proton takes long to find the link of a delivery."""
 
     def _end(self, condition: proton.Condition | None, what: str, *, link: str = "") -> None:
         """The broker has ended something of ours, so all of it."""

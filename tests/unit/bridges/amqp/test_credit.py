@@ -32,7 +32,7 @@ def test_broker_gets_credit_for_all_that_was_taken_when_it_has_used_what_it_had(
     def arrives() -> None:
         receiver.credit -= 1
         link = Mock(recv=lambda _: b"", flow=receiver.flow, is_receiver=True)
-        connection.took(Mock(link=link, partial=False, aborted=False))
+        connection.took(Mock(partial=False, aborted=False), link)
 
     arrives()
     connection._forget_now([1])
