@@ -272,7 +272,7 @@ def _char(data: bytes) -> str:
 
 
 _CONSTANTS: Final = {0x40: None, 0x41: True, 0x42: False, 0x43: 0, 0x44: 0}
-"""Of those below what a constructor means by itself, and what may be shared."""
+"""Constructors of values without bytes that may be shared, by their codes."""
 
 _DESCRIBED: Final = b"\0\x53"
 """What a value begins with whose descriptor is a number of one byte."""

@@ -73,7 +73,7 @@ class StompMarkers:
         self._session.send_later(b"%b%b\0" % (f"{head}{more}{length}\n".encode(), data))
 
     def abort(self) -> None:
-        """See `TakesBack`."""
+        """See `TakesBack`. It waits for no receipt."""
         self._session.send("ABORT", {"transaction": self._transaction})
 
     def move(self, queue: str, kept: bytes, held: MarkerMessage | None) -> None:
