@@ -31,6 +31,9 @@ from cues_kafka.graph.declare import CodecSpec
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.error_message import ErrorMessages
 from cues_kafka.graph.formats import Protobuf
+from cues_kafka.observe.log import get_logger
+
+log = get_logger("cues_kafka.spark")
 
 _pickle: Any = cloudpickle  # its functions have no types
 
@@ -193,6 +196,7 @@ def rehearse(session: Any, data: bytes, width: int, *, frames: bool) -> None:
         found = session.sparkContext.parallelize(range(tasks), tasks).mapPartitions(unpack).collect()
     if told := next(iter(found), ""):
         raise NotShipped(f"Spark's Python processes cannot use this graph: {told}")
+    log.info("rehearsed", tasks=tasks)
 
 
 class _Unpack:

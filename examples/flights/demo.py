@@ -38,8 +38,8 @@ AIM_S = 3.0
 LOOK_S = 0.2
 """How long to wait for news."""
 
-AHEAD = 3
-"""How many intervals between two kills are sent ahead, so that work continues while a kill waits."""
+AHEAD = 6
+"""How many intervals between two kills are sent ahead, so that work continues while kills wait for `hourly`."""
 
 CRASHES = 5
 """The run fails after more deaths than this that the demo did not cause."""

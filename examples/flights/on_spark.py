@@ -16,25 +16,31 @@ import threading
 import time
 from dataclasses import replace
 
-from pyspark.sql import SparkSession
-
 from cues_kafka import Kafka, start
+from cues_kafka.on_spark.session import opened_session
 from cues_kafka.spark import Spark
 from examples.flights.graph import graph
 
+MASTER = "local[2, 4]"
+"""Two cores of this machine. A Spark task may fail three times, as on a cluster; with `local[2]` never."""
+
 PLAIN = ["clean", "route"]
-
-IDLE = "Waiting for data to arrive"
-"""Spark's message about a query that found nothing to do."""
-
-FIRST_S = 20.0
-"""How long `hourly` waits for the other queries at most."""
 
 BATCH = 40_000
 """Messages in one micro-batch of `clean` and of `route` at most, over all partitions."""
 
 LARGE = 100_000
 """The same for `hourly`, whose batches are computed, announced and published: large, so that it keeps up."""
+
+SETTINGS = {
+    "spark.sql.shuffle.partitions": "2",
+    # The checkpoint belongs to this run and lies on the local disk, so its files need no checksum files. And they are
+    # written without a process that sets their rights: 7 ms a file instead of 73.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+}
 
 
 def main() -> None:
@@ -43,51 +49,18 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     if args.parent:
         end_with(args.parent)
-    session = open_session()
-    engine = Spark(session, checkpoint=args.checkpoint, trigger="1 seconds", max_offsets_per_trigger=BATCH)
-    larger = replace(engine, max_offsets_per_trigger=LARGE)
-    kafka = Kafka(args.bootstrap)
-    with start(graph, kafka, engine=engine, only=PLAIN, timeout_s=None) as plain:
-        # Each query starts several Python processes. If all queries start at once on two cores, the processes may need
-        # more than the 10 s that Spark gives them; then the queries fail and are restarted.
-        deadline = time.monotonic() + FIRST_S
-        while time.monotonic() < deadline and not _at_work(session, len(PLAIN)):
-            time.sleep(0.1)
-        with start(graph, kafka, engine=larger, only=["hourly"], timeout_s=None) as frames:
+    with opened_session(MASTER, name="flights", quiet=False, settings=SETTINGS) as session:
+        session.sparkContext.setLogLevel("WARN")
+        engine = Spark(session, checkpoint=args.checkpoint, trigger="1 seconds", max_offsets_per_trigger=BATCH)
+        larger = replace(engine, max_offsets_per_trigger=LARGE)
+        kafka = Kafka(args.bootstrap)
+        with (
+            start(graph, kafka, engine=engine, only=PLAIN, timeout_s=None) as plain,
+            start(graph, kafka, engine=larger, only=["hourly"], timeout_s=None) as frames,
+        ):
             # A stopped task is retried, as with `cues-kafka run`.
             while not (plain.failed or frames.failed):
                 time.sleep(0.2)
-
-
-def _at_work(session: SparkSession, queries: int) -> bool:
-    """Whether this many queries have looked for messages, so that the processes of their sources run."""
-    found = [query.status for query in session.streams.active]
-    return sum(bool(one["isDataAvailable"] or one["message"] == IDLE) for one in found) >= queries
-
-
-FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-"""Writes a checkpoint's file without a process that sets its rights: 7 ms a file instead of 73."""
-
-
-def open_session() -> SparkSession:
-    """
-    Spark on two cores of this machine. A Spark task may fail three times, as on a cluster; with `local[2]` never.
-
-    The checkpoint belongs to this run and lies on the local disk, so its files need no checksum files.
-    """
-    builder: SparkSession.Builder = SparkSession.builder
-    session = (
-        builder.appName("flights")
-        .master("local[2, 4]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.streaming.checkpointFileManagerClass", FILES)
-        .config("spark.hadoop.fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("WARN")
-    return session
 
 
 def end_with(parent: int) -> None:

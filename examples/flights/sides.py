@@ -33,7 +33,7 @@ NATIVE, DRIVER, PYTHON, SERVER = "native worker", "Spark driver", "Python worker
 HEALTHY_AFTER_S = 1.0
 """Short, so that a process that we kill does not wait longer before each restart, as after crashes of its own."""
 
-SHORT_LIVED = "-XX:-UsePerfData -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """For a JVM that is killed soon: with one compiler and a simple collector its start is half the work."""
 
 GONE_S = 10.0
@@ -177,7 +177,7 @@ class SparkDriver(Side):
 
     def environment(self, directory: Path) -> dict[str, str]:
         """
-        Spark's Java, the folder of its files, and the address that it listens on.
+        Spark's Java, how it is compiled, and the folder of its files.
 
         Raises:
             ConfigError: there is no Java for Spark; the text names the command that installs one.
@@ -185,9 +185,7 @@ class SparkDriver(Side):
         return {
             "JAVA_HOME": str(find_java().home),
             "SPARK_LOCAL_DIRS": str(directory),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_LAUNCHER_OPTS": "-XX:-UsePerfData",
-            "SPARK_SUBMIT_OPTS": f"-Djava.io.tmpdir={directory} {SHORT_LIVED}",
+            "SPARK_SUBMIT_OPTS": SHORT_LIVED,
         }
 
     def note(self, writer: Writer) -> None:
@@ -258,7 +256,7 @@ def python_workers(driver: int) -> list[psutil.Process]:
 
 def _is_python_worker(process: psutil.Process) -> bool:
     with suppress(psutil.NoSuchProcess):
-        return bool(process.cmdline()[-2:] == ["pyspark.daemon", "pyspark.worker"])
+        return bool(process.cmdline()[-1:] == ["pyspark.worker"])
     return False
 
 
