@@ -35,6 +35,12 @@ AIMED = 0.5
 AIM_S = 3.0
 """How long they wait for one."""
 
+AIM_LOOK_S = 0.005
+"""How often they look: each look asks the brokers or the database, which have work to do."""
+
+OVER_S = 1.0
+"""How often a kill that waits asks the brokers whether anything is left to wait for."""
+
 LOOK_S = 0.2
 """How long to wait for news."""
 
@@ -213,7 +219,7 @@ class Demo:
         self.outcome = Outcome()
         self._servers = bootstrap
         self._database = database
-        self._first_s = self._last_s = 0.0
+        self._first_s = self._last_s = self._over_s = 0.0
         self._draw = random.Random(seed)
         self._show = show
         self._graph = plain if native else graph
@@ -308,6 +314,9 @@ class Demo:
 
     def _over(self, progress: Progress) -> bool:
         """Send a few more rows for `hourly` to publish; whether it has nothing left to publish before this kill."""
+        if time.monotonic() < self._over_s:
+            return False
+        self._over_s = time.monotonic() + OVER_S
         self.loader.allow(0 if progress.behind() else self._plan.more)
         return self.loader.sent >= self._plan.more and not progress.behind()
 
@@ -358,10 +367,10 @@ class Demo:
             while parts := publishing(progress):
                 if opened([part_of(part) for _, part in parts], broker) or time.monotonic() > deadline:
                     break
-                self._look(progress, 0.0)
+                self._look(progress, AIM_LOOK_S)
             return
         while not open_tasks(victim, broker, progress) and time.monotonic() < deadline:
-            pass  # each look asks the brokers or the database, which takes some milliseconds
+            self._look(progress, AIM_LOOK_S)
 
 
 def open_tasks(victim: Victim, broker: Broker, progress: Progress) -> frozenset[tuple[str, int]]:
