@@ -8,9 +8,12 @@ if it has them, else the input's key and timestamp; all other columns are the va
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from functools import reduce
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from cues_kafka.codecs.error_messages import as_avro
+from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.codecs.schema import (
     Anything,
     Choice,
@@ -25,8 +28,9 @@ from cues_kafka.codecs.schema import (
     Structure,
     shape_name,
 )
-from cues_kafka.codecs.text import Text
+from cues_kafka.codecs.text import Text, text_of
 from cues_kafka.errors import ConfigError, GraphError
+from cues_kafka.graph.declare import CodecSpec
 from cues_kafka.graph.message import EARLIEST_MS, OWN
 from cues_kafka.ports.codec import WireCodec
 
@@ -101,6 +105,40 @@ def key_column(codec: WireCodec, key_field: str | None) -> str | None:
     return next((each.wire_name for each in fields if each.name == key_field), key_field)
 
 
+class ValueForm(NamedTuple):
+    """
+    How rows become the values of a topic.
+
+    Attributes:
+        text: makes values of JSON; None: values are JSON.
+        field: Spark's type of the field `value` that the topic's class has; None: a column of text or bytes of that
+            name, alone, is the whole value.
+    """
+
+    text: Text | None = None
+    field: str | None = None
+
+
+JSON_ROWS: Final = ValueForm()
+
+
+def form_of(declared: CodecSpec, made_for: MadeFor) -> ValueForm:
+    """The form of a topic's values."""
+    shape, found = codec_for(as_avro(declared), made_for).shape, None
+    fields = shape.fields if isinstance(shape, Structure) else ()
+    for own in (each.shape for each in fields if each.wire_name == "value"):
+        with suppress(ConfigError):  # its type may be one that no column holds
+            found = _type(own, "value").lower()
+    return ValueForm(text_of(declared, made_for), found)
+
+
+def _column(name: str) -> Any:
+    """A column by its name, whatever characters the name has: dots and backticks mean something to Spark."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    return f.col(f"`{name.replace('`', '``')}`")
+
+
 def as_columns(frame: Any, kind: str | None) -> Any:
     """
     Convert messages (columns of the source `cues`) to the columns that a function of DataFrames gets.
@@ -116,14 +154,14 @@ def as_columns(frame: Any, kind: str | None) -> Any:
     return frame.select("value.*" if kind is not None and kind.startswith("STRUCT") else "value", meta)
 
 
-def as_messages(frame: Any, key_field: str | None = None, text: Text | None = None) -> Any:
+def as_messages(frame: Any, key_field: str | None = None, form: ValueForm = JSON_ROWS) -> Any:
     """
     Convert rows to messages: columns topic, partition, offset (of the input), key, value, headers, timestamp (ms).
 
     Args:
         frame: rows.
         key_field: the column that is the key where there is no `_key`.
-        text: makes values of JSON; None: values are JSON.
+        form: of the topic's values.
 
     Raises:
         ConfigError: a necessary column is missing.
@@ -139,15 +177,15 @@ def as_messages(frame: Any, key_field: str | None = None, text: Text | None = No
     came = _came(frame, plain=True)
     own = {META, KEY, HEADERS, TIMESTAMP, *(() if nested else KAFKA)}
     headers = HEADERS if HEADERS in frame.columns else None
-    made = _message(frame, came, own, key_field, text, headers=headers, headed=headers is not None)
+    made = _message(frame, came, own, key_field, form, headers=headers, headed=headers is not None)
     return frame.select(
         *[came[name].alias(name) for name in PLACE], *made, f.coalesce(_when(frame, came), f.lit(0)).alias("timestamp")
     )
 
 
-def brought(frame: Any) -> set[str]:
+def brought(frame: Any, form: ValueForm = JSON_ROWS) -> set[str]:
     """Columns among headers and timestamp that the rows of a staged processor have; carrying another one costs time."""
-    plain = _is_plain(frame)
+    plain = _is_plain(frame, form)
     headers = HEADERS in frame.columns or ("headers" in frame.columns and plain and not _is_message(frame))
     timestamps = TIMESTAMP in frame.columns or "timestamp" in _came(frame, plain=plain)
     return {name for name, has in (("headers", headers), ("timestamp", timestamps)) if has}
@@ -162,10 +200,15 @@ def _came(frame: Any, *, plain: bool) -> dict[str, Any]:
     return {name: f.col(f"{META}.{name}" if nested else name) for name in inner if name in KAFKA}
 
 
-def _is_plain(frame: Any) -> bool:
+def _is_plain(frame: Any, form: ValueForm) -> bool:
     """Whether the value is a column of that name, as Spark's own Kafka sink takes it."""
     types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
-    return META not in types and types.get("value") in ("binary", "string") and set(types) <= {"value", *_OWN, *KAFKA}
+    return META not in types and _is_whole(types.get("value"), form) and set(types) <= {"value", *_OWN, *KAFKA}
+
+
+def _is_whole(kind: str | None, form: ValueForm) -> bool:
+    """Whether a column `value` of a type is a whole value if it is alone."""
+    return kind in ("binary", "string") and kind != form.field
 
 
 def _is_message(frame: Any) -> bool:
@@ -174,7 +217,7 @@ def _is_message(frame: Any) -> bool:
 
 
 def as_outputs(
-    frame: Any, key_field: str | None = None, text: Text | None = None, *, columns: Collection[str] = ()
+    frame: Any, key_field: str | None = None, form: ValueForm = JSON_ROWS, *, columns: Collection[str] = ()
 ) -> Any:
     """
     Convert rows of a staged processor to messages: columns key, value, and headers and timestamp (ms) if asked.
@@ -186,7 +229,7 @@ def as_outputs(
     Args:
         frame: rows.
         key_field: the column that is the key where there is no `_key`.
-        text: makes values of JSON; None: values are JSON.
+        form: of the topic's values.
         columns: what any output of the processor has (`brought`), because all outputs get the same columns.
 
     Raises:
@@ -194,7 +237,7 @@ def as_outputs(
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    plain = _is_plain(frame)
+    plain = _is_plain(frame, form)
     types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
     if plain and (where := {"topic", "partition"} & set(types)) and not _is_message(frame):
         raise ConfigError(
@@ -204,29 +247,27 @@ def as_outputs(
     came, own = _came(frame, plain=plain), {META, KEY, HEADERS, TIMESTAMP, *(KAFKA if plain else ())}
     if plain and "key" in types and types["key"] not in ("binary", "string"):
         came["key"] = came["key"].cast("string")
-    headers = ("headers" if HEADERS not in types else HEADERS) if "headers" in brought(frame) else None
-    key, value, given = _message(frame, came, own, key_field, text, headers=headers, headed=True)
+    headers = ("headers" if HEADERS not in types else HEADERS) if "headers" in brought(frame, form) else None
+    key, value, given = _message(frame, came, own, key_field, form, headers=headers, headed=True)
     when = f.coalesce(_when(frame, came), f.unix_millis(f.current_timestamp()))
     optional = {"headers": given, "timestamp": when}
     return frame.select(key, value, *[optional[name].alias(name) for name in sorted(columns)])
 
 
-def messages_of(
-    frames: Sequence[tuple[int, Any]], key_fields: Sequence[str | None], texts: Sequence[Text | None]
-) -> Any:
+def messages_of(frames: Sequence[tuple[int, Any]], key_fields: Sequence[str | None], forms: Sequence[ValueForm]) -> Any:
     """
     Join the DataFrames of a function into one frame of messages; `chunks.Pack` adds columns that are constant.
 
     Args:
         frames: (number of the output, rows).
         key_fields: `key=` of the output topics, by number.
-        texts: what makes values of JSON, by number; None: values are JSON.
+        forms: of the values, by number.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    columns = set().union(*[brought(frame) for _, frame in frames])
+    columns = set().union(*[brought(frame, forms[number]) for number, frame in frames])
     made = [
-        as_outputs(frame, key_fields[number], texts[number], columns=columns).withColumn("output", f.lit(number))
+        as_outputs(frame, key_fields[number], forms[number], columns=columns).withColumn("output", f.lit(number))
         for number, frame in frames
     ]
     if len(made) == 1 and frames[0][0] == 0:
@@ -239,7 +280,7 @@ def _message(
     came: dict[str, Any],
     own: set[str],
     key_field: str | None,
-    text: Text | None,
+    form: ValueForm,
     *,
     headers: str | None,
     headed: bool,
@@ -256,15 +297,15 @@ def _message(
     if not rest:
         raise ConfigError("no column is left for the value. Return at least one besides the coordinates.")
     types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
-    if rest == ["value"] and types["value"] in ("binary", "string"):
+    if rest == ["value"] and _is_whole(types["value"], form):
         value = f.col("value").cast("binary")
     else:
         fields = {field.name: field.dataType for field in frame.schema.fields}
-        columns = [f.col(name) if text is not None else _timed(f.col(name), fields[name]).alias(name) for name in rest]
+        columns = [_column(name) if form.text else _timed(_column(name), fields[name]).alias(name) for name in rest]
         value = f.to_json(f.struct(*columns), _TO_JSON)
-        value = value.cast("binary") if text is None else f.udf(text.encode, "binary")(value)
+        value = f.udf(form.text.encode, "binary")(value) if form.text else value.cast("binary")
     keys = [name for name in (KEY, key_field or "") if name in {KEY, *rest} & set(frame.columns)]
-    key = f.col(keys[0]) if keys else came.get("key", f.lit(None))
+    key = _column(keys[0]) if keys else came.get("key", f.lit(None))
     key_type = types[keys[0]] if keys else "binary"
     if key_type not in ("binary", "string"):
         key = key.cast("string")

@@ -213,7 +213,7 @@ def _staged(frame: Any, work: StagedWork, settings: QuerySettings, output_mode: 
 
         return extents_of(session, settings.checkpoint, number, names=named, first={})
 
-    messages = messages_of([(0, frame)], work.key_fields, work.texts)
+    messages = messages_of([(0, frame)], work.key_fields, work.forms)
     batch = StagedBatch(replace(work, query=""), extents, settings.checkpoint)
     return settings.write(messages, f"{work.graph}.{work.processor}", batch, output_mode)
 
@@ -232,7 +232,7 @@ def _job(frame: Any, work: StagedWork, directory: str) -> Written:
     batch = StagedBatch(work, lambda _, __: (), f"{directory.rstrip('/')}/jobs/{work.graph}")
     again = newest_batch(work, work.broker) is not None
     try:
-        outcomes = batch.write(messages_of([(0, frame)], work.key_fields, work.texts), mine, prepared=again)
+        outcomes = batch.write(messages_of([(0, frame)], work.key_fields, work.forms), mine, prepared=again)
     except SlotsStopped as stopped:
         raise stopped_tasks(stopped.stops) from None
     except BatchFailed as failed:

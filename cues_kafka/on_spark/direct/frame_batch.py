@@ -15,9 +15,8 @@ from pyspark import TaskContext
 
 from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.codecs.raw import as_is
-from cues_kafka.codecs.text import text_of
 from cues_kafka.errors import CodecError, ConfigError
-from cues_kafka.on_spark.columns import as_messages
+from cues_kafka.on_spark.columns import as_messages, form_of
 from cues_kafka.on_spark.direct.frame_slot import Range, Row
 from cues_kafka.on_spark.direct.frame_work import Frames
 from cues_kafka.on_spark.query.jobs import AT_ONCE, RESULT, run_job
@@ -68,8 +67,8 @@ class FrameBatch:
             )
         check_plan(frame)
         publish = PublishFrames(work, dict(ranges), number)
-        text = text_of(work.codec, MadeFor(work.output.topic, work.options))
-        rows = run_job(as_messages(frame, work.key_field, text).mapInArrow(publish, RESULT).collect)
+        form = form_of(work.codec, MadeFor(work.output.topic, work.options))
+        rows = run_job(as_messages(frame, work.key_field, form).mapInArrow(publish, RESULT).collect)
         outcomes = [outcome_of_row(json.loads(row[0])) for row in rows]
         outcomes += publish_rest(work, ranges, {o.partition for o in outcomes}, number)
         if self._tell:

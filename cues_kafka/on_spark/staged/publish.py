@@ -15,12 +15,12 @@ from pyspark import TaskContext
 
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.codecs.lookup import MadeFor
-from cues_kafka.codecs.text import Text, text_of
 from cues_kafka.core.records import Attempt, Record, Staged
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import RESET, Enter, Publish, Role
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.declare import CodecSpec
+from cues_kafka.on_spark.columns import ValueForm, form_of
 from cues_kafka.on_spark.connections import shared_broker
 from cues_kafka.on_spark.query.outcome import Outcome
 from cues_kafka.on_spark.query.slots import incarnation
@@ -77,10 +77,10 @@ class StagedWork:
     above: int = -1
 
     @property
-    def texts(self) -> list[Text | None]:
-        """What makes values of JSON, by output."""
+    def forms(self) -> list[ValueForm]:
+        """How rows become values, by output."""
         topics = [output.topic for output in self.target.outputs]
-        return [text_of(c, MadeFor(topic, self.options)) for c, topic in zip(self.codecs, topics, strict=True)]
+        return [form_of(c, MadeFor(topic, self.options)) for c, topic in zip(self.codecs, topics, strict=True)]
 
     def spec(self, part: int, role: Role, who: str) -> Spec:
         """The spec of a slot's task, with its role."""

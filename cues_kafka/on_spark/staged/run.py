@@ -199,7 +199,7 @@ class StagedRun:
             return made[0]
         numbers = {binding: number for number, (binding, _) in enumerate(self._processor.outputs)}
         rows = [(numbers[binding], frame) for binding, frame in frames.items()]
-        return messages_of(rows, self._work.key_fields, self._work.texts)
+        return messages_of(rows, self._work.key_fields, self._work.forms)
 
     def positions(self, outcome: Outcome) -> Positions:
         """See `query.Run`: what part 0 announced, for all inputs; the sums of their partitions' offsets."""
