@@ -121,27 +121,55 @@ def write_exactly_once(
     if value is not RAW:
         ship_codecs([value])
         codec_for(value, MadeFor(topic, options))  # refused now, not in a Spark task
-    broker = open_broker(options)
-    try:
-        direct = frame.isStreaming and _is_direct(frame)
-        if frame.isStreaming and has_jvm(frame.sparkSession):
-            _check_checkpoint(frame.sparkSession, checkpoint, name, hint=direct)
-        facts = broker.facts([topic, *([errors] if errors else [])])
-        output = written(facts, topic, broker.max_bytes)
-        target = StagedTarget((output,), written(facts, errors, broker.max_bytes) if errors else None)
-        if direct:
-            settings = QuerySettings(frame.sparkSession, checkpoint, streaming_trigger(trigger))
-            prepare = _prepare(options, name, output, policy, value)
-            return settings.write(frame, f"{name}.{PROCESSOR}", FrameBatch(prepare, checkpoint))
-        work = _work(frame, options, name, target, value)
-        check_session(frame.sparkSession)
-        work = _entered(broker, work, known_query(frame.sparkSession, checkpoint) if frame.isStreaming else JOB)
-        if not frame.isStreaming:
-            return _job(frame, work, checkpoint)
-    finally:
-        broker.close()
-    settings = QuerySettings(frame.sparkSession, checkpoint, streaming_trigger(trigger))
-    return _staged(frame, work, settings, output_mode)
+    return _Write(frame, options, topic, name, checkpoint, value, trigger, output_mode, errors, policy).begin()
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """The arguments of `write_exactly_once`, checked as far as no cluster is asked."""
+
+    frame: Any
+    options: Kafka
+    topic: str
+    name: str
+    checkpoint: str
+    value: CodecSpec
+    trigger: str
+    output_mode: str
+    errors: str | None
+    policy: CommitPolicy
+
+    def begin(self) -> Any:
+        """Start the query, or write the batch."""
+        frame, session = self.frame, self.frame.sparkSession
+        broker = open_broker(self.options)
+        try:
+            direct = frame.isStreaming and _is_direct(frame)
+            if frame.isStreaming and has_jvm(session):
+                _check_checkpoint(session, self.checkpoint, self.name, hint=direct)
+            target = self._target(broker)
+            if direct:
+                prepare = _prepare(self.options, self.name, target.outputs[0], self.policy, self.value)
+                batch = FrameBatch(prepare, self.checkpoint)
+                return self._settings.write(frame, f"{self.name}.{PROCESSOR}", batch)
+            work = _work(frame, self.options, self.name, target, self.value)
+            check_session(session)
+            work = _entered(broker, work, known_query(session, self.checkpoint) if frame.isStreaming else JOB)
+            if not frame.isStreaming:
+                return _job(frame, work, self.checkpoint)
+        finally:
+            broker.close()
+        return _staged(frame, work, self._settings, self.output_mode)
+
+    def _target(self, broker: Broker) -> StagedTarget:
+        """The topics, which must exist."""
+        facts = broker.facts([self.topic, *([self.errors] if self.errors else [])])
+        output = written(facts, self.topic, broker.max_bytes)
+        return StagedTarget((output,), written(facts, self.errors, broker.max_bytes) if self.errors else None)
+
+    @property
+    def _settings(self) -> QuerySettings:
+        return QuerySettings(self.frame.sparkSession, self.checkpoint, streaming_trigger(self.trigger))
 
 
 def _check_checkpoint(session: Any, checkpoint: str, name: str, *, hint: bool) -> None:

@@ -21,12 +21,13 @@ from cues_kafka.core.records import Record, Snapshot
 from cues_kafka.errors import BrokerError, CodecError, RetriableError
 from cues_kafka.on_spark.direct.plain import PlainRun
 from cues_kafka.on_spark.direct.work import Work
+from cues_kafka.on_spark.query.books import RIVAL_S
 from cues_kafka.on_spark.query.hold import BatchHold
 from cues_kafka.on_spark.query.outcome import Outcome
 from cues_kafka.on_spark.query.replays import BetweenBatches
 from cues_kafka.on_spark.query.run import QuerySettings
 from cues_kafka.on_spark.query.slots import FENCED_S
-from cues_kafka.on_spark.query.worker import RIVAL_S, SparkWorker
+from cues_kafka.on_spark.query.worker import SparkWorker
 from cues_kafka.on_spark.source.ranges import InputRange, RangeRow
 from cues_kafka.operate.repair.ask import Repairs
 from cues_kafka.ports.clock import Clock
@@ -722,8 +723,8 @@ def test_driver_counts_fences_and_names_the_other_one() -> None:
     work = world.work("first")
     job = Job(world.graph, "pipe", world.memory, world.planned, world.facts, world.broker, lambda: None)
     settings = QuerySettings(object(), "checkpoint", {}, hold=BatchHold(str))
-    worker = SparkWorker(job, Scripted(world.run(work)), settings)
-    clock = worker.clock = VirtualClock()
+    clock = VirtualClock()
+    worker = SparkWorker(job, Scripted(world.run(work)), settings, clock)
     world.client.send("in", 5)
 
     def fence() -> None:

@@ -16,8 +16,8 @@ from cues_kafka.core.records import Attempt, Record, Snapshot, Start
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.observe.tally import TaskTally
 from cues_kafka.on_spark.direct.slot import Slot
+from cues_kafka.on_spark.query.books import DriverBooks
 from cues_kafka.on_spark.query.outcome import Outcome, SlotsStopped, outcome_of_row, raise_stops
-from cues_kafka.on_spark.query.worker import SparkWorker
 from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.reading import records_of
 from cues_kafka.records.scanning import read_all
@@ -121,12 +121,12 @@ def test_slots_tell_the_driver_what_native_tasks_tell_observers_and_it_adds_that
         return failing(value)
 
     world = World(poor, retry=Retry(ConnectionError, first_s=0.001, for_s=0.01))
-    driver = object.__new__(SparkWorker)
-    driver._outcomes = {}
+    run: Any = None  # it is asked for the status only
+    books = DriverBooks("pipe", run, world.broker, SystemClock(), lambda: None)
 
     def keep(outcome: Outcome) -> TaskTally:
-        driver._keep(outcome, stands=not outcome.kind)
-        found = driver._outcomes[0].tally
+        books.keep(outcome, stands=not outcome.kind)
+        found = books._outcomes[0].tally
         assert found
         return found
 
@@ -142,7 +142,7 @@ def test_slots_tell_the_driver_what_native_tasks_tell_observers_and_it_adds_that
     stopped = world.slot().deliver(world.ends(), first=False)
     second = keep(stopped)
     assert stopped.kind
-    assert driver._outcomes[0].positions == {"in": 4}, "where the task stands"
+    assert books._outcomes[0].positions == {"in": 4}, "where the task stands"
     assert (second.deliveries, second.stops) == (3, 1)
     assert second.retries > first.retries
     assert second.stopped_s

@@ -160,16 +160,16 @@ def worker_of(query: Query, trigger: dict[str, Any]) -> SparkWorker:
     """Its worker."""
     world = query.world
     job = Job(world.graph, "pipe", world.memory, world.planned, world.facts, world.broker, lambda: None)
-    worker = SparkWorker(job, query, QuerySettings(object(), "checkpoint", trigger))
-    worker._rehearsed, worker._deaf = True, False
-    worker.clock = query.clock
+    worker = SparkWorker(job, query, QuerySettings(object(), "checkpoint", trigger), query.clock)
+    worker._conditions.rehearsed = True
     return worker
 
 
 @pytest.fixture(autouse=True)
 def _no_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cues_kafka.on_spark.query.worker.drop_unfinished", lambda *_: None)
-    monkeypatch.setattr("cues_kafka.on_spark.query.worker.repaired", lambda *_, **__: None)
+    monkeypatch.setattr("cues_kafka.on_spark.query.worker.has_jvm", lambda _: True)
+    monkeypatch.setattr("cues_kafka.on_spark.query.conditions.repaired", lambda *_, **__: None)
 
 
 NAMES = "'one' runs this processor on Spark too, and started before this driver, which gives way"
@@ -231,7 +231,7 @@ def test_later_driver_goes_on_once_the_earlier_one_is_silent() -> None:
         one.batch()
         assert not worker._once()
         two.clock.advance(QUIET_S)
-    worker._stops = [Stopped("pipe", Halt("refused", "the broker is away", ""))]
+    worker._books.stops = [Stopped("pipe", Halt("refused", "the broker is away", ""))]
     world.client.send("in", 5)
     one.batch()
     newest = world.records()[-1]
@@ -258,7 +258,7 @@ def test_driver_that_starts_again_behind_a_dead_one_does_not_wait(monkeypatch: p
     looked = []
 
     def enter(run: Query, partition: int) -> Outcome:
-        looked.append(worker._earlier is not None)
+        looked.append(worker._way._earlier is not None)
         return PlainRun.enter(run, partition)
 
     monkeypatch.setattr(Query, "enter", enter)
