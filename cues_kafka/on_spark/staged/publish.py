@@ -29,7 +29,7 @@ from cues_kafka.on_spark.staged.chunks import chunks_in
 from cues_kafka.on_spark.staged.error_rows import Refusing
 from cues_kafka.on_spark.staged.manifest import Chunk, altered
 from cues_kafka.on_spark.staged.part_slot import Commit, PartSlot, Spool
-from cues_kafka.on_spark.staged.target import TOPICS, DuePart, FrameTarget
+from cues_kafka.on_spark.staged.target import TOPICS, DuePart, FrameTarget, PartTarget
 from cues_kafka.on_spark.staged.topics import StagedTarget
 from cues_kafka.on_spark.undecoded import Undecoded
 from cues_kafka.ports.broker import Broker
@@ -125,7 +125,7 @@ class StagedWork:
 
     def _commit(self, batch: Staged) -> Commit | None:
         """What commits the rows of one part; None: they are messages, or the driver has committed them."""
-        if not self.into.by_parts:
+        if not isinstance(self.into, PartTarget):
             return None
         return partial(self.into.commit_part, DuePart(batch, self.above, self.refusing(batch)))
 

@@ -18,7 +18,7 @@ from cues_kafka.on_spark.columns import META
 from cues_kafka.on_spark.staged.chunks import MESSAGES, Packing, first_row, rows_of, sliced, this_task
 from cues_kafka.on_spark.staged.error_rows import Refusing
 from cues_kafka.on_spark.staged.manifest import Manifest
-from cues_kafka.on_spark.staged.target import DuePart, FrameCommits, FrameTarget, refuse_files
+from cues_kafka.on_spark.staged.target import DuePart, FrameCommits, PartTarget, refuse_files
 from cues_kafka.on_spark.staged.topics import ERRORS
 from cues_kafka.sinks.batch_part import BatchPart, DueRows, Numbered, PartNumbers, RefusedRow, lost, reset_to
 from cues_kafka.sinks.lookup import dialect
@@ -51,7 +51,7 @@ def sql_target(frame: Any, table: SqlTable | Upsert, label: str, processor: str)
 
 
 @dataclass(frozen=True)
-class TableInto(FrameTarget):
+class TableInto(PartTarget):
     """
     The table that the rows of a processor go to.
 
@@ -61,7 +61,6 @@ class TableInto(FrameTarget):
     """
 
     small: ClassVar[bool] = False
-    by_parts: ClassVar[bool] = True
 
     table: SqlTable | Upsert
     graph: str
@@ -75,7 +74,7 @@ class TableInto(FrameTarget):
         return TableCommits(self)
 
     def commit_part(self, due: DuePart, rows: Iterable[tuple[int, pa.Table]]) -> Sequence[pa.Table]:
-        """See `FrameTarget`. Rows that the database refuses are error messages in its outbox."""
+        """See `PartTarget`. Rows that the database refuses are error messages in its outbox."""
         batch, errors = due.batch, due.refusing.target.errors
 
         def errors_of(refused: Sequence[RefusedRow]) -> Iterator[tuple[Any, ...]]:

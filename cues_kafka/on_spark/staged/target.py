@@ -6,7 +6,7 @@ A batch has five moments, and a target takes part in each:
 2. **Prepare** (T1): Spark's tasks call `FrameTarget.packing`. They write files that no reader sees, and name them in
    chunks (`chunks.reference`); or they put the rows into chunks. Rows that do not fit become chunks of error messages.
 3. **Announce** (T2): the manifest names these files and chunks, and how far the target was (`FrameCommits.top`).
-4. **Commit**: for a whole batch the driver, `FrameCommits.commit`; or each part for itself, `commit_part` (E7).
+4. **Commit**: for a whole batch the driver, `FrameCommits.commit`; or each part alone, `PartTarget.commit_part` (E7).
 5. **Publish** (T3): each part puts its error messages and its record into Kafka, behind the commit.
 
 A driver may die between any two, and an older driver may wake up at any. The **publication number** of the batch
@@ -110,11 +110,9 @@ class FrameTarget(ABC):
 
     Attributes:
         small: expect from the first batch that what comes to the driver is small: rows are not in chunks.
-        by_parts: each part commits its rows, which are in chunks, with `commit_part`.
     """
 
     small: ClassVar[bool] = True
-    by_parts: ClassVar[bool] = False
 
     @abstractmethod
     def packing(self, parts: int, refusing: Refusing, mine: Staged) -> Packing:
@@ -122,7 +120,7 @@ class FrameTarget(ABC):
         Make the last function of job 1, which Spark's tasks call.
 
         Spark may run a task several times, also side by side, and only one of them is named in the manifest. So names
-        of files have a random part. With `by_parts` a chunk has rows, of any columns, or error messages, never both.
+        of files have a random part. For a `PartTarget` a chunk has rows, of any columns, or error messages, never both.
 
         Args:
             parts: of a batch.
@@ -134,6 +132,11 @@ class FrameTarget(ABC):
     def open(self) -> FrameCommits:
         """Make the driver's side. It connects when it is first asked."""
 
+
+class PartTarget(FrameTarget):
+    """A target to which each part commits its rows, which are in chunks (E7)."""
+
+    @abstractmethod
     def commit_part(self, due: DuePart, rows: Iterable[tuple[int, pa.Table]]) -> Sequence[pa.Table]:
         """
         Commit the rows of one part of an announced batch, if the target keeps a smaller number for the part.
@@ -151,7 +154,6 @@ class FrameTarget(ABC):
             Error messages, with the columns `chunks.MESSAGES`, of rows that the target refuses. A second call for the
             same number returns the same ones, so the target keeps them with the rows.
         """
-        raise NotImplementedError(type(self).__name__)
 
 
 @dataclass(frozen=True, slots=True)

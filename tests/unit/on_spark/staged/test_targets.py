@@ -17,17 +17,15 @@ from cues_kafka.on_spark.staged.chunks import packed
 from cues_kafka.on_spark.staged.error_rows import Refusing
 from cues_kafka.on_spark.staged.manifest import Chunk, checksum
 from cues_kafka.on_spark.staged.part_slot import PartSlot, Spool
-from cues_kafka.on_spark.staged.target import DuePart, OutputTopics
+from cues_kafka.on_spark.staged.target import DuePart, OutputTopics, PartTarget
 from cues_kafka.on_spark.staged.topics import ERRORS
 from cues_kafka.task.clock import SystemClock
 from tests.unit.on_spark.staged.world import PARTS, World, chunks_of
 
 
 @dataclass(frozen=True)
-class Table(OutputTopics):
+class Table(OutputTopics, PartTarget):
     """Keeps the publication number of each part with its rows."""
-
-    by_parts = True
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     numbers: dict[int, int] = field(default_factory=dict)
