@@ -13,25 +13,10 @@ from cues_kafka.ports.broker import Broker
 from cues_kafka.ports.clients import FlushReport, GroupMetadata
 from cues_kafka.ports.facts import NewTopic
 from cues_kafka.ports.log import Fetched, Outgoing, TopicPartition
+from tests.unit.samples import StandingClock
 
 PLACE = TopicPartition("t", 0)
 ONE = [Outgoing("t", 0, b"k", b"v")]
-
-
-class VirtualClock:
-    """Time that tests move."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def time(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 class SilentListener:
@@ -63,7 +48,7 @@ class Plan(Faults):
 
 
 def a_broker(faults: Plan | None = None, **options: float) -> MemoryBroker:
-    broker = MemoryBroker(VirtualClock(), faults=faults, **options)  # type: ignore[arg-type]
+    broker = MemoryBroker(StandingClock(), faults=faults, **options)  # type: ignore[arg-type]
     broker.create([NewTopic("t", 1)])
     return broker
 
@@ -99,18 +84,18 @@ def test_the_same_seed_gives_the_same_topic_ids() -> None:
 
 def test_a_transaction_times_out_on_the_virtual_clock() -> None:
     """Counted from its first write; the owner is refused afterwards."""
-    clock = VirtualClock()
+    clock = StandingClock()
     broker = MemoryBroker(clock, transaction_timeout_s=60)
     broker.create([NewTopic("t", 1)])
     session = broker.session("id")
     session.init(timeout_s=1)
     session.begin()
-    clock.now += 100  # nothing has been written: nothing times out
+    clock.s += 100  # nothing has been written: nothing times out
     session.produce(ONE)
-    clock.now += 59
+    clock.s += 59
     assert broker.watermarks([PLACE])[PLACE] == (0, 0, 1)
 
-    clock.now += 1
+    clock.s += 1
 
     assert broker.watermarks([PLACE])[PLACE] == (0, 2, 2)
     with pytest.raises(FatalError) as refused:
@@ -391,7 +376,7 @@ def test_deleting_a_topic_takes_it_out_of_open_transactions() -> None:
 
 def test_a_reader_serves_all_its_partitions_in_turn() -> None:
     """One that always has more does not starve the others."""
-    broker = MemoryBroker(VirtualClock())
+    broker = MemoryBroker(StandingClock())
     broker.create([NewTopic("t", 2)])
     broker.sender("s").send([Outgoing("t", n % 2, b"k", b"v") for n in range(20)])
     reader = broker.reader("r")

@@ -14,6 +14,7 @@ from cues_kafka.errors import BrokerError, FatalError
 from cues_kafka.ports.facts import NewTopic
 from cues_kafka.ports.log import TopicPartition
 from tests.examples import examples
+from tests.unit.samples import StandingClock
 
 
 @dataclass
@@ -38,24 +39,8 @@ class Listener:
         self.told.append(("lost", list(partitions)))
 
 
-class VirtualClock:
-    """Time that tests move."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def time(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
-def a_broker(*, partitions: int = 4, cooperative: bool = True, clock: VirtualClock | None = None) -> MemoryBroker:
-    broker = MemoryBroker(clock or VirtualClock(), cooperative=cooperative)
+def a_broker(*, partitions: int = 4, cooperative: bool = True, clock: StandingClock | None = None) -> MemoryBroker:
+    broker = MemoryBroker(clock or StandingClock(), cooperative=cooperative)
     broker.create([NewTopic("t", partitions)])
     return broker
 
@@ -123,17 +108,17 @@ def test_a_member_learns_the_generation_when_it_polls() -> None:
 
 def test_a_killed_member_keeps_its_partitions_until_its_session_ends() -> None:
     """A4: that is what a static instance saves."""
-    clock = VirtualClock()
+    clock = StandingClock()
     broker = a_broker(clock=clock)
     one, first = join(broker)
     two, second = join(broker)
     settle(one, two)
     one.kill()
-    clock.now += 9
+    clock.s += 9
     settle(two)
     assert second.held == {2, 3}
 
-    clock.now += 2
+    clock.s += 2
     settle(two)
 
     assert second.held == {0, 1, 2, 3}
@@ -142,11 +127,11 @@ def test_a_killed_member_keeps_its_partitions_until_its_session_ends() -> None:
 
 def test_a_member_that_does_not_poll_is_expelled_and_comes_back() -> None:
     """max.poll.interval.ms; it is told what it lost, and joins again."""
-    clock = VirtualClock()
+    clock = StandingClock()
     broker = a_broker(clock=clock)
     one, first = join(broker)
     settle(one)
-    clock.now += 301
+    clock.s += 301
     assert broker.members("g") == []
 
     settle(one)
@@ -205,7 +190,7 @@ def test_a_successor_frees_what_its_predecessor_had_to_give_back() -> None:
 
 def test_a_static_member_that_closed_keeps_its_place_for_the_session_only() -> None:
     """A4: it told its listener, and no other member gets its partitions before the session ends."""
-    clock = VirtualClock()
+    clock = StandingClock()
     broker = a_broker(clock=clock)
     one, first = join(broker, "w.0")
     two, second = join(broker, "w.1")
@@ -216,7 +201,7 @@ def test_a_static_member_that_closed_keeps_its_place_for_the_session_only() -> N
     assert broker.members("g") == ["w.0", "w.1"]
     assert second.held == {2, 3}
 
-    clock.now += 11
+    clock.s += 11
     settle(two)
 
     assert second.held == {0, 1, 2, 3}
@@ -224,7 +209,7 @@ def test_a_static_member_that_closed_keeps_its_place_for_the_session_only() -> N
 
 def test_topics_that_come_grow_and_go_move_partitions() -> None:
     """A subscription to a topic that is not there yet is served when it is."""
-    broker = MemoryBroker(VirtualClock())
+    broker = MemoryBroker(StandingClock())
     one, listener = join(broker)
     settle(one)
     assert listener.told == [("assign", [])]
@@ -271,12 +256,12 @@ def test_a_partition_never_has_two_living_owners(
     actions: list[tuple[str, int]], partitions: int, cooperative: bool
 ) -> None:
     """Whatever joins, leaves, dies and polls; and in the end everything is owned, evenly."""
-    clock = VirtualClock()
+    clock = StandingClock()
     broker = a_broker(partitions=partitions, cooperative=cooperative, clock=clock)
     living: dict[int, tuple[MemoryMember, Listener]] = {}
     for number, (action, choice) in enumerate(actions):
         if action == "time":
-            clock.now += choice
+            clock.s += choice
         elif action in ("join", "static"):
             _join(broker, living, number, f"i{choice % 3}" if action == "static" else None)
         elif living:
@@ -284,7 +269,7 @@ def test_a_partition_never_has_two_living_owners(
         held = [p for member, listener in living.values() for p in listener.held if not member._membership.gone]
         assert len(held) == len(set(held))
 
-    clock.now += 11  # the sessions of the dead end
+    clock.s += 11  # the sessions of the dead end
     for _ in range(6):
         for member, _listener in list(living.values()):
             member.poll()
