@@ -34,7 +34,8 @@ from cues_kafka.on_spark.query.run import QuerySettings
 from cues_kafka.on_spark.query.slots import POLICY, written
 from cues_kafka.on_spark.query.triggers import streaming_trigger
 from cues_kafka.on_spark.shipping import ship_codecs, ship_options
-from cues_kafka.on_spark.staged.batch import StagedBatch, check_session
+from cues_kafka.on_spark.staged.batch import StagedBatch
+from cues_kafka.on_spark.staged.connect import check_classic
 from cues_kafka.on_spark.staged.extents import extents_of
 from cues_kafka.on_spark.staged.publish import StagedWork, enter, newest_batch
 from cues_kafka.on_spark.staged.topics import StagedTarget
@@ -87,8 +88,8 @@ def write_exactly_once(
     DataFrame that does not stream is a job: it is written once, and another run with the same name writes nothing.
 
     Columns: `_key`, `_headers` and `_timestamp` if they are there. `value` alone, if it is bytes or text, is the value
-    as it is (with `key` beside it, as for Spark's Kafka sink). Otherwise all other columns are the value, in the format
-    of `value=`.
+    as it is (with `key` beside it, as for Spark's Kafka sink), unless the class of `value=` has such a field. Otherwise
+    all other columns are the value, in the format of `value=`.
 
     Args:
         frame: a DataFrame of any kind.
@@ -153,7 +154,7 @@ class _Write:
                 batch = FrameBatch(prepare, self.checkpoint)
                 return self._settings.write(frame, f"{self.name}.{PROCESSOR}", batch)
             work = _work(frame, self.options, self.name, target, self.value)
-            check_session(session)
+            check_classic(session)
             work = _entered(broker, work, known_query(session, self.checkpoint) if frame.isStreaming else JOB)
             if not frame.isStreaming:
                 return _job(frame, work, self.checkpoint)

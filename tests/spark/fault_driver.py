@@ -28,10 +28,13 @@ from cues_kafka.spark import Spark
 from cues_kafka.task.interpreter import Hook
 from cues_kafka.task.workers import Job
 from tests.fault.support import Setup, run_child
+from tests.spark.connect_server import connect_session
 
 PARTITIONS = 4
 BAD, NIL = 7, 3
 """Of ten numbers: one becomes an error, one nothing."""
+
+CONNECT = "connect:"
 
 DEADLY = 1_000_000
 """The number whose delivery ends the process."""
@@ -207,7 +210,10 @@ class PointedSpark(Spark):
 
 
 def session_of(setup: Mapping[str, Any]) -> SparkSession:
-    """The session that a setup asks for."""
+    """The session that a setup asks for; with `connect:` in front of its master one of Spark Connect."""
+    if setup["master"].startswith(CONNECT):
+        made: SparkSession = connect_session(setup["master"].removeprefix(CONNECT), setup["conf"])
+        return made
     builder = SparkSession.builder.master(setup["master"]).appName("fault")
     for key, value in setup["conf"].items():
         builder = builder.config(key, value)

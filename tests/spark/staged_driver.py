@@ -143,7 +143,9 @@ class PointedStagedWork(StagedWork):
 class PointedBatch(StagedBatch):
     """Batches that have crash points, and name the attempt in each row."""
 
-    def __init__(self, work: StagedWork, *args: Any, done: Callable[[Staged], None], **settings: Any) -> None:
+    def __init__(
+        self, work: StagedWork, *args: Any, done: Callable[[Staged], None] = lambda _: None, **settings: Any
+    ) -> None:
         def behind(batch: Staged) -> None:
             done(batch)
             self._pass("behind", batch.batch)

@@ -1,8 +1,8 @@
 """Small files of a query, on any file system that Spark knows: read, write, list, delete, measure.
 
 Files on this machine's disk are read as any program does, others through Spark's own Java. A job of Spark for a line or
-two would cost more than the micro-batch. Spark Connect gives no Java, so there such a job reads files, and nothing else
-is possible.
+two would cost more than the micro-batch. Spark Connect gives no Java. There a path that begins with `file:` is one that
+client, server and executors share; of any other path a job of Spark can read a file, and nothing else is possible.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from py4j.protocol import Py4JJavaError
 
@@ -21,6 +21,13 @@ def has_jvm(session: Any) -> bool:
     """Whether Java can be reached from this process; with Spark Connect it is elsewhere."""
     return hasattr(session, "_jvm")
 
+
+def is_shared(path: str) -> bool:
+    """Whether a path says that it is on a disk of the machine; with Spark Connect all its processes then see it."""
+    return path.startswith(_HERE)
+
+
+_HERE: Final = "file:"
 
 Place: TypeAlias = str | Path
 """A path as Spark takes it; or on this machine, if `local` found it there."""
@@ -33,9 +40,9 @@ def read_text(session: Any, path: Place) -> str:
     Raises:
         FileNotFoundError: it is not there.
     """
-    if isinstance(path, Path) or has_jvm(session):
+    if isinstance(path, Path) or has_jvm(session) or is_shared(path):
         return read_bytes(session, path).decode()
-    found = Path(path.removeprefix("file:"))
+    found = Path(path)
     return found.read_text("utf-8") if found.is_file() else _read_by_a_job(session, path)
 
 
@@ -67,6 +74,8 @@ def local(session: Any, path: Place) -> Path | None:
     """
     if isinstance(path, Path):
         return path
+    if not has_jvm(session):
+        return Path(path.removeprefix(_HERE)) if is_shared(path) else None
     place, system = _place(session, path)
     uri = system.makeQualified(place).toUri()
     return Path(uri.getPath()) if uri.getScheme() == "file" else None

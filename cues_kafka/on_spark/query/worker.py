@@ -259,7 +259,8 @@ class SparkWorker:
         """Run the query once; return whether it ended because all messages are delivered."""
         if not self._way.may_go_on():
             return False
-        if not self._deaf and (halt := self._conditions.refused()):
+        blind = self._deaf and self._planned.checkpoint_is_hint  # its checkpoint may be on the server alone
+        if not blind and (halt := self._conditions.refused()):
             self._books.note(Stopped(self.name, halt))
             return False
         with ThreadPoolExecutor(1, thread_name_prefix=f"{self.name}-rehearse") as pool:
@@ -275,7 +276,7 @@ class SparkWorker:
         with self._lock:
             if self._stopping.is_set():
                 return True
-            if not self._deaf:
+            if not blind:
                 drop_unfinished(self._settings.session, self._settings.checkpoint)  # before the start, which reads it
             query = self._query = self._planned.start(first, self._take_and_tell)
         self._job.changed()

@@ -26,11 +26,10 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from cues_kafka.core.records import Extent, Staged
-from cues_kafka.core.staged import Announce, Publish, is_published
+from cues_kafka.core.staged import Announce
 from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.graph.names import transactional_id
 from cues_kafka.observe.log import get_logger
-from cues_kafka.on_spark.query.files import has_jvm
 from cues_kafka.on_spark.query.jobs import AT_ONCE, RESULT, BatchFailed, run_job
 from cues_kafka.on_spark.query.offset_log import query_id
 from cues_kafka.on_spark.query.outcome import Outcome, brief, outcome_of_row, raise_stops
@@ -43,11 +42,10 @@ from cues_kafka.on_spark.staged.publish import (
     PublishRows,
     StagedWork,
     newest_batch,
+    published,
     stands_at,
 )
 from cues_kafka.on_spark.staged.undecoded import Observed, Search
-from cues_kafka.records.reading import newest_record
-from cues_kafka.task.clock import SystemClock
 
 log = get_logger("cues_kafka.spark")
 
@@ -152,7 +150,7 @@ class StagedBatch:
         self, staging: Staging, announced: Staged, manifest: Manifest | None
     ) -> tuple[Manifest | None, list[Outcome]]:
         """Publish what is announced, by its manifest if this process staged it; return the manifest that was needed."""
-        if manifest is None and (outcomes := self._published(announced)) is not None:
+        if manifest is None and (outcomes := published(self._work, announced)) is not None:
             return None, outcomes
         try:
             staged_here = manifest is not None
@@ -244,17 +242,6 @@ class StagedBatch:
         assert record
         assert record.staged
         return record.staged
-
-    def _published(self, batch: Staged) -> list[Outcome] | None:
-        """The outcomes of the slots if every part is published for any reader; its files are not needed then."""
-        work, found = self._work, []
-        for part in range(batch.parts):
-            role = Publish(replace(batch, part=part))
-            record = newest_record(work.spec(part, role, "look"), work.broker, SystemClock())
-            if record is None or not is_published(role, record):
-                return None
-            found.append(Outcome(f"{work.processor}/{part}", part, totals=record.totals))
-        return found
 
     def _refuse_older(self, batch: Staged) -> None:
         """Stop if another driver announced a newer batch: it deleted this one's files, which must not be restored."""
@@ -362,12 +349,3 @@ def disk_bytes(staging: Staging) -> int:
 def stage_of(checkpoint: str) -> str:
     """The directory of a query's staged files."""
     return f"{checkpoint}/stage"
-
-
-def check_session(session: Any) -> None:
-    """Refuse a session that lacks something that staged writing needs."""
-    if not has_jvm(session):
-        raise ConfigError(
-            "staged writing (shuffles, aggregations, state, files) needs Spark's Java in the driver, which Spark "
-            "Connect does not give. Use a classic session: SparkSession.builder.master(...), not remote(...)."
-        )

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cues_kafka.core.records import Extent, Staged
 from cues_kafka.errors import ConfigError
 from cues_kafka.on_spark.query.offset_log import source_ends
+from cues_kafka.on_spark.staged.publish import StagedWork
 from cues_kafka.ports.log import TopicPartition
-from cues_kafka.records.extents import offsets_of
+from cues_kafka.records.extents import ids_of, offsets_of
 
 
 def extents_of(
@@ -78,3 +80,35 @@ def begins_of(newest: Staged, query: str, committed: Collection[str]) -> dict[st
 def offsets_in(offsets: str, topic: str) -> dict[int, int]:
     """The offsets of one topic, by partition, in those of a source."""
     return {int(p): offset for p, offset in (json.loads(offsets or "{}") or {}).get(topic, {}).items()}
+
+
+@dataclass(frozen=True)
+class BatchExtents:
+    """
+    What a micro-batch of a processor takes of its inputs. It can be pickled, for the process that Spark calls.
+
+    Attributes:
+        work: of the slots.
+        checkpoint: the query's directory.
+        bindings: of the inputs, by topic.
+        first: where batch 0 begins, by binding.
+        listed: whether the ids of topics are a list, because a replay topic may be read beside an input.
+    """
+
+    work: StagedWork
+    checkpoint: str
+    bindings: Mapping[str, str]
+    first: Mapping[str, str]
+    listed: bool
+
+    def __call__(self, session: Any, number: int) -> tuple[Extent, ...]:
+        """What batch `number` takes of each input; see `extents_of`."""
+        ids = {name: facts.topic_id for name, facts in self.work.broker.facts(list(self.bindings)).topics.items()}
+
+        def named(_: int, end: Mapping[str, Any]) -> tuple[str, bytes]:
+            [topic] = [one for one in end if one in self.bindings]
+            if not self.listed:
+                return self.bindings[topic], ids.get(topic, b"")
+            return self.bindings[topic], ids_of({topic: ids[topic]} if topic in ids else {})
+
+        return extents_of(session, self.checkpoint, number, names=named, first=self.first)

@@ -203,9 +203,15 @@ class Staging:
                 )
 
     def files(self, manifest: Manifest) -> list[Path] | None:
-        """The files of a batch on the local disk, where Spark's tasks can read them; None: they are elsewhere."""
+        """
+        The files of a batch on the local disk, where Spark's tasks can read them.
+
+        None: they are elsewhere, or the session is one of Spark Connect, whose tasks get nothing but rows.
+        """
         here = self._at(manifest.batch, manifest.attempt, _ROWS)
-        return [here / name for name, _ in manifest.files] if isinstance(here, Path) else None
+        if not isinstance(here, Path) or not hasattr(self.session, "sparkContext"):
+            return None
+        return [here / name for name, _ in manifest.files]
 
     def chunks(self, manifest: Manifest) -> Any:
         """The chunks of a batch as a DataFrame, from the files that the manifest names."""

@@ -17,7 +17,7 @@ from cues_kafka.brokers.options import Kafka
 from cues_kafka.codecs.lookup import MadeFor
 from cues_kafka.core.records import Attempt, Record, Staged
 from cues_kafka.core.spec import Spec
-from cues_kafka.core.staged import RESET, Enter, Publish, Role
+from cues_kafka.core.staged import RESET, Enter, Publish, Role, is_published
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.declare import CodecSpec
 from cues_kafka.on_spark.columns import ValueForm, form_of
@@ -227,3 +227,15 @@ def stands_at(work: StagedWork, broker: Broker) -> StandsAt | None:
 
 def _newest(work: StagedWork, broker: Broker) -> Record | None:
     return newest_record(work.spec(0, Enter("", work.stateless, 0), "look"), broker, SystemClock())
+
+
+def published(work: StagedWork, batch: Staged) -> list[Outcome] | None:
+    """The outcomes of the slots if every part of a batch is published for any reader, else None."""
+    found = []
+    for part in range(batch.parts):
+        role = Publish(replace(batch, part=part))
+        record = newest_record(work.spec(part, role, "look"), work.broker, SystemClock())
+        if record is None or not is_published(role, record):
+            return None
+        found.append(Outcome(f"{work.processor}/{part}", part, totals=record.totals))
+    return found

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.codecs.lookup import MadeFor, codec_for
-from cues_kafka.core.records import Extent, Staged
+from cues_kafka.core.records import Staged
 from cues_kafka.core.spec import Spec
-from cues_kafka.core.staged import Enter
+from cues_kafka.core.staged import RESET, Enter
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.names import backing_topic, replay_topic
 from cues_kafka.on_spark.columns import key_column, messages_of
 from cues_kafka.on_spark.frame_targets import frame_target
-from cues_kafka.on_spark.query.files import names
+from cues_kafka.on_spark.query.files import has_jvm, names
 from cues_kafka.on_spark.query.observed import observed_in
 from cues_kafka.on_spark.query.offset_log import known_query, query_id
 from cues_kafka.on_spark.query.outcome import Outcome
@@ -24,19 +25,22 @@ from cues_kafka.on_spark.query.run import QuerySettings, Tell
 from cues_kafka.on_spark.query.slots import written
 from cues_kafka.on_spark.redelivery import Redelivery
 from cues_kafka.on_spark.source.ranges import Begins
-from cues_kafka.on_spark.staged.batch import StagedBatch, check_session, stage_of
-from cues_kafka.on_spark.staged.extents import begins_of, begun, canonical, ends_in, extents_of, offsets_in
+from cues_kafka.on_spark.staged.batch import StagedBatch, stage_of
+from cues_kafka.on_spark.staged.connect import check_shared
+from cues_kafka.on_spark.staged.extents import BatchExtents, begins_of, begun, canonical, ends_in, offsets_in
 from cues_kafka.on_spark.staged.files import Staging
-from cues_kafka.on_spark.staged.publish import StagedWork, enter, newest_batch
+from cues_kafka.on_spark.staged.publish import StagedWork, enter, newest_batch, published
 from cues_kafka.on_spark.staged.topics import StagedTarget
 from cues_kafka.on_spark.staged.undecoded import Counts
 from cues_kafka.on_spark.undecoded import undecoded_of
 from cues_kafka.ports.log import Position, Positions, TopicPartition
-from cues_kafka.records.extents import ids_of
 from cues_kafka.task.calling.carried import carried_by
 from cues_kafka.task.making.other_inputs import other_sources
 from cues_kafka.task.making.specs import Identity
 from cues_kafka.task.workers import Job
+
+LOOK_S: Final = 1.0
+"""How often the records of slots are read at most, where no slot tells the driver where it stands."""
 
 
 class StagedRun:
@@ -49,8 +53,10 @@ class StagedRun:
 
     def __init__(self, job: Job, settings: QuerySettings) -> None:
         assert isinstance(job.options, Kafka)
-        check_session(settings.session)
         graph, processor = job.graph, job.graph.dataframes[job.processor]
+        self._heard = has_jvm(settings.session)  # with Spark Connect batches are written in a process of the server
+        if not self._heard:
+            check_shared(graph, processor, settings.checkpoint)
         topics = processor.read_topics
         if len(set(topics)) < len(topics):
             raise ConfigError(f"{processor.name!r} has two bindings of one topic: bind it once, and use it twice")
@@ -69,6 +75,7 @@ class StagedRun:
         self._work = self._work_of(identity, stateless=not any(map(keeps_state, frames.values())))
         if made := frame_target(processor, frames, graph.name):
             self._work = replace(self._work, parts=1 if processor.whole else self._work.parts, into=made[1])
+        self._looked_s = float("-inf")
         self._newest: Staged | None = None
         self._undecided: list[Staged] = []
         if newest := newest_batch(self._work, job.broker):
@@ -142,24 +149,17 @@ class StagedRun:
             for topic, offsets in first.items()
         }
 
-        def extents(session: Any, number: int) -> tuple[Extent, ...]:
-            ids = {name: facts.topic_id for name, facts in job.broker.facts(list(self._bindings)).topics.items()}
-
-            def named(_: int, end: Mapping[str, Any]) -> tuple[str, bytes]:
-                [topic] = [one for one in end if one in self._bindings]
-                if job.graph.errors_of(self._processor) is None:
-                    return self._bindings[topic], ids.get(topic, b"")
-                return self._bindings[topic], ids_of({topic: ids[topic]} if topic in ids else {})
-
-            return extents_of(session, settings.checkpoint, number, names=named, first=begins)
-
-        batch = StagedBatch(
-            *(self._work, extents, settings.checkpoint),
-            tell=tell,
-            done=self._done,
-            undecided=self._undecided.append,
-            observed=self._observed,
-        )
+        listed = job.graph.errors_of(self._processor) is not None
+        taken = BatchExtents(self._work, settings.checkpoint, self._bindings, begins, listed=listed)
+        batch = StagedBatch(self._work, taken, settings.checkpoint)
+        if self._heard:
+            batch = StagedBatch(
+                *(self._work, taken, settings.checkpoint),
+                tell=tell,
+                done=self._done,
+                undecided=self._undecided.append,
+                observed=self._observed,
+            )
         self._drop_losers(newest, batch)
         return settings.write(whole, f"{job.graph.name}.{self._processor.name}", batch, self._processor.output_mode)
 
@@ -206,7 +206,7 @@ class StagedRun:
         if outcome.partition:
             return ()
         sums = dict.fromkeys(self._bindings, 0)
-        for place, offset in self._reached.items():
+        for place, offset in self.reached.items():
             sums[place.topic] += offset
         return tuple(
             Position(self._bindings[topic], topic, self._job.facts.topics[topic].topic_id, total)
@@ -224,7 +224,19 @@ class StagedRun:
 
     @property
     def reached(self) -> Mapping[TopicPartition, int]:
+        if not self._heard:
+            self._look()
         return self._reached
+
+    def _look(self) -> None:
+        """Find by the records how far the batches are that a process of the server writes; at most once in `LOOK_S`."""
+        now_s = time.monotonic()
+        if now_s - self._looked_s < LOOK_S:
+            return
+        self._looked_s = now_s
+        newest = newest_batch(self._work, self._job.broker)
+        if newest is not None and newest.batch != RESET and published(self._work, newest) is not None:
+            self._done(newest)
 
     def _drop_losers(self, newest: Staged | None, batch: StagedBatch) -> None:
         """
