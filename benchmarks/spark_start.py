@@ -44,6 +44,9 @@ SIDES = {"quick": "", "by itself": "no"}
 TARGET = 0.33
 PATIENCE_S = 400.0
 
+SLACK_S = 0.5
+"""By how much the system's times of processes may be early."""
+
 HOW = """A plain processor, DataFrames that are written directly, and DataFrames that are written staged, on `local[2]`.
 *Start* goes from the start of the process of `cues-kafka run`, *restart* from a SIGKILL of the driver's process group;
 messages for all three are there, or are sent right after the kill. *First* ends with the first committed message of any
@@ -95,18 +98,15 @@ class Processes:
             for one in [*known]:
                 try:
                     known.update(one.children())
-                    times, words = one.cpu_times(), one.cmdline()
-                    self._seen[one.pid, one.create_time()] = (
-                        times.user + times.system,
-                        " ".join([*words[:1], *words[-2:]]),
-                    )
+                    times = one.cpu_times()
+                    self._seen[one.pid, one.create_time()] = times.user + times.system, program_of(one.cmdline())
                 except psutil.Error:
                     known.discard(one)
 
     def since(self, began_s: float) -> Iterator[tuple[float, str]]:
         """When each process began after this time, with its processor seconds."""
         for (pid, at_s), (used_s, words) in list(self._seen.items()):
-            if at_s > began_s - 0.01:  # the system counts in hundredths
+            if at_s > began_s - SLACK_S:
                 yield at_s, f"process {pid}, {used_s:.1f} s of processor: {words}"
 
 
@@ -128,6 +128,8 @@ class Run:
         name: of the graph.
         log: the file of its output.
         command: the supervisor; its only child is the driver.
+        cluster: the broker.
+        began_s: when it was started.
     """
 
     side: str
@@ -135,6 +137,7 @@ class Run:
     log: Path
     command: psutil.Popen
     cluster: Cluster
+    began_s: float
 
     def ends(self) -> dict[str, int]:
         """The ends of what each query has committed, markers of transactions included; they only come with messages."""
@@ -185,11 +188,12 @@ def running(side: str, cluster: Cluster, directory: Path, *options: str) -> Iter
     words += ["--master", "local[2]", "--checkpoint", str(directory / name)]
     log = directory / f"{name}.log"
     with log.open("wb") as output:
+        began_s = time.time()
         command = psutil.Popen(
             [sys.executable, "-m", "cues_kafka.cli.main", *words], cwd=ROOT, env=env, stdout=output, stderr=output
         )
     try:
-        yield Run(side, name, log, command, cluster)
+        yield Run(side, name, log, command, cluster, began_s)
     except BaseException:
         sys.stderr.write(log.read_text("utf-8", "replace")[-4_000:])
         raise
@@ -216,7 +220,7 @@ def measure_once(side: str, cluster: Cluster, directory: Path, *, archive: bool,
     """
     with running(side, cluster, directory, *(["--log-level", "info"] if timeline else [])) as run:
         with _looked_at(run, timeline) as processes:
-            found = [_taken(run, "start", run.command.create_time(), dict.fromkeys(QUERIES, 0), processes)]
+            found = [_taken(run, "start", run.began_s, dict.fromkeys(QUERIES, 0), processes)]
         if archive:
             cache = directory / "cache"
             until(lambda: any(cache.glob("spark/*.jsa")), timeout_s=90, every_s=0.2, what="a class archive")
@@ -245,7 +249,7 @@ def _taken(run: Run, what: str, began_s: float, before: dict[str, int], processe
     if processes is not None:
         events = [*((at_s, text) for text, at_s in found.items()), *run.said(), *processes.since(began_s)]
         for at_s, text in sorted(events):
-            if at_s >= began_s - 0.01:
+            if at_s > began_s - SLACK_S:
                 print(f"    {at_s - began_s:6.2f} s  {text}", flush=True)
     return Taken(run.side, what, first_s, all_s, os.getloadavg()[0])
 
