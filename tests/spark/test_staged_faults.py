@@ -23,7 +23,7 @@ from tests.spark.staged_driver import WIDTH, graph
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(900)]
 
-cluster, standalone = test_faults.cluster, test_faults.standalone
+cluster, two_hosts = test_faults.cluster, test_faults.two_hosts
 """Fixtures: settings of drivers whose executors are processes."""
 
 
@@ -212,11 +212,11 @@ def test_an_executor_that_dies_repeats_and_hides_nothing(setup: Setup, tmp_path:
     tally.check()
 
 
-def test_speculation_doubles_nothing(setup: Setup, tmp_path: Path, standalone: dict[str, Any]) -> None:
+def test_speculation_doubles_nothing(setup: Setup, tmp_path: Path, two_hosts: dict[str, Any]) -> None:
     """A slot stands still in its transaction; Spark runs it a second time beside it, and then it wakes up."""
     tally = Tally(setup)
     tally.send(80)
-    with StagedDrivers(setup, tmp_path, conf=test_faults.SPECULATION, **standalone) as drivers:
+    with StagedDrivers(setup, tmp_path, conf=test_faults.SPECULATION, **two_hosts) as drivers:
         driver = drivers.add(**publishing("before Commit")).started()
         slow = driver.reached()
         tally.wait(300)
