@@ -41,11 +41,11 @@ class Cluster:
         transactions: what sessions ask.
     """
 
-    log_type = Log
-    group_type = Group
-    topics_type = Topics
-    groups_type = GroupCoordinator
-    transactions_type = TransactionCoordinator
+    log_type: type[Log] = Log
+    group_type: type[Group] = Group
+    topics_type: type[Topics] = Topics
+    groups_type: type[GroupCoordinator] = GroupCoordinator
+    transactions_type: type[TransactionCoordinator] = TransactionCoordinator
 
     def __init__(
         self,
@@ -58,9 +58,9 @@ class Cluster:
         max_poll_interval_s: float = 300.0,
     ) -> None:
         self._brokers = brokers
-        self.monitor = Monitor(clock)
-        self.topics = self.topics_type(seed=seed, brokers=brokers, log_type=self.log_type)
-        self.groups = self.groups_type(
+        self.monitor: Monitor = Monitor(clock)
+        self.topics: Topics = self.topics_type(seed=seed, brokers=brokers, log_type=self.log_type)
+        self.groups: GroupCoordinator = self.groups_type(
             self.monitor,
             self.topics,
             self.group_type,
@@ -68,7 +68,7 @@ class Cluster:
             session_timeout_s=session_timeout_s,
             max_poll_interval_s=max_poll_interval_s,
         )
-        self.transactions = self.transactions_type(self.monitor, self.topics, self.groups)
+        self.transactions: TransactionCoordinator = self.transactions_type(self.monitor, self.topics, self.groups)
         self.monitor.timed = (self.transactions.expire, self.groups.expire)
 
     # ---- topics
