@@ -192,12 +192,13 @@ def running(side: str, cluster: Cluster, directory: Path, *options: str) -> Iter
         command = psutil.Popen(
             [sys.executable, "-m", "cues_kafka.cli.main", *words], cwd=ROOT, env=env, stdout=output, stderr=output
         )
+    measured = False
     try:
         yield Run(side, name, log, command, cluster, began_s)
-    except BaseException:
-        sys.stderr.write(log.read_text("utf-8", "replace")[-4_000:])
-        raise
+        measured = True
     finally:
+        if not measured:
+            sys.stderr.write(log.read_text("utf-8", "replace")[-4_000:])
         with suppress(psutil.NoSuchProcess):
             command.send_signal(signal.SIGTERM)
         try:

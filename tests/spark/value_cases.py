@@ -133,7 +133,7 @@ JSON: dict[str, str] = {
     "larger price": '{"price": "1000000.00"}',
     "least price": '{"price": "-999999.99"}',
     "price with an exponent": '{"price": "1E2"}',
-    "price that is none": '{"price": "NaN"}',
+    "price that is not a number": '{"price": "NaN"}',
     "price that is text": '{"price": "cheap"}',
     "whole price": '{"price": 7}',
     "prices": '{"prices": {"a": "1.10", "b": 2}}',

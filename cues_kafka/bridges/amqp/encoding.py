@@ -117,7 +117,7 @@ class ValueReader:
         The next section of a message: its code and its value.
 
         Raises:
-            EncodingError: there is none.
+            EncodingError: the bytes there are not a section.
         """
         if self._data.startswith(_DESCRIBED, self.at) and self._data[self.at + 2 : self.at + 3] in _CODES:
             code, self.at = self._data[self.at + 2], self.at + 3  # as almost all senders write it

@@ -98,7 +98,7 @@ def column_type(text: Any) -> ColumnType:
     Take the text of a type apart.
 
     Raises:
-        ValueError: it is none; or a structure has two fields whose names differ by case at most.
+        ValueError: the text names no type; or two fields of a structure have names that are equal but for case.
     """
     if not isinstance(text, str):
         raise ValueError(repr(text))

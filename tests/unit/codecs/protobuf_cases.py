@@ -183,7 +183,7 @@ CASES: dict[str, tuple[bytes, str]] = {
     "sum of tenths": (_double(0.1 + 0.2), "number: 0.30000000000000004"),
     "single tenth": (b"\x25" + struct.pack("<f", 0.1), "single: 0.1"),
     "price": (_sized(25, _sized(1, b"1.005")), 'price { value: "1.005" }'),
-    "price that is none": (_sized(25, _sized(1, b"cheap")), 'price { value: "cheap" }'),
+    "price that is not a number": (_sized(25, _sized(1, b"cheap")), 'price { value: "cheap" }'),
     "price of 40 digits": (_sized(25, _sized(1, b"9" * 40)), f'price {{ value: "{"9" * 40}" }}'),
     # Text and bytes.
     "umlauts": (_sized(5, "Zürich".encode()), 'text: "Zürich"'),

@@ -291,7 +291,7 @@ def test_acknowledgements_are_confirmed_in_bulk() -> None:
 
 
 def test_broker_that_goes_back_to_an_older_state_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    """It gives a number again that a former connection had, without the mark; a marked redelivery is none."""
+    """The broker reuses a number of a former connection for an unmarked message. A marked redelivery is not named."""
     had = deque[int]()
 
     def connected() -> MqttDeliveries:
