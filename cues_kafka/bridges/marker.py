@@ -344,7 +344,12 @@ def shared_markers(connect: Connect, markers: str) -> list[str]:
 
 
 def _gets_some(first: MarkerSession, second: MarkerSession, queue: str) -> bool:
-    """Whether the second consumer gets one of some messages."""
+    """
+    Whether the second consumer gets one of some messages while the first one is there.
+
+    Raises:
+        OSError: a connection is lost. What the first one held goes to the second one then, as it should.
+    """
     for _ in range(PROBES):
         first.probe(queue)
     came, deadline = 0, time.monotonic() + first.timeout_s
@@ -354,5 +359,6 @@ def _gets_some(first: MarkerSession, second: MarkerSession, queue: str) -> bool:
             came += 1
         if (other := second.message(0.0)) is not None:
             second.drop(other)
+            first.probe(queue)
             return True
     return False

@@ -11,12 +11,12 @@ import pytest
 
 from cues_kafka import CommitPolicy, Graph, GraphError, Message, OutputError, Processor, Sink, Source, Stomp, Topic
 from cues_kafka.bridges.destinations import BrokerSender
-from cues_kafka.bridges.marker import PROBE, MarkerTransactions, shared_markers
+from cues_kafka.bridges.marker import PROBE, MarkerMessage, MarkerTransactions, shared_markers
 from cues_kafka.bridges.stomp.marker import StompMarkers
 from cues_kafka.bridges.stomp.messages import message_of
 from cues_kafka.bridges.stomp.session import GUARD
 from cues_kafka.bridges.stomp.target import StompDestination, StompTarget
-from cues_kafka.errors import ConfigError, RecoveryError, TaskStopped
+from cues_kafka.errors import ConfigError, RecoveryError, RetriableError, TaskStopped
 from cues_kafka.graph.declare import Raw
 from cues_kafka.graph.effects import Effect
 from cues_kafka.targets import TargetMoved, TaskName
@@ -232,6 +232,24 @@ def test_broker_that_shares_a_queue_is_refused_at_the_start(
     monkeypatch.setattr(broker, "_deliver", deliver)
     [why] = shared_markers(connect, "own")
     assert '<address-setting match="own.#"><default-max-consumers>1<' in why
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_connection_that_is_lost_while_its_queue_is_checked_accuses_no_broker(broker: FakeBroker, done: bool) -> None:
+    """The second consumer gets what the first one held, as it should."""
+
+    class Lost(StompMarkers):
+        def drop(self, message: MarkerMessage) -> None:
+            with broker.news:
+                broker.ends_at = (len(broker.seen) + 1, done)
+                super().drop(message)
+                assert broker.news.wait_for(lambda: len(broker.links) == 1, self.timeout_s)
+
+        def message(self, timeout_s: float) -> MarkerMessage | None:
+            return super().message(timeout_s or (self.timeout_s if broker.ends_at else 0.0))
+
+    with pytest.raises(RetriableError, match="the broker does not answer"):
+        shared_markers(partial(Lost, stomp(broker).login()), "own")
 
 
 def test_sink_sends_values_with_their_keys_and_headers(broker: FakeBroker) -> None:
