@@ -156,7 +156,7 @@ class MarkerTransactions(Transactions):
 
     @property
     def early(self) -> bool:
-        """See `cues_kafka.sinks.writes`. An open transaction of a broker of queues locks nothing."""
+        """See `Transactions`. An open transaction of a broker of queues locks nothing."""
         return isinstance(self._session, TakesBack)
 
     def ask(self) -> bytes | None:

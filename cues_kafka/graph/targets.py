@@ -64,13 +64,28 @@ class Transactions(ABC):
     is opened.
     """
 
+    @property
+    def early(self) -> bool:
+        """
+        Whether it takes writes *early*: while the function is still called, so that the system works on them meanwhile.
+
+        By default it gets them when all calls of the batch have ended. If it is True, user code runs between `begin`
+        and `commit`. So an open transaction may lock nothing that a call could wait for. A batch that is called again,
+        or given up, calls `begin` in an open transaction, which takes back what was written; so does `ask`.
+        """
+        return False
+
     @abstractmethod
     def ask(self) -> bytes | None:
         """Return the bytes that the target keeps for the task; None: nothing was ever committed for it."""
 
     @abstractmethod
     def begin(self) -> None:
-        """Begin a transaction. The calls of `write` and one `commit` follow at once; no user code runs in between."""
+        """
+        Begin a transaction.
+
+        The calls of `write` and one `commit` follow at once, and no user code runs in between, unless `early` is True.
+        """
 
     @abstractmethod
     def write(self, item: Any) -> None:

@@ -14,9 +14,8 @@ class Writes:
     """
     The writes of one batch. The calling thread uses it; other threads only `add`.
 
-    A target may take writes *early*, while the function is still called, so that it works on them meanwhile. Its
-    `Transactions` says so by an attribute `early`, which is True. It locks nothing that a call could wait for, and its
-    `begin` takes back what is open. So a write that was handed on can still be taken back, together with all others.
+    A target may take writes while the function is still called: see `Transactions.early`. Its `begin` takes back what
+    is open. So a write that was handed on can still be taken back, together with all others.
     """
 
     def __init__(self) -> None:
@@ -43,8 +42,7 @@ class Writes:
 
     def hand_on_early(self, opened: Transactions | None) -> None:
         """Hand on what was added, where the target takes that early. What it raises is raised by `hand_on`."""
-        if self._failed is None and getattr(opened, "early", False):
-            assert opened is not None
+        if self._failed is None and opened is not None and opened.early:
             try:
                 self.hand_on(opened)
             except Exception as error:  # noqa: BLE001 - a function of the user's may not take it for its own

@@ -10,10 +10,8 @@ from cues_kafka.sinks.writes import EARLY, Writes
 from cues_kafka.targets import Transactions
 
 
-class Early(Transactions):
-    """Takes writes early; refuses one of them once."""
-
-    early = True
+class Late(Transactions):
+    """Takes writes at the commit, which is the default; refuses one of them once."""
 
     def __init__(self, fails_at: int = -1) -> None:
         self.fails_at = fails_at
@@ -38,10 +36,10 @@ class Early(Transactions):
         pass
 
 
-class Late(Early):
-    """Takes writes at the commit."""
+class Early(Late):
+    """Takes writes early."""
 
-    early = False
+    early = True
 
 
 def filled(writes: Writes, opened: Transactions) -> None:
