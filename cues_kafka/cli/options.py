@@ -139,8 +139,8 @@ class Command(TyperCommand):
         super().format_options(ctx, formatter)
 
 
-class Program(TyperGroup):
-    """The group of all commands. It prints an error of ours as its message, without a traceback."""
+class PrintsErrors(TyperGroup):
+    """A group of commands that prints an error of ours as its message, without a traceback."""
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
         """Run the command that was given."""

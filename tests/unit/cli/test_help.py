@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
+from cues_kafka.cli.main import COMMANDS as LISTED
 from cues_kafka.cli.main import app
 
 WIDTH = 80
@@ -100,3 +103,24 @@ def test_a_number_that_is_too_small_is_refused(arguments: list[str]) -> None:
 
     assert result.exit_code == 2
     assert "is too small; give at least" in result.output
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_list_of_commands_has_the_first_line_of_each_ones_help(name: str) -> None:
+    """The list is printed without the commands, so it could say something else."""
+    assert LISTED[name].summary == COMMANDS[name].get_short_help_str(10 * WIDTH)
+
+
+@pytest.mark.parametrize(
+    ("words", "commands"),
+    [("--help", set()), ("--version", set()), ("tail --help", {"tail"})],
+    ids=str,
+)
+def test_program_imports_the_command_that_is_asked_for(words: str, commands: set[str]) -> None:
+    """All of them with their options would take longer than everything else at a start."""
+    modules = {one.place.partition(":")[0] for one in LISTED.values()} - {"config"}  # which others share
+    told = "import atexit; atexit.register(lambda: print(*sys.modules))"
+    code = f"import sys; from cues_kafka.cli.main import main; {told}; sys.argv[1:] = {words.split()}; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.removeprefix("cues_kafka.cli.") for name in done.stdout.splitlines()[-1].split()}
+    assert loaded & modules == commands

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 from typer.testing import CliRunner
 
-from cues_kafka.cli.options import Command, Commands, Options, Program, Target, pasteable, say_first
+from cues_kafka.cli.options import Command, Commands, Options, PrintsErrors, Target, pasteable, say_first
 from cues_kafka.errors import GraphError, RecoveryError
 
-app = Commands(cls=Program)
+app = Commands(cls=PrintsErrors)
 under = typer.Typer()
 app.add_typer(under, name="under")
 
