@@ -19,6 +19,7 @@ from cues_kafka.on_spark.databases import unreachable
 from cues_kafka.on_spark.direct.frames import FrameRun
 from cues_kafka.on_spark.direct.plain import PlainRun
 from cues_kafka.on_spark.direct.work import Work
+from cues_kafka.on_spark.letter_case import SETTING, ambiguous_inputs, case_counts
 from cues_kafka.on_spark.query.files import has_jvm
 from cues_kafka.on_spark.query.hold import BatchHold
 from cues_kafka.on_spark.query.plans import call_function
@@ -177,4 +178,5 @@ def session_findings(session: Any, graph: Graph, names: Sequence[str]) -> tuple[
         for name in queries
         if name in running
     ]
-    return [*refusals, *unreachable(graph, names, settings)], weak_settings(settings)
+    alike = [] if case_counts(settings.get(SETTING)) else ambiguous_inputs(graph, names)
+    return [*refusals, *alike, *unreachable(graph, names, settings)], weak_settings(settings)

@@ -57,7 +57,10 @@ def chosen_columns(frame: Any, declared: Sequence[str], label: str, where: str) 
         )
     folded = [name.lower() for name in names]  # readers such as Spark take no notice of case
     if twice := sorted({name for name in names if folded.count(name.lower()) > 1}):
-        raise ConfigError(f"{label}: the columns {quoted(twice)} are there twice. Give each column a name of its own")
+        raise ConfigError(
+            f"{label}: the columns {quoted(twice)} have one name for those who read the table, because case does not "
+            "count there. Give each column a name of its own"
+        )
     if missing := [name for name in declared if name not in names]:
         raise ConfigError(
             f"{label}: the DataFrame has no column {quoted(missing)}, which {where} names{hint(missing[0], names)}. "

@@ -23,6 +23,7 @@ from cues_kafka.on_spark.direct.frame_batch import FrameBatch
 from cues_kafka.on_spark.direct.frame_slot import Range
 from cues_kafka.on_spark.direct.frame_work import PROCESSOR, Frames, first_offsets
 from cues_kafka.on_spark.direct.frame_work import enter as enter_slots
+from cues_kafka.on_spark.letter_case import refuse_ambiguous
 from cues_kafka.on_spark.query.checkpoint import repaired
 from cues_kafka.on_spark.query.entering import claim, enter_all, refuse, stopped_tasks
 from cues_kafka.on_spark.query.files import has_jvm
@@ -109,7 +110,7 @@ def write_exactly_once(
         Spark's `StreamingQuery`; for a frame that does not stream, when it is written, a `Written`.
 
     Raises:
-        ConfigError: a topic does not exist, or the session cannot write it.
+        ConfigError: a topic does not exist, or the session cannot write it, or Spark takes two columns for one.
         GraphError: the codec's class has a field that cannot travel.
         TaskStopped: a slot refuses, for example because the checkpoint is not the one that the records name; or a job
             failed, for example because a row does not fit.
@@ -143,6 +144,7 @@ class _Write:
     def begin(self) -> Any:
         """Start the query, or write the batch."""
         frame, session = self.frame, self.frame.sparkSession
+        refuse_ambiguous(frame, self.name)
         broker = open_broker(self.options)
         try:
             direct = frame.isStreaming and _is_direct(frame)

@@ -193,7 +193,11 @@ def test_wrong_columns_are_refused_at_the_start_with_the_remedy(world: World, ka
     lake = Blobs(world.url)
     wrong: list[tuple[Callable[..., Any], FileTable, str]] = [
         (lambda o: o.withColumnRenamed("id", "_key"), lake.parquet("t"), r"'_key' are the key.*withColumnRenamed"),
-        (lambda o: o.select("id", o.total.alias("ID")), lake.parquet("t"), "'ID', 'id' are there twice"),
+        (
+            lambda o: o.select("id", o.total.alias("ID")),
+            lake.parquet("t"),
+            "'ID', 'id' have one name for those",
+        ),
         (lambda o: o, lake.parquet("t", schema={"totl": "int64"}), "no column 'totl'.*'total'"),
         (lambda o: o.select("_cues"), lake.parquet("t"), "no column is left"),
         (lambda o: o.selectExpr("array(total) AS all"), lake.parquet("t", schema={"all": "int64"}), "Correct one"),

@@ -13,6 +13,7 @@ from cues_kafka.graph.dataframe import DataFrameProcessor
 from cues_kafka.graph.definition import Graph
 from cues_kafka.on_spark.columns import as_columns
 from cues_kafka.on_spark.frame_targets import frame_target
+from cues_kafka.on_spark.letter_case import refuse_ambiguous
 from cues_kafka.on_spark.query.files import has_jvm
 from cues_kafka.on_spark.query.run import QuerySettings
 from cues_kafka.on_spark.redelivery import Redelivery
@@ -103,10 +104,23 @@ def call_function(
         frames[binding] = as_columns(loaded if counted is None else _counted(loaded, binding), decoding.ddl)
     found = processor.fn(**frames) if processor.by_name else processor.fn(*frames.values())
     by_binding = _by_binding(processor, found)
-    for frame in by_binding.values():
-        check_store(processor.name, frame)
-    frame_target(processor, by_binding, graph.name)  # it refuses columns that do not fit
+    _check(processor, by_binding, graph.name)
     return by_binding
+
+
+def _check(processor: DataFrameProcessor, frames: Mapping[str, Any], graph: str) -> None:
+    """
+    Check what a function returns before its query starts.
+
+    Raises:
+        ConfigError: see `check_store`, `frame_target` and `refuse_ambiguous`.
+    """
+    for frame in frames.values():
+        check_store(processor.name, frame)
+    frame_target(processor, frames, graph)  # it refuses columns that do not fit
+    if processor.into is None:  # a target knows whether case counts there
+        for frame in frames.values():
+            refuse_ambiguous(frame, processor.label)
 
 
 def _counted(loaded: Any, binding: str) -> Any:

@@ -36,6 +36,7 @@ from pyspark.sql.types import (
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import tools_group
+from cues_kafka.on_spark.letter_case import SETTING, case_counts
 from cues_kafka.on_spark.shipping import ship
 from cues_kafka.on_spark.source.options import SourceOptions, parse, values_of, wants_headers
 from cues_kafka.on_spark.source.planning import OffsetRange, Offsets, Planner, from_json, to_json, within
@@ -75,7 +76,10 @@ def register(session: Any, *graphs: Graph) -> None:
     for graph in graphs:
         ship(graph)
     codecs = {one.name: {topic: one.topic(topic).value for topic in one.topics_used()} for one in graphs}
-    session.dataSource.register(type("CuesGraphs", (CuesSource,), {"graphs": codecs}) if codecs else CuesSource)
+    exact = case_counts(session.conf.get(SETTING))
+    plain = not codecs and not exact
+    source = CuesSource if plain else type("CuesGraphs", (CuesSource,), {"graphs": codecs, "exact": exact})
+    session.dataSource.register(source)
 
 
 class CuesSource(DataSource):
@@ -84,9 +88,11 @@ class CuesSource(DataSource):
 
     Attributes:
         graphs: codecs of topics, by graph; see `register`.
+        exact: whether the session tells columns apart whose names differ by case only.
     """
 
     graphs: ClassVar[Graphs] = {}
+    exact: ClassVar[bool] = False
 
     @classmethod
     def name(cls) -> str:
@@ -98,6 +104,8 @@ class CuesSource(DataSource):
         values = values_of(self.options, self.graphs)
         if values is None:
             return columns
+        if values.ambiguous and not self.exact:
+            raise ConfigError(values.ambiguous)
         types = {each.name: each.dataType.simpleString() for each in columns.fields} | {"value": values.ddl}
         return ", ".join(f"`{name}` {kind}" for name, kind in types.items())
 

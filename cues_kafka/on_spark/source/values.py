@@ -21,6 +21,7 @@ from cues_kafka.graph.declare import CodecSpec
 from cues_kafka.graph.formats import Avro
 from cues_kafka.observe.log import get_logger
 from cues_kafka.on_spark.columns import value_type
+from cues_kafka.on_spark.letter_case import ambiguous_values
 from cues_kafka.ports.log import UNREADABLE, Headers, WireMessage
 
 Convert = Callable[[Any], Any]
@@ -49,6 +50,7 @@ class Values:
 
     Attributes:
         ddl: Spark's type of the column.
+        ambiguous: why Spark cannot tell its fields apart unless case counts, with the remedy; empty: it can.
 
     Raises:
         ConfigError: the codec has no schema, or no column can hold its values.
@@ -62,14 +64,16 @@ class Values:
         self._codec: Any = None
         self._convert: Convert | None = None
         self._type: Any = None
-        found = value_type(codec_for(declared, made_for))
-        if found is None:
+        codec = codec_for(declared, made_for)
+        found = value_type(codec)
+        if found is None or codec.shape is None:
             raise ConfigError(
                 f"{made_for.topic!r} has no columns: its codec {declared!r:.100} has no schema. Declare "
                 "Json(SomeDataclass) or Avro(...), or give a Codec of your own a schema. To read the bytes, leave out "
                 'option("graph", ...)'
             )
         self.ddl = found
+        self.ambiguous = ambiguous_values(codec.shape)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_codec": None, "_convert": None, "_type": None}

@@ -15,6 +15,7 @@ from cues_kafka.graph.effects import SqlTable, Upsert
 from cues_kafka.graph.names import hint, quoted
 from cues_kafka.graph.targets import TaskName
 from cues_kafka.on_spark.columns import META
+from cues_kafka.on_spark.letter_case import refuse_ambiguous
 from cues_kafka.on_spark.staged.chunks import MESSAGES, Packing, first_row, rows_of, sliced, this_task
 from cues_kafka.on_spark.staged.error_rows import Refusing
 from cues_kafka.on_spark.staged.manifest import Manifest
@@ -38,6 +39,7 @@ def sql_target(frame: Any, table: SqlTable | Upsert, label: str, processor: str)
         )
     if twice := sorted({name for name in fields if names.count(name) > 1}):
         raise ConfigError(f"{label}: the columns {quoted(twice)} are there twice. Give each column a name of its own")
+    refuse_ambiguous(frame, label)
     rows = frame.select(*[f"`{name.replace('`', '``')}`" for name in fields])
     if nested := [
         one.name for one in rows.schema if isinstance(one.dataType, ArrayType | MapType | StructType | VariantType)
