@@ -73,9 +73,9 @@ def _run(chosen: GraphRun, options: SparkOptions, session: Any, carried: list[st
     """Run these processors in a session until a signal comes, or all is delivered; the exit code."""
     from cues_kafka.graph.declare import CommitPolicy
     from cues_kafka.on_spark.engine import Spark
+    from cues_kafka.on_spark.lost import is_jvm_gone
     from cues_kafka.on_spark.query.slots import POLICY
     from cues_kafka.on_spark.query.triggers import AVAILABLE_NOW
-    from cues_kafka.on_spark.session import is_jvm_gone
     from cues_kafka.running.start import start
 
     graph, settings = chosen.graph, chosen.settings

@@ -20,20 +20,21 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from subprocess import Popen, TimeoutExpired
+from subprocess import Popen
 from typing import Any, Final, Self
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from cues_kafka.brokers.local.java import Java
 from cues_kafka.brokers.temporary import temporary_directory
-from cues_kafka.errors import ConfigError, CuesError
+from cues_kafka.errors import ConfigError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.on_spark.classes import written
 from cues_kafka.on_spark.java import find_java
+from cues_kafka.on_spark.lost import SparkLost, first_line, is_jvm_gone, lost_text
 from cues_kafka.on_spark.quick import Quick, quick, simple, tell_of_no_sources
 
 log = get_logger("cues_kafka.spark.session")
@@ -50,9 +51,6 @@ KILLED_S: Final = 5.0
 STARTS: Final = 2
 """A wrong setting ends each JVM that is started with it; a JVM that was killed has a successor that lives."""
 
-GONE_S: Final = 5.0
-"""Time between the moment at which a JVM no longer answers and the one at which its process has ended."""
-
 TEMPORARY: Final = "cues-kafka-spark-"
 
 SHUFFLES: Final = "spark.sql.shuffle.partitions"
@@ -62,10 +60,6 @@ MOST_CORES: Final = 200
 
 
 NONE: Final[Mapping[str, str]] = {}
-
-
-class SparkLost(CuesError):
-    """Spark's JVM ended while this process needed it. Start the command again; it goes on at the newest records."""
 
 
 @contextmanager
@@ -101,7 +95,7 @@ def opened_session(
                 yield session
         except (PySparkException, Py4JError, OSError) as error:
             if is_jvm_gone(error):
-                raise SparkLost(f"{SparkLost.__doc__} ({_first_line(error)})") from None
+                raise SparkLost(lost_text(error)) from None
             raise
         finally:
             _end(session, before)
@@ -177,7 +171,7 @@ def _session(master: str, name: str, *, quiet: bool, settings: Mapping[str, str]
             except (PySparkException, Py4JError, OSError) as error:
                 lost = _never_answered(error) or is_jvm_gone(error)
                 if lost and left:
-                    log.warning("Spark's JVM ended while it started; it is started again", error=_first_line(error))
+                    log.warning("Spark's JVM ended while it started; it is started again", error=first_line(error))
                     _close_gateway()
                 elif lost and not _never_answered(error):
                     raise  # twice in a row: see `opened_session`
@@ -194,22 +188,6 @@ def _session(master: str, name: str, *, quiet: bool, settings: Mapping[str, str]
 def _never_answered(error: Exception) -> bool:
     """Whether a JVM ended before this process could talk to it: a wrong option, no memory, or a kill."""
     return isinstance(error, PySparkRuntimeError) and error.getCondition() == "JAVA_GATEWAY_EXITED"
-
-
-def is_jvm_gone(error: BaseException) -> bool:
-    """Whether a call failed because the JVM has ended; a JVM that answers, also with an exception, has not."""
-    process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - as below
-    if process is None or isinstance(error, PySparkException | Py4JJavaError):
-        return False
-    try:
-        process.wait(GONE_S)
-    except TimeoutExpired:
-        return False
-    return True
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 @contextmanager

@@ -235,6 +235,9 @@ def test_a_jvm_that_is_killed_is_started_again_by_the_same_command_and_no_messag
     assert "replacing Spark's driver\n" in text
     assert "worker replaced worker=1" in text
     assert "worker ended worker=1 code=1 cause='exit code 1' again_in_s=0.1" in text
+    assert "this worker failed: SparkLost: Spark's JVM has ended while this process needed it" in text
+    assert "failed: ConnectionRefusedError" not in text
+    assert "failed: Py4J" not in text
     assert text.splitlines()[-1] == f"stopped: {graph.name}: Spark's driver"
     assert f'File "{ROOT / "cues_kafka"}' not in text  # Spark's own thread for accumulators may write a page
     assert list(temporary.iterdir()) == []

@@ -25,6 +25,7 @@ from cues_kafka.core.events import Halt
 from cues_kafka.core.spec import Spec
 from cues_kafka.errors import CuesError, TaskStopped
 from cues_kafka.observe.log import get_logger
+from cues_kafka.on_spark.lost import lost_in
 from cues_kafka.on_spark.query.books import DriverBooks
 from cues_kafka.on_spark.query.conditions import Conditions
 from cues_kafka.on_spark.query.earlier import GivingWay
@@ -179,7 +180,10 @@ class SparkWorker:
         A batch without new messages (windows that close, timers) shows in no input.
         """
         query = self._query
-        return not self._done and (query is None or query.status["message"] != _WAITS)
+        try:
+            return not self._done and (query is None or query.status["message"] != _WAITS)
+        except (Py4JError, OSError):  # the JVM may have ended; then `failed` says so in a moment
+            return True
 
     @property
     def unreachable_s(self) -> float:
@@ -224,8 +228,8 @@ class SparkWorker:
                 self._unstarted = 0 if delivered else self._unstarted
         except BaseException as error:  # a worker without its thread must not look alive
             if not self._stopping.is_set():
-                self.failed = error
-                log.error("worker failed", processor=self.name, error=ended_by(error))
+                self.failed = lost_in(error, self._settings.session) or error
+                log.error("worker failed", processor=self.name, error=ended_by(self.failed))
         finally:
             self._query = None
             if self._cut_off:
