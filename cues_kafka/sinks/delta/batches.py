@@ -70,7 +70,7 @@ class BatchCommits:
 
     def compare(self, asked: Callable[[], StandsAt | None]) -> None:
         """
-        Make the table where the processor begins, and add columns; then compare it with Kafka.
+        Make the table where the processor begins, also behind a reset, and add columns; then compare it with Kafka.
 
         Behind a reset the table gets the reset's number, which refuses batches that were announced before it.
 
@@ -82,7 +82,8 @@ class BatchCommits:
             RecoveryError: the table is ahead of Kafka, or lacks what is published. One of the two was restored or lost.
         """
         kafka = asked()
-        make_table(self._declared, first=True) if kafka is None else widen_table(self._declared)
+        begins = kafka is None or kafka.reset
+        make_table(self._declared, first=True) if begins else widen_table(self._declared)
         kafka, why = compared(asked, kafka, self._mismatch)
         if why:
             raise RecoveryError(why)

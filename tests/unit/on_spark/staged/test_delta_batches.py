@@ -346,6 +346,16 @@ def test_table_that_is_gone_is_waited_for_and_never_made_again(lake: Lake) -> No
     lake.check(2)
 
 
+def test_table_is_made_behind_a_reset(lake: Lake) -> None:
+    """A processor that wrote elsewhere before, such as into files, begins again with a table."""
+    commits = BatchCommits(replace(lake.declared, name="new"), NAME)
+
+    with pytest.raises(RetriableError, match="there is no table"):
+        commits.compare(lambda: stands(4))
+    commits.compare(lambda: stands(5, reset=True))
+    assert commits.top == 5
+
+
 def test_attempt_that_failed_leaves_no_file(lake: Lake) -> None:
     """Those that the driver knows are deleted by it; those of a Spark task that fails by the task."""
     lake.driver().write(Frame(), lake.mine(0))
