@@ -55,9 +55,9 @@ def test_drivers_that_die_around_the_commit_of_the_database_lose_and_double_no_r
     """With their JVMs: before it, behind it and before Kafka's, and in Kafka's. The next one asks the database."""
     booked.send(200)
     with drivers(booked, tmp_path) as each:
-        before = each.add(**at("before CommitTarget"))
+        before = each.add(**at("before CommitTarget", partition=0))
         before.reached()
-        assert booked.rows == []
+        assert [n for n, _ in booked.rows if booked.partition(n) == 0] == []  # another slot may be further
         before.kill_all()
 
         behind = each.add(**at("after CommitTarget", 2))
