@@ -48,7 +48,8 @@ class Desk:
         closed_s: when its last call had ended (monotonic).
         worked_on: the buffer that the present event comes of. The advancing thread compares it.
         calling: the steps that are being called, their batch, and how many it had before; for other threads.
-        limit: steps of a batch at most; the advancing thread raises it with each commit.
+        limit: steps of a batch at most; the advancing thread raises it with each commit, and the calling thread with
+            each part that a target has committed.
         chunk: steps of a call at the present pace.
         committed_at_s: when the task last wrote; the advancing thread sets it, too.
         due_at_s: when something is due that no message brings.

@@ -319,6 +319,7 @@ class Filling:
             return False
         batch.kept = batch.deliveries
         batch.parts += 1
+        desk.limit = min(desk.limit * 2, desk.policy.max_messages)  # as behind a commit of Kafka: small ones cost most
         return True
 
     def close(self, task: Task, batch: Batch) -> on.Event | None:
