@@ -22,6 +22,8 @@ class Decoder(NamedTuple):
         key: decodes the key; None: it is text.
         declared: the codec of the topic.
         marks: `meta=` of the topic; None also where it is an empty set.
+        quick: as `decode`, of bytes that are there. It may raise other errors, so a caller asks `decode` then. None:
+            there is nothing quicker.
     """
 
     decode: Callable[[bytes | None], Any]
@@ -29,6 +31,7 @@ class Decoder(NamedTuple):
     key: Callable[[WireMessage], Any] | None = None
     declared: CodecSpec = Raw()
     marks: Marks = None
+    quick: Callable[[bytes], Any] | None = None
 
     def received(self, message: WireMessage) -> Received:
         """What a function gets of a message whose headers can be read."""

@@ -150,7 +150,8 @@ class Lists:
         values = list(map(kind_of.value, messages))
         if decoder.decode is not as_is:
             try:
-                values = list(map(decoder.decode, values))
+                quick = decoder.decode if decoder.quick is None or None in values else decoder.quick
+                values = list(map(quick, values))
             except (Exception, Interrupt):  # the long way finds it again, and whose it is
                 return False
             except BaseException as error:

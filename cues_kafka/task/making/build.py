@@ -298,7 +298,8 @@ def decoder(settings: Topic, made_for: MadeFor, *, nulls: bool = False) -> Decod
             "None. To read such messages, declare a codec that does: Json() without a class, or Avro(['null', ...])."
         )
 
-    return Decoder(read, getattr(codec, "id_header", None), key, settings.value, marks)
+    quick = getattr(codec, "quick", None)
+    return Decoder(read, getattr(codec, "id_header", None), key, settings.value, marks, quick)
 
 
 def _received(settings: Topic, made_for: MadeFor) -> Callable[[WireMessage], Received]:

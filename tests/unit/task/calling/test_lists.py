@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from cues_kafka import Graph, Json, Message, Processor, Raw, Source, Step, Topic
+from cues_kafka.codecs.json import JsonCodec
 from cues_kafka.testing.tester import Tester
 
 KEYS = ("a", None, "c", "d", "e", "f", "g", "h" * 3_000, "i")
@@ -84,3 +86,43 @@ def test_list_with_a_message_that_cannot_be_decoded_calls_once_for_the_others() 
     assert calls == [[1, 2]]
     assert tester.values("out") == [1, 2]
     assert [one.kind for one in tester.errors()] == ["decode"]
+
+
+@dataclass(frozen=True)
+class Order:
+    """A message with fields."""
+
+    id: int
+
+
+def called_with(data: list[bytes | None], value: Json) -> tuple[list[list[Any]], list[str]]:
+    """What a function is called with for messages of these bytes, and the error messages' texts."""
+    calls: list[list[Any]] = []
+    writer = Tester(Graph("w", Source("in"), defaults=Topic(value=Raw(), partitions=1)))
+    for one in data:
+        writer.send("in", Message(one, key="k"))
+    processor = Processor(calls.append, name="p", inputs="in", batch=True)
+    graph = Graph("g", Source("in"), processor, errors="errors", defaults=Topic(value=value, partitions=1))
+    tester = Tester(graph, broker=writer.broker).run()
+    return calls, [one.text for one in tester.errors()]
+
+
+def test_list_of_usual_messages_is_decoded_without_a_line_of_python_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By msgspec's own function; and the codec is asked where that fails, and for tombstones."""
+    asked: list[bytes] = []
+    decode = JsonCodec.decode
+
+    def counted(codec: JsonCodec, data: bytes) -> Any:
+        asked.append(data)
+        return decode(codec, data)
+
+    monkeypatch.setattr(JsonCodec, "decode", counted)
+    good: list[bytes | None] = [b'{"id":1}', b'{"id":2}']
+
+    assert called_with(good, Json(Order)) == ([[Order(1), Order(2)]], [])
+    assert asked == []
+    calls, texts = called_with([*good, b'{"id":"3"}', None], Json(Order))
+    assert calls == [[Order(1), Order(2)]]
+    assert texts[0] == "order.id: expected int, got str. Fix the message, or its class."
+    assert "has no value (a tombstone)" in texts[1]
+    assert called_with([b"1", None], Json()) == ([[1, None]], [])
