@@ -21,7 +21,7 @@ export PYTHON
 # A worker whose imports are compiled at each start starts two seconds later.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-native demo-sensors demo-orders test test-ci test-full test-bridges test-docker test-spark test-versions test-matrix check bench bench-spark bench-peers proof-model proof-mutants proof-simulation proof-spark proof-faults docs sbom lock clean
+.PHONY: help demo demo-native demo-sensors demo-orders test test-ci test-full test-bridges test-docker test-spark test-versions test-matrix check bench bench-spark bench-peers proof-model proof-sessions proof-mutants proof-simulation proof-spark proof-faults docs sbom lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -83,6 +83,12 @@ proof-model: .venv/.ready  ## explore the core in all worlds, then its mutants; 
 	@$(PY) -m tests.proof.model --mutants --write docs/proof
 	@$(PY) -m tests.proof.tla --write docs/proof
 	@$(PY) -m tests.proof.results docs/proof
+
+proof-sessions: .venv/.ready  ## explore one session for many tasks, which no worker has yet; goes on where it was stopped; STATES=n
+	@$(PY) -m tests.proof.sessions --states $(STATES) --write docs/proof $(ARGS)
+	@$(PY) -m tests.proof.sessions --level 2 --states $(STATES) --write docs/proof $(ARGS)
+	@$(PY) -m tests.proof.sessions --mutants --write docs/proof
+	@$(PY) -m tests.proof.sessions.tla --write docs/proof
 
 proof-mutants: .venv/.ready  ## take rules out of the shell, one at a time; tests must catch each; goes on where it stopped
 	@$(PY) -m tests.mutants --write docs/proof $(ARGS)

@@ -37,7 +37,7 @@ NoRecord == [seq |-> 0, pos |-> 0]
 Away == [pc |-> "away", hw |-> 0, last |-> NoRecord, new |-> NoRecord]
 Recovering == [Away EXCEPT !.pc = "init"]
 NoId == 0
-NoSession == [id |-> NoId, live |-> FALSE, pc |-> "idle", inside |-> {}, last |-> {}]
+NoSession == [id |-> NoId, live |-> FALSE, pc |-> "idle", inside |-> {}]
 
 Init == /\ task = [w \in Workers |-> [t \in Tasks |-> Away]] /\ session = [w \in Workers |-> NoSession]
         /\ members = Workers /\ owner = [t \in Tasks |-> Nobody]
@@ -72,13 +72,14 @@ Expel(w) == /\ w \in members /\ members' = members \ {w}
             /\ Fault /\ UNCHANGED <<workers, coordinator, partitions>>
 Die(w) == Here(w) # {} /\ Empty(w) /\ Fault /\ UNCHANGED <<group, coordinator, partitions>>
 (* A3, J5: a task is given back outside of a transaction, or the transaction is thrown away first. The session is over
-   when the task of its id goes, and the tasks of its last transaction recover, whose markers may be on their way (J4). *)
+   when the task of its id goes: then the id is initialised once more, which waits for the markers of the last one. *)
 Revoke(w, t) ==
   LET s == session[w] gone == [task[w] EXCEPT ![t] = Away] IN
   /\ owner[t] = w /\ w \in members /\ ~At(w, t, "away") /\ owner' = [owner EXCEPT ![t] = Nobody]
   /\ IF s.id = t /\ Rule("id of an own task")
      THEN /\ session' = [session EXCEPT ![w] = NoSession] /\ late' = Aborting(w)
-          /\ task' = [task EXCEPT ![w] = Failed(gone, s.inside \cup (IF Rule("markers of the former id") THEN s.last ELSE {}))]
+          /\ Rule("markers of the former id") => Answers(t)
+          /\ task' = [task EXCEPT ![w] = Failed(gone, s.inside)]
      ELSE IF t \in s.inside /\ Rule("stop before giving back")
      THEN /\ session' = [session EXCEPT ![w] = Dropped(s)] /\ late' = Aborting(w)
           /\ task' = [task EXCEPT ![w] = Failed(gone, s.inside)]
@@ -133,7 +134,7 @@ Opened(k) == txn' = [txn EXCEPT ![k] = "open"]
 Offers(w, k, s, records) == pending' = [pending EXCEPT ![k] = [t \in Tasks |-> IF t \in s THEN records[t].pos ELSE @[t]]]
 Joins(w, k, s, records, pc) ==
   /\ task' = [task EXCEPT ![w] = [t \in Tasks |-> IF t \in s THEN [@[t] EXCEPT !.pc = "inside", !.new = records[t]] ELSE @[t]]]
-  /\ session' = [session EXCEPT ![w] = [id |-> k, live |-> TRUE, pc |-> pc, inside |-> s, last |-> @.last]]
+  /\ session' = [session EXCEPT ![w] = [id |-> k, live |-> TRUE, pc |-> pc, inside |-> s]]
 Ready(w) == {t \in Tasks : At(w, t, "ready") /\ task[w][t].last.pos < N}
 Begins(w, k, s) ==    \* J3: offsets first; who was expelled is refused before it has written anything
   /\ s # {} /\ session[w].pc = "idle" /\ Answers(k) /\ holder[k] = w /\ NoFault /\ Opened(k)
@@ -163,7 +164,7 @@ Done(w) == /\ task' = [task EXCEPT ![w] = [t \in Tasks |-> IF t \in session[w].i
                   THEN [pc |-> IF @[t].pc = "away" THEN "away" ELSE "ready", hw |-> @[t].hw + 1, last |-> @[t].new,
                         new |-> NoRecord]
                   ELSE @[t]]]
-           /\ session' = [session EXCEPT ![w].pc = "idle", ![w].inside = {}, ![w].last = session[w].inside]
+           /\ session' = [session EXCEPT ![w].pc = "idle", ![w].inside = {}]
 Commit(w) ==
   LET s == session[w] IN
   /\ s.pc = "commit" /\ Current(w) /\ Answers(s.id) /\ UNCHANGED <<group, holder, partitions>>
@@ -220,5 +221,12 @@ I2 == \A t \in Tasks : offset[t] = Position(t) /\ \A i \in DOMAIN Outcomes(t) : 
 I3 == \A t \in Tasks : \A m \in 1..Position(t) : \E i \in DOMAIN Outcomes(t) : Outcomes(t)[i] = m
 I4 == \A t \in Tasks : \A i, j \in DOMAIN Outcomes(t) : i < j => Outcomes(t)[i] <= Outcomes(t)[j]
 I13 == \A t \in Tasks : \A i \in DOMAIN Chain(t) : Chain(t)[i].seq = i
-Progress == <>(\A t \in Tasks : offset[t] = N)
+(* An id belongs to one member at a time. *)
+J1 == \A v, w \in members : v # w /\ session[v].id # NoId => session[v].id # session[w].id
+(* No transaction stays open under an id that no member has, and that its task's owner has no reason to initialise. *)
+J3 == \A k \in Tasks : LET w == owner[k] IN
+        ~(/\ txn[k] = "open" /\ w \in members /\ At(w, k, "ready") /\ task[w][k].last.pos = N
+          /\ \A v \in members : session[v].id # k)
+(* Everything is delivered, and in the end nothing is open. *)
+Progress == <>[](\A t \in Tasks : offset[t] = N /\ txn[t] = "none")
 =============================================================================

@@ -20,6 +20,10 @@ from tests.mutants.code import Code
 from tests.mutants.rules import MUTANTS
 from tests.proof import subjects, tla
 from tests.proof.model.worlds import WORLDS
+from tests.proof.sessions import mutants as joint
+from tests.proof.sessions import tla as joint_tla
+from tests.proof.sessions.__main__ import FILE
+from tests.proof.sessions.worlds import WORLDS as JOINT
 
 
 class Kept(NamedTuple):
@@ -81,6 +85,30 @@ def tla_module(folder: Path) -> Kept:
     return Kept("make proof-model", "TLA+ module", int(current), int(there), 1)
 
 
+def joint_worlds(folder: Path) -> Kept:
+    """Worlds of joint sessions, with one fault and with two."""
+    return _joint(folder, "worlds", "joint worlds", subjects.sessions(), 2 * len(JOINT))
+
+
+def joint_mutants(folder: Path) -> Kept:
+    """Mutants of joint sessions."""
+    wanted = len(joint.MUTANTS) + len(joint.COVERED)
+    return _joint(folder, "mutants", "joint mutants", subjects.sessions(mutants=True), wanted)
+
+
+def _joint(folder: Path, kind: str, unit: str, today: str, wanted: int) -> Kept:
+    found = [one for parts in _parts(folder, FILE) for one in parts.get(kind, {}).values()]
+    current = sum(one["digest"] == today for one in found)
+    return Kept("make proof-sessions", unit, current, len(found), wanted)
+
+
+def joint_module(folder: Path) -> Kept:
+    """Checks of the TLA+ module of joint sessions."""
+    known = {name: one["subject"] for parts in _parts(folder, joint_tla.FILE) for name, one in parts.items()}
+    current = sum(known.get(check.name) == check.subject for check in joint_tla.ALL)
+    return Kept("make proof-sessions", "TLA+ checks", current, len(known), len(joint_tla.ALL))
+
+
 def mutants(folder: Path) -> Kept:
     """Rules of the shell that were taken out."""
     known = {one["rule"]: one["digest"] for parts in _parts(folder, RESULTS) for one in parts}
@@ -118,7 +146,10 @@ simulation: Final = of_code(
 staged: Final = of_code("make proof-spark", "spark-*.json", 10, code=subjects.staged)
 faults: Final = of_code("make proof-faults", "faults-*.json", 7, code=subjects.faults)
 
-PROOFS: Final[Sequence[Callable[[Path], Kept]]] = (model, tla_module, mutants, simulation, staged, faults)
+JOINT_SESSIONS: Final = (joint_worlds, joint_mutants, joint_module)
+PROOFS: Final[Sequence[Callable[[Path], Kept]]] = (
+    *(model, tla_module, *JOINT_SESSIONS, mutants, simulation, staged, faults),
+)
 
 if __name__ == "__main__":
     raise SystemExit(main())

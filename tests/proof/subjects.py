@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,7 @@ from tests.proof.model.states import Setting
 
 PACKAGE: Final = Path(__file__).parents[2] / "cues_kafka"
 MODEL: Final = Path(__file__).parent / "model"
+SESSIONS: Final = Path(__file__).parent / "sessions"
 SIMULATION: Final = Path(__file__).parent / "simulation"
 
 DRIVERS: Final = ("following.py", "handlers.py", "handling.py", "migrating.py")
@@ -71,6 +73,13 @@ def shell_of(setting: Setting) -> str:
 def model_mutants() -> str:
     """Of the mutants of the explorer."""
     return digest(MODEL.glob("*mutant*.py"))
+
+
+@cache  # a run that takes hours is about the code that it has loaded
+def sessions(*, mutants: bool = False) -> str:
+    """Of the core, the explorer, and what worlds of joint sessions add; of mutants too, where they are tried."""
+    away = {"__main__.py", "tla.py", *(() if mutants else ("mutants.py",))}
+    return f"{digest(file for file in SESSIONS.glob('*.py') if file.name not in away)}.{core()}"
 
 
 def simulated() -> str:

@@ -4,6 +4,7 @@ The worlds of `tests.proof.model` are composed: each task is a machine of its ow
 of those that are in one process. The core is as it is, and so are its recorded results, whose digests do not see these
 files.
 
-Read in this order: `states`, `coordinator` (transactions over several tasks), `joint` (what a session does), `worlds`,
+Read in this order: `states`, `coordinator` (transactions over several tasks), `session` (whose id it has, and who
+initialises it), `joint` (its transactions), `tools`, `entering` (Spark), `loose` (at-least-once), `worlds`, `search`,
 `mutants`.
 """

@@ -7,11 +7,11 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.proof import subjects
-from tests.proof.digest import digest
 from tests.proof.model import trace
+from tests.proof.model.mutant import applied
 from tests.proof.model.search import Found
 from tests.proof.model.worlds import LEVELS
 from tests.proof.sessions.mutants import COVERED, MUTANTS, JointMutant
@@ -21,11 +21,30 @@ from tests.proof.sessions.worlds import WORLDS, with_faults, world_of
 FILE, PAGE = "sessions.json", "sessions.md"
 
 INTRODUCTION = (
-    "Written by `python -m tests.proof.sessions --write docs/proof`, which explores "
-    "[J1 to J9](../protocol.md#j-joint-sessions). No worker does them yet. `--level 2` has two faults together."
+    "Written by `make proof-sessions`, which explores [J1 to J9](../protocol.md#j-joint-sessions). No worker does them "
+    "yet; what it says is in [proof.md](../proof.md#joint-sessions)."
 )
 
+FAULTS = (
+    "Faults are how many come together. Of the states that are judged it is known, too, that everything is delivered "
+    "and nothing stays open once the faults end."
+)
+
+JUDGED = 5_000
+"""Of how many states progress is judged where nothing else is asked for: it costs more than the states."""
+
 Kept = dict[str, Any]
+
+
+MOST = 400_000
+"""States of a mutant, unless it is said."""
+
+
+class Bound(NamedTuple):
+    """How many states are looked at, and of how many of them progress is judged."""
+
+    states: int | None
+    judged: int
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,16 +52,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     kept: Kept = {}
     if options.write and (file := options.write / FILE).exists():
-        kept = json.loads(file.read_text(encoding="utf-8"))
+        kept = _of_this_code(json.loads(file.read_text(encoding="utf-8")))
     wrong = 0
     if not options.mutants:
         for name in options.world or WORLDS:
-            wrong += _explored(name, options.level, options.states, kept)
+            wrong += _explored(name, options.level, Bound(options.states, options.judged), kept)
             _write(options.write, kept)
     else:
         for mutant, by in [*((one, "") for one in MUTANTS), *COVERED]:
             if options.only in {None, mutant.name}:
-                wrong += _tried(mutant, by, options.states, kept, shows=bool(options.only))
+                bound = Bound(options.states, options.judged)
+                wrong += _tried(mutant, by, bound, kept, shows=bool(options.only))
                 _write(options.write, kept)
     return min(wrong, 1)
 
@@ -52,59 +72,69 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--world", action="append", choices=list(WORLDS), help="only this one; may be repeated")
     parser.add_argument("--level", type=int, choices=list(LEVELS), default=1, help="how many faults together")
     parser.add_argument("--states", type=int, help="stop a search after this number")
+    parser.add_argument("--judged", type=int, default=JUDGED, help="judge progress of these nearest states")
     parser.add_argument("--mutants", action="store_true", help="try each mutant instead; fails when one survives")
     parser.add_argument("--only", metavar="NAME", help="only this mutant, with its counterexample")
     parser.add_argument("--write", type=Path, metavar="FOLDER", help=f"keep results in {FILE} and {PAGE} there")
     return parser
 
 
-def subject(kind: str) -> str:
-    """Of the core, the explorer, and what these worlds add; of mutants too, where they are tried."""
-    away = {"__main__.py", "tla.py", *(() if kind == "mutants" else ("mutants.py",))}
-    files = [file for file in Path(__file__).parent.glob("*.py") if file.name not in away]
-    return f"{digest(files)}.{subjects.core()}"
+def _of_this_code(kept: Kept) -> Kept:
+    """What another code has left is no result."""
+    today = {"worlds": subjects.sessions(), "mutants": subjects.sessions(mutants=True)}
+    return {
+        kind: {name: one for name, one in found.items() if one["digest"] == today[kind]} for kind, found in kept.items()
+    }
 
 
-def _known(kept: Kept, kind: str, name: str, states: int | None) -> Mapping[str, Any] | None:
+def _known(kept: Kept, kind: str, name: str, bound: Bound) -> Mapping[str, Any] | None:
     found = kept.get(kind, {}).get(name)
-    if found is None or found["digest"] != subject(kind):
+    if found is None:
         return None
-    enough = found["complete"] or found["violated"] or (states is not None and found["states"] >= states)
-    return found if enough else None
+    enough = found["complete"] or (bound.states is not None and found["states"] >= bound.states)
+    judged = not found["judged"] or found["judged"] >= min(bound.judged, found["states"])
+    return found if found["violated"] or (enough and judged) else None
 
 
 def _keep(kept: Kept, kind: str, name: str, found: Found, **more: Any) -> None:
     shown = {key: getattr(found, key) for key in ("states", "transitions", "depth", "complete", "violated")}
     steps = [f"{move.who}: {move.what}" for move in found.path]
-    about = {"digest": subject(kind), "seconds": round(found.seconds), **shown, **more, "path": steps}
-    kept.setdefault(kind, {})[name] = about
+    about = {"digest": subjects.sessions(mutants=kind == "mutants"), "seconds": round(found.seconds)}
+    kept.setdefault(kind, {})[name] = about | shown | more | {"path": steps}
 
 
-def _explored(name: str, level: int, states: int | None, kept: Kept) -> int:
+def _explored(name: str, level: int, bound: Bound, kept: Kept) -> int:
     key = f"{name}, {level}"
-    if known := _known(kept, "worlds", key, states):
+    if known := _known(kept, "worlds", key, bound):
         print(f"{key:24}{known['states']:10,}  is there already, from the same code")
         return 0
-    found = JointSearch(world_of(with_faults(name, LEVELS[level])), limit=states).run()
+    search = JointSearch(
+        world_of(with_faults(name, LEVELS[level])), limit=bound.states, nearest=bound.judged, turns=True
+    )
+    found = search.run()
     verdict = found.violated or ("all states" if found.complete else "the nearest states")
     print(f"{key:24}{found.states:10,}{found.depth:5}{found.seconds:8.0f} s  {verdict}", flush=True)
     if found.violated:
         print(*trace.lines(found.path, found.violated), sep="\n")
-    _keep(kept, "worlds", key, found, about=WORLDS[name].about, world=name, faults=level)
+    about = WORLDS[name].about
+    _keep(kept, "worlds", key, found, about=about, world=name, faults=level, judged=search.judged)
     return bool(found.violated)
 
 
-def _tried(mutant: JointMutant, by: str, states: int | None, kept: Kept, *, shows: bool) -> int:
-    if not shows and _known(kept, "mutants", mutant.name, states):
+def _tried(mutant: JointMutant, by: str, bound: Bound, kept: Kept, *, shows: bool) -> int:
+    if not shows and _known(kept, "mutants", mutant.name, bound):
         return 0
-    found = mutant.explore(**({"limit": states} if states else {}))
+    with applied(*mutant.patches):
+        search = mutant.search(bound.states or MOST, bound.judged if by else None)
+        found = search.run()
     print(
         f"{mutant.name[:60]:60}{found.states:10,}{found.depth:5}{found.seconds:8.0f} s  {found.violated[:80]}",
         flush=True,
     )
     if shows or (by and found.violated):
         print(*trace.lines(found.path, found.violated), sep="\n")
-    _keep(kept, "mutants", mutant.name, found, world=mutant.world, faults=mutant.faults._asdict(), by=by)
+    about = {"world": mutant.world, "faults": mutant.faults._asdict(), "by": by, "judged": search.judged}
+    _keep(kept, "mutants", mutant.name, found, **about)
     return bool(found.violated) == bool(by)
 
 
@@ -123,11 +153,13 @@ def page(kept: Kept) -> str:
         "",
         INTRODUCTION,
         "",
-        "| world | faults | states | transitions | depth | seen | what it is |",
-        "|---|---|---|---|---|---|---|",
+        FAULTS,
+        "",
+        "| world | faults | states | transitions | depth | judged | seen | what it is |",
+        "|---|---|---|---|---|---|---|---|",
         *(
             f"| {one['world']} | {one['faults']} | {one['states']:,} | {one['transitions']:,} | {one['depth']} "
-            f"| {one['violated'] or ('all states' if one['complete'] else 'the nearest')} | {one['about']} |"
+            f"| {one['judged']:,} | {one['violated'] or _seen(one)} | {one['about']} |"
             for _, one in sorted(worlds.items())
         ),
         "",

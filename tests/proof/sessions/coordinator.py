@@ -48,11 +48,15 @@ class Coordinator(World):
         while self.joint.begun and not self._at_rest(s):
             tasks = range(self.setting.partitions)
             waits = self.session(s, 0).id < 0 and 0 not in self.joint.former
-            at_rest = {f"w0/p{p}" for p in tasks if self._is_idle(s, p) or (waits and p != self.joint.first_id)}
+            at_rest = {f"w0/p{p}" for p in tasks if self._is_idle(s, p)}
+            later = {f"assigns p{p} to w0" for p in tasks if waits and p != self.joint.first_id}
             s = next(
                 after
                 for (who, what), calm, after in self.moves(s)
-                if calm and who not in at_rest and (who.startswith(("w0", "broker")) or what.endswith("to w0"))
+                if calm
+                and who not in at_rest
+                and what not in later
+                and (who.startswith(("w0", "broker")) or what.endswith("to w0"))
             )
         return s
 

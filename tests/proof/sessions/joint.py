@@ -6,13 +6,15 @@ answers for all tasks that are in its transaction, in one transition, and an err
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from cues_kafka.core import effects as do
 from cues_kafka.core.states import transaction
 from tests.proof.model.machine import offsets_of
 from tests.proof.model.states import (
+    ABORTING,
+    COMMITTING,
     IDLE,
     NET,
     ONGOING,
@@ -23,25 +25,18 @@ from tests.proof.model.states import (
     Setting,
     State,
     Turn,
-    Worker,
     shown,
 )
-from tests.proof.sessions.coordinator import Coordinator
-from tests.proof.sessions.states import Session
-
-Tasks = tuple[int, ...]
+from tests.proof.sessions.session import Sessions, Tasks
+from tests.proof.sessions.states import First, Met, Session
 
 
-class JointWorld(Coordinator):
+class JointWorld(Sessions):
     """A setting whose native workers have one session each, and everything that can happen in it."""
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
         self._does[do.Begin] = self._begin
-
-    def _per_task(self, w: int) -> bool:
-        """Whether a worker has a session for each of its tasks: a former release, a slot of Spark, a tool."""
-        return self.setting.workers[w] != "native" or w in self.joint.former
 
     def moves(self, s: State) -> Moves:
         """
@@ -56,6 +51,32 @@ class JointWorld(Coordinator):
             found += more
         return [(label, calm, self._kept_together(s, after)) for label, calm, after in found]
 
+    def calm(self, s: State) -> State | None:
+        """The first calm one of `moves`, without the others: most of the time of a search goes into it."""
+        self._later = []
+        try:
+            self._all_moves(s, First())
+        except Met as met:
+            return self._kept_together(s, met.after)
+        for _, more in sorted(self._later, key=lambda one: one[0]):
+            for _, calm, after in more:
+                if calm:
+                    return self._kept_together(s, after)
+        return None
+
+    def _all_moves(self, s: State, out: Moves) -> None:
+        """What `World.moves` adds to `out` in a world without faults, of what joint worlds have."""
+        self._markers(s, out)
+        if self.setting.moves:
+            self._operating(s, out)
+        self._rebalancing(s, out)
+        for w, worker in enumerate(self.workers(s)):
+            for p, lane in enumerate(worker.lanes):
+                if lane is not None:
+                    self._lane(s, w, p, lane, out)
+        self._launching(s, out)
+        self._noticing(s, out)
+
     def _kept_together(self, before: State, s: State) -> State:
         """J5: a session without the task of its id is over, and so is a transaction that lacks one of its tasks."""
         for w in range(self._workers):
@@ -69,144 +90,8 @@ class JointWorld(Coordinator):
                 s = self._retired(s, w)
         return s
 
-    def _retired(self, s: State, w: int) -> State:
-        session = self.session(s, w)
-        s = self._over_for(s, w, session.inside, "the id is gone")
-        s = self._over_for(s, w, self._unmarked(session), "markers of the former id may be missing")
-        return self._forgotten(self._put_session(s, w, Session()), w)
-
-    def _unmarked(self, session: Session) -> Tasks:
-        """J4: the tasks of the last transaction under an id that is given up."""
-        return session.last
-
-    def _forgotten(self, s: State, w: int) -> State:
-        """J4: what a task expects is of a session before; `Lane.session` says whether it is of this one."""
-        deaths, lanes = self.worker(s, w)
-        return self._put_worker(s, w, Worker(deaths, tuple(lane and lane._replace(session=False) for lane in lanes)))
-
     def _dead(self, s: State, w: int, *, by: int | None = None) -> State:
         return self._put_session(super()._dead(s, w, by=by), w, Session())
-
-    # Who is told what.
-
-    def _effect(self, s: State, w: int, p: int) -> Any:
-        lane = self.worker(s, w).lanes[p]
-        return self.machine.effects.items[lane.effect] if lane is not None and lane.effect >= 0 else None
-
-    def _told(self, s: State, w: int, p: int, *key: Any) -> State:
-        lane = self.worker(s, w).lanes[p]
-        assert lane is not None
-        return self._tell(s, w, p, lane, *key)
-
-    def _over_for(self, s: State, w: int, tasks: Iterable[int], why: str, fenced: int = -1) -> State:
-        """P8, J4: the session is discarded, and all tasks of its transaction fail. `fenced`: the id that was taken."""
-        if not self._per_task(w):
-            s = self._forgotten(self._put_session(s, w, self.session(s, w)._replace(live=False, inside=())), w)
-        for q in tasks:
-            effect = self._effect(s, w, q)
-            if effect is not None and not isinstance(effect, do.Discard | do.Stop):
-                s = self._told(s, w, q, "failed", why, q == fenced)
-        return s
-
-    def _wrong(self, s: State, w: int, tasks: Tasks, what: str, *after: tuple[str, State], out: Moves) -> None:
-        """Variants of a request that went wrong."""
-        for how, world in after:
-            spent = self._spend(world, NET)
-            if spent is not None:
-                label = f"w{w}/{self._shown(tasks)}", f"{what}: {how}"
-                out.append((label, False, self._over_for(spent, w, tasks, "no answer")))
-
-    @staticmethod
-    def _shown(tasks: Tasks) -> str:
-        return "+".join(f"p{q}" for q in tasks)
-
-    # The session.
-
-    def _id(self, s: State, w: int, p: int) -> int:
-        return p if self._per_task(w) else self.session(s, w).id
-
-    def _has_epoch(self, s: State, w: int, k: int, tasks: Tasks) -> bool:
-        """Whether the session was initialised last of all under this id."""
-        lane = self.worker(s, w).lanes[tasks[0]]
-        live = lane is not None and lane.session if self._per_task(w) else self.session(s, w).live
-        return live and self.part(s, k).holder == w
-
-    def _open_elsewhere(self, s: State, p: int) -> bool:
-        """Whether the session that has a transaction open under the id still has an owner."""
-        holder = self.part(s, p).holder
-        if holder < 0 or self._per_task(holder):
-            return super()._open_elsewhere(s, p)
-        session = self.session(s, holder)
-        return session.live and session.id == p
-
-    def _ids(self, s: State, w: int) -> Iterator[int]:
-        """J1: the id is kept as long as its task is there; else it is that of any other task."""
-        session = self.session(s, w)
-        if session.id >= 0:
-            yield session.id
-            return
-        owned = [q for q, lane in enumerate(self.worker(s, w).lanes) if lane is not None]
-        yield from owned if self.joint.any_id else owned[:1]
-
-    def _init(self, turn: Turn, effect: Any) -> None:
-        """J2: the own id, and beside it the id of each task that recovers."""
-        s, w, p, *_ = turn
-        if self._per_task(w):
-            if self.setting.workers[w] != "tool" or self._all_ended(turn):
-                self._initialise(turn, p, own=True)
-            return
-        session = self.session(s, w)
-        if session.live and session.id != p:
-            self._initialise(turn, p, own=False)
-        elif session.live:
-            if not session.inside:
-                self._initialise(turn, p, own=True)
-        elif self._first_to_ask(s, w) == p:
-            for k in self._ids(s, w):
-                self._initialise(turn, k, own=True)
-
-    def _all_ended(self, turn: Turn) -> bool:
-        """J8: a tool ends what is open under the id of any task, before it recovers one."""
-        s, w, p, _, owner, out = turn
-        for k in range(self.setting.partitions):
-            if self.transaction(s, k).phase == ONGOING and k != p:
-                out.append(((self._name(w, p), f"ends what id{k} has open"), owner, self._fence(s, k)))
-        return all(self.transaction(s, k).phase == IDLE or k == p for k in range(self.setting.partitions))
-
-    def _first_to_ask(self, s: State, w: int) -> int:
-        """Of the tasks that need a session now."""
-        asks = (q for q in range(self.setting.partitions) if isinstance(self._effect(s, w, q), do.Init | do.Begin))
-        return next(asks, -1)
-
-    def _initialise(self, turn: Turn, k: int, *, own: bool) -> None:
-        """R1: InitProducerId of id `k`; an init that is not for the own session leaves none behind."""
-        s, w, p, lane, owner, out = turn
-        what = f"init of id{k}" if own else f"throwaway init of id{k}"
-        who, phase = self._name(w, p), self.transaction(s, k).phase
-        if phase == ONGOING:
-            alive = self._open_elsewhere(s, k)
-            if not (alive and lane.aborted):
-                after = self._put_lane(s, w, p, lane._replace(aborted=alive))
-                out.append(((who, f"{what}: the open transaction is aborted"), owner, self._fence(after, k)))
-            return
-        if phase != IDLE:
-            return
-        taken = self._taken(self._claimed(s, w, k) if k == p else s, k, w if own else -1)
-        if own and not self._per_task(w):
-            taken = self._put_session(taken, w, Session(k, live=True))
-        waits = isinstance(self._effect(s, w, p), do.Init)
-        told = taken
-        if waits and (k == p or self._per_task(w)):
-            told = self._tell(taken, w, p, lane._replace(session=True), "initialised")
-        out.append(((who, f"{what}: done"), owner, told))
-        if not waits:
-            return
-        dead = s if not own or self._per_task(w) else self._put_session(s, w, Session(k))
-        variants = [("applied, no reply", self._taken(dead, k, -1)), ("will come late", self._send(dead, ("init", k)))]
-        for how, after in variants:
-            spent = self._spend(after, NET)
-            if spent is not None:
-                out.append(((who, f"{what}: {how}"), False, self._told(spent, w, p, "failed", "no answer", False)))
 
     # A transaction.
 
@@ -218,7 +103,7 @@ class JointWorld(Coordinator):
     def _begin(self, turn: Turn, effect: Any) -> None:
         """J3: what waits when a transaction begins goes into it; the session has one at a time."""
         s, w, p, *_ = turn
-        if self._per_task(w):
+        if self._per_task(s, w):
             self._go_on(turn, effect)
             return
         session = self.session(s, w)
@@ -266,7 +151,7 @@ class JointWorld(Coordinator):
         told = taken
         for q in tasks:
             told = self._told(told, w, q, "done")
-        if not self._per_task(w):
+        if not self._per_task(s, w):
             told = self._put_session(told, w, Session(k, live=True, inside=tasks))
         out.append(((who, f"offsets under id{k}: {dict(sent)}"), calm, told))
         late = self._send(opened, ("offsets", k, w, sent))
@@ -276,7 +161,7 @@ class JointWorld(Coordinator):
     def _refused(self, s: State, w: int, k: int, tasks: Tasks, who: str, *, calm: bool, out: Moves) -> None:
         """The worker has left the group. With a session for each task its records may have landed before (P5)."""
         out.append(((who, f"offsets under id{k}: no member any more"), calm, self._over_for(s, w, tasks, "no member")))
-        if self._per_task(w):
+        if self._per_task(s, w):
             landed = self._all_written(s, w, k, tasks)
             after = self._over_for(landed, w, tasks, "no member")
             out.append(((who, f"offsets under id{k}: no member any more, and records have landed"), calm, after))
@@ -296,7 +181,7 @@ class JointWorld(Coordinator):
     def _flush(self, turn: Turn, _: Any) -> None:
         """P6 of all tasks: what each is told of its own records."""
         s, w, p, _, calm, out = turn
-        tasks = (p,) if self._per_task(w) else self.session(s, w).inside
+        tasks = (p,) if self._per_task(s, w) else self.session(s, w).inside
         if not tasks or p != tasks[0]:
             return
         who, k = f"w{w}/{self._shown(tasks)}", self._id(s, w, p)
@@ -359,12 +244,13 @@ class JointWorld(Coordinator):
         lane = self.worker(s, w).lanes[p]
         assert lane is not None
         task = self.task(lane)
-        return task.follows and place == task.expected - transaction.MARKER and not (lane.session or self._per_task(w))
+        below = task.follows and place == task.expected - transaction.MARKER
+        return below and not (lane.session or self._per_task(s, w))
 
     def _commit(self, turn: Turn, _: Any) -> None:
         """P7 of all tasks."""
         s, w, p, _, calm, out = turn
-        tasks = (p,) if self._per_task(w) else self.session(s, w).inside
+        tasks = (p,) if self._per_task(s, w) else self.session(s, w).inside
         if not tasks or p != tasks[0]:
             return
         who, k = f"w{w}/{self._shown(tasks)}", self._id(s, w, p)
@@ -385,7 +271,7 @@ class JointWorld(Coordinator):
 
     def _answered(self, s: State, w: int, tasks: Tasks, suspect: str | None) -> State:
         """P8, J4: behind a suspect commit only the session is another one: what the commit did is known."""
-        joint = not self._per_task(w)
+        joint = not self._per_task(s, w)
         if joint:
             s = self._put_session(s, w, self.session(s, w)._replace(inside=(), last=tasks))
         for q in tasks:
@@ -411,7 +297,7 @@ class JointWorld(Coordinator):
 
     def _lane(self, s: State, w: int, p: int, lane: Lane, out: Moves) -> None:
         """A3, J5: a revocation of the task whose id the session has waits for the session's transaction."""
-        if not self._per_task(w) and self._waits_for_all(s, w, p) and self.task(lane).state not in PAST_GATE:
+        if not self._per_task(s, w) and self._waits_for_all(s, w, p) and self.task(lane).state not in PAST_GATE:
             group = self.group(s)
             if group.owners[p] == w and group.revoking[p] and group.members[w] and not lane.said:
                 return
@@ -422,8 +308,13 @@ class JointWorld(Coordinator):
         super()._lane(s, w, p, lane, found)
 
     def _waits_for_all(self, s: State, w: int, p: int) -> bool:
+        """J5: also for the markers of it: the id is initialised once more before it is given up."""
         session = self.session(s, w)
-        return session.id == p and bool(session.inside)
+        return session.id == p and (bool(session.inside) or self._marks_wait(s, p))
+
+    def _marks_wait(self, s: State, k: int) -> bool:
+        """Whether an init of the id is not answered yet."""
+        return self.transaction(s, k).phase in (COMMITTING, ABORTING)
 
     def _rebalancing(self, s: State, out: Moves) -> None:
         """A new generation: requests on their way that bear the former one are refused."""

@@ -15,6 +15,7 @@ from cues_kafka.core.records import Snapshot
 from cues_kafka.core.task import Doing, Task
 from tests.proof.model.mutant import (
     CRASH,
+    CRASHES,
     MOVE,
     NET,
     NET_AND_MOVE,
@@ -32,23 +33,36 @@ from tests.proof.model.mutant import (
 )
 from tests.proof.model.search import Found
 from tests.proof.model.states import HOLE, ONGOING, Faults, Part, State, Turn, unowned
+from tests.proof.sessions.entering import EnteringWorld
 from tests.proof.sessions.joint import JointWorld
+from tests.proof.sessions.loose import JointLoose
 from tests.proof.sessions.search import JointSearch
 from tests.proof.sessions.states import Session
-from tests.proof.sessions.worlds import with_faults, world_of
+from tests.proof.sessions.worlds import JointTaking, with_faults, world_of
 
 MOVE_AND_CRASH = Faults(crash=1, move=1, net=0, zombie=0, total=2)
 
 
 @dataclass(frozen=True, slots=True)
 class JointMutant(Mutant):
-    """One change, in a world of joint sessions."""
+    """
+    One change, in a world of joint sessions.
 
-    def explore(self, *, limit: int = 400_000) -> Found:
-        """Search the world with the rule taken out."""
+    Attributes:
+        turns: whether progress is judged of tasks that take turns.
+    """
+
+    turns: bool = False
+
+    def explore(self, *, limit: int = 400_000, nearest: int | None = None) -> Found:
+        """Search the world with the rule taken out; progress is judged of the `nearest` states, or of all."""
         with applied(*self.patches):
-            world = world_of(with_faults(self.world, self.faults))
-            return JointSearch(world, limit=limit, progress=self.progress).run()
+            return self.search(limit, nearest).run()
+
+    def search(self, limit: int, nearest: int | None) -> JointSearch:
+        """The search, which has not begun."""
+        world = world_of(with_faults(self.world, self.faults))
+        return JointSearch(world, limit=limit, progress=self.progress, nearest=nearest, turns=self.turns)
 
 
 def around(name: str, new: Any) -> Patch:
@@ -97,7 +111,7 @@ def _without_throwaway() -> Patch:
     """J2: only the own id is initialised."""
 
     def initialise(old: Any, world: JointWorld, turn: Turn, k: int, *, own: bool) -> None:
-        if own or world._per_task(turn.w):
+        if own or world._per_task(turn.s, turn.w):
             old(world, turn, k, own=own)
             return
         told = world._tell(turn.s, turn.w, turn.p, turn.lane._replace(session=True), "initialised")
@@ -116,7 +130,7 @@ def _own_id_trusted() -> Patch:
 
     def init(old: Any, world: JointWorld, turn: Turn, effect: Any) -> None:
         session = world.session(turn.s, turn.w)
-        if world._per_task(turn.w) or not session.live or session.id != turn.p:
+        if world._per_task(turn.s, turn.w) or not session.live or session.id != turn.p:
             old(world, turn, effect)
             return
         told = world._tell(turn.s, turn.w, turn.p, turn.lane._replace(session=True), "initialised")
@@ -204,7 +218,7 @@ def _records_first() -> Patch:
     def refused(old: Any, world: JointWorld, *given: Any, **more: Any) -> None:
         s, w, k, tasks, who = given
         old(world, *given, **more)
-        if not world._per_task(w):
+        if not world._per_task(s, w):
             after = world._over_for(world._all_written(s, w, k, tasks), w, tasks, "no member")
             more["out"].append(((who, "offsets: no member any more, and records have landed"), more["calm"], after))
 
@@ -242,7 +256,7 @@ def _session_kept() -> Patch:
     def over(old: Any, world: JointWorld, s: State, w: int, tasks: Any, *why: Any) -> State:
         session = world.session(s, w)
         after: State = old(world, s, w, tasks, *why)
-        return after if world._per_task(w) else world._put_session(after, w, session._replace(inside=()))
+        return after if world._per_task(s, w) else world._put_session(after, w, session._replace(inside=()))
 
     return around("_over_for", over)
 
@@ -273,6 +287,47 @@ def _fresh_ids() -> Patch:
     return around("_initialise", initialise)
 
 
+def _rounds_without_end(**more: Handler) -> Patch:
+    """R7 left out."""
+    return handlers(failed=lambda old, task, event: old(replace(task, rounds=0), event), **more)
+
+
+def _throwaway_of_new_tasks() -> Patch:
+    """J2 by the letter of the first form: a task that the process kept is not initialised again."""
+
+    def initialise(old: Any, world: JointWorld, turn: Turn, k: int, *, own: bool) -> None:
+        if own or not world.task(turn.lane).rounds:
+            old(world, turn, k, own=own)
+            return
+        told = world._tell(turn.s, turn.w, turn.p, turn.lane._replace(session=True), "initialised")
+        turn.out.append(((world._name(turn.w, turn.p), "initialises nothing"), turn.owner, told))
+
+    return around("_initialise", initialise)
+
+
+def _believed_written() -> Patch:
+    """J9: where the shared producer was closed, the others take their outcomes for written."""
+
+    def failed(old: Any, world: JointLoose, *given: Any, **more: Any) -> State:
+        s, w, p, lane, why = given
+        after: State = super(JointLoose, world)._failed(s, w, p, lane, why, **more)
+        for q, other in enumerate(world.worker(after, w).lanes):
+            if q != p and other is not None and isinstance(world._effect_of(other), do.Emit):
+                count = len(other.carried)
+                after = world._tell(after, w, q, other, "flushed", count, count, None)
+        return after
+
+    return around_world("_failed", failed, JointLoose)
+
+
+_ID_GOES_AT_ONCE = around("_waits_for_all", lambda *_: False)
+_MARKERS_AT_ONCE = around("_marks_wait", lambda *_: False)
+_NO_TASK_RECOVERS = around("_unmarked", lambda *_: ())
+_NOT_EXCUSED: Patch = (JointTaking, "_retired", JointWorld._retired)
+_BELOW_FOR_ALL = around("_is_below", lambda *_: False)
+_TOOL_ENDS_ITS_OWN = around("_all_ended", lambda *_: True)
+_DRIVER_ENDS_NOTHING = around_world("_initialises_all", lambda *_: False, EnteringWorld)
+
 MUTANTS = (
     JointMutant("delivery reports not counted", "joint-alone", NET, (reports_ignored(place=True),), progress=False),
     JointMutant(
@@ -297,8 +352,11 @@ MUTANTS = (
     ),
     JointMutant("last stable offset", "joint-idle-markers", NET_AND_MOVE, (_last_stable(),)),
     JointMutant(
-        "tasks go on behind a change of the id", "joint-markers", MOVE, (around("_unmarked", lambda *_: ()),),
+        "tasks go on behind a change of the id", "joint-markers", MOVE, (_MARKERS_AT_ONCE, _NO_TASK_RECOVERS),
         progress=False,
+    ),
+    JointMutant(
+        "tasks recover behind a change of the id, at-most-once", "joint-most", MOVE, (_MARKERS_AT_ONCE, _NOT_EXCUSED)
     ),
     JointMutant("suspect commits trusted", "joint-alone", NET, (_suspect_trusted(),), progress=False),
     JointMutant("revocation acknowledged early", "joint-idle", MOVE, (_acknowledged_early(),), progress=False),
@@ -309,6 +367,20 @@ MUTANTS = (
     JointMutant("the others commit without the task that failed", "joint", NET, (_others_not_told(),), progress=False),
     JointMutant("a session goes on after a failure", "joint-alone", NET, (_session_kept(),), progress=False),
     JointMutant("ids of their own", "joint", CRASH, (_fresh_ids(),)),
+    JointMutant("a session keeps the id of a task that is gone", "joint", MOVE, (_id_kept(),), turns=True),
+    JointMutant(
+        "a task behind failures commits with others", "joint-refused", NOTHING, (_never_by_itself(),), turns=True
+    ),
+    JointMutant(
+        "a group that is not served in a recovery, and rounds without end", "joint-alone", NET_AND_MOVE,
+        (_group_not_served(), _rounds_without_end()),
+    ),
+    JointMutant("a tool initialises the id of one task", "joint-moved", NOTHING, (_TOOL_ENDS_ITS_OWN,)),
+    JointMutant("a driver initialises no ids before its slots", "joint-enters", MOVE, (_DRIVER_ENDS_NOTHING,)),
+    JointMutant(
+        "outcomes of a closed producer are taken for written", "joint-least", NET, (_believed_written(),),
+        progress=False,
+    ),
     JointMutant("a record lands anywhere, beside a slot", "joint-slot", MOVE, (PLACE,), progress=False),
 )  # fmt: skip
 
@@ -316,14 +388,6 @@ COVERED = (
     (
         JointMutant("a group that is not served in a recovery", "joint-alone", NET_AND_MOVE, (_group_not_served(),)),
         "R7: after five rounds the task stops, and the worker serves its group",
-    ),
-    (
-        JointMutant("a task behind failures commits with others", "joint-refused", NOTHING, (_never_by_itself(),)),
-        "time: recoveries do not always meet",
-    ),
-    (
-        JointMutant("a session keeps the id of a task that is gone", "joint-other", MOVE, (_id_kept(),)),
-        "J2; endless mutual fencing is not seen",
     ),
     (JointMutant("a record lands anywhere", "joint-idle", ZOMBIE, (PLACE,)), "stable offsets, and the generation"),
     (JointMutant("offsets not stable", "joint-idle", ZOMBIE, (_unstable_read(),)), "P6a"),
@@ -333,7 +397,31 @@ COVERED = (
     ),
     (JointMutant("no generation check", "joint-idle", ZOMBIE, (_without_generation(),)), "P6a"),
     (
-        JointMutant("careful tasks commit with the others", "joint-careful", CRASH, (_never_by_itself(),)),
-        "nothing: it is a matter of cost",
+        JointMutant("throwaway init of new tasks only", "joint", MOVE_AND_CRASH, (_throwaway_of_new_tasks(),)),
+        "J1: the id is kept, so what a process left open under it is ended by its next own init",
+    ),
+    (
+        JointMutant("an id is given up without another init", "joint-markers", MOVE, (_MARKERS_AT_ONCE,)),
+        "J4: the tasks of the last transaction recover, which costs a round; at-most-once, see above",
+    ),
+    (
+        JointMutant("P6b after a commit of any session", "joint-markers", MOVE, (_BELOW_FOR_ALL,), progress=False),
+        "J5: the id is given up behind the markers of its last transaction",
+    ),
+    (
+        JointMutant("the task of the id leaves within a transaction", "joint", MOVE, (_ID_GOES_AT_ONCE,)),
+        "J4: the other tasks fail and recover, which costs a round",
+    ),
+    (
+        JointMutant("careful tasks commit with the others", "joint-careful", CRASHES, (_never_by_itself(),)),
+        "J4 and Q1: deaths are counted for each task; alone it costs the others no round",
+    ),
+    (
+        JointMutant("tasks in quarantine commit with the others", "joint-kill", CRASH, (_never_by_itself(),)),
+        "as the one before",
+    ),
+    (
+        JointMutant("tasks with a target commit with the others", "joint-target", NET, (_never_by_itself(),)),
+        "E1: each target has a transaction of its own; alone no lock waits for the outputs of other tasks",
     ),
 )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tests.proof.model.states import IDLE, Outcome, Setting
+from tests.proof.model.states import IDLE, Moves, Outcome, Setting, State
 
 
 class Share(NamedTuple):
@@ -51,6 +51,29 @@ class Session(NamedTuple):
     last: tuple[int, ...] = ()
 
 
+class Met(Exception):
+    """The first calm move was found."""
+
+    def __init__(self, after: State) -> None:
+        super().__init__()
+        self.after = after
+
+
+class First(Moves):
+    """Ends with the first calm move that is added."""
+
+    def append(self, move: Any) -> None:
+        """
+        Add a move.
+
+        Raises:
+            Met: it is calm.
+        """
+        _, calm, after = move
+        if calm:
+            raise Met(after)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JointSetting(Setting):
     """
@@ -58,6 +81,8 @@ class JointSetting(Setting):
 
     Attributes:
         former: workers that have a session for each task, as releases before; so have slots and tools, always.
+        upgraded: these workers are of a former release in their first life only.
+        spark: `enters`: the processor moves from the workers to Spark; `leaves`: from Spark to the workers; and back.
         markers: `together`: all of a transaction in one step; `offsets`: those of the group apart; `apart`: all apart.
         refused: offset of a message from partition 1 on whose output a broker always refuses; -1: there is none.
         any_id: a session takes any id that it may, not the first.
@@ -67,6 +92,8 @@ class JointSetting(Setting):
     """
 
     former: tuple[int, ...] = ()
+    upgraded: bool = False
+    spark: str = ""
     markers: str = "together"
     refused: int = -1
     any_id: bool = False

@@ -1,24 +1,33 @@
 """
 The worlds of joint sessions, by name. Each has two tasks, and most of them two processes.
 
-`joint-stop` is about J7, `joint-former`, `joint-after-former`, `joint-slot` and `joint-moved` are about J8, and
-`joint-most` about J9.
+`joint-stop` is about J7. `joint-former`, `joint-after-former`, `joint-upgraded`, `joint-slot`, `joint-enters`,
+`joint-leaves` and `joint-moved` are about J8, and `joint-most` and `joint-least` about J9.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from cues_kafka.core.strategies import AT_MOST_ONCE
+from cues_kafka.core.strategies import AT_LEAST_ONCE, AT_MOST_ONCE
 from tests.proof.model.outbox import OutboxWorld
-from tests.proof.model.states import Faults
+from tests.proof.model.states import Faults, State
 from tests.proof.model.taking import TakingWorld
+from tests.proof.model.world import World
+from tests.proof.sessions.entering import EnteringWorld
 from tests.proof.sessions.joint import JointWorld
+from tests.proof.sessions.loose import JointLoose
 from tests.proof.sessions.states import JointSetting
 
 
 class JointTaking(TakingWorld, JointWorld):
     """A setting at-most-once, whose native workers have one session each."""
+
+    def _retired(self, s: State, w: int) -> State:
+        """I16: a revocation whose time is over may drop what was taken under the id."""
+        for q in self._unmarked(s, self.session(s, w)):
+            s = self._excused(s, q)
+        return super()._retired(s, w)
 
 
 class JointOutbox(OutboxWorld, JointWorld):
@@ -46,7 +55,19 @@ _WORLDS = [
     replace(_JOINT, name="joint-three", about="three workers", workers=("native",) * 3),
     replace(_JOINT, name="joint-former", about="a worker of a former release takes tasks over", former=(1,)),
     replace(_JOINT, name="joint-after-former", about="tasks come from a worker of a former release", former=(0,)),
+    replace(
+        _JOINT, name="joint-upgraded", about="processes of a former release, whose successors have joint sessions",
+        former=(0, 1), upgraded=True,
+    ),
     replace(_JOINT, name="joint-slot", about="a slot of Spark beside a worker", workers=("native", "slot")),
+    replace(
+        _JOINT, name="joint-enters", about="the processor moves from a worker to Spark",
+        workers=("native", "slot"), spark="enters", first_id=1,
+    ),
+    replace(
+        _JOINT, name="joint-leaves", about="the processor moves from Spark to a worker",
+        workers=("native", "slot"), spark="leaves", begun=False,
+    ),
     replace(
         _JOINT, name="joint-moved", about="a reset beside a worker that the operator believes stopped",
         workers=("native", "tool"), moves=2, first_id=1,
@@ -70,6 +91,9 @@ _WORLDS = [
     replace(_JOINT, name="joint-retry", about="user code that asks to be called again", others=("r",)),
     replace(_JOINT, name="joint-target", about="a target that commits the attempt too", inputs=("?",), target=True),
     replace(_JOINT, name="joint-most", about="at-most-once", strategy=AT_MOST_ONCE),
+    replace(
+        _JOINT, name="joint-least", about="at-least-once: one plain producer for all tasks", strategy=AT_LEAST_ONCE,
+    ),
 ]  # fmt: skip
 
 WORLDS = {setting.name: setting for setting in _WORLDS}
@@ -80,8 +104,12 @@ def with_faults(name: str, faults: Faults) -> JointSetting:
     return replace(WORLDS[name], faults=faults)
 
 
-def world_of(setting: JointSetting) -> JointWorld:
+def world_of(setting: JointSetting) -> World:
     """What a setting speaks of."""
+    if setting.strategy == AT_LEAST_ONCE:
+        return JointLoose(setting)
     if setting.strategy == AT_MOST_ONCE:
         return JointTaking(setting)
+    if setting.spark:
+        return EnteringWorld(setting)
     return JointOutbox(setting) if setting.target else JointWorld(setting)
