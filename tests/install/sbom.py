@@ -26,6 +26,7 @@ from packaging.utils import canonicalize_name
 from tests.install.extras import ROOT, closure, project
 
 LOCK: Final = ROOT / ".ci" / "requirements" / "dev.lock"
+DIST: Final = ROOT / "dist"
 
 SPDX: Final = {
     "3-Clause BSD License": "BSD-3-Clause",
@@ -254,10 +255,12 @@ def validate(file: Path) -> int:
 def main() -> int:
     """Write the files into a directory, and say where they are."""
     parser = argparse.ArgumentParser(prog="python -m tests.install.sbom", description=__doc__)
-    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="directory of the files; dist/")
+    parser.add_argument("--out", type=Path, default=DIST, help="directory of the files; dist/")
     parser.add_argument("--check", action="store_true", help="validate the bill")
     args = parser.parse_args()
     files = write(args.out)
+    if args.out == DIST:
+        (DIST / ".gitignore").write_text("*\n", encoding="utf-8")  # uv build does so, too
     for path in files:
         print(path)
     return validate(files[0]) if args.check else 0
