@@ -68,6 +68,34 @@ def provenance_prefix(task: str, sequence: int, inputs: Iterable[tuple[str, byte
     return b"%b %b %d %b " % (_VERSION, task.encode(), sequence, places.encode() or b"-")
 
 
+_BLOCK = 1000
+_ENDINGS = [b"%03d" % number for number in range(_BLOCK)]
+"""The last three digits of the offsets of a block."""
+
+
+def with_offsets(shared: bytes, first: int, count: int) -> list[bytes]:
+    """
+    The headers of steps of one message each whose offsets follow each other without a gap.
+
+    Formatting each of them would take a twentieth of the time that a worker has for a message. So a block of a thousand
+    offsets is formatted once, and only the last digits are put behind it.
+
+    Args:
+        shared: what stands before the offset.
+        first: the first offset.
+        count: how many follow, with it.
+    """
+    end = first + count
+    headers = [shared + b"%d" % offset for offset in range(first, min(end, _BLOCK))]  # they have no digits in front
+    first = max(first, _BLOCK)
+    while first < end:
+        block, start = divmod(first, _BLOCK)
+        endings = _ENDINGS[start : start + end - first]
+        headers += map((shared + b"%d" % block).__add__, endings)
+        first += len(endings)
+    return headers
+
+
 def with_sequence(header: bytes, sequence: int) -> bytes:
     """The same header for the records of another attempt: one that publishes what a target holds (E1)."""
     version, task, _, rest = header.split(b" ", 3)

@@ -103,10 +103,10 @@ class Outbox:
         if alone and self._alone == len(self._topics):
             self._alone += len(values)
         self._topics += [topic] * len(values)
-        if None in keys:
-            self._partitions += [keyless if key is None else BY_KEY for key in keys]
-        else:
+        if all(keys) or None not in keys:  # the first question is the quicker one
             self._partitions += [BY_KEY] * len(values)
+        else:
+            self._partitions += [keyless if key is None else BY_KEY for key in keys]
         self._keys += keys
         self._values += values
         self._headers += headers

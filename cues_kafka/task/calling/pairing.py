@@ -57,12 +57,13 @@ class OutOfOrder(Exception):
 class _Queue:
     """Messages of one binding that were fetched and not yet taken."""
 
-    __slots__ = ("bytes", "chunks", "eof", "next_offset", "position", "size")
+    __slots__ = ("bytes", "chunks", "eof", "next_offset", "position", "size", "sizes")
 
     def __init__(self, position: Position) -> None:
         self.position = position  # of the next message to take
         self.next_offset = position.offset  # of the next message to be fetched
         self.chunks: deque[list[WireMessage]] = deque()
+        self.sizes: deque[int] = deque()  # bytes of each chunk; what is left of one counts as its share of them
         self.size = 0
         self.bytes = 0  # of values
         self.eof = -1
@@ -77,8 +78,9 @@ class _Queue:
                 self.position = self.position._replace(offset=first)
             self.next_offset = last + 1
             self.chunks.append(messages)
+            self.sizes.append(sum(map(len, messages)))
             self.size += len(messages)
-            self.bytes += sum(map(len, messages))
+            self.bytes += self.sizes[-1]
         if fetched.eof is not None:
             self.eof = max(self.eof, fetched.eof)
 
@@ -86,14 +88,16 @@ class _Queue:
         """Take up to `count` messages. Whole chunks are taken as they are, which costs nothing for each message."""
         taken: list[WireMessage] = []
         while count > len(taken) and self.chunks:
-            chunk = self.chunks.popleft()
+            chunk, size = self.chunks.popleft(), self.sizes.popleft()
             missing = count - len(taken)
             if len(chunk) > missing:
+                share = size * missing // len(chunk)
                 self.chunks.appendleft(chunk[missing:])
-                chunk = chunk[:missing]
+                self.sizes.appendleft(size - share)
+                chunk, size = chunk[:missing], share
             taken = taken + chunk if taken else chunk
+            self.bytes -= size
         self.size -= len(taken)
-        self.bytes -= sum(map(len, taken))
         if taken:
             self.position = self.position._replace(offset=taken[-1].offset() + 1)
         return taken
@@ -101,8 +105,9 @@ class _Queue:
     def put_back(self, messages: Sequence[WireMessage]) -> None:
         if messages:
             self.chunks.appendleft(list(messages))
+            self.sizes.appendleft(sum(map(len, messages)))
             self.size += len(messages)
-            self.bytes += sum(map(len, messages))
+            self.bytes += self.sizes[0]
             self.position = self.position._replace(offset=messages[0].offset())
 
     def behind(self) -> Position:

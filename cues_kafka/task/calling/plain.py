@@ -11,7 +11,7 @@ from typing import Any
 
 from cues_kafka.codecs.framing import in_front
 from cues_kafka.codecs.raw import RawCodec, as_is
-from cues_kafka.core.delivery import HEADER
+from cues_kafka.core.delivery import HEADER, with_offsets
 from cues_kafka.graph.message import Message, travelling
 from cues_kafka.ports.log import UNREADABLE, WireMessage, headers_of_each
 from cues_kafka.task.calling.adding import Adding
@@ -182,9 +182,13 @@ class PlainLoops:
         if len(values) < len(data):
             columns = columns.having(data)
         messages, keys, came, times = columns
-        kind_of: Any = type(messages[0])
         shared = batch.prefix(self._function.bindings) + b"0/1 "
-        headers: list[Any] = list(map((shared.replace(b"%", b"%%") + b"%d").__mod__, map(kind_of.offset, messages)))
+        first, last = messages[0].offset(), messages[-1].offset()
+        if last - first == len(messages) - 1:  # they ascend (A2), so there is no gap
+            headers: list[Any] = with_offsets(shared, first, len(messages))
+        else:
+            kind_of: Any = type(messages[0])
+            headers = list(map((shared.replace(b"%", b"%%") + b"%d").__mod__, map(kind_of.offset, messages)))
         if inherits := any(came):
             headers = [
                 [(HEADER, header), *travelled] if one and (travelled := travelling((one,))) else header

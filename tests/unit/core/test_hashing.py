@@ -19,6 +19,7 @@ from cues_kafka.core.delivery import (
     show_origin,
     show_timer,
     show_topic_id,
+    with_offsets,
 )
 from cues_kafka.core.hashing import delivery_hash, fingerprint, timer_hash
 from cues_kafka.errors import CodecError
@@ -147,6 +148,15 @@ def test_a_header_names_its_delivery() -> None:
 
     assert parse_provenance(header) == Provenance("shop.check/3", 17, 0, 1, (ORDER,))
     assert parse_provenance(header).hash.hex() == DELIVERIES[0][1]
+
+
+@pytest.mark.parametrize("count", [1, 2, 999, 1000, 1001, 2500])
+@pytest.mark.parametrize("first", [0, 7, 998, 999, 1000, 1001, 99_999, 10**12 - 1])
+def test_headers_of_a_run_are_those_of_each_of_its_messages(first: int, count: int) -> None:
+    """They are made in blocks of a thousand offsets; those below the first thousand have no zeros in front."""
+    assert with_offsets(b"1 g.p/0 7 in:%d 0/1 ", first, count) == [
+        b"1 g.p/0 7 in:%%d 0/1 %d" % offset for offset in range(first, first + count)
+    ]
 
 
 @pytest.mark.parametrize(

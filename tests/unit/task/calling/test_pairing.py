@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cues_kafka.ports.log import Fetched, Position, TopicPartition
+from cues_kafka.brokers.memory import MemoryMessage
+from cues_kafka.ports.log import Fetched, Position, TopicPartition, WireMessage
 from cues_kafka.task.calling.pairing import Buffer
 from tests.unit.samples import at
 
@@ -73,3 +74,21 @@ def test_a_position_behind_a_marker_stays_there_when_more_arrives() -> None:
     buffer = buffer_behind_a_marker()
     buffer.add(Fetched(TopicPartition("a", 0), [at("a", 2)], 3))
     assert [p.offset for p in buffer.positions] == [2, 0]
+
+
+def test_bytes_of_a_buffer_are_those_of_what_it_holds() -> None:
+    """Where a fetch is taken in parts, each part counts as its share; nothing is left over when all of it is taken."""
+    topic, begin = "a", Position("a", "a", b"", 0)
+    messages: list[WireMessage] = [MemoryMessage(topic, 0, n, None, bytes(n), None, (0, 0), 0) for n in range(1, 8)]
+    buffer = Buffer("single", (begin,))
+    buffer.add(Fetched(TopicPartition(topic, 0), messages[:5], None))
+    buffer.add(Fetched(TopicPartition(topic, 0), messages[5:], None))
+    assert buffer.bytes_of(topic) == 28
+
+    first = buffer.cut(2).steps
+    assert buffer.bytes_of(topic) == 28 - 15 * 2 // 5
+    buffer.put_back(first)
+    assert buffer.bytes_of(topic) == 28 - 15 * 2 // 5 + 3
+    buffer.cut(6)
+    assert buffer.cut(9).steps == messages[6:]
+    assert buffer.bytes_of(topic) == 0
