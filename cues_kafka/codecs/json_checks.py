@@ -70,9 +70,6 @@ def _found(value: Any) -> str:
 _LEAVES: Final = frozenset({str, int, bool, type(None)})
 """Types whose values need no further look; a float may be NaN."""
 
-_TEXT: Final = frozenset({str})
-"""The type of keys. Whole numbers become text, as in the `json` of Python, if no other key is the same text."""
-
 
 def refuse_foreign(value: Any) -> Any:
     """
@@ -81,24 +78,33 @@ def refuse_foreign(value: Any) -> Any:
     Raises:
         TypeError, ValueError: the value is not JSON.
     """
-    inner: Iterable[Any] = value if isinstance(value, list | tuple) else (value,)
+    inner: Iterable[Any] = (value,)
     if isinstance(value, dict):
-        if not _TEXT.issuperset(map(type, value)):
-            _refuse_keys(value)
+        # Most objects have a few entries: a `map` over them costs more to set up than these loops to run.
+        for key in value:
+            if type(key) is not str:
+                _refuse_keys(value)
+                break
         inner = value.values()
-    if not _LEAVES.issuperset(map(type, inner)):
-        for one in inner:
-            if isinstance(one, dict | list | tuple):
-                refuse_foreign(one)
-            elif isinstance(one, float):
-                if not math.isfinite(one):
-                    raise ValueError("it has no form for NaN and infinity")
-            elif not isinstance(one, str | int | None):
-                raise TypeError(f"it has no form for {type(one).__name__}")
+    elif isinstance(value, list | tuple):
+        inner = value
+        if _LEAVES.issuperset(map(type, inner)):  # a list may be long
+            return value
+    for one in inner:
+        if type(one) in _LEAVES:
+            continue
+        if isinstance(one, float):
+            if not math.isfinite(one):
+                raise ValueError("it has no form for NaN and infinity")
+        elif isinstance(one, dict | list | tuple):
+            refuse_foreign(one)
+        elif not isinstance(one, str | int | None):
+            raise TypeError(f"it has no form for {type(one).__name__}")
     return value
 
 
 def _refuse_keys(keys: Iterable[Any]) -> None:
+    """Whole numbers become text, as in the `json` of Python, if no other key is the same text."""
     seen = set()
     for key in keys:
         if not isinstance(key, str | int) or isinstance(key, bool):
