@@ -4,6 +4,10 @@ The explorer does this with the core. Here a mutant is a small edit of the code 
 made in a copy of the tree, never in the tree itself. A mutant is caught when one of its tests fails, after the same
 tests have passed in the copy as it is. Each result is written at once, so the command goes on where it was stopped.
 
+The test that caught a mutant the last time comes first and alone, because most files of tests have many that pass.
+These tests have passed together before, in the copy as it is. Where that one passes, is gone, or is no test of the
+mutant any more, all tests of the mutant run.
+
 **A mutant names its rule so that code may move.** It names a definition by the end of its qualified name, wherever in
 the package that is, and an edit by patterns that are compared with the code as trees (`trees.py`). So code that is
 moved to another file or class, is laid out in another way, or has other names for its local variables keeps its
@@ -20,6 +24,7 @@ other files does not count, so after a larger change `--again` is the proof.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -60,13 +65,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     chosen = [one for one in MUTANTS if not given.only or any(part in one.rule for part in given.only)]
     path = given.write / RESULTS if given.write else None
-    known = {} if path is None or given.again else read(path)
+    former = read((given.write or ROOT / "docs/proof") / RESULTS)
+    known = {} if path is None or given.again else dict(former)
     code = Code(ROOT)
     due = [one for one in chosen if known.get(one.rule, {}).get("digest") != digest(one, code.mutated(one))]
     print(f"{len(chosen)} mutants, {len(chosen) - len(due)} known from before", flush=True)
     survivors = 0
     with copied() as tree:
-        for found in results(due, tree, pytest_in):
+        for found in results(due, tree, pytest_in, catching(due, tree, pytest_in, former)):
             survivors += found["caught by"] is None
             print(f"{found['seconds']:6.1f} s  {found['rule']}: {found['caught by'] or 'SURVIVES'}", flush=True)
             if path and found["caught by"]:
@@ -77,7 +83,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(survivors > 0)
 
 
-def results(due: Iterable[Mutant], tree: Path, run: Run) -> Iterator[Mapping[str, Any]]:
+def catching(due: Sequence[Mutant], tree: Path, run: Run, former: Mapping[str, Any]) -> Mapping[str, str]:
+    """
+    By rule, the test that caught the mutant the last time. All of them pass without any mutant; else there are none.
+
+    Args:
+        due: which.
+        tree: a copy of the tree.
+        run: runs tests in it.
+        former: results of the last time, by rule.
+    """
+    found = {}
+    for mutant in due:
+        # A name is without its parameters: in those with a blank, pytest's summary does not show where it ends.
+        name = str(former.get(mutant.rule, {}).get("caught by")).partition("[")[0]
+        file, _, test = name.partition("::")
+        asked = any(name == one or name.startswith(f"{one}::") for one in mutant.tests)
+        if test and asked and f"def {test.rpartition('::')[2]}(" in (tree / file).read_text(encoding="utf-8"):
+            found[mutant.rule] = name
+    return {} if found and run(tree, sorted(set(found.values()))) else found
+
+
+def results(
+    due: Iterable[Mutant], tree: Path, run: Run, first: Mapping[str, str] | None = None
+) -> Iterator[Mapping[str, Any]]:
     """
     What became of each mutant.
 
@@ -85,26 +114,25 @@ def results(due: Iterable[Mutant], tree: Path, run: Run) -> Iterator[Mapping[str
         due: which.
         tree: a copy of the tree, which is as it was when this ends.
         run: runs tests in it.
+        first: by rule, one test that runs before the others, and passes without any mutant.
 
     Raises:
         RuntimeError: tests of a mutant fail without it, so they would catch anything.
     """
-    sound: set[tuple[str, ...]] = set()
+    sound: set[tuple[str, ...]] = {(one,) for one in (first or {}).values()}
     code = Code(tree)
     for mutant in due:
-        if mutant.tests not in sound:
-            if failed := run(tree, mutant.tests):
-                raise RuntimeError(f"{failed} fails without any mutant")
-            sound.add(mutant.tests)
         began_s = time.monotonic()
         changed = code.mutated(mutant)
-        file = tree / changed.path
-        before = file.read_text(encoding="utf-8")
-        file.write_text(changed.text, encoding="utf-8")
-        try:
-            caught = run(tree, mutant.tests)
-        finally:
-            file.write_text(before, encoding="utf-8")
+        caught = None
+        for tests in [(first[mutant.rule],), mutant.tests] if first and mutant.rule in first else [mutant.tests]:
+            if caught is None:
+                if tests not in sound:
+                    if failed := run(tree, tests):
+                        raise RuntimeError(f"{failed} fails without any mutant")
+                    sound.add(tests)
+                with written(tree / changed.path, changed.text):
+                    caught = run(tree, tests)
         yield {
             "rule": mutant.rule,
             "file": changed.path.as_posix(),
@@ -112,6 +140,28 @@ def results(due: Iterable[Mutant], tree: Path, run: Run) -> Iterator[Mapping[str
             "caught by": caught,
             "seconds": round(time.monotonic() - began_s, 1),
         }
+
+
+_MOMENTS = itertools.count(1_000_000_000)
+
+
+@contextmanager
+def written(file: Path, text: str) -> Iterator[None]:
+    """
+    A file has another text.
+
+    Python takes compiled code for that of a file by the file's size and its time in whole seconds. So each text gets a
+    time of its own.
+    """
+    before, status = file.read_text(encoding="utf-8"), file.stat()
+    moment_s = next(_MOMENTS)
+    try:
+        file.write_text(text, encoding="utf-8")
+        os.utime(file, (moment_s, moment_s))
+        yield
+    finally:
+        file.write_text(before, encoding="utf-8")
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def digest(mutant: Mutant, changed: Source, root: Path = ROOT) -> str:
@@ -153,7 +203,8 @@ def pytest_in(tree: Path, tests: Sequence[str]) -> str | None:
         RuntimeError: pytest could not run them.
     """
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--tb=no", *tests]
-    environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONPYCACHEPREFIX": str(tree / ".compiled")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     try:
         done = subprocess.run(
             command, cwd=tree, env=environment, capture_output=True, text=True, check=False, timeout=HANGS_S

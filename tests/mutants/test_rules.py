@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.__main__ import RESULTS, ROOT, digest, results
+from tests.mutants.__main__ import RESULTS, ROOT, catching, digest, results, written
 from tests.mutants.code import Code
 from tests.mutants.edits import Replace
 from tests.mutants.mutant import Mutant
@@ -103,3 +103,40 @@ def test_result_does_not_hold_for_another_edit_or_another_test(tree: Path) -> No
     others = [replace(MUTANT, edit=Replace("1", "3")), replace(MUTANT, tests=("tests/test_a.py::test_b",))]
 
     assert len({digest(one, code.mutated(one), tree) for one in (MUTANT, *others)}) == 3
+
+
+def test_test_that_caught_a_mutant_before_comes_first_and_alone(tree: Path) -> None:
+    """Only where it passes with the mutant do all tests run, and first without the mutant."""
+    former = {MUTANT.rule: {"caught by": "tests/test_a.py::test_a[1-a"}}
+    (tree / "tests/test_a.py").write_text("def test_a(): ...\n", encoding="utf-8")
+    ran: list[tuple[str, ...]] = []
+
+    def run(_: Path, tests: Sequence[str]) -> str | None:
+        ran.append(tuple(tests))
+        return None
+
+    first = catching([MUTANT], tree, run, former)
+    [found] = results([MUTANT], tree, run, first)
+
+    alone = ("tests/test_a.py::test_a",)
+    assert found["caught by"] is None
+    assert ran == [alone, alone, MUTANT.tests, MUTANT.tests]
+
+
+@pytest.mark.parametrize("name", ["tests/test_a.py::test_gone", "tests/test_b.py::test_a", "a test's time-out"])
+def test_test_that_is_gone_or_not_of_the_mutant_does_not_come_first(tree: Path, name: str) -> None:
+    """Then all tests of the mutant run, as if it was never caught."""
+    assert not catching([MUTANT], tree, lambda *_: None, {MUTANT.rule: {"caught by": name}})
+
+
+def test_each_text_of_a_file_has_a_time_of_its_own(tree: Path) -> None:
+    """Compiled code of a mutant of the same size would stay in use."""
+    file = tree / "cues_kafka/a.py"
+    before = file.stat().st_mtime
+    seen = []
+    for text in ("A = 2\n", "A = 3\n"):
+        with written(file, text):
+            seen.append(int(file.stat().st_mtime))
+
+    assert len({*seen, int(before)}) == 3
+    assert file.stat().st_mtime == before

@@ -13,6 +13,7 @@ is one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from cues_kafka.core import effects as do
@@ -91,12 +92,15 @@ class BridgeWorld(FeedWorld):
 
     # What the broker does.
 
-    def moves(self, s: State) -> Moves:
-        """All transitions; a process that has lost its task lets go of its part (B7)."""
-        out: Moves = []
+    def _stages(self, s: State, out: Moves) -> Iterator[None]:
+        """See `World`; a process that has lost its task lets go of its part (B7)."""
         self._at_the_broker(s, out)
-        out += [(label, calm, self._let_go(s, after)) for label, calm, after in super().moves(s)]
-        return out
+        yield
+        known = len(out)
+        for _ in super()._stages(s, out):
+            out[known:] = [(label, calm, self._let_go(s, after)) for label, calm, after in out[known:]]
+            known = len(out)
+            yield
 
     def _at_the_broker(self, s: State, out: Moves) -> None:
         bridge = self.bridge(s)

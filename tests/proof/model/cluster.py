@@ -20,6 +20,7 @@ from tests.proof.model.states import (
     HOLE,
     IDLE,
     MET,
+    NO_FAULTS,
     NOT_OURS,
     ONGOING,
     QUARANTINE_AFTER,
@@ -101,6 +102,10 @@ class Cluster:
     def faults(self, s: State) -> Faults:
         """What may still happen."""
         return self.values.items[s[self._faults]]  # type: ignore[return-value]
+
+    def healed(self, s: State) -> State:
+        """The same state where no fault may happen any more."""
+        return (*s[: self._faults], self.values.number(NO_FAULTS), *s[self._faults + 1 :])
 
     def task(self, lane: Lane) -> Task:
         """The production task of a lane."""

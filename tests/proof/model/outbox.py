@@ -14,6 +14,7 @@ The next owner ends such a connection.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -141,18 +142,17 @@ class OutboxWorld(World):
 
     # What comes from outside.
 
-    def moves(self, s: State) -> Moves:
-        """See `World.moves`."""
-        out: Moves = []
+    def _stages(self, s: State, out: Moves) -> Iterator[None]:
+        """See `World`."""
         if self.setting.restores:
             self._restoring(s, out)
-        out += super().moves(s)
+        yield from super()._stages(s, out)
         for p in range(self.setting.partitions):
             database = self.database(s, p)
             if database.open and database.open.commits:
                 after = self._committed(s, p, database, database.open.commits)
                 out.append(((f"database p{p}", "gets a commit that was late"), False, after))
-        return out
+        yield
 
     def _restoring(self, s: State, out: Moves) -> None:
         """An operator restores an old backup, or a fail-over loses commits; an operator restores the newest state."""

@@ -9,7 +9,7 @@ and endless mutual fencing along another would not be seen.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -120,7 +120,11 @@ class Search:
             if after not in parents:
                 parents[after] = state
                 following.append(after)
-        return stuck(self._world, state, moves, self._drained) if self._progress else ""
+        return self._never_ends(state) if self._progress else ""
+
+    def _never_ends(self, state: State) -> str:
+        """I5, judged once for all numbers of faults that are left: no calm transition depends on them."""
+        return followed(self._world, self._world.healed(state), self._world.calm, self._drained)
 
     def _path(self, state: State) -> Iterator[Move]:
         """From the first state to this one."""
@@ -143,23 +147,28 @@ def stuck(world: World, state: State, moves: Moves, drained: set[State]) -> str:
         moves: of that state.
         drained: states that are known to come to the end; those on the way are added.
     """
+    return followed(world, state, lambda at: _calm(moves if at == state else world.moves(at)), drained)
+
+
+def followed(world: World, state: State, calm: Callable[[State], State | None], drained: set[State]) -> str:
+    """The same, where `calm` gives what a healed world does next; None: nothing."""
     passed: dict[State, None] = {}
-    at, calm = state, _calm(moves)
+    at = state
     while at not in drained:
         if at in passed:
             return "I5: without faults it goes round and never delivers"
         passed[at] = None
         if len(passed) > MANY:
             return f"I5: without faults it does not deliver within {MANY:,} steps"
-        if world.done(at):
-            break
-        if calm is None:
-            return "I5: without faults nothing can happen, and not all is delivered"
-        at = calm
         try:
-            calm = None if at in drained else _calm(world.moves(at))
+            following = calm(at)
         except Broken as broken:
             return f"without faults: {broken}"
+        if world.done(at):
+            break
+        if following is None:
+            return "I5: without faults nothing can happen, and not all is delivered"
+        at = following
     drained.update(passed)
     return ""
 

@@ -22,6 +22,7 @@ reply of Spark's own bookkeeping is a death before it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -71,24 +72,26 @@ class StagedWorld(Staging):
         super().__init__(setting)
         self._does |= {do.FetchParts: self._fetch_parts, do.Stop: self._watch}
 
-    def moves(self, s: State) -> Moves:
-        """See `World.moves`."""
-        out: Moves = []
+    def _stages(self, s: State, out: Moves) -> Iterator[None]:
+        """See `World`."""
         self._markers(s, out)
         self._ending(s, out)
+        yield
         for d, driver in enumerate(self.spark(s).drivers):
             self._driving(s, d, driver, out)
+        yield
         for w, worker in enumerate(self.workers(s)):
             for p, lane in enumerate(worker.lanes):
                 if lane is not None:
                     effect = self.machine.effects.items[lane.effect]
                     self._does[type(effect)](Turn(s, w, p, lane, self._owner(s, w), out), effect)
+                    yield
         if self.net(s):
             self._arriving(s, out)
         faults = self.faults(s)
         if faults.total:
             self._breaking(s, faults, out)
-        return out
+        yield
 
     def done(self, s: State) -> bool:
         """

@@ -7,6 +7,7 @@ before it is at its end.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from cues_kafka.core import effects as do
@@ -36,14 +37,14 @@ class TableWorld(World):
         self._width = 1 if setting.tables == "whole" else setting.partitions
         self._reads = Reads(whole=setting.tables == "whole", width=self._width)
 
-    def moves(self, s: State) -> Moves:
-        """See `World.moves`."""
-        out = super().moves(s)
+    def _stages(self, s: State, out: Moves) -> Iterator[None]:
+        """See `World`."""
+        yield from super()._stages(s, out)
         for p, part in enumerate(self.parts(s)[: self._width]):
             if FIRST + part.table < len(TABLE):
                 after = self._put_part(s, p, part._replace(table=part.table + 1))
                 out.append(((f"table p{p}", f"has {FIRST + part.table + 1} messages"), False, after))
-        return out
+        yield
 
     def _come(self, s: State) -> tuple[int, ...]:
         return tuple(FIRST + part.table for part in self.parts(s)[: self._width])

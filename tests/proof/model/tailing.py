@@ -7,6 +7,7 @@ Where views are fixed, each call of a step is compared with its first one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -54,14 +55,14 @@ class TailWorld(World):
         fixed = self.setting.fixed_views
         return replace(super()._spec(w, deaths, p, move), tailers=self.machine.facts.tailers, fixed_views=fixed)
 
-    def moves(self, s: State) -> Moves:
+    def _stages(self, s: State, out: Moves) -> Iterator[None]:
         """A message may arrive in the tailed topic at any time, at no price."""
-        out = super().moves(s)
+        yield from super()._stages(s, out)
         for p, part in enumerate(self.parts(s)):
             if part.table < self.setting.tailed:
                 after = self._put_part(s, p, part._replace(table=part.table + 1))
                 out.append(((f"tailed p{p}", f"has grown to {part.table + 1}"), False, after))
-        return out
+        yield
 
     # Where a state has what the tailer showed.
 

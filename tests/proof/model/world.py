@@ -34,6 +34,7 @@ Not here: replicas and truncation, recreated topics, added partitions, retention
 than the backing partition's leader.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from cues_kafka.core.records import Attempt, Snapshot, Totals
@@ -70,6 +71,23 @@ class World(Lanes):
     def moves(self, s: State) -> Moves:
         """All transitions; the first calm one is what a healed world does next."""
         out: Moves = []
+        for _ in self._stages(s, out):
+            pass
+        return out
+
+    def calm(self, s: State) -> State | None:
+        """Where the first calm one of `moves` leads; those behind it are not asked for. None: there is none."""
+        out: Moves = []
+        looked = 0
+        for _ in self._stages(s, out):
+            for _, calm, after in out[looked:]:
+                if calm:
+                    return after
+            looked = len(out)
+        return None
+
+    def _stages(self, s: State, out: Moves) -> Iterator[None]:
+        """Append all transitions, in order; it stops behind each of their kinds, and behind each lane."""
         self._markers(s, out)
         if self.setting.resets:
             self._resetting(s, out)
@@ -77,24 +95,28 @@ class World(Lanes):
             self._growing(s, out)
         if self.setting.compacts:
             self._compacting(s, out)
+        yield
         if self.setting.moves:
             self._operating(s, out)
         self._asking(s, out)
         if self.setting.intruder:
             self._intruding(s, out)
         self._rebalancing(s, out)
+        yield
         for w, worker in enumerate(self.workers(s)):
             for p, lane in enumerate(worker.lanes):
                 if lane is not None:
                     self._lane(s, w, p, lane, out)
+                    yield
         self._launching(s, out)
         self._noticing(s, out)
+        yield
         faults = self.faults(s)
         if self.net(s):
             self._arriving(s, out)
         if faults.total:
             self._breaking(s, faults, out)
-        return out
+        yield
 
     def done(self, s: State) -> bool:
         """Whether all is delivered, up to a deliberate stop, and nothing is left open."""
