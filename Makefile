@@ -77,7 +77,7 @@ test-versions: .venv/.ready  ## the whole contract with a broker on Kafka 3.7, 3
 test-matrix: .venv/.cache/spark.jsa  ## unit tests and contract on Python 3.11 to 3.14, Spark's on Java 17 and 21, fetching 3.14 and 21; ARGS="--python 3.13"
 	@$(PY) -m tests.matrix $(ARGS)
 
-proof-model: .venv/.ready  ## explore the core in all worlds, then its mutants; goes on where it was stopped; STATES=n
+proof-model: .venv/.ready  ## explore the core in all worlds, then its mutants; half an hour of a core and more, goes on where it was stopped; STATES=n
 	@$(PY) -m tests.proof.model --states $(STATES) --write docs/proof $(ARGS)
 	@$(PY) -m tests.proof.model --level 2 --states $(STATES) --write docs/proof $(ARGS)
 	@$(PY) -m tests.proof.model --mutants --write docs/proof
@@ -90,11 +90,11 @@ proof-sessions: .venv/.ready  ## explore one session for many tasks, which no wo
 	@$(PY) -m tests.proof.sessions --mutants --write docs/proof
 	@$(PY) -m tests.proof.sessions.tla --write docs/proof
 
-proof-mutants: .venv/.ready  ## take rules out of the shell, one at a time; tests must catch each; goes on where it stopped
+proof-mutants: .venv/.ready  ## take rules out of the shell, one at a time; tests must catch each; half an hour of a core, goes on where it stopped
 	@$(PY) -m tests.mutants --write docs/proof $(ARGS)
 	@$(PY) -m tests.proof.results docs/proof
 
-proof-spark: .venv/.ready  ## 200 kills of drivers that write staged, in 10 parts, restartable; results in docs/proof
+proof-spark: .venv/.ready  ## 200 kills of drivers that write staged, in 10 parts, restartable; two and a half hours; results in docs/proof
 	@$(PY) -m tests.spark.proof_staged --write docs/proof $(ARGS)
 	@$(PY) -m tests.proof.results docs/proof
 
@@ -118,7 +118,7 @@ bench-spark: .venv/.ready  ## ratios of Spark against one native worker, at-leas
 bench-peers: .venv/.ready  ## the same jobs in Kafka Streams, Quix Streams and Faust, checked, compared and killed; ARGS=--quick
 	@$(PY) benchmarks/peers/run.py $(ARGS)
 
-proof-simulation: .venv/.ready  ## 100,000 seeds of the simulation, and 10,000 with all strategies, in 22 parts, restartable; results in docs/proof
+proof-simulation: .venv/.ready  ## 100,000 seeds of the simulation, and 10,000 with all strategies, in 22 parts, restartable; about five hours of a core; results in docs/proof
 	@for part in $$(seq 0 19) 200 201; do \
 	  $(PY) -m tests.proof.simulation --jobs $(JOBS) --shrink --seeds $$((part * 5000)):$$((part * 5000 + 5000)) \
 	    --write docs/proof/simulation-$$(printf %02d $$part).json || exit 1; \

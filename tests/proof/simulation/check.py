@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-from cues_kafka.core.records import KEY, Record, Totals
+from cues_kafka.core.records import KEY, Totals
 from cues_kafka.graph.names import changelog_topic
+from cues_kafka.ports.log import WireMessage
 from cues_kafka.records.reading import read_record
 from tests.proof.simulation.graphs import ERRORS, GRAPH, Bad, outcome
 from tests.proof.simulation.logs import Logs, read, require
@@ -99,10 +100,10 @@ def totals(simulation: Simulation) -> Totals:
     """Of all tasks, by their newest records."""
     found = Totals()
     for topic in simulation.backing:
-        newest: dict[int, Record] = {}
+        newest: dict[int, WireMessage] = {}
         for message in simulation.broker.messages(topic):
             if message.key() == KEY:  # the others say what operators did to the task
-                newest[message.partition()] = read_record(message)
-        for record in newest.values():
-            found = found.plus(record.totals)
+                newest[message.partition()] = message
+        for last in newest.values():
+            found = found.plus(read_record(last).totals)
     return found

@@ -101,7 +101,12 @@ class SimulatedSession(MemorySession):
     """
 
     _cluster: SimulatedCluster
-    swarm: Swarm
+    _faults: Swarm
+
+    @property
+    def swarm(self) -> Swarm:
+        """Decides."""
+        return self._faults
 
     def commit(self) -> str | None:
         """Commit, perhaps later."""
@@ -142,7 +147,12 @@ class SimulatedSession(MemorySession):
 class SimulatedLooseSession(MemoryLooseSession):
     """A session without a transaction, whose produce requests may be late: nothing refuses them then (W5)."""
 
-    swarm: Swarm
+    _faults: Swarm
+
+    @property
+    def swarm(self) -> Swarm:
+        """Decides."""
+        return self._faults
 
     def produce(self, records: Any) -> int:
         """Append, perhaps later: the client gives up, and the broker takes them all the same."""
@@ -260,7 +270,12 @@ class SimulatedCluster(Cluster):
 class SimulatedReader(MemoryReader):
     """A reader that lets time pass where it waits; what others do meanwhile may be what it waits for."""
 
-    simulation: Simulation
+    _cluster: SimulatedBroker
+
+    @property
+    def simulation(self) -> Simulation:
+        """Whose reader it is."""
+        return self._cluster.simulation
 
     def poll(self, timeout_s: float, max_messages: int = 10_000) -> list[Fetched]:
         """What is there; sometimes less, as fetches have limits, or nothing but an error of one partition, or all."""
@@ -277,32 +292,31 @@ class SimulatedReader(MemoryReader):
 
 
 class SimulatedBroker(MemoryBroker, SimulatedCluster):
-    """All of this; a subclass belongs to one run alone."""
+    """
+    All of this.
 
-    loose_session_type: type[SimulatedLooseSession]
+    Attributes:
+        simulation: whose cluster it is.
+    """
+
+    session_type = SimulatedSession
+    reader_type = SimulatedReader
+    simulation: Simulation
 
     def loose_session(self, name: str, *, batch_bytes: int | None = None) -> SimulatedLooseSession:
         """One whose requests may be late."""
-        return self.loose_session_type(self, name, self.swarm)
+        return SimulatedLooseSession(self, name, self.swarm)
 
 
 def broker_for(simulation: Simulation, options: Options) -> SimulatedBroker:
-    """A broker with all of this in it; its classes belong to this run alone."""
+    """
+    A broker with all of this in it.
+
+    Its classes are those of every run: in a class of its own, Python would look up each attribute again.
+    """
     swarm = simulation.swarm
-    own: Mapping[str, Any] = {"swarm": swarm}
-    broker_type = type(
-        "_Broker",
-        (SimulatedBroker,),
-        {
-            **own,
-            "session_type": type("_Session", (SimulatedSession,), dict(own)),
-            "loose_session_type": type("_LooseSession", (SimulatedLooseSession,), dict(own)),
-            "reader_type": type("_Reader", (SimulatedReader,), {"simulation": simulation}),
-        },
-    )
-    broker: SimulatedBroker = broker_type(
-        simulation.clock, seed=options.seed, cooperative=options.cooperative, faults=swarm
-    )
+    broker = SimulatedBroker(simulation.clock, seed=options.seed, cooperative=options.cooperative, faults=swarm)
+    broker.simulation, broker.swarm = simulation, swarm
     broker.topics.arrivals = {} if options.mixed else None
     broker.groups.commits, broker.groups.swarm = [], swarm
     return broker

@@ -64,7 +64,9 @@ class Stuck(AssertionError):
 class SteppedWorker(VirtualWorker):
     """A worker whose tasks wait in virtual time."""
 
-    simulation: Simulation
+    def __init__(self, simulation: Simulation, name: str, **settings: Any) -> None:
+        self.simulation = simulation
+        super().__init__(name, **settings)
 
     def on_assign(self, partitions: Sequence[int]) -> None:
         """The same, with locks of the simulation."""
@@ -163,8 +165,8 @@ class Process:
         processor = simulation.graph.processors[part.name]
         identity = Identity("memory", self.name, self.incarnation)
         strands = Strands()
-        worker_type = type("_Worker", (SteppedWorker,), {"simulation": simulation})
-        worker: ProcessorWorker = worker_type(
+        worker: ProcessorWorker = SteppedWorker(
+            simulation,
             part.name,
             broker=cast(Broker, self.port),
             clock=simulation.clock,
