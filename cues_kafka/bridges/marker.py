@@ -206,7 +206,7 @@ class MarkerTransactions(Transactions):
         self._open = False
 
     def _become_owner(self) -> None:
-        session = self._session = self._consumer()
+        session = self._consumer()
         try:
             markers = self._before(session, session.probe(self._queue))
             markers += self._before(session, session.probe(self._queue))
@@ -233,13 +233,13 @@ class MarkerTransactions(Transactions):
         """A session that consumes the marker queue. Artemis refuses a second one, as long as there is one."""
         began_s = time.monotonic()
         while True:
-            session = self._connect()
+            session = self._session = self._connect()  # at once: `close` may come while this waits for the broker
             try:
                 session.guard(self._queue)
                 session.consume(self._queue)
                 return session
             except BrokerRefused as error:  # the broker has closed the connection
-                session.close()
+                self.close()
                 if error.denied:
                     raise
                 if time.monotonic() >= began_s + _patience_s(session):
@@ -247,7 +247,7 @@ class MarkerTransactions(Transactions):
                     raise ConnectionError(why) from error
                 time.sleep(PAUSE_S)  # the broker does not say when a queue becomes free
             except BaseException:
-                session.close()
+                self.close()
                 raise
 
     def _taken(self, session: MarkerSession) -> str:

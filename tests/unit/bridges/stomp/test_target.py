@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -87,6 +88,22 @@ def test_marker_is_one_message_that_moves_with_the_data(broker: FakeBroker) -> N
         assert bodies(broker, "/topic/news") == [b"\0"]
         with pytest.raises(TargetMoved):
             owner.fence(b"three", b"one")
+
+
+@pytest.mark.parametrize("waits_in", ["guard", "consume", "probe"])
+def test_owner_that_is_closed_while_it_asks_leaves_no_connection(waits_in: str, broker: FakeBroker) -> None:
+    """The process gives the task up meanwhile. Its connection would keep the queue from the next owner."""
+    owner = transactions(broker)
+    does = getattr(StompMarkers, waits_in)
+
+    def closes(session: StompMarkers, queue: str) -> Any:
+        owner.close()
+        return does(session, queue)
+
+    with patch.object(StompMarkers, waits_in, closes), pytest.raises(OSError, match="closed"):
+        owner.ask()
+    with broker.news:
+        assert broker.news.wait_for(lambda: not broker.links, 20.0)
 
 
 def test_second_owner_waits_for_the_connection_of_the_first_one(broker: FakeBroker) -> None:
