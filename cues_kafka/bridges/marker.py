@@ -141,6 +141,19 @@ class TakesBack(Protocol):
         ...
 
 
+@runtime_checkable
+class MovesInTurn(Protocol):
+    """A `MarkerSession` that commits one transaction while messages of the next one are sent."""
+
+    def start_move(self, queue: str, kept: bytes, held: MarkerMessage | None) -> None:
+        """Begin what `move` does, and do not wait. What follows belongs to the next transaction."""
+        ...
+
+    def finish_move(self) -> None:
+        """Wait until that is committed."""
+        ...
+
+
 Connect: TypeAlias = Callable[[], MarkerSession]
 
 
@@ -152,6 +165,7 @@ class MarkerTransactions(Transactions):
         self._session: MarkerSession | None = None
         self._marker: MarkerMessage | None = None  # delivered, and not taken
         self._coming: bytes | None = None  # committed by this connection, and not yet delivered
+        self._moving: bytes | None = None  # its commit is under way
         self._open = False  # a transaction is
 
     @property
@@ -164,6 +178,7 @@ class MarkerTransactions(Transactions):
         if self._session is None:
             self._become_owner()
         self._take_back()
+        self.finish_commit()
         held = self._held()
         return None if held is None else held.body
 
@@ -177,15 +192,26 @@ class MarkerTransactions(Transactions):
         self._owned.write(item)
 
     def commit(self, kept: bytes, over: bytes | None) -> None:
-        held = self._held()
-        if (None if held is None else held.body) != over:
-            raise TargetMoved("the marker of the task has been moved")
-        self._move(kept, held)
+        self._move(kept, self._compared(over))
+
+    def start_commit(self, kept: bytes, over: bytes | None) -> None:
+        held, session = self._compared(over), self._owned
+        if isinstance(session, MovesInTurn):
+            session.start_move(self._queue, kept, held)
+            self._marker, self._moving, self._open = None, kept, False
+        else:
+            self._move(kept, held)
+
+    def finish_commit(self) -> None:
+        session = self._owned
+        if self._moving is not None and isinstance(session, MovesInTurn):
+            session.finish_move()
+            self._coming, self._moving = self._moving, None
 
     def close(self) -> None:
         """See `Transactions`. The broker takes back what is open, and gives the marker to the next owner."""
         session, self._session, self._marker, self._coming = self._session, None, None, None
-        self._open = False
+        self._open, self._moving = False, None
         if session is not None:
             session.close()
 
@@ -194,6 +220,14 @@ class MarkerTransactions(Transactions):
         if self._session is None:
             raise ConnectionError("the connection was closed")
         return self._session
+
+    def _compared(self, over: bytes | None) -> MarkerMessage | None:
+        """The marker that is held; it must say this."""
+        self.finish_commit()
+        held = self._held()
+        if (None if held is None else held.body) != over:
+            raise TargetMoved("the marker of the task has been moved")
+        return held
 
     def _move(self, kept: bytes, held: MarkerMessage | None) -> None:
         """Put this marker into the place of the one that is held, and commit."""

@@ -114,6 +114,28 @@ class Transactions(ABC):
             OutputError: the target refuses what was written for what it says; nothing was committed.
         """
 
+    def start_commit(self, kept: bytes, over: bytes | None) -> None:
+        """
+        Begin a commit whose answer the task needs only later: the system works on it while functions are called.
+
+        A task commits the parts of a batch by this. It calls `finish_commit` before the next commit, and before Kafka's
+        transaction, so one commit at most has no answer. `begin` and `write` may come before `finish_commit`: what they
+        write is in the next transaction. By default this is `commit`.
+
+        Raises:
+            TargetMoved, OutputError: as `commit`. `finish_commit` may raise them instead.
+        """
+        self.commit(kept, over)
+
+    def finish_commit(self) -> None:  # noqa: B027 - by default `start_commit` has waited
+        """
+        Wait for the commit that `start_commit` has begun, if there is one. `ask` waits for it, too.
+
+        Raises:
+            TargetMoved: the target kept something else; nothing was committed.
+            OutputError: the target refused what was written for what it says; nothing was committed.
+        """
+
     def fence(self, kept: bytes, over: bytes | None) -> None:
         """
         Keep these bytes in place of `over`, so that former processes commit nothing from now on.

@@ -180,6 +180,23 @@ class TransactionalSink(Protocol):
         """Commit the transaction, with the attempt and the records that Kafka gets in it."""
         ...
 
+    def start_commit(self, held: HeldAttempt) -> None:
+        """
+        Begin to commit a part of a batch, and perhaps do not wait for the answer. What follows is the next transaction.
+
+        `commit`, the next `start_commit` and `ask` wait for it first. Kafka's transaction comes behind `finish_commit`.
+        """
+        ...
+
+    def finish_commit(self) -> None:
+        """
+        Wait until all that was begun is committed.
+
+        Raises:
+            RetriableError: it is not, or that is not known.
+        """
+        ...
+
     def rest(self) -> None:
         """No call is under way: end what `discard` could not end."""
         ...

@@ -9,7 +9,8 @@ none, and asks.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from cues_kafka.errors import CodecError, CuesError, OutputError, RetriableError
@@ -49,6 +50,7 @@ class OwnTarget(TaskTarget):
         self._writes = Writes()
         self._caller = 0  # the thread that calls the function
         self._begun: tuple[int, int] | None = None  # owner and step of the open batch
+        self._started: int | None = None  # the step at which the commit under way began
         self._lone, self._present = Lone(), CallInProgress()
         self.value: Any = home.value(self._write)
         self.values: dict[str, Any] = {
@@ -97,6 +99,7 @@ class OwnTarget(TaskTarget):
         self.discard()
         with self._lock:
             self._end_open()
+            self._started = None  # what is found tells whether it was committed
             for _ in range(CLAIMS):
                 found = self._kept = self._newest()
                 if found is None:
@@ -203,38 +206,71 @@ class OwnTarget(TaskTarget):
         return str(error) if isinstance(error, RetriableError) and error.code == "TARGET" else ""
 
     def commit(self, held: HeldAttempt, records: Iterable[tuple[Any, ...]]) -> None:
+        self._commit(Kept.of(held, records), wait=True)
+
+    def start_commit(self, held: HeldAttempt) -> None:
+        """See `TransactionalSink`. It waits for the answer if the next steps are committed one by one."""
+        self._commit(Kept.of(held), wait=self.alone)
+
+    def finish_commit(self) -> None:
+        with self._lock:
+            if (step := self._started) is None:
+                return
+            if self._opened is None:
+                raise self._retriable("the connection was closed before a commit was answered")
+            self._finish(self._opened, step)
+
+    def _commit(self, kept: Kept, *, wait: bool) -> None:
         with self._lock:
             self._check_void()
             over, begun, writes = self._kept, self._begun, self._writes
             if over is None or begun is None:
                 raise self._retriable("no batch is open")
-            kept = Kept.of(held, records)
             # From here on it may be committed, whatever is answered. So nothing is known of it until it is.
             self._kept, self._begun, self._writes = None, None, Writes()
-            try:
+            with self._committing(begun[1]):
                 opened = self._transactions()
                 writes.hand_on(opened)
+            if self._started is not None:
+                self._finish(opened, self._started)
+            with self._committing(begun[1]):
                 self._check_void()  # the last look: what is discarded behind it may be committed, and `ask` finds it
-                opened.commit(kept.data, over.data)
-            except TargetMoved as error:
-                self._drop()
-                raise self._retriable("another process has committed since: this one is no longer the owner") from error
-            except OutputError as error:
-                self._drop()
-                self._lone.suspect(begun[1], str(error))
-                raise RetriableError(
-                    f"the {self.what} of {self._task} refuses what was written: {error}. {_ALONE}",
-                    code="TARGET",
-                    remedy=_REFUSED,
-                ) from error
-            except Exception as error:
-                self._drop()
-                raise self._failed(error) from error
-            except BaseException:
-                self._drop()
-                raise
-            self._lone.committed(begun[1])
+                if wait:
+                    opened.commit(kept.data, over.data)
+                    self._lone.committed(begun[1])
+                else:
+                    opened.start_commit(kept.data, over.data)
+                    self._started = begun[1]
             self._kept = kept
+
+    def _finish(self, opened: Transactions, step: int) -> None:
+        with self._committing(step):
+            opened.finish_commit()
+        self._started = None
+        self._lone.committed(step)
+
+    @contextmanager
+    def _committing(self, step: int) -> Iterator[None]:
+        """Drop the connection where the commit of the steps from this one fails, and say what that means."""
+        try:
+            yield
+        except TargetMoved as error:
+            self._drop()
+            raise self._retriable("another process has committed since: this one is no longer the owner") from error
+        except OutputError as error:
+            self._drop()
+            self._lone.suspect(step, str(error))
+            raise RetriableError(
+                f"the {self.what} of {self._task} refuses what was written: {error}. {_ALONE}",
+                code="TARGET",
+                remedy=_REFUSED,
+            ) from error
+        except Exception as error:
+            self._drop()
+            raise self._failed(error) from error
+        except BaseException:
+            self._drop()
+            raise
 
     # Endings
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
 from cues_kafka.errors import RetriableError
 from cues_kafka.graph.targets import TaskName
+from cues_kafka.ports.target import HeldAttempt
 
 
 class TaskTarget(ABC):
@@ -60,6 +62,17 @@ class TaskTarget(ABC):
 
     def expect(self) -> None:  # noqa: B027 - nothing to check
         """See `ports.target.TransactionalSink`. Here a row is lost only together with what was written."""
+
+    @abstractmethod
+    def commit(self, held: HeldAttempt, records: Iterable[tuple[Any, ...]]) -> None:
+        """Commit the open transaction, with the attempt and the records; see `ports.target.TransactionalSink`."""
+
+    def start_commit(self, held: HeldAttempt) -> None:
+        """Commit a part of a batch, and wait for the answer; see `ports.target.TransactionalSink`."""
+        self.commit(held, ())
+
+    def finish_commit(self) -> None:  # noqa: B027 - nothing is under way
+        """Wait for nothing, because no commit is under way; see `ports.target.TransactionalSink`."""
 
     @abstractmethod
     def _end_open(self) -> None:

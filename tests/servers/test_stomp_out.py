@@ -270,6 +270,105 @@ def test_marker_is_there_once_wherever_the_owner_ends_in_its_commit(moment: str,
                 heir.fence(number, over)
 
 
+@pytest.mark.parametrize(
+    "moment", ["before the commit", "under way", "behind the commit", "behind the acknowledgement"]
+)
+def test_marker_is_there_once_wherever_the_owner_ends_while_its_commit_is_under_way(
+    moment: str, jms: JmsQueues
+) -> None:
+    """Messages of the next transaction, which the owner has sent meanwhile, are taken back."""
+    in_turn, wait_for = StompSession.send_in_turn, StompSession.wait_for
+    acknowledge, ended = StompSession.acknowledge, ConnectionError("the owner ends here")
+
+    def sends(session: StompSession, first: Frame, second: Frame) -> str:
+        if moment != "before the commit":
+            return in_turn(session, first, second)
+        session.send(first.command, first.headers, first.body, receipt=True)
+        raise ended
+
+    def waits(session: StompSession, done: str) -> None:
+        if moment == "under way":
+            raise ended
+        wait_for(session, done)
+        if moment == "behind the commit":
+            raise ended
+
+    def acknowledges(session: StompSession, *given: Any, **named: Any) -> None:
+        acknowledge(session, *given, **named)
+        if moment == "behind the acknowledgement" and not named:
+            session.probe(f"{jms.name}.other")
+            raise ended
+
+    over = b"one"
+    for number in (b"two", b"three", b"four"):
+        with closing(heir_of(jms)) as owner:
+            if number == b"two":
+                owner.fence(b"one", None)
+            owner.begin()
+            owner.write(message_of("queue", jms.name, number, {}))
+            with (
+                patch.object(StompSession, "send_in_turn", sends),
+                patch.object(StompSession, "wait_for", waits),
+                patch.object(StompSession, "acknowledge", acknowledges),
+                suppress(ConnectionError),
+            ):
+                owner.start_commit(number, over)
+                owner.begin()
+                owner.write(message_of("queue", jms.name, b"void", {}))
+                owner.finish_commit()
+        with closing(heir_of(jms)) as heir:
+            found = heir.ask()
+            expected = {"before the commit": {over}, "under way": {over, number}}.get(moment, {number})
+            assert found in expected
+            assert heir.ask() == found
+            if found == over:
+                heir.begin()
+                heir.write(message_of("queue", jms.name, number, {}))
+                heir.commit(number, over)
+        over = number
+    assert [one.body for one in taken(stomp(jms), jms.name)] == [b"two", b"three", b"four"]
+
+
+@pytest.mark.parametrize("nth", [1, 3])
+@pytest.mark.parametrize("moment", ["before it came", "under way", "behind it"])
+def test_broker_that_is_killed_while_a_part_is_committed_has_each_message_once(
+    moment: str, nth: int, jms: JmsQueues
+) -> None:
+    """The next part is called meanwhile. What is committed of the parts is published by the recovery."""
+    in_turn, killed = StompSession.send_in_turn, list[int]()
+
+    def sends(session: StompSession, first: Frame, second: Frame) -> str:
+        killed.append(nth)
+        if len(killed) != nth:
+            return in_turn(session, first, second)
+        done = "" if moment == "before it came" else in_turn(session, first, second)
+        if moment == "behind it":
+            session.wait_for(done)
+        jms.server.kill()
+        jms.server.start()
+        return done
+
+    def tell(number: int, out: Any) -> None:
+        out.send(str(number))
+
+    graph = Graph(
+        jms.name,
+        Source("numbers"),
+        Processor(tell, inputs="numbers", effects={"out": stomp(jms).to_queue(jms.name)}),
+        defaults=Topic(partitions=1),
+    )
+    tester = Tester(graph, policy=CommitPolicy(max_messages=3))
+    for number in range(MESSAGES):
+        tester.send("numbers", number)
+    with patch.object(StompSession, "send_in_turn", sends):
+        tester.run()
+    tester.stop()
+
+    assert len(killed) >= nth
+    assert [int(one.body) for one in taken(stomp(jms), jms.name)] == list(range(MESSAGES))
+    assert tester.totals("tell").deliveries == MESSAGES
+
+
 @pytest.mark.parametrize("moment", ["in a call", "before the commit", "behind the commit"])
 def test_broker_that_is_killed_has_each_message_once(moment: str, jms: JmsQueues) -> None:
     """It is started again, and the tasks go on by themselves."""

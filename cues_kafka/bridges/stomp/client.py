@@ -103,6 +103,7 @@ class StompConnection:
         self._closing = False
         self._writing = threading.Lock()
         self._unconfirmed = ""  # the receipt of the newest acknowledgements
+        self._in_turn: dict[str, bytes] = {}  # what is sent when this receipt comes
         self._later: list[bytes] = []
         self._later_bytes = 0
         self._beat_s = self._silence_s = NO_HEART_BEAT_S
@@ -148,6 +149,37 @@ class StompConnection:
         self._write(Frame(command, {**headers, **more}, body, text).encode())
         if receipt:
             self._await(number)
+
+    def send_in_turn(self, first: Frame, second: Frame) -> str:
+        """
+        Send a frame now, and another one as soon as the broker has done the first and all before it; wait for neither.
+
+        The second one is never sent if the broker refuses a frame before, or the connection is lost or closed.
+
+        Args:
+            first: the frame for now.
+            second: the frame for then.
+
+        Returns:
+            What `wait_for` takes, to wait until the broker has done the second one.
+
+        Raises:
+            OSError, StompRefused: see `send`.
+        """
+        turn, done = (str(next(self._numbers)) for _ in range(2))
+        later = second._replace(headers={**second.headers, "receipt": done})
+        self._in_turn[turn] = later.encode()
+        self._write(first._replace(headers={**first.headers, "receipt": turn}).encode())
+        return done
+
+    def wait_for(self, done: str) -> None:
+        """
+        Wait for what `send_in_turn` has begun.
+
+        Raises:
+            OSError, StompRefused: see `send`.
+        """
+        self._await(done)
 
     def send_later(self, data: bytes) -> None:
         """
@@ -375,8 +407,12 @@ class StompConnection:
             case "MESSAGE":
                 self._on_message(frame)
             case "RECEIPT":
+                number = frame.headers.get("receipt-id", "")
+                if (then := self._in_turn.pop(number, None)) is not None:
+                    self._write(then)  # it raises where a frame before was refused
+                    return
                 with self._news:
-                    self._receipts.add(frame.headers.get("receipt-id", ""))
+                    self._receipts.add(number)
                     self._news.notify_all()
             case "ERROR":
                 with self._news:
@@ -402,9 +438,9 @@ class StompConnection:
         raise TimeoutError("the STOMP broker did not answer in time")
 
     def _write(self, data: bytes) -> None:
-        self.check()
         try:
             with self._writing:
+                self.check()  # here: behind a goodbye nothing is sent
                 if self._later:
                     data = b"".join([*self._later, data])
                     self._later, self._later_bytes = [], 0

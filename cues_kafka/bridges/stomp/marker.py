@@ -25,6 +25,7 @@ class StompMarkers:
         self._transaction, self._next = secrets.token_hex(8), secrets.token_hex(8)
         self._begun = False  # ahead, see `move`
         self._awaits_guard = False
+        self._moving: tuple[str, MarkerMessage | None] | None = None  # the receipt, and the marker that is replaced
         self._heads: dict[tuple[str, str], str] = {}  # the same lines of each message to one destination
         self.timeout_s = login.timeout_s
         self.silence_s = LATE * login.heart_beat_s
@@ -77,24 +78,48 @@ class StompMarkers:
         self._session.send("ABORT", {"transaction": self._transaction})
 
     def move(self, queue: str, kept: bytes, held: MarkerMessage | None) -> None:
-        """See `MarkerSession`. With a receipt all frames before it are done: a refusal is known before the commit."""
+        last, commit = self._marked(queue, kept, held)
+        self._session.send(last.command, last.headers, last.body, receipt=True)
+        self._session.send(commit.command, commit.headers, receipt=True)
+        self._committed(held)
+
+    def start_move(self, queue: str, kept: bytes, held: MarkerMessage | None) -> None:
+        """See `MovesInTurn`. What is sent before the COMMIT is in another transaction, which has another name."""
+        self._moving = self._session.send_in_turn(*self._marked(queue, kept, held)), held
+
+    def finish_move(self) -> None:
+        if self._moving is not None:
+            done, held = self._moving
+            self._session.wait_for(done)
+            self._moving = None
+            self._committed(held)
+
+    def _marked(self, queue: str, kept: bytes, held: MarkerMessage | None) -> tuple[Frame, Frame]:
+        """
+        Send the marker, or all that comes before the last frame.
+
+        Returns:
+            The last frame, and the COMMIT, which may be sent when the receipt of the last frame is there. All frames
+            before it are done then: a refusal is known before the commit.
+        """
         session, own = self._session, {"transaction": self._transaction}
         at_once = session.takes_at_once
         over = {OVER: held.name} if held is not None and at_once else {}
-        marker = {"persistent": "true", **own, **over, **session.destination("queue", queue)}
-        session.send("SEND", marker, kept, receipt=at_once)
+        last = Frame("SEND", {"persistent": "true", **own, **over, **session.destination("queue", queue)}, kept)
         if not at_once:
+            session.send_later(last.encode())
             if held is not None:
                 session.acknowledge(held.token, **own)
             # Classic waits for its disk before the receipt of a message, and not before that of a BEGIN. Artemis is the
             # other way round: it waits for no disk there, and an ERROR of one transaction may come behind a receipt of
             # another one.
-            session.send("BEGIN", {"transaction": self._next}, receipt=True)
-        session.send("COMMIT", own, receipt=True)
-        if not at_once:
-            self._transaction, self._next, self._begun = self._next, self._transaction, True
-        elif held is not None:
-            session.acknowledge(held.token)
+            last = Frame("BEGIN", {"transaction": self._next})
+        self._transaction, self._next, self._begun = self._next, self._transaction, not at_once
+        return last, Frame("COMMIT", own)
+
+    def _committed(self, held: MarkerMessage | None) -> None:
+        if held is not None and self._session.takes_at_once:
+            self._session.acknowledge(held.token)
 
     def close(self) -> None:
         self._session.close()

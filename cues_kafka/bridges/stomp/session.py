@@ -73,6 +73,14 @@ class StompSession:
         """Send a frame; see `StompConnection.send`."""
         self._connection.send(command, headers, body, receipt=receipt, text=text)
 
+    def send_in_turn(self, first: Frame, second: Frame) -> str:
+        """Send a frame, and another one when the broker has done it; see `StompConnection.send_in_turn`."""
+        return self._connection.send_in_turn(first, second)
+
+    def wait_for(self, done: str) -> None:
+        """Wait until the broker has done the second one; see `StompConnection.wait_for`."""
+        self._connection.wait_for(done)
+
     def send_later(self, data: bytes) -> None:
         """Send the bytes of a frame together with the next ones; see `StompConnection.send_later`."""
         self._connection.send_later(data)

@@ -85,12 +85,16 @@ class Committing(StepParticipant):
         # Answers of calls are records, too, and each later part would write them again.
         if self._calls or not self._target.parts or not is_part(task, batch, limit=limit, now_s=now_s) or void():
             return False
-        self._commit(batch, task)
+        check_follows(task, batch)
+        self._point("before", COMMIT_TARGET)
+        self._target.start_commit(self._attempt(batch, task))
+        self._point("after", COMMIT_TARGET)
         return True
 
     def seal(self, batch: Batch, task: Task, caller: Any) -> None:
         """E1: commit what the steps wrote, with their outcomes. Kafka's transaction comes behind."""
         if batch.deliveries == batch.kept:  # a transaction may have begun, for a step that did not end
+            self._target.finish_commit()
             self._target.discard()
         else:
             self._commit(batch, task)
@@ -98,10 +102,12 @@ class Committing(StepParticipant):
     def _commit(self, batch: Batch, task: Task) -> None:
         check_follows(task, batch)
         self._point("before", COMMIT_TARGET)
-        row = row_of(task, batch.ends, batch.totals, batch.behind)
-        row = behind(task, row, batch.tails, put_off=batch.halt is not None)
-        self._target.commit(held_of(row), batch.records)
+        self._target.commit(self._attempt(batch, task), batch.records)
         self._point("after", COMMIT_TARGET)
+
+    def _attempt(self, batch: Batch, task: Task) -> HeldAttempt:
+        row = row_of(task, batch.ends, batch.totals, batch.behind)
+        return held_of(behind(task, row, batch.tails, put_off=batch.halt is not None))
 
     # Steps
 
@@ -132,7 +138,7 @@ class Committing(StepParticipant):
             if not self._target.check():
                 return True
         except FailedTogether:
-            pass
+            self._target.finish_commit()
         finally:
             batch.tentative = False
         batch.back_to(before)

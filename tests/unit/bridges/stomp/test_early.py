@@ -109,6 +109,109 @@ def test_commit_waits_for_the_receipt_of_all_that_was_sent(broker: FakeBroker) -
     target.close()
 
 
+def commit_part(target: Any, held: HeldAttempt) -> None:
+    """Start a commit, and wait for it. Where an ERROR has come before, the start raises it."""
+    target.start_commit(held)
+    target.finish_commit()
+
+
+def turn_of(broker: FakeBroker) -> str:
+    """The frame whose receipt lets the COMMIT go."""
+    return "BEGIN" if broker.connected["server"] == "ActiveMQ/5.17.2" else "SEND"
+
+
+def test_messages_of_the_next_part_are_sent_while_the_commit_of_the_one_before_is_under_way(broker: FakeBroker) -> None:
+    """The COMMIT is sent when the broker has answered that it has all messages; the task does not wait for that."""
+    target = target_of(broker)
+    commits = sent(broker).count("COMMIT")
+    target.begin_batch(1, 0)
+    broker.deaf = {"COMMIT"}
+    step(target, "0", "1")
+    target.rest()
+    target.start_commit(HeldAttempt(0, 1, 1, ""))
+    target.begin_batch(1, 1)
+    step(target, "2", "3")
+    with broker.news:
+        assert broker.news.wait_for(lambda: sent(broker).count("COMMIT") > commits and "3" in sent(broker), WAIT_S)
+    assert bodies(broker) == []
+    target.close()
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_parts_are_committed_in_their_order(last: bool, broker: FakeBroker) -> None:
+    """Each over the bytes of the one before, also where a question or a whole commit comes behind them."""
+    target = target_of(broker)
+    for number in range(4):
+        target.begin_batch(1, number)
+        step(target, f"{number}", f"{number} too")
+        target.rest()
+        held = HeldAttempt(0, number + 1, 1, "")
+        if last and number == 3:
+            target.commit(held, ())
+        else:
+            target.start_commit(held)
+    newest = target.ask(1, 0)
+    assert newest is not None
+    assert newest.step == 4
+    assert bodies(broker) == [text.encode() for number in range(4) for text in (f"{number}", f"{number} too")]
+    target.close()
+
+
+def test_commit_under_way_is_not_sent_without_the_answer_to_all_messages(broker: FakeBroker) -> None:
+    """The task learns of it before Kafka's transaction, and asks on another connection."""
+    target = target_of(broker, timeout_s=0.5)
+    broker.deaf = {turn_of(broker)}
+    target.begin_batch(1, 0)
+    step(target, "0", "1")
+    target.rest()
+    commits = sent(broker).count("COMMIT")
+    target.start_commit(HeldAttempt(0, 1, 1, ""))
+    with pytest.raises(RetriableError, match="did not answer in time"):
+        target.finish_commit()
+    assert sent(broker).count("COMMIT") == commits
+    assert bodies(broker) == []
+    with pytest.raises(RetriableError, match="connection was closed before"):
+        target.finish_commit()
+    broker.deaf = set()
+    held = target.ask(1, 0)
+    assert held is not None
+    assert held.step == 0
+    target.finish_commit()
+    target.close()
+
+
+def test_refused_message_keeps_a_commit_under_way_from_being_sent(broker: FakeBroker) -> None:
+    """ActiveMQ Classic goes on behind it, and would commit the others."""
+    broker.refused = {b"1"}
+    target = target_of(broker)
+    target.begin_batch(1, 0)
+    step(target, "0", "1")
+    target.rest()
+    commits = sent(broker).count("COMMIT")
+    with pytest.raises(RetriableError, match="not this one"):
+        commit_part(target, HeldAttempt(0, 1, 1, ""))
+    assert sent(broker).count("COMMIT") == commits
+    assert bodies(broker) == []
+    target.close()
+
+
+def test_step_of_the_next_part_is_taken_back_and_the_commit_under_way_stays(broker: FakeBroker) -> None:
+    """They are two transactions."""
+    target = target_of(broker)
+    target.begin_batch(1, 0)
+    step(target, "0", "1")
+    target.rest()
+    target.start_commit(HeldAttempt(0, 1, 1, ""))
+    target.begin_batch(1, 1)
+    step(target, "void 0", "void 1")
+    target.back()
+    step(target, "2", "3")
+    target.rest()
+    target.commit(HeldAttempt(0, 2, 1, ""), ())
+    assert bodies(broker) == [b"0", b"1", b"2", b"3"]
+    target.close()
+
+
 @pytest.mark.parametrize("before", [0, 1, 2, 3])
 def test_step_is_taken_back_wherever_the_messages_were_sent_on(before: int, broker: FakeBroker) -> None:
     """The transaction begins again, and has what came before the step."""
@@ -231,7 +334,11 @@ def test_thread_of_the_function_adds_messages_and_sends_none_on(broker: FakeBrok
 
 
 def run_with_an_end(broker: FakeBroker, ends_at: tuple[int, bool] | None) -> int:
-    """Deliver all messages, with a connection that ends at one frame; each has its messages once. Gives the frames."""
+    """
+    Deliver all messages, with a connection that ends at one frame; each has its messages once. Gives the frames.
+
+    There are parts, so commits are under way while the next messages are sent.
+    """
     broker.ends_at = ends_at
     target = stomp(broker).to_queue("out")
     graph = Graph(
