@@ -62,9 +62,13 @@ class Artemis(Server):
 
     What was sent as durable, and was confirmed, is on the disk, whatever `durable` says. `settings` are elements of its
     configuration.
+
+    Attributes:
+        heap: of its JVM, as Java writes it. Where nobody reads its queues, a benchmark needs more.
     """
 
     kind = "artemis"
+    heap = "192m"
     patience_s = 90.0
     more_ports = 2
     taken = "Address already in use"
@@ -81,7 +85,7 @@ class Artemis(Server):
         )
         jars = artemis_jars()
         logging = "-Dlog4j2.disableJmx=true"
-        return [*jvm("Artemis", "192m"), logging, "-cp", f"{jars}/*", MAIN, str(self.directory)]
+        return [*jvm("Artemis", self.heap), logging, "-cp", f"{jars}/*", MAIN, str(self.directory)]
 
     def acceptors(self) -> str:
         """The ports of its protocols, as elements of its configuration."""
