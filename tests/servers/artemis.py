@@ -64,7 +64,7 @@ class Artemis(Server):
     configuration.
 
     Attributes:
-        heap: of its JVM, as Java writes it. Where nobody reads its queues, a benchmark needs more.
+        heap: of its JVM, as Java writes it. A benchmark whose queues only grow needs more.
     """
 
     kind = "artemis"
