@@ -85,7 +85,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def catching(due: Sequence[Mutant], tree: Path, run: Run, former: Mapping[str, Any]) -> Mapping[str, str]:
     """
-    By rule, the test that caught the mutant the last time. All of them pass without any mutant; else there are none.
+    Find the test that caught each mutant the last time, by rule.
+
+    If one of these tests fails without a mutant, it finds none.
 
     Args:
         due: which.

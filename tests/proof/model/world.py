@@ -76,7 +76,7 @@ class World(Lanes):
         return out
 
     def calm(self, s: State) -> State | None:
-        """Where the first calm one of `moves` leads; those behind it are not asked for. None: there is none."""
+        """The state behind the first calm one of `moves`, without making those behind it; None: no move is calm."""
         out: Moves = []
         looked = 0
         for _ in self._stages(s, out):
