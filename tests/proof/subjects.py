@@ -33,6 +33,9 @@ SHELL: Final = (
 BRIDGE: Final = ("bridges/acked.py", "bridges/ledger.py")
 """The same of worlds with a source that redelivers."""
 
+JOINT: Final = ("workers/joint/rounds.py",)
+"""The rules of joint sessions, which their worlds run."""
+
 SIMULATED: Final = (
     *("core", "graph", "plan", "codecs", "records", "brokers/memory", "task", "workers", "client", "running"),
 )
@@ -77,9 +80,10 @@ def model_mutants() -> str:
 
 @cache  # a run that takes hours is about the code that it has loaded
 def sessions(*, mutants: bool = False) -> str:
-    """Of the core, the explorer, and what worlds of joint sessions add; of mutants too, where they are tried."""
+    """Of core, explorer, and the rules and worlds of joint sessions; of mutants too, where they are tried."""
     away = {"__main__.py", "tla.py", *(() if mutants else ("mutants.py",))}
-    return f"{digest(file for file in SESSIONS.glob('*.py') if file.name not in away)}.{core()}"
+    worlds = [file for file in SESSIONS.glob("*.py") if file.name not in away]
+    return f"{digest([*worlds, *(PACKAGE / name for name in JOINT)])}.{core()}"
 
 
 def simulated() -> str:

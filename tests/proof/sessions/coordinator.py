@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from cues_kafka.core import effects as do
+from cues_kafka.workers.joint.rounds import SessionState
 from tests.proof.model.machine import Key
 from tests.proof.model.states import (
     ABORTING,
@@ -25,7 +26,7 @@ from tests.proof.model.states import (
     put,
 )
 from tests.proof.model.world import World
-from tests.proof.sessions.states import JointSetting, Session, Share, Transaction
+from tests.proof.sessions.states import JointSetting, Share, Transaction
 
 
 class Coordinator(World):
@@ -43,11 +44,11 @@ class Coordinator(World):
     def first(self) -> State:
         """No session, no transaction; or the first process has all tasks, and waits for messages."""
         number = self.values.number
-        sessions = [number(Session())] * self._workers
+        sessions = [number((SessionState(),))] * self._workers
         s: State = (*super().first(), *sessions, *[number(Transaction())] * self.setting.partitions)
         while self.joint.begun and not self._at_rest(s):
             tasks = range(self.setting.partitions)
-            waits = self.session(s, 0).id < 0 and 0 not in self.joint.former
+            waits = self.session(s, 0).id is None and 0 not in self.joint.former
             at_rest = {f"w0/p{p}" for p in tasks if self._is_idle(s, p)}
             later = {f"assigns p{p} to w0" for p in tasks if waits and p != self.joint.first_id}
             s = next(
@@ -71,16 +72,17 @@ class Coordinator(World):
         waits = lane is not None and lane.effect >= 0 and isinstance(self.machine.effects.items[lane.effect], do.Await)
         return waits and (p not in self.joint.delivered or self.finished(p, self.part(s, p)))
 
-    def session(self, s: State, w: int) -> Session:
+    def session(self, s: State, w: int) -> SessionState:
         """The session of a worker that has one for all of its tasks."""
-        return self.values.items[s[self._sessions + w]]  # type: ignore[return-value]
+        (session,) = self.values.items[s[self._sessions + w]]
+        return session  # type: ignore[no-any-return]
 
     def transaction(self, s: State, k: int) -> Transaction:
         """What the coordinator knows of the id of task `k`."""
         return self.values.items[s[self._transactions + k]]  # type: ignore[return-value]
 
-    def _put_session(self, s: State, w: int, session: Session) -> State:
-        return put(s, self._sessions + w, self.values.number(session))
+    def _put_session(self, s: State, w: int, session: SessionState) -> State:
+        return put(s, self._sessions + w, self.values.number((session,)))
 
     def _put_transaction(self, s: State, k: int, transaction: Transaction) -> State:
         return put(s, self._transactions + k, self.values.number(transaction))

@@ -11,10 +11,9 @@ from typing import Any
 
 from cues_kafka.core import effects as do
 from cues_kafka.core.states import transaction
+from cues_kafka.workers.joint.rounds import BeforeLeaving, RoundStage, SessionState, Tasks, rounds_of
 from tests.proof.model.machine import offsets_of
 from tests.proof.model.states import (
-    ABORTING,
-    COMMITTING,
     IDLE,
     NET,
     ONGOING,
@@ -27,8 +26,8 @@ from tests.proof.model.states import (
     Turn,
     shown,
 )
-from tests.proof.sessions.session import Sessions, Tasks
-from tests.proof.sessions.states import First, Met, Session
+from tests.proof.sessions.session import Sessions
+from tests.proof.sessions.states import First, Met
 
 
 class JointWorld(Sessions):
@@ -80,25 +79,17 @@ class JointWorld(Sessions):
     def _kept_together(self, before: State, s: State) -> State:
         """J5: a session without the task of its id is over, and so is a transaction that lacks one of its tasks."""
         for w in range(self._workers):
-            session = self.session(s, w)
-            if s[w] == before[w] or session.id < 0:
+            if s[w] == before[w] or self.session(s, w).id is None:
                 continue
-            lanes = self.worker(s, w).lanes
-            if any(lanes[q] is None for q in session.inside):
-                s = self._over_for(s, w, [q for q in session.inside if lanes[q]], "a task of the transaction is gone")
-            if self.worker(s, w).lanes[session.id] is None:
-                s = self._retired(s, w)
+            for q, lane in enumerate(self.worker(s, w).lanes):
+                if lane is None:
+                    s = self._left(s, w, q)
         return s
 
     def _dead(self, s: State, w: int, *, by: int | None = None) -> State:
-        return self._put_session(super()._dead(s, w, by=by), w, Session())
+        return self._put_session(super()._dead(s, w, by=by), w, SessionState())
 
     # A transaction.
-
-    def _by_itself(self, s: State, w: int, p: int) -> bool:
-        """J6: a task that is careful, alone, in quarantine or behind two failures, or that has a target."""
-        task = self.task(self.worker(s, w).lanes[p])  # type: ignore[arg-type]
-        return task.careful or task.alone or task.quarantined or task.rounds > 1 or task.spec.target
 
     def _begin(self, turn: Turn, effect: Any) -> None:
         """J3: what waits when a transaction begins goes into it; the session has one at a time."""
@@ -107,28 +98,25 @@ class JointWorld(Sessions):
             self._go_on(turn, effect)
             return
         session = self.session(s, w)
-        if session.inside:
+        if session.round:
             return
         if not session.live:
-            if self._first_to_ask(s, w) == p:
-                for k in self._ids(s, w):
-                    self._initialise(turn, k, own=True)
+            self._initialise_session(turn)
             return
         waiting = [q for q in range(self.setting.partitions) if isinstance(self._effect(s, w, q), do.Begin)]
-        single = [q for q in waiting if self._by_itself(s, w, q)]
-        together = tuple(q for q in waiting if q not in single)
-        if together and together[0] == p:
-            self._offers(turn, together)
-        if p in single:
-            self._offers(turn, (p,))
+        for tasks in rounds_of({q: self.task(self.worker(s, w).lanes[q]) for q in waiting}):  # type: ignore[arg-type]
+            if tasks[0] == p:
+                self._offers(turn, tasks)
 
     def _offers(self, turn: Turn, tasks: Tasks) -> None:
         """P5, J3: offsets come first, of all tasks in one request, and the member's generation is looked at there."""
         s, w, _, _, _, out = turn
         told = s
+        session = self.session(s, w).begins(tasks)
         for q in tasks:
             told = self._told(told, w, q, "done")
-        self._offer(told, w, tasks, turn, out)
+            session = session.asks(q)
+        self._offer(self._put_session(told, w, session), w, tasks, turn, out)
 
     def _send_offsets(self, turn: Turn, _: Any) -> None:
         self._offer(turn.s, turn.w, (turn.p,), turn, turn.out)
@@ -151,12 +139,29 @@ class JointWorld(Sessions):
         told = taken
         for q in tasks:
             told = self._told(told, w, q, "done")
-        if not self._per_task(s, w):
-            told = self._put_session(told, w, Session(k, live=True, inside=tasks))
+        told = self._gone_on(told, w, tasks)
         out.append(((who, f"offsets under id{k}: {dict(sent)}"), calm, told))
         late = self._send(opened, ("offsets", k, w, sent))
         lost = [("lost", s), ("taken, no reply", taken), ("will come late", late)]
         self._wrong(s, w, tasks, "offsets", *lost, out=out)
+
+    def _gone_on(self, s: State, w: int, tasks: Tasks) -> State:
+        """J3: the session did what all tasks of the round had asked for, and all of them ask for what comes next."""
+        if self._per_task(s, w):
+            return s
+        session = self.session(s, w).answered()
+        for q in tasks:
+            session = session.asks(q)
+        return self._put_session(s, w, session)
+
+    def _in_round(self, s: State, w: int, p: int, stage: RoundStage) -> Tasks:
+        """J3: the tasks for all of which the session does now what this one asks for; empty: it waits for others."""
+        if self._per_task(s, w):
+            return (p,)
+        under_way = self.session(s, w).round
+        if under_way is None or under_way.stage is not stage or not under_way.due:
+            return ()
+        return under_way.tasks if under_way.tasks[0] == p else ()
 
     def _refused(self, s: State, w: int, k: int, tasks: Tasks, who: str, *, calm: bool, out: Moves) -> None:
         """The worker has left the group. With a session for each task its records may have landed before (P5)."""
@@ -181,8 +186,8 @@ class JointWorld(Sessions):
     def _flush(self, turn: Turn, _: Any) -> None:
         """P6 of all tasks: what each is told of its own records."""
         s, w, p, _, calm, out = turn
-        tasks = (p,) if self._per_task(s, w) else self.session(s, w).inside
-        if not tasks or p != tasks[0]:
+        tasks = self._in_round(s, w, p, RoundStage.RECORDS)
+        if not tasks:
             return
         who, k = f"w{w}/{self._shown(tasks)}", self._id(s, w, p)
         if not self._has_epoch(s, w, k, tasks):
@@ -236,8 +241,8 @@ class JointWorld(Sessions):
                 after = self._told(after, w, q, "flushed", delivered, count, high)
         going = [q for q in tasks if isinstance(self._effect(after, w, q), do.Commit)]
         if len(going) == len(tasks):
-            return after
-        return self._over_for(after, w, going, "records of another task are not right")
+            return self._gone_on(after, w, tasks)
+        return self._over_for(after, w, tasks, "records of another task are not right")
 
     def _is_below(self, s: State, w: int, p: int, place: int) -> bool:
         """P6b, J4: only behind a commit of the same session the commit of this one would write the missing marker."""
@@ -245,13 +250,13 @@ class JointWorld(Sessions):
         assert lane is not None
         task = self.task(lane)
         below = task.follows and place == task.expected - transaction.MARKER
-        return below and not (lane.session or self._per_task(s, w))
+        return below and not (self._per_task(s, w) or self.session(s, w).knows_marker(p))
 
     def _commit(self, turn: Turn, _: Any) -> None:
         """P7 of all tasks."""
         s, w, p, _, calm, out = turn
-        tasks = (p,) if self._per_task(s, w) else self.session(s, w).inside
-        if not tasks or p != tasks[0]:
+        tasks = self._in_round(s, w, p, RoundStage.COMMIT)
+        if not tasks:
             return
         who, k = f"w{w}/{self._shown(tasks)}", self._id(s, w, p)
         if not self._has_epoch(s, w, k, tasks):
@@ -273,15 +278,10 @@ class JointWorld(Sessions):
         """P8, J4: behind a suspect commit only the session is another one: what the commit did is known."""
         joint = not self._per_task(s, w)
         if joint:
-            s = self._put_session(s, w, self.session(s, w)._replace(inside=(), last=tasks))
+            s = self._put_session(s, w, self.session(s, w).concluded(suspect=bool(suspect)))
         for q in tasks:
-            lane = self.worker(s, w).lanes[q]
-            assert lane is not None
-            s = self._tell(s, w, q, lane._replace(session=True), "committed", None if joint else suspect)
-        return self._suspected(s, w) if joint and suspect else s
-
-    def _suspected(self, s: State, w: int) -> State:
-        return self._forgotten(self._put_session(s, w, self.session(s, w)._replace(live=False)), w)
+            s = self._told(s, w, q, "committed", None if joint else suspect)
+        return s
 
     # The group.
 
@@ -296,25 +296,20 @@ class JointWorld(Sessions):
         super()._fetch_offsets(turn, effect)
 
     def _lane(self, s: State, w: int, p: int, lane: Lane, out: Moves) -> None:
-        """A3, J5: a revocation of the task whose id the session has waits for the session's transaction."""
-        if not self._per_task(s, w) and self._waits_for_all(s, w, p) and self.task(lane).state not in PAST_GATE:
-            group = self.group(s)
-            if group.owners[p] == w and group.revoking[p] and group.members[w] and not lane.said:
+        """A3, J5: a revocation of the task whose id the session has waits for the session: its round, and an init."""
+        group = self.group(s)
+        if self.task(lane).state not in PAST_GATE:
+            revoked = group.owners[p] == w and group.revoking[p] and group.members[w] and not lane.said
+            waits = self._leaving(s, w, p) if revoked else BeforeLeaving.NOTHING
+            if waits is BeforeLeaving.SESSION:
+                self._initialise(Turn(s, w, p, lane, owner=True, out=out), p, own=True)
+            if waits is not BeforeLeaving.NOTHING:
                 return
         rounds, found = self.task(lane).rounds, out
         if rounds:
             found = []
             self._later.append((rounds, found))
         super()._lane(s, w, p, lane, found)
-
-    def _waits_for_all(self, s: State, w: int, p: int) -> bool:
-        """J5: also for the markers of it: the id is initialised once more before it is given up."""
-        session = self.session(s, w)
-        return session.id == p and (bool(session.inside) or self._marks_wait(s, p))
-
-    def _marks_wait(self, s: State, k: int) -> bool:
-        """Whether an init of the id is not answered yet."""
-        return self.transaction(s, k).phase in (COMMITTING, ABORTING)
 
     def _rebalancing(self, s: State, out: Moves) -> None:
         """A new generation: requests on their way that bear the former one are refused."""

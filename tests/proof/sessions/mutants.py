@@ -13,6 +13,8 @@ from cues_kafka.core import effects as do
 from cues_kafka.core.events import OffsetsFetched
 from cues_kafka.core.records import Snapshot
 from cues_kafka.core.task import Doing, Task
+from cues_kafka.workers.joint import rounds
+from cues_kafka.workers.joint.rounds import BeforeLeaving, Round, RoundStage, SessionState
 from tests.proof.model.mutant import (
     CRASH,
     CRASHES,
@@ -37,7 +39,6 @@ from tests.proof.sessions.entering import EnteringWorld
 from tests.proof.sessions.joint import JointWorld
 from tests.proof.sessions.loose import JointLoose
 from tests.proof.sessions.search import JointSearch
-from tests.proof.sessions.states import Session
 from tests.proof.sessions.worlds import JointTaking, with_faults, world_of
 
 MOVE_AND_CRASH = Faults(crash=1, move=1, net=0, zombie=0, total=2)
@@ -68,6 +69,16 @@ class JointMutant(Mutant):
 def around(name: str, new: Any) -> Patch:
     """Another method of the world, which is given the original one first."""
     return around_world(name, new, JointWorld)
+
+
+def rule(name: str, new: Any) -> Patch:
+    """Another rule of a session, in production code; it is given the original one first."""
+    old = getattr(SessionState, name)
+
+    def method(self: SessionState, *args: Any, **kwargs: Any) -> Any:
+        return new(old, self, *args, **kwargs)
+
+    return SessionState, name, method
 
 
 PLACE = handlers(flushed=anywhere)
@@ -114,7 +125,7 @@ def _without_throwaway() -> Patch:
         if own or world._per_task(turn.s, turn.w):
             old(world, turn, k, own=own)
             return
-        told = world._tell(turn.s, turn.w, turn.p, turn.lane._replace(session=True), "initialised")
+        told = world._tell(turn.s, turn.w, turn.p, turn.lane, "initialised")
         turn.out.append(((world._name(turn.w, turn.p), "initialises nothing"), turn.owner, told))
 
     return around("_initialise", initialise)
@@ -122,7 +133,7 @@ def _without_throwaway() -> Patch:
 
 def _id_kept() -> Patch:
     """J1: the id stays when its task goes, and the session with it."""
-    return around("_retired", lambda _old, _world, s, _w: s)
+    return rule("left", lambda _, session, task: session.discards(task))
 
 
 def _own_id_trusted() -> Patch:
@@ -133,7 +144,7 @@ def _own_id_trusted() -> Patch:
         if world._per_task(turn.s, turn.w) or not session.live or session.id != turn.p:
             old(world, turn, effect)
             return
-        told = world._tell(turn.s, turn.w, turn.p, turn.lane._replace(session=True), "initialised")
+        told = world._tell(turn.s, turn.w, turn.p, turn.lane, "initialised")
         turn.out.append(((world._name(turn.w, turn.p), "trusts its session"), turn.owner, told))
 
     return around("_init", init)
@@ -182,7 +193,7 @@ def _offers_without(kind: type) -> Patch:
         told = world._opened_here(s, k)
         for q in tasks:
             told = world._told(told, w, q, "done")
-        told = world._put_session(told, w, Session(k, live=True, inside=tasks))
+        told = world._gone_on(told, w, tasks)
         out.append(((f"w{w}/{world._shown(tasks)}", "sends no offsets"), turn.owner, told))
 
     return around("_offer", offer)
@@ -242,7 +253,9 @@ def _others_not_told() -> Patch:
 
     def reported(old: Any, world: JointWorld, *given: Any, **more: Any) -> State:
         def kept(_old: Any, inner: JointWorld, s: State, w: int, going: Any, _why: str) -> State:
-            return inner._put_session(s, w, inner.session(s, w)._replace(inside=tuple(going))) if going else s
+            left = tuple(q for q in going if isinstance(inner._effect(s, w, q), do.Commit))
+            rest = Round(left, RoundStage.COMMIT, left) if left else None
+            return inner._put_session(s, w, replace(inner.session(s, w), round=rest))
 
         with applied(around("_over_for", kept)):
             return old(world, *given, **more)  # type: ignore[no-any-return]
@@ -256,18 +269,18 @@ def _session_kept() -> Patch:
     def over(old: Any, world: JointWorld, s: State, w: int, tasks: Any, *why: Any) -> State:
         session = world.session(s, w)
         after: State = old(world, s, w, tasks, *why)
-        return after if world._per_task(s, w) else world._put_session(after, w, session._replace(inside=()))
+        return after if world._per_task(s, w) else world._put_session(after, w, replace(session, round=None))
 
     return around("_over_for", over)
 
 
 def _suspect_trusted() -> Patch:
     """P8: the session goes on behind a suspect commit."""
-    return around("_suspected", lambda _old, _world, s, _w: s)
+    return rule("concluded", lambda old, session, **_: old(session))
 
 
 def _never_by_itself() -> Patch:
-    return around("_by_itself", lambda *_: False)
+    return rounds, "commits_by_itself", lambda _: False
 
 
 def _fresh_ids() -> Patch:
@@ -279,9 +292,9 @@ def _fresh_ids() -> Patch:
             old(world, turn, k, own=own)
             return
         s, w, p, lane, owner, out = turn
-        after = world._put_session(s, w, Session(k, live=True))
+        after = world._put_session(s, w, SessionState(k, live=True))
         if k == p:
-            after = world._tell(after, w, p, lane._replace(session=True), "initialised")
+            after = world._tell(after, w, p, lane, "initialised")
         out.append(((world._name(w, p), "init under another id"), owner, after))
 
     return around("_initialise", initialise)
@@ -299,7 +312,7 @@ def _throwaway_of_new_tasks() -> Patch:
         if own or not world.task(turn.lane).rounds:
             old(world, turn, k, own=own)
             return
-        told = world._tell(turn.s, turn.w, turn.p, turn.lane._replace(session=True), "initialised")
+        told = world._tell(turn.s, turn.w, turn.p, turn.lane, "initialised")
         turn.out.append(((world._name(turn.w, turn.p), "initialises nothing"), turn.owner, told))
 
     return around("_initialise", initialise)
@@ -320,11 +333,15 @@ def _believed_written() -> Patch:
     return around_world("_failed", failed, JointLoose)
 
 
-_ID_GOES_AT_ONCE = around("_waits_for_all", lambda *_: False)
-_MARKERS_AT_ONCE = around("_marks_wait", lambda *_: False)
-_NO_TASK_RECOVERS = around("_unmarked", lambda *_: ())
-_NOT_EXCUSED: Patch = (JointTaking, "_retired", JointWorld._retired)
-_BELOW_FOR_ALL = around("_is_below", lambda *_: False)
+def _waits_for_round_only(old: Any, session: SessionState, task: int) -> BeforeLeaving:
+    return BeforeLeaving.ROUND if old(session, task) is BeforeLeaving.ROUND else BeforeLeaving.NOTHING
+
+
+_ID_GOES_AT_ONCE = rule("leaves", lambda *_: BeforeLeaving.NOTHING)
+_MARKERS_AT_ONCE = rule("leaves", _waits_for_round_only)
+_NO_TASK_RECOVERS = rule("left", lambda old, session, task: old(replace(session, last=()), task))
+_NOT_EXCUSED: Patch = (JointTaking, "_left", JointWorld._left)
+_BELOW_FOR_ALL = rule("knows_marker", lambda *_: True)
 _TOOL_ENDS_ITS_OWN = around("_all_ended", lambda *_: True)
 _DRIVER_ENDS_NOTHING = around_world("_initialises_all", lambda *_: False, EnteringWorld)
 

@@ -1,16 +1,17 @@
-"""The session of a process: whose id it has, who initialises it, and who hears that it is over (J1, J2, J4)."""
+"""The session of a process: what it initialises, and who hears that it is over (J1, J2, J4).
+
+What it is, and what each event makes of it, is production code: `cues_kafka.workers.joint.rounds`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from cues_kafka.core import effects as do
-from tests.proof.model.states import COMMITTING, IDLE, NET, ONGOING, Moves, State, Turn, Worker
-from tests.proof.sessions.states import Session
+from cues_kafka.workers.joint.rounds import BeforeLeaving, RecoveryInit, Tasks
+from tests.proof.model.states import IDLE, NET, ONGOING, Moves, State, Turn
 from tests.proof.sessions.tools import Tools
-
-Tasks = tuple[int, ...]
 
 
 class Sessions(Tools):
@@ -21,21 +22,6 @@ class Sessions(Tools):
         if self.setting.workers[w] != "native":
             return True
         return w in self.joint.former and not (self.joint.upgraded and self.worker(s, w).deaths)
-
-    def _retired(self, s: State, w: int) -> State:
-        session = self.session(s, w)
-        s = self._over_for(s, w, session.inside, "the id is gone")
-        s = self._over_for(s, w, self._unmarked(s, session), "markers of the former id may be missing")
-        return self._forgotten(self._put_session(s, w, Session()), w)
-
-    def _unmarked(self, s: State, session: Session) -> Tasks:
-        """J4: the tasks of the last transaction, if the id is given up before the markers of it are written."""
-        return session.last if self.transaction(s, session.id).phase == COMMITTING else ()
-
-    def _forgotten(self, s: State, w: int) -> State:
-        """J4: what a task expects is of a session before; `Lane.session` says whether it is of this one."""
-        deaths, lanes = self.worker(s, w)
-        return self._put_worker(s, w, Worker(deaths, tuple(lane and lane._replace(session=False) for lane in lanes)))
 
     # Who is told what.
 
@@ -48,15 +34,25 @@ class Sessions(Tools):
         assert lane is not None
         return self._tell(s, w, p, lane, *key)
 
-    def _over_for(self, s: State, w: int, tasks: Iterable[int], why: str, fenced: int = -1) -> State:
-        """P8, J4: the session is discarded, and all tasks of its transaction fail. `fenced`: the id that was taken."""
-        if not self._per_task(s, w):
-            s = self._forgotten(self._put_session(s, w, self.session(s, w)._replace(live=False, inside=())), w)
+    def _recover(self, s: State, w: int, tasks: Iterable[int], why: str, fenced: int | None = None) -> State:
+        """J4: these tasks go back to R1, but for those that do already. `fenced`: the id that was taken."""
         for q in tasks:
             effect = self._effect(s, w, q)
             if effect is not None and not isinstance(effect, do.Discard | do.Stop):
                 s = self._told(s, w, q, "failed", why, q == fenced)
         return s
+
+    def _over_for(self, s: State, w: int, tasks: Tasks, why: str, fenced: int | None = None) -> State:
+        """P8, J4: the session is discarded, and all tasks of its transaction fail."""
+        if not self._per_task(s, w):
+            session, failed = self.session(s, w).failed()
+            s, tasks = self._put_session(s, w, session), failed or tasks
+        return self._recover(s, w, tasks, why, fenced)
+
+    def _left(self, s: State, w: int, p: int) -> State:
+        """J4, J5: a task is gone; what its session is without it, and which tasks recover."""
+        session, failed = self.session(s, w).left(p)
+        return self._recover(self._put_session(s, w, session), w, failed, "a task of the session is gone")
 
     def _wrong(self, s: State, w: int, tasks: Tasks, what: str, *after: tuple[str, State], out: Moves) -> None:
         """Variants of a request that went wrong."""
@@ -73,7 +69,8 @@ class Sessions(Tools):
     # The session.
 
     def _id(self, s: State, w: int, p: int) -> int:
-        return p if self._per_task(s, w) else self.session(s, w).id
+        k = self.session(s, w).id
+        return p if self._per_task(s, w) or k is None else k
 
     def _has_epoch(self, s: State, w: int, k: int, tasks: Tasks) -> bool:
         """Whether the session was initialised last of all under this id."""
@@ -89,15 +86,6 @@ class Sessions(Tools):
         session = self.session(s, holder)
         return session.live and session.id == p
 
-    def _ids(self, s: State, w: int) -> Iterator[int]:
-        """J1: the id is kept as long as its task is there; else it is that of any other task."""
-        session = self.session(s, w)
-        if session.id >= 0:
-            yield session.id
-            return
-        owned = [q for q, lane in enumerate(self.worker(s, w).lanes) if lane is not None]
-        yield from owned if self.joint.any_id else owned[:1]
-
     def _init(self, turn: Turn, effect: Any) -> None:
         """J2: the own id, and beside it the id of each task that recovers."""
         s, w, p, *_ = turn
@@ -105,14 +93,20 @@ class Sessions(Tools):
             if self.setting.workers[w] != "tool" or self._all_ended(turn):
                 self._initialise(turn, p, own=True)
             return
-        session = self.session(s, w)
-        if session.live and session.id != p:
+        what = self.session(s, w).ends(p)
+        if what is RecoveryInit.THROWAWAY:
             self._initialise(turn, p, own=False)
-        elif session.live:
-            if not session.inside:
-                self._initialise(turn, p, own=True)
-        elif self._first_to_ask(s, w) == p:
-            for k in self._ids(s, w):
+        elif what is RecoveryInit.SESSION:
+            self._initialise_session(turn)
+
+    def _initialise_session(self, turn: Turn) -> None:
+        """J1: with its id, or with one that it takes; of the tasks that need it, the first one has it done."""
+        s, w, p, *_ = turn
+        session = self.session(s, w)
+        if session.live or self._first_to_ask(s, w) == p:
+            owned = [q for q, lane in enumerate(self.worker(s, w).lanes) if lane is not None]
+            ids = session.ids(owned)
+            for k in ids if self.joint.any_id else ids[:1]:
                 self._initialise(turn, k, own=True)
 
     def _first_to_ask(self, s: State, w: int) -> int:
@@ -125,6 +119,7 @@ class Sessions(Tools):
         s, w, p, lane, owner, out = turn
         what = f"init of id{k}" if own else f"throwaway init of id{k}"
         who, phase = self._name(w, p), self.transaction(s, k).phase
+        joint = own and not self._per_task(s, w)
         if phase == ONGOING:
             alive = self._open_elsewhere(s, k)
             if not (alive and lane.aborted):
@@ -134,18 +129,23 @@ class Sessions(Tools):
         if phase != IDLE:
             return
         taken = self._taken(self._claimed(s, w, k) if k == p else s, k, w if own else -1)
-        if own and not self._per_task(s, w):
-            taken = self._put_session(taken, w, Session(k, live=True))
+        named = self.session(s, w).takes(k) if joint else self.session(s, w)
+        if joint:
+            taken = self._put_session(taken, w, named.initialised())
         waits = isinstance(self._effect(s, w, p), do.Init)
         told = taken
         if waits and (k == p or self._per_task(s, w)):
-            told = self._tell(taken, w, p, lane._replace(session=True), "initialised")
+            told = self._tell(taken, w, p, lane._replace(session=self._per_task(s, w)), "initialised")
         out.append(((who, f"{what}: done"), owner, told))
         if not waits:
             return
-        dead = s if not own or self._per_task(s, w) else self._put_session(s, w, Session(k))
+        dead = self._put_session(s, w, named.failed()[0]) if joint else s
         variants = [("applied, no reply", self._taken(dead, k, -1)), ("will come late", self._send(dead, ("init", k)))]
         for how, after in variants:
             spent = self._spend(after, NET)
             if spent is not None:
                 out.append(((who, f"{what}: {how}"), False, self._told(spent, w, p, "failed", "no answer", False)))
+
+    def _leaving(self, s: State, w: int, p: int) -> BeforeLeaving:
+        """J5: what comes before a revoked task may leave."""
+        return BeforeLeaving.NOTHING if self._per_task(s, w) else self.session(s, w).leaves(p)

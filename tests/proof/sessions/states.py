@@ -34,23 +34,6 @@ class Transaction(NamedTuple):
     shares: tuple[Share, ...] = ()
 
 
-class Session(NamedTuple):
-    """
-    The session of a process.
-
-    Attributes:
-        id: the partition whose id it has; -1: none yet.
-        live: initialised, and not discarded since.
-        inside: the tasks of its transaction under way.
-        last: those of its last transaction, whose markers may not be written yet.
-    """
-
-    id: int = -1
-    live: bool = False
-    inside: tuple[int, ...] = ()
-    last: tuple[int, ...] = ()
-
-
 class Met(Exception):
     """The first calm move was found."""
 

@@ -23,11 +23,12 @@ from tests.proof.sessions.states import JointSetting
 class JointTaking(TakingWorld, JointWorld):
     """A setting at-most-once, whose native workers have one session each."""
 
-    def _retired(self, s: State, w: int) -> State:
+    def _left(self, s: State, w: int, p: int) -> State:
         """I16: a revocation whose time is over may drop what was taken under the id."""
-        for q in self._unmarked(s, self.session(s, w)):
+        session = self.session(s, w)
+        for q in session.last if session.id == p else ():
             s = self._excused(s, q)
-        return super()._retired(s, w)
+        return super()._left(s, w, p)
 
 
 class JointOutbox(OutboxWorld, JointWorld):
