@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -48,9 +49,15 @@ class Bank:
         self.changed: list[str] = []
         self.busy = 0
         self.lock = threading.Lock()
-        self._open(0)
+        # Bound and never listening, so that no other program gets the port while the bank is away.
+        self._place = socket.socket()
+        self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._place.bind(("127.0.0.1", 0))
+        self.port = self._place.getsockname()[1]
+        self.open()
 
-    def _open(self, port: int) -> None:
+    def open(self) -> None:
+        """Come, or come back."""
         bank = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -83,9 +90,8 @@ class Bank:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
         self._server.daemon_threads = True
-        self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
     def close(self) -> None:
@@ -93,9 +99,10 @@ class Bank:
         self._server.shutdown()
         self._server.server_close()
 
-    def open(self) -> None:
-        """Come back."""
-        self._open(self.port)
+    def end(self) -> None:
+        """Go away for good."""
+        self.close()
+        self._place.close()
 
 
 @pytest.fixture
@@ -103,7 +110,7 @@ def bank() -> Iterator[Bank]:
     """A server on loopback."""
     made = Bank()
     yield made
-    made.close()
+    made.end()
 
 
 @pytest.mark.timeout(400)
