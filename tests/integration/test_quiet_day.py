@@ -22,13 +22,26 @@ def same(number: int) -> int:
     return number
 
 
-def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """All lines of ours, and of the client's, that an operator would look at."""
+def warnings(caplog: pytest.LogCaptureFixture, graph: Graph) -> list[str]:
+    """All lines of ours, and of the client's, that an operator of this graph would look at."""
     return [
         one.getMessage()
         for one in caplog.records
-        if one.levelno >= logging.WARNING and one.name.startswith("cues_kafka") and PLANNED not in one.getMessage()
+        if one.levelno >= logging.WARNING
+        and one.name.startswith("cues_kafka")
+        and PLANNED not in one.getMessage()
+        and not is_of_another(getattr(one, "client", ""), graph)
     ]
+
+
+def is_of_another(client: str, graph: Graph) -> bool:
+    """
+    Whether a client belongs to a graph of an earlier test in this process.
+
+    A session that waits for a coordinator without end is left behind (librdkafka issue 5511). It goes on saying that
+    its broker is away.
+    """
+    return client.startswith(("session ", "reader ", "member ")) and graph.name not in client
 
 
 def quiet_graph(kafka: KafkaFixture) -> tuple[Graph, str, str]:
@@ -67,7 +80,7 @@ def test_rolling_restart_of_workers_logs_no_warning(kafka: KafkaFixture, caplog:
         numbers = [message.value for message in client.messages(out, limit=4 * MESSAGES)]
 
     assert sorted(numbers) == [*range(3 * MESSAGES)]
-    assert warnings(caplog) == []
+    assert warnings(caplog, graph) == []
 
 
 def test_workers_that_start_join_and_leave_log_no_warning(
@@ -89,4 +102,4 @@ def test_workers_that_start_join_and_leave_log_no_warning(
         numbers = [message.value for message in first.messages(out, limit=3 * MESSAGES)]
 
     assert sorted(numbers) == [*range(2 * MESSAGES)]
-    assert warnings(caplog) == []
+    assert warnings(caplog, graph) == []
