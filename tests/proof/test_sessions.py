@@ -14,18 +14,21 @@ import pytest
 
 from tests.proof import current
 from tests.proof.model import trace
+from tests.proof.model.mutant import applied
 from tests.proof.model.states import State
-from tests.proof.model.worlds import ONE
+from tests.proof.model.worlds import ONE, TWO
 from tests.proof.sessions import __main__ as command
 from tests.proof.sessions import tla
 from tests.proof.sessions.joint import JointWorld
 from tests.proof.sessions.mutants import COVERED, MUTANTS, JointMutant
 from tests.proof.sessions.search import JointSearch, healed
+from tests.proof.sessions.walks import Step, Walks
 from tests.proof.sessions.worlds import WORLDS, with_faults, world_of
 
 NEAREST = 300
 
 QUICK = {
+    "a discarded session waits for a task",
     "a driver initialises no ids before its slots",
     "a group that is not served in a recovery, and rounds without end",
     "a session keeps the id of a task that is gone",
@@ -129,6 +132,30 @@ def test_a_worker_ends_what_a_slot_left_open() -> None:
     _, said = path(world, state, "w1/p1 offsets under id1", "operator stops Spark")
 
     assert any(re.fullmatch(r"w0/p\d (throwaway )?init of id1: the open transaction is aborted", one) for one in said)
+
+
+@pytest.mark.parametrize("name", ["joint", "joint-slot"])
+def test_random_walks_of_a_joint_world_violate_no_invariant(name: str) -> None:
+    """They go deeper than the nearest states."""
+    found = Walks(world_of(with_faults(name, TWO))).run_all(range(12))
+
+    assert not found.violated, "\n".join(trace.lines(found.path, found.violated))
+    assert found.depth > 40
+
+
+def test_a_random_walk_finds_a_mutant_and_its_path_is_shortened() -> None:
+    """Every move that is left is needed."""
+    [mutant] = [one for one in MUTANTS if one.name == "the others commit without the task that failed"]
+    with applied(*mutant.patches):
+        walks = Walks(world_of(with_faults(mutant.world, mutant.faults)), progress=False)
+        found = walks.run_all(range(100))
+        steps = [Step(move.who, move.what, move.number) for move in found.path]
+        again = walks.verdict(steps)
+        without = [walks.verdict([*steps[:at], *steps[at + 1 :]]) for at in range(len(steps))]
+
+    assert found.violated.startswith("I2")
+    assert again == found.violated
+    assert found.violated not in without
 
 
 def test_results_are_kept_and_not_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

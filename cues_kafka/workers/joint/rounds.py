@@ -164,6 +164,15 @@ class SessionState:
         assert self.round is None
         return SessionState(self.id, live=True)
 
+    @property
+    def renews(self) -> bool:
+        """
+        J4: whether the session was discarded, and is initialised again at once, also if no task asks for it.
+
+        It may have left a transaction open. If the tasks of that go to other processes, only this init ends it.
+        """
+        return self.id is not None and not self.live
+
     def ends(self, task: int) -> RecoveryInit:
         """
         J2: what is initialised next for a task that recovers.

@@ -6,5 +6,5 @@ The core is as it is, and so are its recorded results, whose digests do not see 
 
 Read in this order: `states`, `coordinator` (transactions over several tasks), `session` (whose id it has, and who
 initialises it), `joint` (its transactions), `tools`, `entering` (Spark), `loose` (at-least-once), `worlds`, `search`,
-`mutants`.
+`walks`, `mutants`.
 """

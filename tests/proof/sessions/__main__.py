@@ -16,6 +16,7 @@ from tests.proof.model.search import Found
 from tests.proof.model.worlds import LEVELS
 from tests.proof.sessions.mutants import COVERED, MUTANTS, JointMutant
 from tests.proof.sessions.search import JointSearch
+from tests.proof.sessions.walks import Walks
 from tests.proof.sessions.worlds import WORLDS, with_faults, world_of
 
 FILE, PAGE = "sessions.json", "sessions.md"
@@ -54,7 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.write and (file := options.write / FILE).exists():
         kept = _of_this_code(json.loads(file.read_text(encoding="utf-8")))
     wrong = 0
-    if not options.mutants:
+    if options.walks:
+        for name in options.world or WORLDS:
+            wrong += _walked(name, options.level, options.walks)
+    elif not options.mutants:
         for name in options.world or WORLDS:
             wrong += _explored(name, options.level, Bound(options.states, options.judged), kept)
             _write(options.write, kept)
@@ -73,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--level", type=int, choices=list(LEVELS), default=1, help="how many faults together")
     parser.add_argument("--states", type=int, help="stop a search after this number")
     parser.add_argument("--judged", type=int, default=JUDGED, help="judge progress of these nearest states")
+    parser.add_argument("--walks", type=int, metavar="N", help="make this many random walks in each world instead")
     parser.add_argument("--mutants", action="store_true", help="try each mutant instead; fails when one survives")
     parser.add_argument("--only", metavar="NAME", help="only this mutant, with its counterexample")
     parser.add_argument("--write", type=Path, metavar="FOLDER", help=f"keep results in {FILE} and {PAGE} there")
@@ -118,6 +123,17 @@ def _explored(name: str, level: int, bound: Bound, kept: Kept) -> int:
         print(*trace.lines(found.path, found.violated), sep="\n")
     about = WORLDS[name].about
     _keep(kept, "worlds", key, found, about=about, world=name, faults=level, judged=search.judged)
+    return bool(found.violated)
+
+
+def _walked(name: str, level: int, number: int) -> int:
+    """Random walks are not kept: another number is another look."""
+    found = Walks(world_of(with_faults(name, LEVELS[level]))).run_all(range(number))
+    print(
+        f"{name:24}{found.states:10,}{found.depth:5}{found.seconds:8.0f} s  {found.violated or 'nothing'}", flush=True
+    )
+    if found.violated:
+        print(*trace.lines(found.path, found.violated), sep="\n")
     return bool(found.violated)
 
 

@@ -318,6 +318,8 @@ class JointWorld(Sessions):
         for label, calm, after in found:
             changed = "acknowledges" in label[1]
             out.append((label, calm, self._regenerated(after) if changed else after))
+        for w in range(self._workers):
+            self._renewing(s, w, out)
 
     def _regenerated(self, s: State) -> State:
         return self._put_net(s, tuple(m for m in self.net(s) if m[0] != "offsets"))

@@ -39,6 +39,7 @@ from tests.proof.sessions.entering import EnteringWorld
 from tests.proof.sessions.joint import JointWorld
 from tests.proof.sessions.loose import JointLoose
 from tests.proof.sessions.search import JointSearch
+from tests.proof.sessions.session import Sessions
 from tests.proof.sessions.worlds import JointTaking, with_faults, world_of
 
 MOVE_AND_CRASH = Faults(crash=1, move=1, net=0, zombie=0, total=2)
@@ -341,7 +342,9 @@ _ID_GOES_AT_ONCE = rule("leaves", lambda *_: BeforeLeaving.NOTHING)
 _MARKERS_AT_ONCE = rule("leaves", _waits_for_round_only)
 _NO_TASK_RECOVERS = rule("left", lambda old, session, task: old(replace(session, last=()), task))
 _NOT_EXCUSED: Patch = (JointTaking, "_left", JointWorld._left)
+_NOT_RENEWED: Patch = (SessionState, "renews", property(lambda _: False))
 _BELOW_FOR_ALL = rule("knows_marker", lambda *_: True)
+_SLOT_ASKS_NOTHING = around_world("_asks", lambda *_: False, Sessions)
 _TOOL_ENDS_ITS_OWN = around("_all_ended", lambda *_: True)
 _DRIVER_ENDS_NOTHING = around_world("_initialises_all", lambda *_: False, EnteringWorld)
 
@@ -383,6 +386,7 @@ MUTANTS = (
     JointMutant("a blocked recovery does not return to R1", "joint", CRASH, (_blocked_waits(),)),
     JointMutant("the others commit without the task that failed", "joint", NET, (_others_not_told(),), progress=False),
     JointMutant("a session goes on after a failure", "joint-alone", NET, (_session_kept(),), progress=False),
+    JointMutant("a discarded session waits for a task", "joint-idle", NET_AND_MOVE, (_NOT_RENEWED,)),
     JointMutant("ids of their own", "joint", CRASH, (_fresh_ids(),)),
     JointMutant("a session keeps the id of a task that is gone", "joint", MOVE, (_id_kept(),), turns=True),
     JointMutant(
@@ -398,7 +402,11 @@ MUTANTS = (
         "outcomes of a closed producer are taken for written", "joint-least", NET, (_believed_written(),),
         progress=False,
     ),
-    JointMutant("a record lands anywhere, beside a slot", "joint-slot", MOVE, (PLACE,), progress=False),
+    JointMutant("a slot that does not ask for members", "joint-slot", MOVE, (_SLOT_ASKS_NOTHING,)),
+    JointMutant(
+        "a record lands anywhere, beside a slot that does not ask for members", "joint-slot", MOVE,
+        (PLACE, _SLOT_ASKS_NOTHING), progress=False,
+    ),
 )  # fmt: skip
 
 COVERED = (
@@ -407,6 +415,10 @@ COVERED = (
         "R7: after five rounds the task stops, and the worker serves its group",
     ),
     (JointMutant("a record lands anywhere", "joint-idle", ZOMBIE, (PLACE,)), "stable offsets, and the generation"),
+    (
+        JointMutant("a record lands anywhere, beside a slot", "joint-slot", MOVE, (PLACE,), progress=False),
+        "J8: a slot that asks for members is never beside a worker that goes on",
+    ),
     (JointMutant("offsets not stable", "joint-idle", ZOMBIE, (_unstable_read(),)), "P6a"),
     (
         JointMutant("watermark before stable offsets", "joint-idle", ZOMBIE, (_high_before_stable(), _slow_cleaner())),

@@ -90,7 +90,9 @@ class Sessions(Tools):
         """J2: the own id, and beside it the id of each task that recovers."""
         s, w, p, *_ = turn
         if self._per_task(s, w):
-            if self.setting.workers[w] != "tool" or self._all_ended(turn):
+            if self._is_initialised(s, w, p):
+                self._asked(turn)
+            elif self.setting.workers[w] != "tool" or self._all_ended(turn):
                 self._initialise(turn, p, own=True)
             return
         what = self.session(s, w).ends(p)
@@ -108,6 +110,16 @@ class Sessions(Tools):
             ids = session.ids(owned)
             for k in ids if self.joint.any_id else ids[:1]:
                 self._initialise(turn, k, own=True)
+
+    def _renewing(self, s: State, w: int, out: Moves) -> None:
+        """J4: a session that was discarded is initialised again, also if no task of the process asks for that."""
+        session = self.session(s, w)
+        if not session.renews or session.id is None or self._first_to_ask(s, w) >= 0:
+            return
+        k, group = session.id, self.group(s)
+        lane = self.worker(s, w).lanes[k]
+        if lane is not None:
+            self._initialise(Turn(s, w, k, lane, group.owners[k] == w and group.members[w], out), k, own=True)
 
     def _first_to_ask(self, s: State, w: int) -> int:
         """Of the tasks that need a session now."""
@@ -134,7 +146,9 @@ class Sessions(Tools):
             taken = self._put_session(taken, w, named.initialised())
         waits = isinstance(self._effect(s, w, p), do.Init)
         told = taken
-        if waits and (k == p or self._per_task(s, w)):
+        if waits and self._asks(w):
+            told = self._put_lane(taken, w, p, lane._replace(session=True))
+        elif waits and (k == p or self._per_task(s, w)):
             told = self._tell(taken, w, p, lane._replace(session=self._per_task(s, w)), "initialised")
         out.append(((who, f"{what}: done"), owner, told))
         if not waits:
@@ -145,6 +159,28 @@ class Sessions(Tools):
             spent = self._spend(after, NET)
             if spent is not None:
                 out.append(((who, f"{what}: {how}"), False, self._told(spent, w, p, "failed", "no answer", False)))
+
+    # Slots of Spark.
+
+    def _asks(self, w: int) -> bool:
+        """J8: a slot asks for the members of the group, behind its init."""
+        return self.setting.workers[w] == "slot"
+
+    def _is_initialised(self, s: State, w: int, p: int) -> bool:
+        """Whether a slot has its session, and asks next."""
+        lane = self.worker(s, w).lanes[p]
+        return self._asks(w) and lane is not None and lane.session
+
+    def _asked(self, turn: Turn) -> None:
+        """J8: a worker has the task, or will get it, and may have recovered before the init; it saw nothing of that."""
+        s, w, p, lane, owner, out = turn
+        who = self._name(w, p)
+        if any(self.group(s).members):
+            out.append(((who, "asks for members: there are some, and gives up"), owner, self._put_lane(s, w, p, None)))
+        else:
+            out.append(((who, "asks for members: there are none"), owner, self._tell(s, w, p, lane, "initialised")))
+
+    # Leaving.
 
     def _leaving(self, s: State, w: int, p: int) -> BeforeLeaving:
         """J5: what comes before a revoked task may leave."""

@@ -141,6 +141,17 @@ def test_only_a_commit_of_the_same_session_stands_for_a_missing_marker() -> None
     assert not session.failed()[0].knows_marker(5)
 
 
+def test_a_session_that_was_discarded_is_initialised_again_without_being_asked() -> None:
+    """J4: the tasks of its last round may be gone, and wait elsewhere for its end."""
+    session = in_round(LIVE, (5,), RoundStage.OFFSETS, (5,))
+
+    assert not SessionState().renews
+    assert not session.renews
+    assert session.left(5)[0].renews
+    assert not session.left(5)[0].initialised().renews
+    assert session.answered().asks(5).answered().asks(5).concluded(suspect=True).renews
+
+
 def test_a_task_that_is_gone_before_its_offsets_are_sent_is_not_in_the_round() -> None:
     """J3: the others go on."""
     session = in_round(LIVE, (5, 4), RoundStage.OFFSETS, (4,))
