@@ -12,8 +12,8 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, cast
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -35,6 +35,7 @@ from cues_kafka.on_spark.query.run import QuerySettings
 from cues_kafka.on_spark.query.worker import SparkWorker
 from cues_kafka.on_spark.source.ranges import PREFIX, RangeRow, SourceInput, range_source
 from cues_kafka.ports.log import TopicPartition
+from cues_kafka.task.session_of import OwnSession
 from cues_kafka.task.workers import Job
 
 
@@ -109,11 +110,11 @@ class Plain(KafkaSession):
         self._reports = type(self._reports)()
 
     def send_offsets(self, offsets: Any, group: Any) -> None: ...
-    def produce(self, records: Any) -> int:
+    def produce(self, records: Any, *, marked: bool = False) -> int:
         """Keep the place of the task's record."""
         if not self._reports.produced:
             [self._place] = [(topic, partition) for topic, partition, *_ in records]
-        return KafkaSession.produce(self, records)
+        return KafkaSession.produce(self, records, marked=marked)
 
     def commit(self) -> None:
         """Write a record in place of a marker: the next record is expected behind it (P6a)."""
@@ -137,8 +138,8 @@ class AtLeastOnce(Work):
         """See `Work`."""
         slot = Work.slot(self, partition, attempt)
         interpreter = slot._lane.interpreter  # noqa: SLF001 - users have no choice here
-        options: Any = self.options
-        interpreter._world = replace(interpreter._world, broker=PlainBroker(options))  # noqa: SLF001
+        broker = PlainBroker(cast(Kafka, self.options))
+        interpreter._session = OwnSession(interpreter.task.spec, broker, None, interpreter.gate.wait)  # noqa: SLF001
         return slot
 
 

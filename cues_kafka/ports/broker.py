@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
+from cues_kafka.errors import BrokerError
 from cues_kafka.ports.clients import Listener, Member, Reader, Sender, Session
 from cues_kafka.ports.facts import ClusterFacts, NewTopic, Watermarks
 from cues_kafka.ports.log import TopicPartition
@@ -150,6 +151,21 @@ class Broker(Inlet, Protocol):
         Args:
             name: goes into the client id.
             batch_bytes: as for `session`.
+        """
+        ...
+
+    def fence(self, transactional_ids: Collection[str], *, timeout_s: float) -> dict[str, BrokerError]:
+        """
+        Take each of these ids for a moment, and keep none (Kafka's `fenceProducers`).
+
+        Every earlier session of an id is fenced, and its open transaction is ended with its markers written (R1, J2).
+
+        Args:
+            transactional_ids: to take, many side by side.
+            timeout_s: for all of them together, in seconds.
+
+        Returns:
+            Why the others could not be taken; empty: all were.
         """
         ...
 

@@ -18,10 +18,13 @@ class FlushReport(NamedTuple):
     Attributes:
         delivered: number of reports that say success.
         first_offset: the offset of the first record that was produced in this transaction; None: no report for it.
+        marked: the same for the first record of each call of `produce` that was marked, in their order. Several tasks
+            in one transaction need the place of each record (P6a, J3).
     """
 
     delivered: int
     first_offset: int | None
+    marked: tuple[int | None, ...] = ()
 
 
 OUTSIDE = -2
@@ -75,11 +78,15 @@ class Session(Protocol):
         """
         ...
 
-    def produce(self, records: Iterable[tuple[Any, ...]]) -> int:
+    def produce(self, records: Iterable[tuple[Any, ...]], *, marked: bool = False) -> int:
         """
         Enqueue records (shaped like `Outgoing`) in this transaction, in order, and return their number.
 
         If the queue is full, wait.
+
+        Args:
+            records: at least one if they are marked.
+            marked: have `flush` report where the first of these records landed.
         """
         ...
 

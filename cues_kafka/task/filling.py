@@ -54,6 +54,9 @@ class Filling:
         """Hand an event to the task by `go`."""
         go(event)
 
+    def went(self, event: on.Event, go: Callable[[on.Event], None]) -> None:
+        """What came of an event is over; `go` hands another one to the task."""
+
     def revoked(self) -> tuple[on.Event, Records]:
         """The event for a revocation in order, with what it has to commit. On the thread that serves the group."""
         return on.Revoked(), ()

@@ -28,12 +28,14 @@ from cues_kafka.ports.observer import Observer
 from cues_kafka.sinks.calls import Surroundings
 from cues_kafka.task.ahead import COMMITTING, CallsAhead, check_follows
 from cues_kafka.task.alone import ASK_AGAIN_S, Alone
+from cues_kafka.task.calling.batch import Batch
 from cues_kafka.task.calling.caller import Caller
 from cues_kafka.task.calling.pairing import Buffer
 from cues_kafka.task.desk import Desk
 from cues_kafka.task.filling import Filling
 from cues_kafka.task.interpreter import CommitOffsets, Hook, Interpreter, World
 from cues_kafka.task.seen import Calling, Seen
+from cues_kafka.task.session_of import TaskSession
 
 __all__ = ["RECOVERY_PATIENCE_S", "RESTART_FIRST_S", "RESTART_MAX_S", "Calling", "Lane"]
 
@@ -79,23 +81,26 @@ class Lane(Seen):
         commit_offsets: CommitOffsets = lambda _, __: None,
         wake: Callable[[], None] = lambda: None,
         fills: Callable[[Desk], Filling] = Filling,
+        session_of: Callable[[Interpreter], TaskSession] | None = None,
     ) -> None:
         self.spec = spec
         self._alone = alone or Alone()
         self._pending = 0
+        self._under_way: tuple[on.Event, Batch | None] | None = None
+        self._deferred: list[on.Event] = []
         self.stopped: on.Halt | None = None
         self.stopped_at: Mapping[str, str] = {}
         self.cause: BaseException | None = None
         self._point_reader = point_reader
         self._working = False
-        self._restart_s = RESTART_FIRST_S
-        self._restart_at_s = 0.0
+        self._restart_s, self._restart_at_s = RESTART_FIRST_S, 0.0
         context = caller.context_of(spec)
         world = World(
             *(broker, clock, self.assign, membership, hook, caller.batch_bytes, inlet, observers),
             asked=next(iter(context.at.ask), None),
             commit_offsets=commit_offsets,
             waits=lambda: wake() if self.wakes_to_call_ahead else None,
+            session_of=session_of,
         )
         self.interpreter = interpreter = Interpreter(spec, world)
         self._desk = Desk(spec, caller, context, interpreter, clock=clock, policy=policy)
@@ -141,15 +146,46 @@ class Lane(Seen):
 
     def advance(self, event: on.Event) -> None:
         """Hand a posted event to the task, unless it comes too late."""
-        try:
-            with self.interpreter.lock:
+        with self.interpreter.lock:
+            if self.interpreter.awaits_session:  # it is heard behind what is under way
+                self._deferred.append(event)
+                return
+            try:
                 if not self._is_late(event):
                     self._filling.advance(event, self._advance)
-                if self.task.settled and not self.task.left_due:  # an outage may stop it before it has said `left`
-                    self._alone.release(self)
-        finally:
-            with self._desk.lock:
-                self._pending -= 1
+            finally:
+                self._end()
+
+    def resume(self, answer: on.Event) -> None:
+        """
+        Hand the answer of its session to a task that waits for it (`Interpreter.awaits_session`).
+
+        The event that it went out from is over when the task waits for its session no more.
+        """
+        with self.interpreter.lock:
+            interpreter = self.interpreter
+            if interpreter.gate.lost or not interpreter.awaits_session:
+                return
+            try:
+                effect = interpreter.resume(answer)
+                if self._under_way is not None and not interpreter.awaits_session:
+                    (event, batch), self._under_way = self._under_way, None
+                    self._went(event, batch, effect)
+            finally:
+                self._end()
+                interpreter.over.notify_all()
+
+    def _end(self) -> None:
+        """An event is through, unless the task waits for its session."""
+        if self.interpreter.awaits_session:
+            return
+        if self.task.settled and not self.task.left_due:  # an outage may stop it before it has said `left`
+            self._alone.release(self)
+        deferred, self._deferred = self._deferred, []
+        with self._desk.lock:
+            self._pending = max(0, self._pending - 1)
+        for event in deferred:
+            self.advance(event)
 
     def _is_late(self, event: on.Event) -> bool:
         """Whether the task was given up, or a recovery has voided what the event reports."""
@@ -172,6 +208,14 @@ class Lane(Seen):
                 self.cause = batch.cause
                 self.interpreter.about = {key: batch.about[key] for key in ("at", "hash") if key in batch.about}
         effect = self.interpreter.advance(event, () if batch is None else (batch.records,))
+        if self.interpreter.awaits_session:
+            self._under_way = event, batch
+        else:
+            self._went(event, batch, effect)
+
+    def _went(self, event: on.Event, batch: Batch | None, effect: do.Effect | None) -> None:
+        """What an event led to is over."""
+        desk = self._desk
         if batch is not None:
             desk.closed = None
             self._filling.settle(batch)
@@ -186,6 +230,7 @@ class Lane(Seen):
             if isinstance(event, on.Idle):
                 for part in desk.at.moved:
                     part.moved(self.task.positions)
+        self._filling.went(event, self._advance)
 
     def fail(self, text: str, remedy: str = "") -> on.Event:
         """The event for an input that cannot be read on (A2, R6)."""
@@ -221,7 +266,9 @@ class Lane(Seen):
         interpreter.log.catch_up(at_once=True)
         task = self.task
         recovering = task.state not in RECOVERED and not (task.owes and in_group)
-        if not interpreter.lock.acquire(timeout=max(0.0, min(timeout_s, patience_s) if recovering else timeout_s)):
+        deadline = self._desk.clock.monotonic() + timeout_s
+        patience_s = max(0.0, min(timeout_s, patience_s) if recovering else timeout_s)
+        if not (interpreter.leave(patience_s) and interpreter.lock.acquire(timeout=patience_s)):
             interpreter.gate.close(lost=True)
             self._let_go()
             return False
@@ -231,10 +278,20 @@ class Lane(Seen):
                 late = timeout_s < 0 and task.owes
                 lost = task.state not in RECOVERED and (late or not in_group)
                 interpreter.advance(*((on.Lost(), ()) if lost else self._filling.revoked()))
+            return self._released(deadline)
         finally:
             self._let_go()
             interpreter.lock.release()
-        return True
+
+    def _released(self, deadline: float) -> bool:
+        """Wait for what the task still commits through its session; whether it has."""
+        interpreter = self.interpreter
+        left_s = max(0.0, deadline - self._desk.clock.monotonic())
+        if interpreter.over.wait_for(lambda: not interpreter.awaits_session, left_s):
+            return True
+        interpreter.gate.close(lost=True)
+        interpreter.advance(on.Lost())
+        return False
 
     def lose(self) -> None:
         """Give the task up without waiting or writing: another worker has its partition (A3)."""

@@ -123,6 +123,9 @@ class Taking(Filling):
             self._failed = event
             return
         go(event)
+
+    def went(self, event: on.Event, go: Callable[[on.Event], None]) -> None:
+        """Forget what was taken, tell what is settled, and hear of a failure that waited for the call."""
         if isinstance(event, on.Called):
             self._taken = None
         self._tell_settled()

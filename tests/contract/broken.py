@@ -20,7 +20,7 @@ from cues_kafka.brokers.memory.log import Log, MemoryMessage
 from cues_kafka.brokers.memory.topics import Topics
 from cues_kafka.brokers.memory.transaction_coordinator import TransactionCoordinator
 from cues_kafka.brokers.memory.transactions import Transaction, TransactionalId
-from cues_kafka.errors import AbortableError
+from cues_kafka.errors import AbortableError, BrokerError
 from cues_kafka.ports.clients import FlushReport, GroupMetadata
 from cues_kafka.ports.facts import TopicFacts, Watermarks
 from cues_kafka.ports.log import Fetched, Sent, TopicPartition
@@ -346,16 +346,24 @@ class CountsProducedTwice(MemorySession):
     """A delivery report is counted for each attempt."""
 
     def flush(self) -> FlushReport:
-        delivered, first = super().flush()
-        return FlushReport(delivered * 2, first)
+        report = super().flush()
+        return report._replace(delivered=report.delivered * 2)
 
 
 class FirstIsLast(MemorySession):
     """The offset of the last batch is taken for the first."""
 
-    def produce(self, records: Any) -> int:
+    def produce(self, records: Any, *, marked: bool = False) -> int:
         self._first_offset = None
-        return super().produce(records)
+        return super().produce(records, marked=marked)
+
+
+class MarksTheTransaction(MemorySession):
+    """The first record of the transaction is taken for that of each part."""
+
+    def flush(self) -> FlushReport:
+        report = super().flush()
+        return report._replace(marked=(report.first_offset,) * len(report.marked))
 
 
 class AnySize(Log):
@@ -538,6 +546,13 @@ class StableTimes(Log):
         return found if found is not None and found < self.stable else None
 
 
+class FencesOne(MemoryBroker):
+    """Only the first id is taken."""
+
+    def fence(self, transactional_ids: Collection[str], *, timeout_s: float) -> dict[str, BrokerError]:
+        return super().fence(list(transactional_ids)[:1], timeout_s=timeout_s)
+
+
 class TakesWhatIsExpected(MemoryBroker):
     """Who expects to be called for an id has it already."""
 
@@ -553,6 +568,7 @@ BREAKS: dict[str, list[type[MemoryBroker]]] = {
     "a_second_init_fences_the_first": [_with(transactions_type=NoFence)],
     "a_fenced_session_cannot_commit_what_it_wrote": [_with(transactions_type=NoFence)],
     "init_ends_an_open_transaction": [_with(transactions_type=InitLeavesOpen), _with(log_type=NoMarkers)],
+    "fencing_ends_the_transactions_of_all_ids": [FencesOne, _with(transactions_type=NoFence)],
     "a_session_that_is_expected_takes_its_id_only_when_it_is_called_for": [TakesWhatIsExpected],
     "a_transaction_that_times_out_is_aborted": [_with(transactions_type=NoTimeout)],
     "read_committed_hides_open_records": [_with(log_type=ReadsOpenRecords)],
@@ -597,6 +613,7 @@ BREAKS: dict[str, list[type[MemoryBroker]]] = {
         _with(session_type=CountsProducedTwice),
         _with(session_type=FirstIsLast),
     ],
+    "flush_names_the_first_offset_of_each_marked_part": [_with(session_type=MarksTheTransaction)],
     "the_next_transactions_first_offset_is_two_further": [_with(log_type=NoMarkers)],
     "a_timestamp_outside_of_the_topics_limits_is_refused": [_with(log_type=AnyTime)],
     "a_record_over_the_limit_ends_the_transaction": [_with(log_type=AnySize)],

@@ -128,6 +128,25 @@ def test_init_ends_an_open_transaction(world: World) -> None:
     assert values(world.read(topic)[0]) == []
 
 
+@pytest.mark.versions
+def test_fencing_ends_the_transactions_of_all_ids(world: World) -> None:
+    """R1, J2: what earlier owners left open is ended when it returns, and none of them writes again."""
+    topics, ids = [world.topic() for _ in range(3)], [world.name("id") for _ in range(3)]
+    sessions = [world.session(one) for one in ids]
+    for session, topic in zip(sessions, topics, strict=True):
+        session.begin()
+        session.produce([record(topic, b"left open")])
+        session.flush()
+
+    assert world.broker.fence(ids, timeout_s=30) == {}
+
+    assert [(marks.stable, marks.high) for marks in map(world.marks, topics)] == [(2, 2)] * 3
+    for session in sessions:
+        with pytest.raises(BrokerError) as refused:
+            session.commit()
+        assert refused.value.fenced
+
+
 def test_a_session_that_is_expected_takes_its_id_only_when_it_is_called_for(world: World) -> None:
     """Until then the session that has the id goes on; then it is the next owner, like any other."""
     topic, id_ = world.topic(), world.name("id")
@@ -661,6 +680,22 @@ def test_flush_counts_deliveries_and_names_the_first_offset(world: World) -> Non
 
     assert session.flush() == FlushReport(3, 4)
     session.commit()
+
+
+@pytest.mark.versions
+def test_flush_names_the_first_offset_of_each_marked_part(world: World) -> None:
+    """J3, P6a: several tasks in one transaction, each with a record of its own."""
+    topic = world.topic(partitions=2)
+    world.sender().send([record(topic, b"before")] * 4)
+    session = world.session()
+    for nth in range(2):
+        session.begin()
+        session.produce([record(topic, b"t", partition=1)], marked=True)
+        session.produce([record(topic, b"output")])
+        session.produce(iter([record(topic, b"t"), record(topic, b"t")]), marked=True)
+
+        assert session.flush() == FlushReport(4, 2 * nth, (2 * nth, 5 + 4 * nth))
+        session.commit()
 
 
 @pytest.mark.versions

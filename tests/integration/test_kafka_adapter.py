@@ -17,7 +17,7 @@ from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import AbortableError, BrokerError, FatalError, RetriableError, UnstableOffsets
-from cues_kafka.ports.clients import Member, Reader
+from cues_kafka.ports.clients import FlushReport, Member, Reader
 from cues_kafka.ports.facts import NewTopic
 from cues_kafka.ports.log import TopicPartition
 from cues_kafka.testing.fixtures import KafkaFixture
@@ -476,7 +476,7 @@ def test_a_full_queue_is_waited_for(kafka: KafkaFixture) -> None:
     session.begin()
 
     assert session.produce((topic, 0, None, str(n).encode(), None, 0) for n in range(5_000)) == 5_000
-    assert session.flush() == (5_000, 0)
+    assert session.flush() == FlushReport(5_000, 0)
     assert session.commit() is None
     session.close()
 

@@ -64,7 +64,7 @@ def attempt_outside_the_transaction(patch: Patch) -> None:
 
     def produce(self: Any, effect: do.Produce) -> on.Event:
         self._world.broker.sender("apart").send([record_message(self.task.spec, effect.record)])
-        self._produced = sum(map(self._open.produce, self._records))
+        self._session.produce(self._records)
         self._records = ()
         return on.Done()
 
@@ -118,7 +118,8 @@ def flush_that_does_not_look(patch: Patch) -> None:
     commit = MemorySession.commit
 
     def blind(self: Any, _: do.Flush) -> on.Event:
-        return on.Flushed(self._produced, self._produced, self._open._first_offset)
+        session = self._session
+        return on.Flushed(session._produced, session._produced, session._open._first_offset)
 
     def forget(self: Any) -> str | None:
         self._undelivered = None
@@ -198,11 +199,10 @@ def fresh_id_at_each_start(patch: Patch) -> None:
     numbers = count()
 
     def init(self: Any, _: do.Init) -> on.Event:
-        if self._session:
-            self._session.abandon()
+        self._session.abandon()
         patched = f"{self.task.spec.transactional_id}.{next(numbers)}"
-        self._session = self._world.broker.session(patched)
-        self._session.init(timeout_s=1.0)
+        opened = self._session._session = self._world.broker.session(patched)
+        opened.init(timeout_s=1.0)
         return on.Initialised()
 
     patch.setattr(Interpreter, "_init", init)
@@ -213,14 +213,11 @@ def init_after_reading(patch: Patch) -> None:
     begin = Interpreter._begin
 
     def later(self: Any, _: do.Init) -> on.Event:
-        if self._session:
-            self._session.abandon()
-        self._session = None
+        self._session.abandon()
         return on.Initialised()
 
-    def first(self: Any, effect: do.Begin) -> on.Event:
-        if self._session is None:
-            self._session = self._world.broker.session(self.task.spec.transactional_id)
+    def first(self: Any, effect: do.Begin) -> on.Event | None:
+        if self._session._session is None:
             self._session.init(timeout_s=1.0)
         return begin(self, effect)
 
@@ -269,7 +266,7 @@ def outcomes_lost_with_the_session(patch: Patch) -> None:
     """W3: a task takes again after P8, and has thrown away the outcomes that its record counts."""
     discard = Interpreter._discard
 
-    def forget(self: Any, effect: do.Discard) -> on.Event:
+    def forget(self: Any, effect: do.Discard) -> on.Event | None:
         self._records = ()
         return discard(self, effect)
 
@@ -308,7 +305,8 @@ def record_before_its_outputs(patch: Patch) -> None:
             return produce(self, effect)
         records, self._records = self._records, ()
         done = produce(self, effect)
-        self._produced += sum(map(self._open.produce, records))
+        session = self._session
+        session._produced += sum(map(session._open.produce, records))
         return done
 
     patch.setattr(Interpreter, "_emit", lambda self, _: emit(self, _) if self.task.spec.rules.fenced else _nothing())

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from cues_kafka.brokers.addresses import addresses
 from cues_kafka.brokers.examination import Examination
 from cues_kafka.brokers.kafka.admin import Admin
+from cues_kafka.brokers.kafka.fencing import fence
 from cues_kafka.brokers.kafka.groups import NoAnswer, committed, committed_or_why
 from cues_kafka.brokers.kafka.kept import KeptConsumers
 from cues_kafka.brokers.kafka.member import KafkaMember
@@ -22,7 +23,7 @@ from cues_kafka.brokers.kafka.sender import KafkaSender
 from cues_kafka.brokers.kafka.session import KafkaSession
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.brokers.patience import FIRST_S, ask_again
-from cues_kafka.errors import ConfigError, RetriableError
+from cues_kafka.errors import BrokerError, ConfigError, RetriableError
 from cues_kafka.ports.clients import Listener
 from cues_kafka.ports.facts import ClusterFacts, NewTopic, Watermarks
 from cues_kafka.ports.log import TopicPartition
@@ -168,6 +169,9 @@ class KafkaBroker:
 
     def loose_session(self, name: str, *, batch_bytes: int | None = None) -> KafkaSession:
         return KafkaSession(self.options, name, batch_bytes, transactional=False)
+
+    def fence(self, transactional_ids: Collection[str], *, timeout_s: float) -> dict[str, BrokerError]:
+        return fence(self.options, transactional_ids, timeout_s)
 
     def expect(self, transactional_ids: Sequence[str], *, batch_bytes: int | None = None) -> None:
         sessions = {(one, batch_bytes): KafkaSession(self.options, one, batch_bytes) for one in transactional_ids}

@@ -163,13 +163,14 @@ class KafkaSession:
             raise problem
         self._departures.settle()
 
-    def produce(self, records: Iterable[tuple[Any, ...]]) -> int:
+    def produce(self, records: Iterable[tuple[Any, ...]], *, marked: bool = False) -> int:
         """See `Session.produce`. Records that have `columns()`, and may be indexed, are taken by column."""
-        if hasattr(records, "columns") and self._reports.produced:  # the first record has a report of its own
+        # The first record has a report of its own, and so has a marked one.
+        if hasattr(records, "columns") and self._reports.produced and not marked:
             return self._produce_columns(records)
         producer, reports, before = self._client(), self._reports, self._reports.produced
         produce, later, count = producer.produce, reports.report, before
-        report = later if before else reports.first
+        report = reports.mark() if marked else later if before else reports.first
         try:
             for topic, partition, key, value, headers, timestamp_ms in records:
                 where = -1 if partition is None else partition
@@ -224,7 +225,7 @@ class KafkaSession:
                 code="_MSG_TIMED_OUT",
             )
         self._at_work = self._transactional
-        return FlushReport(delivered, reports.first_offset)
+        return FlushReport(delivered, reports.first_offset, tuple(reports.marked))
 
     def _unwritten(self) -> BrokerError | None:
         """Why a record could not be written, by the first report that says so."""
@@ -324,13 +325,14 @@ _OF_OTHERS = ("_INCONSISTENT", "_STATE", "TOPIC_AUTHORIZATION_FAILED")
 
 class _Reports:
     """
-    Delivery reports of one transaction (P6): `report` is the callback of a record, `first` of its first record.
+    Delivery reports of one transaction (P6): `report` is the callback of a record, `first` of its first record, and
+    `mark` makes that of a marked record.
 
     The slots are needed. The client can call back while its exception is pending (see `CLIENT_ERRORS`). Python clears
     a pending exception when it looks up an attribute that the class does not have, and the error would have no name.
     """
 
-    __slots__ = ("delivered", "error", "first", "first_offset", "produced", "report")
+    __slots__ = ("delivered", "error", "first", "first_offset", "marked", "produced", "report")
 
     report: Callable[[KafkaError | None, Message], None]
     first: Callable[[KafkaError | None, Message], None]
@@ -339,6 +341,7 @@ class _Reports:
     def __init__(self) -> None:
         self.produced = 0
         self.first_offset: int | None = None
+        self.marked: list[int | None] = []
         self.error: tuple[KafkaError, str, int] | None = None
         count = 0
 
@@ -355,6 +358,19 @@ class _Reports:
             report(error, message)
 
         self.report, self.first, self.delivered = report, first, lambda: count
+
+    def mark(self) -> Callable[[KafkaError | None, Message], None]:
+        """The callback of the next marked record."""
+        marked, place = self.marked, len(self.marked)
+        base = self.report if self.produced else self.first
+        marked.append(None)
+
+        def first_of_call(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                marked[place] = message.offset()
+            base(error, message)
+
+        return first_of_call
 
 
 class Departures:

@@ -41,6 +41,7 @@ from cues_kafka.brokers.memory.clients import (
 )
 from cues_kafka.brokers.memory.cluster import Cluster
 from cues_kafka.brokers.memory.log import MemoryMessage
+from cues_kafka.errors import BrokerError
 from cues_kafka.ports.clients import Listener
 from cues_kafka.ports.clock import Clock
 from cues_kafka.ports.facts import ClusterFacts, Watermarks
@@ -169,6 +170,17 @@ class MemoryBroker(Cluster):
 
     def expect(self, transactional_ids: Sequence[str], *, batch_bytes: int | None = None) -> None:
         """Nothing to do: sessions do not connect."""
+
+    def fence(self, transactional_ids: Collection[str], *, timeout_s: float) -> dict[str, BrokerError]:
+        failed = {}
+        for one in transactional_ids:
+            session = self.session(one)
+            try:
+                session.init(timeout_s=timeout_s)
+            except BrokerError as error:
+                failed[one] = error
+            session.abandon()
+        return failed
 
     def session(self, transactional_id: str, *, batch_bytes: int | None = None, brief: bool = False) -> MemorySession:
         timeout_s = min(self._transaction_timeout_s, BRIEF_S) if brief else self._transaction_timeout_s

@@ -63,6 +63,7 @@ class MemorySession:
         self._written = False
         self._delivered = 0
         self._first_offset: int | None = None
+        self._marked: list[int | None] = []
 
     def init(self, *, timeout_s: float) -> None:
         """Fence the earlier sessions of this id; their open transaction is decided when this returns."""
@@ -78,6 +79,7 @@ class MemorySession:
         self._undelivered = None
         self._delivered = 0
         self._first_offset = None
+        self._marked = []
 
     def send_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata) -> None:
         self._expect("open", "send_offsets")
@@ -101,7 +103,7 @@ class MemorySession:
                 code="ILLEGAL_GENERATION",
             )
 
-    def produce(self, records: Iterable[tuple[Any, ...]]) -> int:
+    def produce(self, records: Iterable[tuple[Any, ...]], *, marked: bool = False) -> int:
         self._expect("open", "produce")
         batch = records if isinstance(records, list) else list(records)
         if not batch or self._undelivered is not None:
@@ -120,13 +122,15 @@ class MemorySession:
         self._delivered += len(batch)
         if self._first_offset is None:
             self._first_offset = first_offset
+        if marked:
+            self._marked.append(first_offset)
         return len(batch)
 
     def flush(self) -> FlushReport:
         self._expect("open", "flush")
         if self._undelivered is not None:
             raise self._failed(self._undelivered)
-        return FlushReport(self._delivered, self._first_offset)
+        return FlushReport(self._delivered, self._first_offset, tuple(self._marked))
 
     def commit(self) -> str | None:
         self._expect("open", "commit")
@@ -191,6 +195,7 @@ class MemoryLooseSession:
         self._undelivered: BrokerError | None = None
         self._delivered = 0
         self._first_offset: int | None = None
+        self._marked: list[int | None] = []
         self._closed = False
 
     def init(self, *, timeout_s: float) -> None:
@@ -199,13 +204,13 @@ class MemoryLooseSession:
     def begin(self) -> None:
         """Count from 0."""
         self._check()
-        self._undelivered, self._delivered, self._first_offset = None, 0, None
+        self._undelivered, self._delivered, self._first_offset, self._marked = None, 0, None, []
 
     def send_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata) -> None:
         """The member of the group commits them."""
         raise self._unsupported("send_offsets")
 
-    def produce(self, records: Iterable[tuple[Any, ...]]) -> int:
+    def produce(self, records: Iterable[tuple[Any, ...]], *, marked: bool = False) -> int:
         self._check()
         batch = list(records)
         if not batch or self._undelivered is not None:
@@ -218,13 +223,15 @@ class MemoryLooseSession:
         self._delivered += len(batch)
         if self._first_offset is None:
             self._first_offset = places[0].offset
+        if marked:
+            self._marked.append(places[0].offset)
         return len(batch)
 
     def flush(self) -> FlushReport:
         self._check()
         if self._undelivered is not None:
             raise self._undelivered
-        return FlushReport(self._delivered, self._first_offset)
+        return FlushReport(self._delivered, self._first_offset, tuple(self._marked))
 
     def commit(self) -> str | None:
         """There is nothing to commit."""

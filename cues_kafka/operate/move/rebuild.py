@@ -137,12 +137,9 @@ class Rebuild(Maintenance):
         self._held = self._stack.enter_context(self.hold_group())
         # R1, after the group is free: the records are then read up to the high watermark (R3), and nothing of a dead
         # worker can come behind them. Before, this would end the transactions of a worker that lives.
-        for spec in self.specs[: self._backing_size]:
-            session = self.broker.session(spec.transactional_id)
-            try:
-                session.init(timeout_s=FENCE_S)
-            finally:
-                session.abandon()
+        ids = [spec.transactional_id for spec in self.specs[: self._backing_size]]
+        for error in self.broker.fence(ids, timeout_s=FENCE_S).values():
+            raise error
 
     def _tell(self, read: int, whole: int) -> None:
         """Stay in the group while messages are read, notice workers that join, and tell how far the reading is."""

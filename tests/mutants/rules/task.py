@@ -24,24 +24,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "P6: the task's record is the first of its transaction",
         "_produce",
         Replace(
-            """
-            self._produced = $own
-            if $announced:
-                $records
-                $*marks
-            else:
-                $otherwise
-            """,
-            """
-            self._produced = 0
-            if $announced:
-                $records
-            self._produced += $own
-            if $announced:
-                $*marks
-            else:
-                $otherwise
-            """,
+            "parts = chain(parts, self._records, $marks)",
+            "parts = chain(self._records, parts, $marks)",
         ),
         (CRASHES, SLOT),
     ),
@@ -148,7 +132,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a task that stops again and again waits longer each time",
-        "_advance",
+        "Lane._went",
         Replace("min(self._restart_s * 2, RESTART_MAX_S)", "RESTART_FIRST_S"),
         (GUARDS,),
     ),
@@ -161,7 +145,7 @@ MUTANTS: tuple[Mutant, ...] = (
     # Stores and tables.
     Mutant(
         "Q2a: a task that an outage stops stays alone until it has said left",
-        "advance",
+        "Lane._end",
         Without("not self.task.left_due"),
         (f"{GUARDS}::test_a_task_that_an_outage_stops_stays_alone_until_it_has_said_left",),
     ),

@@ -127,7 +127,7 @@ class SimulatedSession(MemorySession):
         except BrokerError:
             return  # fenced, or nothing is open: as a coordinator answers
 
-    def produce(self, records: Any) -> int:
+    def produce(self, records: Any, *, marked: bool = False) -> int:
         """Append, perhaps later: the client gives up, and the broker verifies that the transaction is still open."""
         batch = list(records)
         if batch and self._undelivered is None and self.swarm.happens("late", f"produce {self._id}"):
@@ -135,7 +135,7 @@ class SimulatedSession(MemorySession):
             self._undelivered = RetriableError("produce: no answer", code="_MSG_TIMED_OUT")
             self._written = True
             return len(batch)
-        return super().produce(batch)
+        return super().produce(batch, marked=marked)
 
     def _append_late(self, batch: list[Any]) -> None:
         try:
@@ -154,7 +154,7 @@ class SimulatedLooseSession(MemoryLooseSession):
         """Decides."""
         return self._faults
 
-    def produce(self, records: Any) -> int:
+    def produce(self, records: Any, *, marked: bool = False) -> int:
         """Append, perhaps later: the client gives up, and the broker takes them all the same."""
         batch = list(records)
         late = batch and not self._closed and self._undelivered is None
@@ -162,7 +162,7 @@ class SimulatedLooseSession(MemoryLooseSession):
             self.swarm.late.append(lambda: self._append_late(batch))
             self._undelivered = RetriableError("produce: no answer", code="_MSG_TIMED_OUT")
             return len(batch)
-        return super().produce(batch)
+        return super().produce(batch, marked=marked)
 
     def _append_late(self, batch: list[Any]) -> None:
         self._cluster.send(batch)
