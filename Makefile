@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
 
-.venv/.ready: .ci/setup $(filter-out %/docs.lock %/matrix.lock,$(wildcard .ci/requirements/*.lock)) pyproject.toml
+.venv/.ready: .ci/setup .ci/compile.py $(wildcard cues_kafka/brokers/kafka/compiled/*.[ch]) $(filter-out %/docs.lock %/matrix.lock,$(wildcard .ci/requirements/*.lock)) pyproject.toml
 	@.ci/setup
 
 # Spark's JVMs in tests load their classes from it, in half the processor time. While it is made, all tests are compiled

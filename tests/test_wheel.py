@@ -120,7 +120,7 @@ def test_the_wheel_carries_all_that_the_package_reads(built: Built) -> None:
         "cues_kafka/brokers/local/ivy.xml",
         *(f"cues_kafka/brokers/local/broker-{version}.lock" for version in versions()),
     } <= names
-    assert {name.split("/")[0] for name in names} == {"cues_kafka", "cues_kafka-0.1.0.dist-info"}
+    assert {name.split("/")[0] for name in names} == {"_cues_kafka.abi3.so", "cues_kafka", "cues_kafka-0.1.0.dist-info"}
     assert not [name for name in names if "explorer" in name or "simulation" in name or "proof" in name]
     assert not [name for name in names if "__pycache__" in name or name.endswith(".gitignore")]
 

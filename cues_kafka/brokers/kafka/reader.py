@@ -1,7 +1,7 @@
 """Reads committed messages from explicit offsets: `ports.clients.Reader` over a consumer that never joins its group.
 
-`poll` is the hottest loop of the product. It calls the client twice for a whole batch, and does per message only what C
-can do: `map` over unbound methods instead of a Python loop that calls each.
+`poll` is the hottest loop of the product. It calls the client twice for a whole batch (see `brokers.kafka.polled`), and
+does per message only what C can do: `map` over unbound methods instead of a Python loop that calls each.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from cues_kafka.brokers.kafka.classify import error_of, name, translate
 from cues_kafka.brokers.kafka.kept import KeptConsumers
+from cues_kafka.brokers.kafka.polled import Polling, polling
 from cues_kafka.brokers.kafka.refused import CODES, TOO_LARGE, limit_of, refused
 from cues_kafka.brokers.kafka.rights import Right
 from cues_kafka.brokers.kafka.watch import LOG, Watch
@@ -41,9 +42,6 @@ _EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - the client's codes are
 
 # The client's messages have all methods of a `WireMessage`, but their stubs declare other types.
 _Batch: TypeAlias = "list[Any]"
-_error_of: Any = Message.error
-_partition_of: Any = Message.partition
-_topic_of: Any = Message.topic
 
 
 class KafkaReader:
@@ -64,6 +62,7 @@ class KafkaReader:
         self._consumer, self._watch = (
             opened or (self._kept and self._kept.take(reader_name)) or _opened(options, reader_name, prompt=prompt)
         )
+        self._polling: Polling = polling(self._consumer, prompt=prompt)
         self._assigned: dict[tuple[str, int], TopicPartition] = {}
         self._starts: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
@@ -78,6 +77,7 @@ class KafkaReader:
         places = [ClientPartition(topic, partition, offset) for (topic, partition), offset in starts.items()]
         if self._led is not None:
             self._find_leaders({topic for topic, _ in starts} - self._led)
+        self._polling.expect(starts)
         self._call("assigning", self._consumer.incremental_assign, places)
         self._assigned |= {(topic, partition): TopicPartition(topic, partition) for topic, partition in starts}
         self._starts |= starts
@@ -87,10 +87,11 @@ class KafkaReader:
         self._watch.same_process()
         # The client keeps a pause beyond the assignment, and the next one would bring nothing.
         self.resume(self._paused.intersection(partitions))
-        # Taking away a partition that is not assigned raises (M24).
+        # Polling away a partition that is not assigned raises (M24).
         gone = [self._assigned.pop((topic, partition), None) for topic, partition in partitions]
         places = [ClientPartition(*tp) for tp in gone if tp is not None]
         if places:
+            self._polling.forget(partitions)
             self._call("unassigning", self._consumer.incremental_unassign, places)
             self._count_topics()
         self._errors = [error for error in self._errors if error.at is None or error.at in self._assigned]
@@ -109,7 +110,7 @@ class KafkaReader:
             raise self._errors.pop(0)
         self._watch.same_process()
         try:
-            batch = self._take(timeout_s, max_messages)
+            batch = self._polling.take(timeout_s, max_messages)
         except KafkaException as problem:
             raise self._failed(problem, "reading") from problem
         fetched = self._group(batch)
@@ -125,6 +126,7 @@ class KafkaReader:
         if self._closed or self._watch.forked:
             return
         self._closed = True
+        self._polling.close()
         if self._kept is None or not self._give_back(self._kept):
             self._consumer.close()
 
@@ -161,29 +163,22 @@ class KafkaReader:
                 return
             self._led.add(topic)
 
-    def _take(self, timeout_s: float, max_messages: int) -> _Batch:
-        """Wait for one message, then take what is queued."""
-        consumer = self._consumer
-        first = consumer.poll(timeout_s)
-        batch: _Batch = [] if first is None else [first]
-        if batch and max_messages > 1:
-            # With a time-out above zero the client would wait for as many messages, up to the whole time.
-            batch += consumer.consume(max_messages - 1, 0)
-        return batch
-
     def _group(self, batch: _Batch) -> list[Fetched]:
         """Group messages by partition, in order of offset. Events (ends, errors) are rare, and handled apart."""
-        if any(map(_error_of, batch)):
+        if batch and any(map(type(batch[0]).error, batch)):
             return self._group_with_events(batch)
         return [Fetched(self._assigned[place], messages, None) for place, messages in self._split(batch).items()]
 
     def _split(self, batch: _Batch) -> dict[tuple[str, int], _Batch]:
         """Split messages without events by partition; they come in runs of a fetch response each."""
         found: dict[tuple[str, int], _Batch] = {}
+        if not batch:
+            return found
+        kind_of: Any = type(batch[0])
         # A topic's name costs a new string per message: with one topic only the first message is asked.
-        by_topic = groupby(batch, _topic_of) if self._topics > 1 else ((m.topic(), batch) for m in batch[:1])
+        by_topic = groupby(batch, kind_of.topic) if self._topics > 1 else [(batch[0].topic(), batch)]
         for topic, messages in by_topic:
-            for partition, run in groupby(messages, _partition_of):
+            for partition, run in groupby(messages, kind_of.partition):
                 place = (topic, partition)
                 if place in found:
                     found[place].extend(run)

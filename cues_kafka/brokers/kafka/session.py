@@ -26,16 +26,14 @@ import queue
 import struct
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice, repeat
-from operator import length_hint
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
 from cues_kafka.brokers.kafka.classify import CLIENT_ERRORS, HOLLOW, catchable, error_of, name
+from cues_kafka.brokers.kafka.columns import Counted, plugin_settings
 from cues_kafka.brokers.kafka.idle import IDLE
 from cues_kafka.brokers.kafka.rights import Right
 from cues_kafka.brokers.kafka.watch import LOG, Watch
@@ -57,9 +55,6 @@ LOOK_S: Final = 0.5
 GONE_S: Final = 3.0
 """How long after a broker has left the cluster its coordinators and leaders may take to move: 0.3 to 1.5 s in most
 traces of docs/faults.md, 3.4 s in one of a machine with ten times the load that it can carry."""
-
-AT_ONCE: Final = 500
-"""How many records are enqueued before other threads of this process get their turn: about a millisecond."""
 
 _TOKEN = b"CGMDv2:"
 
@@ -100,8 +95,9 @@ class KafkaSession:
         settings = options.settings("session", client_id=transactional_id, batch_bytes=batch_bytes)
         if transactional:
             settings["transactional.id"] = transactional_id
-        self._producer: Producer | None = self._watch.open(Producer, settings)
+        self._producer: Producer | None = self._watch.open(Producer, plugin_settings(settings))
         self._reports = _Reports()
+        self._counted = Counted(self._producer)
         self._open = False
         # Keeps `serve`, on the thread of `IDLE`, out of the client during a transaction and after the end. The task's
         # thread takes it to set `_producer` to None or `_at_work` to True. `serve` polls under it, so the locks of logs
@@ -125,6 +121,7 @@ class KafkaSession:
         with self._between:
             self._at_work = True
         self._reports = _Reports()
+        self._counted.begin()
         if self._transactional:
             self._call("beginning a transaction", self._client().begin_transaction)
             self._open = True
@@ -189,35 +186,23 @@ class KafkaSession:
         return count - before
 
     def _produce_columns(self, records: Any) -> int:
-        """Call the client for each record from inside C: a loop in Python would cost a third of the call."""
-        producer, reports = self._client(), self._reports
-        topics, partitions, keys, values, headers, times = records.columns()
-        waiting = iter(values)  # its length hint is exact, and says how far the calls are
-        # topic, value, key, partition, callback, on_delivery, timestamp, headers
-        calls = map(
-            producer.produce, topics, waiting, keys, partitions, repeat(reports.report), repeat(None), times, headers
-        )
+        reports = self._reports
+        sending = self._counted.enqueue(self._client(), records, reports.report, self._wait_for_room)
         try:
-            while length_hint(waiting):
-                try:
-                    deque(islice(calls, AT_ONCE), maxlen=0)
-                except BufferError:  # the record left the columns and did not get in; the calls go on behind it
-                    topic, where, key, value, head, time_ms = records[len(values) - length_hint(waiting) - 1]
-                    where = -1 if where is None else where
-                    self._wait_for_room((topic, value, key, where, reports.report, None, time_ms, head))
+            sending.run()
         except CLIENT_ERRORS as problem:
-            topic = records[max(0, len(values) - length_hint(waiting) - 1)][0]
+            topic = records[sending.at][0]
             raise self._failed(problem, "writing", needs=[Right("Write", "topic", topic)]) from problem
         finally:
-            reports.produced += len(values) - length_hint(waiting)
-        return len(values)
+            reports.produced += sending.done
+        return sending.done
 
     def flush(self) -> FlushReport:
         producer, reports = self._client(), self._reports
         left = self._call("writing", producer.flush, self._timeout_s)
         if unwritten := self._unwritten():
             raise unwritten
-        delivered = reports.delivered()
+        delivered = reports.delivered() + self._counted.delivered
         if left or delivered != reports.produced:
             raise AbortableError(
                 f"{self._id}: {reports.produced} records were written, {delivered} were acknowledged, {left} are "
@@ -229,9 +214,10 @@ class KafkaSession:
 
     def _unwritten(self) -> BrokerError | None:
         """Why a record could not be written, by the first report that says so."""
-        if self._reports.error is None:
+        found = self._reports.error or self._counted.error
+        if found is None:
             return None
-        error, topic, partition = self._reports.error
+        error, topic, partition = found
         at = TopicPartition(topic, partition)
         return self._failed(error, f"writing to {topic}/{partition}", at=at, needs=[Right("Write", "topic", topic)])
 

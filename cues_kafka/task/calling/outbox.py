@@ -126,6 +126,15 @@ class Outbox:
         Raises:
             ValueError: the columns differ in length, so that a reader would lose records.
         """
+        return (*self.lists()[:4], self._each_header(), self._timestamps)
+
+    def lists(self) -> tuple[list[Any], ...]:
+        """
+        The same as `columns`, with headers as they are kept: bytes stand for a provenance header alone.
+
+        Raises:
+            ValueError: as there.
+        """
         made: tuple[list[Any], ...] = (
             self._topics,
             self._partitions,
@@ -136,7 +145,7 @@ class Outbox:
         )
         if len({len(column) for column in made}) > 1:
             raise ValueError(f"columns of {[len(column) for column in made]} records")
-        return (*made[:4], self._each_header(), self._timestamps)
+        return made
 
     def _each_header(self) -> Iterable[Headers | None]:
         first, rest = islice(self._headers, self._alone), islice(self._headers, self._alone, None)

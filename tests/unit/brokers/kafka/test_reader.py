@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from cues_kafka import Kafka
 from cues_kafka.brokers.kafka import reader as module
+from cues_kafka.brokers.kafka.polled import ClientPolling
 from cues_kafka.brokers.kafka.reader import KafkaReader
 from cues_kafka.brokers.kafka.watch import Watch
 from cues_kafka.ports.log import TopicPartition
@@ -39,6 +40,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Any:
     def make(*, prompt: bool = False, reaches: bool = True) -> tuple[KafkaReader, list[str]]:
         consumer = RecordingConsumer(reaches=reaches)
         monkeypatch.setattr(module, "_opened", lambda *_, **__: (consumer, Watch("reader")))
+        monkeypatch.setattr(module, "polling", lambda consumer, **_: ClientPolling(consumer))
         return KafkaReader(Kafka("127.0.0.1:9092"), "reader", prompt=prompt), consumer.calls
 
     return make

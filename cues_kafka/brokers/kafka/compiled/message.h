@@ -1,0 +1,14 @@
+/* Makes a fetched message of Python. */
+
+#ifndef CUES_KAFKA_MESSAGE_H
+#define CUES_KAFKA_MESSAGE_H
+
+#include "library.h"
+
+/* Copy a message, or an event, whose error becomes `error_type(code, text)`; NULL with an exception. */
+PyObject *message_of(wire_t *wire, PyObject *topic, PyObject *error_type);
+
+/* Adds the type `Message`; -1 with an exception. */
+int add_message(PyObject *module);
+
+#endif
