@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import datetime
-from operator import attrgetter
+from functools import lru_cache
 from typing import Any, Final
 
+from cues_kafka.bridges.rabbitmq.delivered import Properties
 from cues_kafka.graph.feed import Encoded
 from cues_kafka.graph.message import Message
 
@@ -15,14 +16,13 @@ OWN: Final = "rabbitmq."
 """What the names of headers begin with that say where a message was; no publisher can write them."""
 
 PROPERTIES: Final = (
-    "message_id", "correlation_id", "content_type", "content_encoding", "type", "app_id", "user_id", "reply_to",
-    "timestamp",
+    "content_type", "content_encoding", "correlation_id", "reply_to", "message_id", "timestamp", "type", "user_id",
+    "app_id",
 )  # fmt: skip
-"""Properties that are headers in Kafka: `rabbitmq.message-id` and so on."""
+"""Properties that are headers in Kafka, `rabbitmq.message-id` and so on, in the order that a delivery has them in."""
 
 EXCHANGE, ROUTING_KEY = f"{OWN}exchange", f"{OWN}routing-key"
-_NAMES: Final = tuple(OWN + name.replace("_", "-") for name in PROPERTIES)
-_VALUES: Final = attrgetter(*PROPERTIES)
+_NAMES: Final = {name: OWN + name.replace("_", "-") for name in PROPERTIES}
 
 HEADERS: Final = "headers."
 """A key may be a header: `headers.NAME`."""
@@ -44,24 +44,39 @@ def message_of(delivered: Any, properties: Any, body: bytes, key: str | None) ->
     What goes into Kafka.
 
     Args:
-        delivered: pika's `Basic.Deliver`.
-        properties: pika's `BasicProperties`.
+        delivered: `Delivered`, or pika's `Basic.Deliver`.
+        properties: `Properties`, or pika's `BasicProperties`.
         body: the message.
         key: what its key is, see `RabbitMq.queue`.
     """
-    given = properties.headers or {}
-    headers: list[tuple[str, str | bytes]] = [
+    given = properties.headers
+    headers = _given(given) if given else []
+    headers += _where(delivered.exchange, delivered.routing_key)
+    if type(properties) is Properties:
+        for name, value in vars(properties).items():
+            if (header := _NAMES.get(name)) is not None:
+                headers.append((header, value))
+    else:
+        for name, header in _NAMES.items():
+            if (value := getattr(properties, name)) is not None:
+                headers.append((header, _header(value)))
+    chosen = None if key is None else _key(key, delivered, properties, given or {})
+    return Message(Encoded(body), key=chosen, headers=headers)
+
+
+def _given(headers: Mapping[Any, Any]) -> list[tuple[str, str | bytes]]:
+    """What a publisher has given, without what is the broker's."""
+    return [
         (name, _header(value))
-        for name, value in ((_text(one), value) for one, value in given.items())
+        for name, value in ((_text(one), value) for one, value in headers.items())
         if name and value is not None and name not in SPARED and not name.startswith(OWN)
     ]
-    headers.append((EXCHANGE, _text(delivered.exchange)))
-    headers.append((ROUTING_KEY, _text(delivered.routing_key)))
-    for name, value in zip(_NAMES, _VALUES(properties), strict=True):
-        if value is not None:
-            headers.append((name, value if type(value) is str else _header(value)))
-    chosen = None if key is None else _key(key, delivered, properties, given)
-    return Message(Encoded(body), key=chosen, headers=headers)
+
+
+@lru_cache(maxsize=256)
+def _where(exchange: str | bytes, routing_key: str | bytes) -> tuple[tuple[str, str], ...]:
+    """The headers that say where a message was; most have those of another one."""
+    return (EXCHANGE, _text(exchange)), (ROUTING_KEY, _text(routing_key))
 
 
 def _key(key: str, delivered: Any, properties: Any, headers: Mapping[Any, Any]) -> str | bytes | None:

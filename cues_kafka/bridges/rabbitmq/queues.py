@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
@@ -89,22 +88,19 @@ class QueueDeliveries:
     ) -> None:
         self._connection, self._arrived, self._ids, self._key = connection, arrived, ids, key
         self._queue, self._said = queue, False
-        self._lock = threading.Lock()
         self._waiting: deque[tuple[Any, Any, bytes]] = deque()
 
     def receive(self, _: Any, delivered: Any, properties: Any, body: bytes) -> None:
         """A message has arrived; on the connection's thread."""
-        with self._lock:
-            first = not self._waiting  # else the reader was told, and takes until none is left
-            self._waiting.append((delivered, properties, body))
-        if first:
+        self._waiting.append((delivered, properties, body))
+        # Otherwise the reader was told, and takes until none is left: it sees this one, or has left none before it.
+        if len(self._waiting) == 1:
             self._arrived()
 
     def take(self, limit: int) -> Sequence[Arrival]:
         self._connection.check()
-        with self._lock:
-            taken = [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
-        return [self._arrival(*one) for one in taken]
+        waiting = self._waiting  # a deque, which needs no lock between one that appends and one that takes
+        return [self._arrival(*waiting.popleft()) for _ in range(min(limit, len(waiting)))]
 
     def ack(self, tokens: Sequence[Any]) -> None:
         """See `Deliveries`. They come in the order of deliveries, so the last one stands for all."""

@@ -16,13 +16,16 @@ from typing import Any, Final
 import pika
 from pika import frame, spec
 
+from cues_kafka.bridges.rabbitmq.delivered import CUT, DeliveryReader
+
 _FRAME: Final = struct.Struct(">BHL")
-_DELIVER: Final = struct.Struct(">L")
 _CONTENT: Final = struct.Struct(">HHQ")
-_DELIVERED: Final = spec.Basic.Deliver.INDEX
 _CLASS: Final = spec.BasicProperties.INDEX
 _ENDS: Final = spec.FRAME_END
 _HEAD: Final = 7
+
+RECEIVED_BYTES: Final = 65_536
+"""What is received at once, at most; pika takes 4,096 bytes, some fifteen small messages."""
 
 PERSISTENT: Final = 2
 """The mode of a message that is kept on disk."""
@@ -46,6 +49,10 @@ class WiredConnection(pika.SelectConnection):  # type: ignore[misc]  # pika has 
     _together: list[bytes] | None = None
     _frame_buffer: bytes
 
+    def __init__(self, *args: Any, **more: Any) -> None:
+        self._deliveries = DeliveryReader(decode_properties)
+        super().__init__(*args, **more)
+
     @contextmanager
     def together(self) -> Iterator[list[bytes]]:
         """Write what is sent meanwhile at once; frames may be added to what this gives."""
@@ -64,6 +71,10 @@ class WiredConnection(pika.SelectConnection):  # type: ignore[misc]  # pika has 
         else:
             self._together.append(data)
 
+    def _proto_connection_made(self, transport: Any) -> None:
+        transport._MAX_RECV_BYTES = RECEIVED_BYTES  # noqa: SLF001 - pika has no setting for it
+        super()._proto_connection_made(transport)
+
     def _on_data_available(self, data_in: bytes) -> None:
         if self.consumer is None:
             super()._on_data_available(data_in)
@@ -71,11 +82,14 @@ class WiredConnection(pika.SelectConnection):  # type: ignore[misc]  # pika has 
         data = self._frame_buffer + data_in if self._frame_buffer else data_in
         at, self._frame_buffer = 0, b""
         while at < len(data):
-            behind = self._take_delivery(data, at)
-            if behind:
+            behind = self._deliveries.take(data, at, self.consumer)
+            if behind > 0:
                 self.bytes_received += behind - at  # pika's heartbeats look at it
                 at = behind
                 continue
+            if behind == CUT:
+                self._frame_buffer = data[at:]
+                return
             end = len(data)
             if end - at >= _HEAD:
                 end = min(end, at + _HEAD + _FRAME.unpack_from(data, at)[2] + 1)
@@ -86,36 +100,10 @@ class WiredConnection(pika.SelectConnection):  # type: ignore[misc]  # pika has 
                 return
             at += size
 
-    def _take_delivery(self, data: bytes, at: int) -> int:
-        """Take a delivery that is there as a whole, with its body in one frame; gives where it ends, or 0."""
-        try:
-            kind, channel, size = _FRAME.unpack_from(data, at)
-            content = at + _HEAD + size + 1
-            if kind != spec.FRAME_METHOD or _DELIVER.unpack_from(data, at + _HEAD)[0] != _DELIVERED:
-                return 0
-            kind, second, size = _FRAME.unpack_from(data, content)
-            weighed = content + _HEAD
-            number, _, length = _CONTENT.unpack_from(data, weighed)
-            end = weighed + size + 1
-            if kind != spec.FRAME_HEADER or number != _CLASS or second != channel:
-                return 0
-            body, behind = b"", int(end)
-            if length:
-                kind, second, size = _FRAME.unpack_from(data, end)
-                behind = int(end + _HEAD + size + 1)
-                if kind != spec.FRAME_BODY or size != length or second != channel or behind > len(data):
-                    return 0
-                body = data[end + _HEAD : behind - 1]
-            if data[content - 1] != _ENDS or data[end - 1] != _ENDS or data[behind - 1] != _ENDS:
-                return 0
-        except (struct.error, IndexError):  # it is not there as a whole
-            return 0
-        method = spec.Basic.Deliver().decode(data, at + _HEAD + 4)
-        properties = spec.BasicProperties().decode(data, weighed + _CONTENT.size)
-        self.frames_received += 3 if body else 2
-        assert self.consumer is not None
-        self.consumer(method, properties, body)
-        return behind
+
+def decode_properties(data: bytes, at: int) -> Any:
+    """All properties that there may be."""
+    return spec.BasicProperties().decode(data, at)
 
 
 @lru_cache(maxsize=256)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pika
@@ -10,7 +11,16 @@ from hypothesis import strategies as st
 from pika import frame, spec
 from pika.channel import ContentFrameAssembler
 
-from cues_kafka.bridges.rabbitmq.wire import PERSISTENT, SMALL_BYTES, WiredConnection, contents, published
+from cues_kafka.bridges.rabbitmq.delivered import MOST_ROUTES, DeliveryReader, Properties
+from cues_kafka.bridges.rabbitmq.wire import (
+    PERSISTENT,
+    RECEIVED_BYTES,
+    SMALL_BYTES,
+    WiredConnection,
+    contents,
+    decode_properties,
+    published,
+)
 
 CHANNEL = 1
 
@@ -19,7 +29,8 @@ class Connection(WiredConnection):
     """One that is connected to nothing: keeps what is delivered, and the other frames, in their order."""
 
     def __init__(self, *, quick: bool) -> None:
-        self._frame_buffer, self.bytes_received, self.frames_received = b"", 0, 0
+        self._frame_buffer, self.bytes_received = b"", 0
+        self._deliveries = DeliveryReader(decode_properties)
         self.came: list[Any] = []
         self.quickly = 0
         self.written: list[bytes] = []
@@ -29,31 +40,56 @@ class Connection(WiredConnection):
 
     def _quickly(self, method: Any, properties: Any, body: bytes) -> None:
         self.quickly += 1
-        self.came.append((method.delivery_tag, method.routing_key, method.redelivered, properties, body))
+        self.came.append((*_where(method), _all(properties), body))
 
     def _process_frame(self, frame_value: Any) -> None:
-        self.frames_received += 1
         if isinstance(frame_value, frame.Heartbeat):
             self.came.append("heartbeat")
         elif isinstance(frame_value, frame.Method) and isinstance(frame_value.method, spec.Basic.Ack):
             self.came.append(frame_value.method.delivery_tag)
         elif (whole := self._assembler.process(frame_value)) is not None:
             method, header, body = whole
-            one = method.method
-            self.came.append((one.delivery_tag, one.routing_key, one.redelivered, header.properties, body))
+            self.came.append((*_where(method.method), _all(header.properties), body))
+
+    def _on_stream_connected(self) -> None:
+        """There is nobody to speak to."""
 
     def write(self, data: bytes) -> None:
         """As a transport."""
         self.written.append(data)
 
 
-def delivery(number: int, key: str, body: bytes, headers: dict[str, str], parts: int) -> bytes:
+def _where(method: Any) -> tuple[Any, ...]:
+    return method.delivery_tag, method.redelivered, method.exchange, method.routing_key
+
+
+def _all(properties: Any) -> tuple[Any, ...]:
+    """Each property, also those that a message does not have."""
+    return tuple(getattr(properties, name) for name in vars(pika.BasicProperties()))
+
+
+def delivery(number: int, key: str, body: bytes, given: dict[str, Any], parts: int) -> bytes:
     """A message with a body in several frames."""
-    method = frame.Method(CHANNEL, spec.Basic.Deliver("tag", number, number % 2 == 1, "", key)).marshal()
-    properties = pika.BasicProperties(message_id=f"m{number}", headers=headers or None, delivery_mode=2)
+    method = frame.Method(CHANNEL, spec.Basic.Deliver("tag", number, number % 2 == 1, "shop", key)).marshal()
+    properties = pika.BasicProperties(**given)
     size = max(1, -(-len(body) // parts))
     bodies = [frame.Body(CHANNEL, body[at : at + size]).marshal() for at in range(0, len(body), size)]
     return b"".join([method, frame.Header(CHANNEL, len(body), properties).marshal(), *bodies])
+
+
+TEXTS = st.text(st.characters(blacklist_categories=["Cs"]), max_size=9) | st.binary(max_size=9)
+NUMBERS = st.integers(0, 255)
+PROPERTIES = st.fixed_dictionaries(
+    {},
+    optional={
+        **dict.fromkeys(("content_type", "content_encoding", "correlation_id", "reply_to", "expiration"), TEXTS),
+        **dict.fromkeys(("message_id", "type", "user_id", "app_id", "cluster_id"), TEXTS),
+        "delivery_mode": NUMBERS,
+        "priority": NUMBERS,
+        "timestamp": st.integers(0, 2**40),
+        "headers": st.dictionaries(st.just("h"), st.just("v"), min_size=1, max_size=1),
+    },
+)
 
 
 FRAMES = st.lists(
@@ -63,7 +99,7 @@ FRAMES = st.lists(
             st.integers(1, 2**40),
             st.text(st.characters(blacklist_categories=["Cs"]), max_size=9),
             st.binary(max_size=80),
-            st.dictionaries(st.just("h"), st.just("v"), max_size=1),
+            PROPERTIES,
             st.sampled_from([1, 1, 1, 3]),
         ),
         st.just(frame.Heartbeat().marshal()),
@@ -82,17 +118,44 @@ def test_frames_are_read_as_pika_reads_them(frames: list[bytes], size: int) -> N
         for one in (slow, quick):
             one._on_data_available(data[at : at + size])
     assert quick.came == slow.came
-    assert (quick.bytes_received, quick.frames_received) == (slow.bytes_received, slow.frames_received)
+    assert quick.bytes_received == slow.bytes_received
 
 
 def test_whole_deliveries_are_read_at_once() -> None:
-    """All but the one that is cut."""
-    data = b"".join(delivery(n, "k", b"x" * 50, {}, 1) for n in range(10))
-    made = Connection(quick=True)
-    made._on_data_available(data[:-1])
-    made._on_data_available(data[-1:])
-    assert [one[0] for one in made.came] == [*range(10)]
-    assert made.quickly == 9
+    """One that is cut waits for its rest."""
+    data = b"".join(delivery(n, "k", b"x" * 50, {"message_id": f"m{n}"}, 1) for n in range(10))
+    for cut in range(1, 200):
+        made = Connection(quick=True)
+        made._on_data_available(data[:-cut])
+        made._on_data_available(data[-cut:])
+        assert [one[0] for one in made.came] == [*range(10)]
+        assert made.quickly == 10
+
+
+def test_properties_without_a_table_are_read_without_pika() -> None:
+    """As most messages have them."""
+    came: list[Any] = []
+    data = delivery(1, "k", b"x", {"message_id": "m", "delivery_mode": 2}, 1)
+    DeliveryReader(decode_properties).take(data, 0, lambda *one: came.append(one))
+    [(_, properties, _)] = came
+    assert type(properties) is Properties
+    assert vars(properties) == {"message_id": "m", "delivery_mode": 2}
+
+
+def test_routing_keys_that_are_kept_are_bounded() -> None:
+    """Publishers may use any number of them."""
+    made, came = DeliveryReader(decode_properties), list[Any]()
+    for n in range(MOST_ROUTES + 5):
+        made.take(delivery(n, f"k{n}", b"x", {}, 1), 0, lambda *one: came.append(one[0].routing_key))
+    assert came == [f"k{n}" for n in range(MOST_ROUTES + 5)]
+    assert len(made._routes) == MOST_ROUTES
+
+
+def test_more_is_received_at_once_than_pika_takes() -> None:
+    """Each piece cuts a delivery, and is a turn of pika's loop."""
+    transport = SimpleNamespace()
+    Connection(quick=True)._proto_connection_made(transport)
+    assert transport._MAX_RECV_BYTES == RECEIVED_BYTES
 
 
 @given(
