@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import secrets
 from binascii import b2a_base64
-from collections import OrderedDict
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Final, NamedTuple
@@ -19,6 +18,9 @@ ID_CHARACTERS: Final = 16
 
 MOST_IDS: Final = 10_000
 """Ids of a ledger. A place has at most 200,000 characters."""
+
+FORGOTTEN: Final = 1_000
+"""Ids that are in the list of an attempt behind those that count, at most."""
 
 _HEAD: Final = re.compile(r"(\d{1,20})\.([0-9a-f]{8}):")
 _PLACE: Final = re.compile(r"(\d{1,20})\.([0-9a-f]{8}):((?:[A-Za-z0-9_-]{16})*)")
@@ -81,66 +83,30 @@ def digest(name: str) -> str:
 _FOR_URLS: Final = bytes.maketrans(b"+/", b"-_")
 
 
-class LedgerText(LatePlace):
-    """
-    The ids of a ledger behind one more delivery, as a text that is made when it is needed.
-
-    Each one knows the ids before it. A text of 4,000 ids has 64 kB, and two copies of it for each message took longer
-    than all else that a ledger does.
-
-    Args:
-        before: the ids before it.
-        mine: that of the delivery.
-        most: characters of all ids.
-    """
-
-    __slots__ = ("_most", "before", "length", "mine")
-
-    before: str | LedgerText
-    length: int
-
-    LONGEST: Final = 1_000
-    """Texts behind each other of which none is made yet, at most."""
-
-    def __init__(self, before: str | LedgerText, mine: str, most: int) -> None:
-        length = before.length + 1 if isinstance(before, LedgerText) else 1
-        if length > self.LONGEST:
-            before, length = str(before), 1
-        self.before, self.mine, self._most, self.length = before, mine, most, length
-
-    def __str__(self) -> str:
-        if not self.length:  # it was made
-            return self.mine
-        parts = [self.mine]
-        before = self.before
-        while isinstance(before, LedgerText) and before.length:
-            parts.append(before.mine)
-            before = before.before
-        parts.append(before if isinstance(before, str) else before.mine)
-        parts.reverse()
-        self.mine = "".join(parts)[-self._most :]
-        self.before, self.length = "", 0
-        return self.mine
-
-
 class LedgerPlace(LatePlace):
     """
     The place behind a delivery that is offered. Its text has the whole ledger, so it is made for one row of a batch.
 
+    A text of 4,000 ids has 64 kB. To make one for each message took longer than all else that a ledger does.
+
     Args:
-        count: of messages up to it.
-        attempt: the one that gives it.
-        ids: of the ledger with the delivery.
-        most: characters of all ids.
+        head: count and attempt.
+        order: ids of the ledger, the newest last; more may be added later.
+        end: how many of them were there before the delivery.
+        mine: that of the delivery; empty: it has none.
+        room: ids in the text at most.
     """
 
-    __slots__ = ("_attempt", "_count", "_most", "ids")
+    __slots__ = ("_end", "_head", "_mine", "_order", "_room")
 
-    def __init__(self, count: int, attempt: str, ids: str | LedgerText, most: int) -> None:
-        self._count, self._attempt, self.ids, self._most = count, attempt, ids, most
+    def __init__(self, head: tuple[int, str], order: list[str], end: int, mine: str, room: int) -> None:
+        self._head, self._order, self._end, self._mine, self._room = head, order, end, mine, room
 
     def __str__(self) -> str:
-        return f"{self._count}.{self._attempt}:{str(self.ids)[-self._most :]}"
+        count, attempt = self._head
+        older = self._room - 1 if self._mine else self._room
+        ids = "".join(self._order[max(0, self._end - older) : self._end])
+        return f"{count}.{attempt}:{ids}{self._mine}"
 
 
 class Offered(NamedTuple):
@@ -190,18 +156,16 @@ class AttemptLedger:
         self._attempt = new_attempt()
         self._room = room
         ids = begun.split()
-        # The oldest first. A plain dict would search for its first entry behind all that were taken out before.
-        self._counts: dict[str, int] = OrderedDict(
-            (one, begun.taken - len(ids) + nth) for nth, one in enumerate(ids, 1)
-        )
-        self._text: str | LedgerText = "".join(self._counts)
+        self._counts = {one: begun.taken - len(ids) + nth for nth, one in enumerate(ids, 1)}
+        # The keys of `_counts`, the newest last, behind some that are forgotten. Places look at it, so nothing is taken
+        # out of it, and nothing is changed.
+        self._order = list(self._counts)
 
     def offer(self, delivery: Arrival, connection: Deliveries | None) -> LedgerPlace:
         """The place behind a delivery, which is offered from now on."""
         mine = digest(delivery.id) if delivery.id else ""
-        most = self._room * ID_CHARACTERS
-        ids = LedgerText(self._text, mine, most) if mine else self._text
-        place = LedgerPlace(self.count + 1, self._attempt, ids, most)
+        order = self._without(mine) if mine in self._counts else self._order
+        place = LedgerPlace((self.count + 1, self._attempt), order, len(order), mine, self._room)
         self.offered = Offered(delivery, place, mine, connection)
         return place
 
@@ -209,11 +173,10 @@ class AttemptLedger:
         """Note that the offered delivery was taken."""
         if self.offered is None:
             return
-        (_, place, mine, _), self.offered = self.offered, None
-        self.place = place
+        (_, self.place, mine, _), self.offered = self.offered, None
         self.count += 1
         if mine:
-            self._note(mine, self.count, getattr(place, "ids", None))
+            self._note(mine, self.count)
 
     def known(self, delivery: Arrival) -> int | None:
         """
@@ -246,21 +209,27 @@ class AttemptLedger:
         """Forget all ids: the broker uses them for other messages."""
         self._counts.clear()
         self.former.clear()
-        self._text = ""
+        self._order = []
 
     def covers(self, place: str) -> int | None:
         """How many messages are committed with a place; None: it is of another attempt (B4)."""
         taken, attempt = Ledger.head(place)
         return taken if place == self.base or attempt == self._attempt else None
 
-    def _note(self, mine: str, count: int, ids: LedgerText | None = None) -> None:
-        """Make an id the newest one; `ids` are those of the ledger with it, where they are there already."""
-        counts = self._counts
-        moves = counts.pop(mine, None) is not None
+    def _note(self, mine: str, count: int) -> None:
+        """Make an id the newest one."""
+        counts, room = self._counts, self._room
+        if mine in counts:  # most are new
+            self._order = self._without(mine)
+            del counts[mine]
+        elif len(self._order) > room + FORGOTTEN:
+            self._order = list(counts)
+        order = self._order
+        order.append(mine)
         counts[mine] = count
-        while len(counts) > self._room:
-            del counts[next(iter(counts))]
-        if moves:  # most are new
-            self._text = "".join(counts)
-        else:
-            self._text = ids or LedgerText(self._text, mine, self._room * ID_CHARACTERS)
+        while len(counts) > room:
+            del counts[order[-len(counts)]]
+
+    def _without(self, mine: str) -> list[str]:
+        """The ids that the ledger has, but for one."""
+        return [one for one in self._counts if one != mine]

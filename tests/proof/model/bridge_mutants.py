@@ -44,7 +44,7 @@ def _acknowledged_forgotten() -> Patch:
             counts = self._memory._counts
             for one in [one for one, at in counts.items() if at <= self._committed]:
                 del counts[one]
-            self._memory._text = "".join(counts)
+            self._memory._order = list(counts)
 
     return _around(AckedPart, "_settle", settle)
 

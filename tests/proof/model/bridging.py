@@ -198,7 +198,8 @@ def _kept(value: Any, connection: Any) -> Any:
     if isinstance(value, dict):
         return Box(dict, tuple(value.items()))
     if isinstance(value, AttemptLedger):
-        return Box(AttemptLedger, tuple((name, _kept(one, connection)) for name, one in sorted(vars(value).items())))
+        fields = vars(value) | {"_order": list(value._counts)}  # without what is forgotten
+        return Box(AttemptLedger, tuple((name, _kept(one, connection)) for name, one in sorted(fields.items())))
     if isinstance(value, tuple):
         kept = [_kept(one, connection) for one in value]
         return type(value)(*kept) if hasattr(value, "_fields") else tuple(kept)

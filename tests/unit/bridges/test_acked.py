@@ -11,7 +11,7 @@ import pytest
 from cues_kafka import Feed, Graph, GraphError, Json, Memory, RecoveryError, RetriableError, Topic, start
 from cues_kafka.bridges.acked import Acked
 from cues_kafka.bridges.deliveries import Arrival
-from cues_kafka.bridges.ledger import ID_CHARACTERS, MOST_IDS, AttemptLedger, Ledger, LedgerPlace, digest
+from cues_kafka.bridges.ledger import FORGOTTEN, ID_CHARACTERS, MOST_IDS, AttemptLedger, Ledger, LedgerPlace, digest
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.graph.message import Message
 from cues_kafka.testing.tester import Crash, Tester
@@ -214,11 +214,36 @@ def test_text_of_a_ledger_is_its_newest_ids_in_order() -> None:
         if memory.known(delivery) is None:
             places.append((memory.offer(delivery, None), newest))
             memory.accept()
-        assert memory._text == "".join(map(digest, newest)) == "".join(memory._counts)
+        assert [digest(one) for one in newest] == list(memory._counts) == memory._order[-len(newest) :]
     for place, ids in places:  # their texts are made later, and say what held when they were given
         assert Ledger.read(str(place)).split() == [digest(one) for one in ids]
         assert (place == str(place), place == str(places[0][0])) == (True, place is places[0][0])
         assert Ledger.head(place) == Ledger.read(place)[:2]
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_an_id_is_once_in_the_text_of_a_ledger(again: bool) -> None:
+    """Also where a broker uses it for another message, as it does with numbers."""
+    memory = AttemptLedger(None, 3)
+    for name in "abcab":
+        delivery = Arrival(name, again, Message(0), 0)
+        if memory.known(delivery) is None:
+            last = memory.offer(delivery, None)
+            memory.accept()
+    assert Ledger.read(last).split() == [digest(one) for one in ("abc" if again else "cab")]
+    assert list(memory._counts) == [digest(one) for one in "cab"]
+
+
+def test_what_a_ledger_has_forgotten_takes_bounded_memory() -> None:
+    """Places that were given before say the same as they did."""
+    memory, room = AttemptLedger(None, 5), 5
+    places = []
+    for n in range(3 * FORGOTTEN):
+        places.append(memory.offer(Arrival(f"m{n}", True, Message(n), n), None))
+        memory.accept()
+        assert len(memory._order) <= room + FORGOTTEN + 1
+    for n in (3, FORGOTTEN, FORGOTTEN + room, FORGOTTEN + 2 * room, 3 * FORGOTTEN - 1):
+        assert Ledger.read(places[n]).split() == [digest(f"m{one}") for one in range(max(0, n - room + 1), n + 1)]
 
 
 def test_largest_ledger_fits_a_place() -> None:
@@ -230,8 +255,7 @@ def test_largest_ledger_fits_a_place() -> None:
             memory.offer(delivery, None)
             memory.accept()
         else:
-            memory._counts[f"{n:016}"] = n
-    memory._text = "".join(memory._counts)
+            memory._note(f"{n:016}", n)
     place = str(memory.offer(Arrival("last", True, Message(0), 0), None))
     assert MOST_IDS * 16 < len(place) < PLACE_LIMIT
 

@@ -64,7 +64,7 @@ def _forget_acknowledged(patch: pytest.MonkeyPatch) -> None:
             counts = self._memory._counts
             for one in [one for one, at in counts.items() if at <= self._committed]:
                 del counts[one]
-            self._memory._text = "".join(counts)
+            self._memory._order = list(counts)
 
     patch.setattr(AckedPart, "_settle", forget)
 
