@@ -41,7 +41,7 @@ _NUMBERS: Final = frozenset({"delivery_mode", "priority"})
 _KNOWN: Final = sum(flag for flag, _ in _SHORT)
 
 
-class Delivered(NamedTuple):
+class DeliverMethod(NamedTuple):
     """What is used of pika's `Basic.Deliver`."""
 
     delivery_tag: int
@@ -129,7 +129,7 @@ class DeliveryReader:
         fields = content + _HEADER.size
         properties = self._decode(data, fields - 2) if flags & ~_KNOWN else _properties(data, fields, flags)
         body = data[end + _HEAD : behind - 1] if length else b""
-        consumer(Delivered(tag, bits & 1 == 1, exchange, routing_key), properties, body)
+        consumer(DeliverMethod(tag, bits & 1 == 1, exchange, routing_key), properties, body)
         return behind
 
     def _route(self, where: bytes) -> tuple[str | bytes, str | bytes]:

@@ -44,7 +44,7 @@ def message_of(delivered: Any, properties: Any, body: bytes, key: str | None) ->
     What goes into Kafka.
 
     Args:
-        delivered: `Delivered`, or pika's `Basic.Deliver`.
+        delivered: `DeliverMethod`, or pika's `Basic.Deliver`.
         properties: `Properties`, or pika's `BasicProperties`.
         body: the message.
         key: what its key is, see `RabbitMq.queue`.
