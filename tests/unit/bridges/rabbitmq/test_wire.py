@@ -52,7 +52,7 @@ class Connection(WiredConnection):
             self.came.append((*_where(method.method), _all(header.properties), body))
 
     def _on_stream_connected(self) -> None:
-        """There is nobody to speak to."""
+        """No broker hears what pika says first."""
 
     def write(self, data: bytes) -> None:
         """As a transport."""
