@@ -22,7 +22,7 @@ from cues_kafka.core.task import Doing
 from cues_kafka.errors import BrokerError, CodecError
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.on_spark.direct.intake import PATIENCE_S, POLL_S
-from cues_kafka.on_spark.direct.slot import Slot
+from cues_kafka.on_spark.direct.slot import Claimed, Slot
 from cues_kafka.on_spark.query.outcome import Outcome, fenced_outcome
 from cues_kafka.on_spark.query.slots import POLICY, with_tally
 from cues_kafka.ports.broker import Broker
@@ -78,13 +78,12 @@ class ReplaySlot(Slot):
         Returns:
             Where the task stands; `asked` is the next offset of the replay topic.
         """
-        if members := self._broker.members(self._spec.group):
-            return self._claimed(members)
         self._until = until
         if self._spec.effects:
             places = [TopicPartition(one.topic, self._spec.partition) for one in self._spec.inputs]
             self._ends = {place.topic: marks.stable for place, marks in self._broker.watermarks(places).items()}
         try:
+            self._ask_for_members()
             self._advance(on.Assigned())
             before, end_s = self._totals, self._clock.monotonic() + TURN_S
             while not (self._lane.stopped or self._fenced) and self._take():
@@ -97,6 +96,8 @@ class ReplaySlot(Slot):
                 outcome = Outcome(self._spec.name, self._spec.partition, kind="fenced", text=text, remedy=remedy)
                 return with_tally(fenced_outcome(outcome, self._newest(), self._spec), self._tally)
             return replace(self._outcome(before), asked=self._stands)
+        except Claimed as claimed:
+            return self._claimed(claimed.members)
         finally:
             self._close()
 

@@ -6,6 +6,8 @@ same lane as a native worker, and releases the id. Three rules differ:
 - D4: it is no member of the group. Its offsets go there from outside, and only the transactional id fences it.
 - D5: after it was fenced it never takes the id again. It watches the record until the range is delivered, or gives up.
 - D3: without a sign of a death (the query's first batch, a Spark task's retry) there is no snapshot.
+- J8: behind each init it asks for the members of the group, and gives up if there are some. A Spark task may outlive
+  its driver, and take the id after a worker has recovered the task.
 
 The slot ignores Spark's starts of the range: an older one repeats nothing, a newer one skips nothing. In a join, a
 message without a partner stays above its position. When the partner comes, the next range begins there again.
@@ -43,6 +45,14 @@ from cues_kafka.task.lane import Lane
 log = get_logger("cues_kafka.slot")
 
 
+class Claimed(Exception):
+    """J8: native workers run the processor."""
+
+    def __init__(self, members: list[str]) -> None:
+        super().__init__()
+        self.members = members
+
+
 class Slot:
     """Deliver what one Spark task is given: a range of the same partition of each input, once."""
 
@@ -70,6 +80,7 @@ class Slot:
         self._spec = spec
         self._broker = broker
         self._clock = clock
+        self._hook = hook
         self._ends: Mapping[str, int] = {}
         self._tally = Tally(clock.time)
         self._intake = Intake(spec, broker=broker, clock=clock, policy=policy)
@@ -82,7 +93,7 @@ class Slot:
             point_reader=lambda _, positions: self._point(positions),
             membership=lambda: group,
             policy=policy,
-            hook=hook,
+            hook=self._at,
             observers=(*observers, self._tally),
         )
 
@@ -91,6 +102,8 @@ class Slot:
         try:
             self._advance(on.Assigned())
             return self._outcome(self._totals)
+        except Claimed as claimed:
+            return self._claimed(claimed.members)
         finally:
             self._close()
 
@@ -109,8 +122,7 @@ class Slot:
         try:
             if hint is not None and hint.keys() == self._ends.keys():
                 self._intake.begin(hint)
-            if members := self._broker.members(self._spec.group):
-                return self._claimed(members)
+            self._ask_for_members()
             self._advance(on.Assigned(first))
             before, record = self._totals, self._lane.task.record
             while not self._lane.stopped and not self._delivered():
@@ -124,6 +136,8 @@ class Slot:
             if record is None or record.writer.runtime != "spark":
                 return outcome
             return replace(outcome, found=record.writer.incarnation, found_name=record.writer.name)
+        except Claimed as claimed:
+            return self._claimed(claimed.members)
         finally:
             self._close()
 
@@ -203,10 +217,30 @@ class Slot:
         self._lane.revoke(POLL_S)
         self._intake.close()
 
-    # Another process has the task.
+    # Native workers have the task.
+
+    def _ask_for_members(self) -> None:
+        """
+        Ask before taking the id, so that a native worker that has the task is not disturbed, and again behind that.
+
+        Raises:
+            Claimed: there are some.
+        """
+        if members := self._broker.members(self._spec.group):
+            raise Claimed(members)
+
+    def _at(self, moment: str, effect: str) -> None:
+        """
+        Mark a crash point; and behind an init ask for members (J8).
+
+        If there are none, a worker that gets the task later takes the id in its recovery, and so fences this slot.
+        """
+        if self._hook:
+            self._hook(moment, effect)
+        if (moment, effect) == ("after", "Init"):
+            self._ask_for_members()
 
     def _claimed(self, members: list[str]) -> Outcome:
-        """Check before taking the id, so that a native worker that has the task is not disturbed."""
         text = f"group {self._spec.group!r} has members {members}: native workers run this processor"
         remedy = "stop them, or leave the processor out here with only=: it runs in one runtime at a time"
         claimed = Outcome(self._spec.name, self._spec.partition, kind="claimed", text=text, remedy=remedy)

@@ -130,10 +130,13 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "D6: what native workers run is left alone",
         "deliver",
-        Replace(
-            "$members := self._broker.members(self._spec.group)",
-            "($members := self._broker.members(self._spec.group)) and not $members",
-        ),
+        Replace("self._ask_for_members()", "None"),
+        (SLOT,),
+    ),
+    Mutant(
+        "J8: a slot asks for members behind its init",
+        "_at",
+        Replace("self._ask_for_members()", "None"),
         (SLOT,),
     ),
     Mutant(

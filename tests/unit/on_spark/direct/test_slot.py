@@ -339,25 +339,55 @@ def test_an_unhandled_exception_leaves_in_order() -> None:
     assert {record.starts for record in world.records()} == {0}
 
 
+class SilentListener:
+    """Takes partitions, and does nothing with them."""
+
+    def on_assign(self, partitions: Any) -> None: ...
+    def on_revoke(self, partitions: Any) -> None: ...
+    def on_lost(self, partitions: Any) -> None: ...
+
+
+def join(world: World) -> None:
+    """A native worker joins the group of the processor."""
+    world.broker.member("g.pipe", "in", SilentListener(), instance="worker-7").poll()
+
+
+@pytest.mark.parametrize("enters", [True, False])
+def test_a_slot_gives_up_if_a_worker_was_there_before_its_init(enters: bool) -> None:
+    """J8: it would find what the worker writes now, count a death that did not happen, and write beside the worker."""
+    world = World(same)
+    world.client.send_many("in", [1])
+    seen: list[tuple[str, str]] = []
+
+    def joined(when: str, what: str) -> None:
+        seen.append((when, what))
+        if (when, what) == ("before", "Init"):
+            join(world)
+
+    slot = world.slot(joined)
+    outcome = slot.enter() if enters else slot.deliver(world.ends(), first=False)
+
+    assert outcome.kind == "claimed"
+    assert "worker-7" in outcome.text
+    assert seen[:2] == [("before", "Init"), ("after", "Init")]
+    assert {what for _, what in seen[2:]} <= {"Release"}
+    assert world.records() == []
+
+
 def test_a_processor_that_native_workers_run_is_not_touched() -> None:
     """R7: their group has members; not even their id is taken."""
     world = World(same)
     world.client.send_many("in", [1])
 
-    class SilentListener:
-        def on_assign(self, partitions: Any) -> None: ...
-        def on_revoke(self, partitions: Any) -> None: ...
-        def on_lost(self, partitions: Any) -> None: ...
-
-    member = world.broker.member("g.pipe", "in", SilentListener(), instance="worker-7")
-    member.poll()
-
-    slot = world.slot()
+    join(world)
+    seen: list[str] = []
+    slot = world.slot(lambda _, what: seen.append(what))
     outcome = slot.deliver(world.ends(), first=False, hint={"in": 0})
 
     assert outcome.kind == "claimed"
     assert "worker-7" in outcome.text
     assert world.records() == []
+    assert "Init" not in seen
     assert slot._intake._reader is None  # it began to fetch before it asked, and left nothing open
 
 
