@@ -24,6 +24,7 @@ from cues_kafka import (
     Json,
     Kafka,
     Processor,
+    Raw,
     Registry,
     Source,
     TaskStopped,
@@ -112,6 +113,21 @@ def pruned(orders: Any) -> Any:
 
 def pruned_staged(orders: Any) -> Any:
     return staged(orders.where("false"))
+
+
+def parsed(messages: Any) -> Any:
+    """Bytes, which a tombstone has not: its key says what is deleted."""
+    from pyspark.sql import functions as f
+
+    text = messages["value"].cast("string")
+    total = f.get_json_object(text, "$.total").cast("int")
+    return messages.select(
+        f.when(messages["value"].isNull(), messages["_cues.key"].cast("string"))
+        .otherwise(f.get_json_object(text, "$.id"))
+        .alias("id"),
+        f.coalesce(total, f.lit(-1)).alias("total"),
+        "_cues",
+    )
 
 
 def make(name: str, topic: str, *parts: Any, errors: bool = True, codec: Any = ORDERS) -> Graph:
@@ -223,6 +239,19 @@ def test_spark_and_native_workers_write_the_same(fn: Any, spark: Any, kafka: Kaf
     [books] = report.processors
     assert (books.outputs, books.errors, books.behind) == (5, len(found), 0)
     assert (forged.anomalies, forged["copy"].duplicated) == (1, 1), list(forged.lines)
+
+
+@pytest.mark.full
+def test_tombstone_is_null_where_the_topic_holds_raw_bytes(spark: Any, kafka: KafkaFixture, tmp_path: Path) -> None:
+    """The way that docs/dataframes.md names for topics with tombstones: nothing is an error, not even other bytes."""
+    topic, name = kafka.unique("in"), kafka.unique("raw")
+    graph = make(name, topic, copying(parsed, name, topic), codec=Raw())
+    with start(graph, Kafka(kafka.bootstrap), engine=Spark(spark, checkpoint=str(tmp_path))) as running:
+        produce(kafka, topic, [(0, good(1)), (0, None), (0, good(2)), (1, None)])
+        running.wait_idle(timeout_s=200)
+        found = sorted((m.value.id, m.value.total) for m in running.messages(f"{name}.copy"))
+        assert errors_of(running, name) == {}
+    assert found == [("1", 1), ("2", 2), ("k1", -1), ("k3", -1)]
 
 
 @pytest.mark.full
