@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress
 from operator import itemgetter
+from types import NoneType
 from typing import Any, NamedTuple
 
 from cues_kafka.core.delivery import HEADER
+from cues_kafka.graph.message import Message
 from cues_kafka.ports.log import Headers, WireMessage
 from cues_kafka.task.calling.outputs import size_of
 
@@ -45,7 +47,7 @@ class Columns(NamedTuple):
 
 class Ahead:
     """
-    Calls the function on a whole chunk at once. Only for raw bytes in and out, which no codec touches.
+    Calls the function on a whole chunk at once. Only where each result alone decides about its record.
 
     If a result is unusual, the long loop takes over: `again` gives it the same results, raises the same exception in
     the same place, and then calls on. So no message is called twice.
@@ -88,6 +90,30 @@ class Ahead:
             self._error = error
             return False
         return True
+
+    def all_encoded(
+        self, values: Iterator[Any], encode: Callable[[Any], bytes], limit: int
+    ) -> list[bytes | None] | None:
+        """Call for each value, and encode every result, None for nil; None: one of them is unusual, or larger."""
+        call, results = self._call, self.results
+        append = results.append
+        try:
+            for value in values:
+                append(call(value))
+        except BaseException as error:  # as above
+            self._error = error
+            return None
+        kinds = set(map(type, results))
+        if Message in kinds:
+            return None
+        try:
+            if NoneType in kinds:
+                data = [None if result is None else encode(result) for result in results]
+            else:
+                data = list(map(encode, results))
+        except BaseException:  # the loop meets it again, and finds whose it is
+            return None
+        return data if max(map(len, filter(None, data)), default=0) <= limit else None
 
     def again(self, value: Any) -> Any:
         """The next result, or the exception in its place."""

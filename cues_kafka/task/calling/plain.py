@@ -51,6 +51,8 @@ class PlainLoops:
             and getattr(output.encode, "__func__", None) is RawCodec.encode
         )
 
+        self._one_kind = self.usual and output is not None and output.key_of is None and not call.is_generator
+
     def run_simple(self, messages: Sequence[WireMessage], batch: Batch) -> None:
         """Call for one input whose value alone is passed, with any outputs: a shorter `One.deliver`."""
         function = self._function
@@ -90,6 +92,7 @@ class PlainLoops:
         if (name := self._function.decoders[0].id_header) is not None and any(columns.came):
             pairs = zip(values, columns.came, strict=True)
             values = [data if data is None else in_front(came, name, data) for data, came in pairs]
+        decode, values = self._decoded_at_once(values)
         output, call = self._function.output, self._call_of(batch, messages, times)
         assert output
         limit = output.max_bytes - OVERHEAD_BYTES - 2 * PLAIN_ROOM
@@ -104,15 +107,43 @@ class PlainLoops:
                 self.emit(columns, ahead.results, batch)
                 return
             call = ahead.again
-        self._run_each(columns, values, call, limit, batch)
+        elif self._one_kind and decode is as_is and not batch.context.at.following:
+            ahead = Ahead(call)
+            data = ahead.all_encoded(self._function.progress.through(values), output.encode, limit)
+            if data is not None:
+                self.emit(columns, data, batch)
+                return
+            call = ahead.again
+        self._run_each(columns, values, batch, decode=decode, call=call, limit=limit)
+
+    def _decoded_at_once(self, values: list[Any]) -> tuple[Callable[[Any], Any], list[Any]]:
+        """
+        How these values are decoded, and the values; those of a quick codec are decoded in one go.
+
+        If one is refused, the loop decodes them again, and finds whose it is: nothing was called yet.
+        """
+        decoder = self._function.decoders[0]
+        if decoder.decode is as_is or decoder.quick is None or None in values:
+            return decoder.decode, values
+        try:
+            return as_is, list(map(decoder.quick, values))
+        except BaseException:
+            return decoder.decode, values
 
     def _run_each(
-        self, columns: Columns, values: Sequence[Any], call: Callable[[Any], Any], limit: int, batch: Batch
+        self,
+        columns: Columns,
+        values: Sequence[Any],
+        batch: Batch,
+        *,
+        decode: Callable[[Any], Any],
+        call: Callable[[Any], Any],
+        limit: int,
     ) -> None:
         """Decode, call and encode one by one. Results of more than `limit` bytes go the long way."""
         output, (messages, keys, *_) = self._function.output, columns
         assert output
-        decode, encode = self._function.decoders[0].decode, output.encode
+        encode = output.encode
         key_of, encode_key = output.key_of, output.encode_key
         data: list[bytes | None] = []
         start = 0  # where the run of usual results begins that `data` holds

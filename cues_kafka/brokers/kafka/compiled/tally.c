@@ -17,8 +17,9 @@ typedef struct tally {
     struct tally *next;
     client_t *client;
     atomic_int holders; /* the client, and each Acknowledged of Python */
+    atomic_llong delivered;
     pthread_mutex_t lock; /* guards what follows; nothing else is locked under it */
-    int64_t delivered, failed;
+    int64_t failed;
     int error; /* of the first that failed */
     int32_t partition;
     char topic[TOPIC_SIZE];
@@ -39,15 +40,15 @@ static int on_acknowledgement(client_t *client, wire_t *message, void *opaque) {
     (void)client;
     if (message->opaque != NULL)
         return 0;
-    pthread_mutex_lock(&tally->lock);
     if (message->error == 0) {
-        tally->delivered++;
-    } else {
-        if (tally->failed++ == 0) {
-            tally->error = message->error;
-            tally->partition = message->partition;
-            strncpy(tally->topic, message->topic ? library.topic_name(message->topic) : "", TOPIC_SIZE - 1);
-        }
+        atomic_fetch_add_explicit(&tally->delivered, 1, memory_order_release);
+        return 0;
+    }
+    pthread_mutex_lock(&tally->lock);
+    if (tally->failed++ == 0) {
+        tally->error = message->error;
+        tally->partition = message->partition;
+        strncpy(tally->topic, message->topic ? library.topic_name(message->topic) : "", TOPIC_SIZE - 1);
     }
     pthread_mutex_unlock(&tally->lock);
     return 0;
@@ -76,6 +77,7 @@ static int on_new(client_t *client, const conf_t *conf, void *opaque, char *erro
         return 0; /* the client works; `tally_of` finds none */
     tally->client = client;
     atomic_init(&tally->holders, 1);
+    atomic_init(&tally->delivered, 0);
     pthread_mutex_init(&tally->lock, NULL);
     if ((failed = library.add_on_destroy(client, NAME, on_destroy, tally)) != 0) {
         let_go(tally);
@@ -113,20 +115,23 @@ static void tally_dealloc(PyObject *self) {
 }
 
 static PyObject *tally_read(PyObject *self, PyObject *Py_UNUSED(none)) {
-    tally_t *tally = ((Tally *)self)->tally, now;
+    tally_t *tally = ((Tally *)self)->tally;
+    char topic[TOPIC_SIZE];
+    long long delivered = atomic_load_explicit(&tally->delivered, memory_order_acquire), failed;
+    int error;
+    int32_t partition;
     pthread_mutex_lock(&tally->lock);
-    now.delivered = tally->delivered, now.failed = tally->failed;
-    now.error = tally->error, now.partition = tally->partition;
-    memcpy(now.topic, tally->topic, TOPIC_SIZE);
+    failed = tally->failed, error = tally->error, partition = tally->partition;
+    memcpy(topic, tally->topic, TOPIC_SIZE);
     pthread_mutex_unlock(&tally->lock);
-    return Py_BuildValue("(LLisi)", (long long)now.delivered, (long long)now.failed, now.error, now.topic, now.partition);
+    return Py_BuildValue("(LLisi)", delivered, failed, error, topic, partition);
 }
 
 static PyObject *tally_reset(PyObject *self, PyObject *Py_UNUSED(none)) {
     tally_t *tally = ((Tally *)self)->tally;
     pthread_mutex_lock(&tally->lock);
-    tally->delivered = tally->failed = 0;
-    tally->error = 0;
+    tally->failed = tally->error = 0;
+    atomic_store(&tally->delivered, 0);
     pthread_mutex_unlock(&tally->lock);
     Py_RETURN_NONE;
 }
