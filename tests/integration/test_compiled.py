@@ -6,8 +6,10 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -289,6 +291,29 @@ def test_closed_clients_and_other_objects_are_refused(module: Module, kafka: Kaf
     consumer.close()
     with pytest.raises(RuntimeError, match="closed"):
         module.name_of(consumer)
+
+
+def test_a_fetcher_that_is_closed_while_another_thread_waits_ends_that_wait_unharmed(
+    module: Module, kafka: KafkaFixture
+) -> None:
+    """It belongs to one thread; a mistake there must not end the process."""
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "g"})
+    fetcher = module.fetcher_of(consumer, KafkaError)
+    began = threading.Event()
+    found: list[Any] = []
+
+    def wait() -> None:
+        began.set()
+        with suppress(RuntimeError):  # it was closed first
+            found.append(fetcher.take(1.0, 10))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    began.wait(10)
+    fetcher.close()
+    thread.join(10)
+    assert found in ([[]], [])
+    consumer.close()
 
 
 def test_the_environment_decides_whether_it_is_used() -> None:

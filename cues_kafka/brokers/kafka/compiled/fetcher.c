@@ -13,6 +13,7 @@ typedef struct {
     PyObject *error_type;
     PyObject *topics; /* the names of topics, so that all messages of one have the same object */
     queue_t *queue; /* NULL: closed */
+    int waiting;    /* calls of `take` that wait without Python's lock */
 } Fetcher;
 
 static PyObject *fetcher_type;
@@ -20,7 +21,7 @@ static PyObject *fetcher_type;
 static void let_go_of_queue(Fetcher *fetcher) {
     queue_t *queue = fetcher->queue;
     fetcher->queue = NULL;
-    if (queue != NULL)
+    if (queue != NULL && fetcher->waiting == 0)
         library.queue_destroy(queue);
 }
 
@@ -115,6 +116,7 @@ static PyObject *take(PyObject *self, PyObject *args) {
     if (client_of(fetcher->consumer) == NULL || (taken = PyMem_Malloc((size_t)most * sizeof(*taken))) == NULL)
         return PyErr_Occurred() ? NULL : PyErr_NoMemory();
     held = Py_NewRef(self);
+    fetcher->waiting++;
     Py_BEGIN_ALLOW_THREADS
     /* With a time-out above zero the library waits for as many messages, up to the whole time. */
     count = library.consume_batch(queue, (int)(timeout_s * 1000), taken, 1);
@@ -123,6 +125,8 @@ static PyObject *take(PyObject *self, PyObject *args) {
         count += more > 0 ? more : 0;
     }
     Py_END_ALLOW_THREADS
+    if (--fetcher->waiting == 0 && fetcher->queue == NULL)
+        library.queue_destroy(queue); /* it was closed meanwhile */
     made = made_of(fetcher, taken, count > 0 ? count : 0);
     PyMem_Free(taken);
     Py_DECREF(held);

@@ -182,7 +182,8 @@ PyObject *produce(PyObject *Py_UNUSED(module), PyObject *args) {
                 }
                 if (topic != NULL)
                     library.topic_destroy(topic);
-                topic = other, known = name;
+                Py_XDECREF(known);
+                topic = other, known = Py_NewRef(name); /* held, so that no other name gets its address */
             }
             if (!take(&columns, done + count, &records[count])) {
                 error = UNUSUAL;
@@ -201,5 +202,6 @@ PyObject *produce(PyObject *Py_UNUSED(module), PyObject *args) {
     }
     if (topic != NULL)
         library.topic_destroy(topic);
+    Py_XDECREF(known);
     return Py_BuildValue("(ni)", done - start, error);
 }
