@@ -22,7 +22,7 @@ FAMILIES = {
     "integration/test_throttling.py": "test_a_worker_above_its_quota_says_so_in_status_and_metrics",
     "registries/test_apicurio.py": "test_the_commands_compare_and_register",
     # Transactions and groups.
-    "fault/test_delayed_commits.py": "test_a_late_commit_finds_the_epoch_of_a_task_gone",
+    "fault/test_delayed_commits.py": "test_a_late_commit_finds_the_epoch_of_a_task_gone[one session]",
     "fault/test_expiry.py": "test_a_task_whose_transactional_id_has_expired_takes_it_again",
     "fault/test_group_protocols.py": ("test_each_message_has_one_outcome_while_workers_come_and_are_killed[consumer]"),
     "fault/test_strategies.py": "test_a_killed_process_repeats_or_drops_as_its_strategy_says[at-least-once]",

@@ -130,6 +130,8 @@ class Kafka:
         max_poll_interval_s: a processor's thread that is silent for longer loses its tasks.
         group_protocol: ``classic`` or ``consumer`` (KIP-848, brokers >= 4.0; A4 says what it costs).
         assignor: how the group shares partitions; under ``consumer`` it is a server-side one (``uniform``, ``range``).
+        sessions: 0: each task of a native worker has a transactional producer; 1: the tasks of a processor in a process
+            share one, which needs fewer threads and less memory.
         start_timeout_s: how long the first contact with the cluster may take.
         registry: the schema registry of topics that are declared with ``registry=True``.
         oauth: ``module:function`` that gives tokens for OAUTHBEARER. It takes the text of ``sasl.oauthbearer.config``,
@@ -161,6 +163,7 @@ class Kafka:
     max_poll_interval_s: float = 300.0
     group_protocol: GroupProtocol = "classic"
     assignor: Assignor = "cooperative-sticky"
+    sessions: int = 0
     start_timeout_s: float = 10.0
     registry: Registry | None = None
     oauth: str = ""
@@ -283,6 +286,7 @@ class Memory:
         brokers: how many brokers it says it has.
         clock: None: real time.
         registry: the schema registry of topics that are declared with ``registry=True``.
+        sessions: see `Kafka`.
         status_every_s, control: see `Kafka`; both are off by default.
     """
 
@@ -291,6 +295,7 @@ class Memory:
     brokers: int = 1
     clock: Clock | None = None
     registry: Registry | None = None
+    sessions: int = 0
     status_every_s: float = 0.0
     control: bool = False
     held: list[Broker] = field(default_factory=list, init=False, repr=False)
@@ -347,6 +352,8 @@ _DECIDED_BY_BROKERS = {
 
 
 def _check_group(options: Kafka) -> None:
+    if options.sessions not in (0, 1):
+        raise ConfigError(f"sessions is 0 (one for each task) or 1 (one for all tasks), not {options.sessions!r}")
     if options.group_protocol not in ("classic", "consumer"):
         raise ConfigError(f"group_protocol is 'classic' or 'consumer', not {options.group_protocol!r}")
     known = ("cooperative-sticky", "range", "roundrobin", "uniform")

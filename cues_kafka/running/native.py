@@ -91,6 +91,7 @@ class NativeWorkers:
             calls=self.calls,
             hook=self.hook,
             observers=self.observers,
+            sessions=self.cluster.sessions,
             held=self.held,
             away=self.away,
         )

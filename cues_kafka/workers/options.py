@@ -28,6 +28,7 @@ class WorkerOptions:
         inlet: where the inputs are; None: topics of the broker.
         observers: told what each task does, besides the log.
         held: why the tasks of a processor are held back now, see `pauses`; empty: they are not.
+        sessions: 0: each task has a session of its own; 1: the tasks of a processor have one together (J1).
         away: the database or store that a processor waits for since the start, see `apart`; it is held back, too.
     """
 
@@ -39,5 +40,6 @@ class WorkerOptions:
     alone: Alone = PROCESS
     inlet: Inlet | None = None
     observers: Sequence[Observer] = ()
+    sessions: int = 0
     held: Callable[[str], str] = lambda _: ""
     away: Callable[[str], Away | None] = lambda _: None

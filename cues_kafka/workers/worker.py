@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from cues_kafka.core import events as on
@@ -24,7 +25,7 @@ from cues_kafka.core.records import Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.errors import Fenced
 from cues_kafka.observe.log import get_logger
-from cues_kafka.ports.broker import Broker, Inlet
+from cues_kafka.ports.broker import Broker
 from cues_kafka.ports.clients import Reader
 from cues_kafka.ports.clock import Clock
 from cues_kafka.task.calling.caller import Caller
@@ -36,6 +37,7 @@ from cues_kafka.task.status import TaskStatus, task_status
 from cues_kafka.task.taking import Taking
 from cues_kafka.task.workers import Stopped, Worker
 from cues_kafka.workers.fetching import POLL_S, Fetching
+from cues_kafka.workers.joint.choice import Sessions
 from cues_kafka.workers.long_calls import LongCalls
 from cues_kafka.workers.membership import WorkerMembership
 from cues_kafka.workers.options import WorkerOptions
@@ -85,14 +87,13 @@ class ProcessorWorker(Worker):
         self.name, self.clock = name, clock
         self.lanes: dict[int, Lane] = {}
         self.failed: BaseException | None = None
-        self._broker = broker
-        self._inlet: Inlet = options.inlet or broker
-        self._caller = caller
-        self._spec_of = spec_of
-        self._options = options
-        self._changed = changed
+        self._broker, self._inlet = broker, options.inlet or broker
+        self._caller, self._spec_of = caller, spec_of
+        self._options, self._changed = options, changed
         self.first = spec_of(0)
-        self._pool = executor or ThreadPoolExecutor(max(4, self.first.width), thread_name_prefix=f"{name}-task")
+        submit = lambda *given: self._pool.submit(*given)  # noqa: E731, PLW0108  the pool comes later
+        self._sessions = Sessions(options.sessions, self.first, broker, batch_bytes=caller.batch_bytes, submit=submit)
+        self._pool: Executor = executor or ThreadPoolExecutor(self._sessions.threads, thread_name_prefix=f"{name}-task")
         self._membership = WorkerMembership(name, self.first.group, clock, waits=executor is None, changed=changed)
         self._fetching = Fetching(name, poll_s=0.0 if executor else POLL_S, submit=self._submit, arrived=self._notify)
         self._long_calls = LongCalls(clock, options.calls)
@@ -121,6 +122,7 @@ class ProcessorWorker(Worker):
 
     def start(self) -> None:
         """Join the group and work."""
+        self._sessions.start()
         for thread in self._threads:
             thread.start()
 
@@ -249,6 +251,7 @@ class ProcessorWorker(Worker):
             self.on_revoke(list(self.lanes))
             self._membership.member.close(leave=self._leave)
         finally:
+            self._sessions.close()
             self._fetching.reader.close()
             self._caller.close()
 
@@ -285,13 +288,20 @@ class ProcessorWorker(Worker):
 
     def _make_lane(self, spec: Spec, **world: Any) -> Lane:
         fills = Taking if spec.rules.takes else Filling
-        return Lane(
-            spec, self._caller, commit_offsets=self._membership.offsets.commit, wake=self._notify, fills=fills, **world
+        lane = Lane(
+            *(spec, self._caller),
+            commit_offsets=self._membership.offsets.commit,
+            wake=self._notify,
+            fills=fills,
+            session_of=self._sessions.session_of,
+            **world,
         )
+        self._sessions.serve(spec.partition, partial(self._advance, lane, go=lane.resume))
+        return lane
 
     def on_revoke(self, partitions: Sequence[int]) -> None:
         """Close the gates, then wait for transactions past P5. Returning acknowledges the revocation."""
-        lanes = _taken(self.lanes, partitions)
+        lanes = _taken(self.lanes, self._sessions.order(list(partitions)))
         if lanes:
             log.info("revoked", processor=self.name, partitions=list(partitions))
         for lane in lanes:
@@ -308,6 +318,7 @@ class ProcessorWorker(Worker):
             if not lane.revoke(deadline - now, in_group=in_group, patience_s=max(0.0, patient_until - now)):
                 abandoned.append(lane.spec.name)
             self._fetching.drop(lane)
+            self._sessions.gone(lane.spec.partition)
         if abandoned:
             log.warning("abandoned", processor=self.name, count=len(abandoned), tasks=abandoned[:SHOWN_TASKS])
         self._membership.offsets.send()
@@ -321,6 +332,7 @@ class ProcessorWorker(Worker):
         for lane in lanes:
             lane.lose()
             self._fetching.drop(lane)
+            self._sessions.gone(lane.spec.partition)
         self._changed()
 
     # The caller's thread.
@@ -366,9 +378,9 @@ class ProcessorWorker(Worker):
         lane.post()
         self._pool.submit(self._advance, lane, event)
 
-    def _advance(self, lane: Lane, event: on.Event) -> None:
+    def _advance(self, lane: Lane, event: on.Event, go: Callable[[on.Event], None] | None = None) -> None:
         try:
-            lane.advance(event)
+            (go or lane.advance)(event)
         except Fenced:
             lane.lose()
         except BaseException as error:

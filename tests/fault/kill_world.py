@@ -148,10 +148,10 @@ def graph(prefix: str) -> Graph:
     )
 
 
-def run(bootstrap: str, prefix: str, ledger: str, point: Point | None) -> None:
+def run(bootstrap: str, prefix: str, ledger: str, point: Point | None, sessions: int = 0) -> None:
     """Run until idle, or be killed before or after the nth effect of a name."""
     os.environ["LEDGER"] = ledger
-    options = Kafka(bootstrap)
+    options = Kafka(bootstrap, sessions=sessions)
     policy = CommitPolicy(max_messages=4)
     with start(graph(prefix), options, instance=f"{prefix}.1", policy=policy, hook=Killing(point)) as running:
         running.wait_idle(timeout_s=60)

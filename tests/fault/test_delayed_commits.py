@@ -21,8 +21,8 @@ from cues_kafka import Graph
 from cues_kafka.brokers.kafka.session import KafkaSession
 from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.brokers.local.ports import free_ports
-from tests.fault.proxy import ANY, API_VERSIONS, END_TXN, PRODUCE, TXN_OFFSET_COMMIT, Fault, Proxy
-from tests.fault.support import Child, Setup, committed, create, produce, until
+from tests.fault.proxy import ANY, API_VERSIONS, END_TXN, PRODUCE, TXN_OFFSET_COMMIT, Fault, Proxy, Side
+from tests.fault.support import Child, Record, Setup, committed, create, produce, until
 
 pytestmark = [pytest.mark.fault, pytest.mark.full]
 
@@ -180,15 +180,16 @@ def child_of(setup: Setup, kind: str) -> tuple[str, str, str, str]:
     return setup.bootstrap, f"tests.fault.test_delayed_commits:{kind}", setup.bootstrap, setup.name
 
 
-def kill_under_late_commit(proxy: Proxy, name: str, kind: str) -> tuple[Setup, Fault]:
+def kill_under_late_commit(proxy: Proxy, name: str, kind: str, sessions: int = 0) -> tuple[Setup, Fault]:
     """
     The first commit of a worker is late; it comes behind the offsets of the next transaction, and the worker dies.
 
     No record of that transaction reaches the broker, so nothing of it but the offsets can be committed.
     """
     setup = Setup(address(proxy), name)
-    setup.start(graph(setup.bootstrap, name), options=OPTIONS).stop()
-    with Child(*child_of(setup, kind), options=OPTIONS) as child:
+    options = OPTIONS | {"sessions": sessions}
+    setup.start(graph(setup.bootstrap, name), options=options).stop()
+    with Child(*child_of(setup, kind), options=options) as child:
         child.expect("started")
         late = proxy.inject(END_TXN, "request", "hold", client=setup.transactional_id)
         setup.send(b"0")
@@ -205,16 +206,35 @@ def kill_under_late_commit(proxy: Proxy, name: str, kind: str) -> tuple[Setup, F
     return setup, late
 
 
-def test_a_late_commit_finds_the_epoch_of_a_task_gone(proxy: Proxy) -> None:
+@pytest.mark.parametrize("sessions", [0, pytest.param(1, marks=pytest.mark.full, id="one session")])
+def test_a_late_commit_finds_the_epoch_of_a_task_gone(proxy: Proxy, sessions: int) -> None:
     """The task has thrown its session away, because the commit was suspect; the next one has a new epoch."""
-    setup, late = kill_under_late_commit(proxy, "late", "graph")
+    setup, late = kill_under_late_commit(proxy, f"late-{sessions}", "graph", sessions)
     assert error_code(late.answer) == INVALID_PRODUCER_EPOCH
 
-    with setup.start(graph(setup.bootstrap, setup.name), options=OPTIONS) as running:
+    with setup.start(graph(setup.bootstrap, setup.name), options=OPTIONS | {"sessions": sessions}) as running:
         running.wait_idle(timeout_s=60)
     world = setup.world()
     assert world.values == [0, 1]
     assert set(world.outcomes.values()) == {1}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("side", ["request", "response"])
+def test_lost_commits_of_one_session_change_nothing_of_its_tasks(proxy: Proxy, side: Side) -> None:
+    """J4: of four tasks together; the request or its answer is lost, and the client asks once more."""
+    setup = Setup(address(proxy), f"lost-{side}")
+    with setup.start(setup.graph(same, partitions=4), options=OPTIONS | {"sessions": 1}) as running:
+        for nth in range(3):
+            lost = proxy.inject(END_TXN, side, "drop")
+            for partition in range(4):
+                produce(setup.bootstrap, setup.source, [Record(b"%d" % nth, None, partition)])
+            assert lost.bit.wait(WAIT_S)
+            running.wait_idle(timeout_s=60)
+    world = setup.world()
+    assert sorted(world.values) == sorted([0, 1, 2] * 4)
+    assert set(world.outcomes.values()) == {1}
+    assert len(world.outcomes) == 12
 
 
 def test_recovery_refuses_what_a_late_commit_has_left_of_a_task_that_trusted_it(proxy: Proxy) -> None:

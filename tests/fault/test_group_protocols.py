@@ -18,6 +18,8 @@ PARTITIONS = 4
 OPTIONS: dict[str, dict[str, Any]] = {
     "classic": {"session_timeout_s": 2.0, "heartbeat_s": 0.3},
     "consumer": {"group_protocol": "consumer"},
+    "one session": {"session_timeout_s": 2.0, "heartbeat_s": 0.3, "sessions": 1},
+    "one session, consumer": {"group_protocol": "consumer", "sessions": 1},
 }
 SHORT = {
     "group.min.session.timeout.ms": "500",
@@ -58,7 +60,7 @@ def check(setup: Setup, count: int) -> None:
 @pytest.mark.parametrize("protocol", OPTIONS)
 def test_each_message_has_one_outcome_while_workers_come_and_are_killed(bootstrap: str, protocol: str) -> None:
     """One worker, then three; one is killed and restarted under its name, one is killed for good."""
-    setup = Setup(bootstrap, f"kills-{protocol}")
+    setup = Setup(bootstrap, f"kills-{protocol.replace(', ', '-').replace(' ', '-')}")
     load = Load(bootstrap, setup.source, PARTITIONS)
     with Children() as workers:
 

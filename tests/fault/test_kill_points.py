@@ -36,6 +36,8 @@ TRANSACTION = [
 ]
 
 
+ALL = FIRST_START + RECOVERY + TRANSACTION
+
 FEW = [
     FIRST_START[0],
     RECOVERY[7],
@@ -46,14 +48,15 @@ FEW = [
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
-    "points",
+    ("points", "sessions"),
     [
-        pytest.param(FEW, id="few"),
-        pytest.param(FIRST_START + RECOVERY + TRANSACTION, id="all", marks=pytest.mark.full),
+        pytest.param(FEW, 0, id="few"),
+        pytest.param(ALL, 0, id="all", marks=pytest.mark.full),
+        pytest.param(ALL, 1, id="one session", marks=pytest.mark.full),
     ],
 )
 def test_kills_around_every_effect_change_nothing_that_is_committed(
-    kafka: KafkaFixture, tmp_path: Path, points: list[tuple[str, str, int]]
+    kafka: KafkaFixture, tmp_path: Path, points: list[tuple[str, str, int]], sessions: int
 ) -> None:
     """One process after the other dies at its point, with new messages before each; in the end nothing is missing,
     doubled, torn or out of order, and the backing topics tell an unbroken story."""
@@ -66,7 +69,7 @@ def test_kills_around_every_effect_change_nothing_that_is_committed(
     numbers: dict[int, int] = {}
 
     def run(point: tuple[str, str, int] | None) -> int | None:
-        process = context.Process(target=kill_world.run, args=(kafka.bootstrap, prefix, str(ledger), point))
+        process = context.Process(target=kill_world.run, args=(kafka.bootstrap, prefix, str(ledger), point, sessions))
         process.start()
         process.join(120)
         assert process.exitcode is not None, f"the process of {point} hangs"

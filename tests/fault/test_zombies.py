@@ -69,17 +69,18 @@ def with_table(bootstrap: str, name: str, url: str) -> Graph:
     return Setup(bootstrap, name).graph(keep, effects={"table": Delta(url).table("kept", columns={"n": "long"})})
 
 
-def pause_and_wake(setup: Setup, where: str, count: int, url: str = "") -> World:
+def pause_and_wake(setup: Setup, where: str, count: int, url: str = "", sessions: int = 0) -> World:
     """The child pauses at its point, this process takes over and delivers, the child wakes up, more comes."""
     args = (setup.bootstrap, setup.name, *([url] if url else []))
     made: Any = graph if not url else with_table if url.startswith("file:") else with_database
     name, ours = made.__name__, made(*args)
-    setup.start(ours, options=SHORT).stop()  # the `Start` is there: the child's commits are its batches
+    options = SHORT | {"sessions": sessions}
+    setup.start(ours, options=options).stop()  # the `Start` is there: the child's commits are its batches
     point = (where, count, "SIGSTOP")
-    with Child(setup.bootstrap, f"tests.fault.test_zombies:{name}", *args, options=SHORT, point=point) as zombie:
+    with Child(setup.bootstrap, f"tests.fault.test_zombies:{name}", *args, options=options, point=point) as zombie:
         setup.send(b"0", b"1", transaction=True)
         zombie.paused()
-        with setup.start(ours, options=SHORT) as owner:
+        with setup.start(ours, options=options) as owner:
             owner.wait_idle(timeout_s=60)
             setup.send(b"2", transaction=True)
             owner.wait_idle(timeout_s=60)
@@ -133,9 +134,12 @@ MORE = [
         *(pytest.param(*point, marks=pytest.mark.slow) for point in MORE),
     ],
 )
-def test_a_worker_that_sleeps_through_its_end_doubles_nothing(setup: Setup, where: str, count: int) -> None:
+@pytest.mark.parametrize("sessions", [0, pytest.param(1, marks=pytest.mark.full, id="one session")])
+def test_a_worker_that_sleeps_through_its_end_doubles_nothing(
+    setup: Setup, where: str, count: int, sessions: int
+) -> None:
     """Paused before its init, in mid-transaction, before its commit, in user code."""
-    world = pause_and_wake(setup, where, count)
+    world = pause_and_wake(setup, where, count, sessions=sessions)
 
     assert world.values == [0, 1, 2, 3, 4, 5]
     assert world.errors == []

@@ -73,8 +73,10 @@ def pairs(name: str) -> Graph:
         {"assignor": "cooperative-sticky"},
         pytest.param({"assignor": "range"}, marks=pytest.mark.full),
         pytest.param({"group_protocol": "consumer", "assignor": "uniform"}, marks=pytest.mark.full),
+        pytest.param({"sessions": 1}, marks=pytest.mark.full),
+        pytest.param({"sessions": 1, "assignor": "range"}, marks=pytest.mark.full),
     ],
-    ids=["cooperative", "eager", "consumer"],
+    ids=["cooperative", "eager", "consumer", "one session", "one session, eager"],
 )
 def test_a_join_and_an_alts_processor_survive_one_three_two_workers(kafka: KafkaFixture, options: Any) -> None:
     """Workers come and go while messages flow; the join pairs the k-th with the k-th, alts delivers each once."""

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 
 from cues_kafka.errors import ConfigError, TaskStopped
-from cues_kafka.graph.names import backing_topic, group_id
+from cues_kafka.graph.names import backing_topic, group_id, transactional_id
 from cues_kafka.on_spark.query.jobs import AT_ONCE
 from cues_kafka.on_spark.query.outcome import Outcome
 from cues_kafka.plan.topics import backing_config, may_lack
 from cues_kafka.ports.broker import Broker
 from cues_kafka.ports.facts import NewTopic
+
+FENCE_S: Final = 30.0
+"""How long the ids of all tasks may take."""
 
 
 def claim(broker: Broker, graph: str, processor: str, width: int) -> int:
@@ -42,6 +46,18 @@ def claim(broker: Broker, graph: str, processor: str, width: int) -> int:
     if members := broker.members(group):
         raise ConfigError(f"group {group!r} has members {members}: stop them first")
     return width if known is None else known.partitions
+
+
+def end_all(broker: Broker, graph: str, processor: str, width: int) -> None:
+    """
+    J8: end what a worker left open under the id of any task, because it may hold the offsets of several tasks.
+
+    Raises:
+        BrokerError: an id cannot be taken.
+    """
+    ids = [transactional_id(graph, processor, task) for task in range(width)]
+    for error in broker.fence(ids, timeout_s=FENCE_S).values():
+        raise error
 
 
 def enter_all(enter: Callable[[int], Outcome], width: int) -> list[Outcome]:

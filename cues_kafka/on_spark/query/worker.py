@@ -29,7 +29,7 @@ from cues_kafka.on_spark.lost import lost_in
 from cues_kafka.on_spark.query.books import DriverBooks
 from cues_kafka.on_spark.query.conditions import Conditions
 from cues_kafka.on_spark.query.earlier import GivingWay
-from cues_kafka.on_spark.query.entering import enter_all
+from cues_kafka.on_spark.query.entering import end_all, enter_all
 from cues_kafka.on_spark.query.files import has_jvm
 from cues_kafka.on_spark.query.offset_log import drop_unfinished
 from cues_kafka.on_spark.query.outcome import STOPPED_MARK, Outcome, brief, outcome_of_row, passes, unstarted
@@ -322,6 +322,7 @@ class SparkWorker:
         self._conditions.wait_for_the_group()
         if isinstance(self._planned, Replays) and not self._deaf:
             self._way.look()  # D7: only slots of plain processors tell what they found
+        end_all(self._job.broker, self.first.graph, self.first.processor, self.first.width)
         found = enter_all(self._planned.enter, self.first.width)
         self._books.count_fences(found)
         self._books.take(found)

@@ -43,6 +43,9 @@ from cues_kafka.task.making.specs import Identity
 SESSIONS: Final = 2
 """For how many session time-outs a group is held before a strategy changes that had no lock (W7)."""
 
+FENCE_S: Final = 30.0
+"""How long the ids of all tasks may take."""
+
 PATIENCE_S = 3.0
 """How long the markers of a transaction may be on their way after its end."""
 
@@ -266,7 +269,12 @@ class Maintenance:
             self.commit(moves, held)
 
     def commit(self, moves: Iterable[PlannedMove], held: HeldGroups) -> None:
-        """Commit moves of tasks whose group is held, each with the history of its task (X6), and settle them."""
+        """
+        Commit moves of tasks whose group is held, each with the history of its task (X6), and settle them.
+
+        J8: what a dead worker left open may hold offsets of several tasks, under the id of any task of the processor.
+        """
+        end_all(self.broker, self.specs)
         commit_all(map(self._with_history, moves), held, self.broker, self.clock, self._hook)
 
     def _with_history(self, move: PlannedMove) -> PlannedMove:
@@ -283,6 +291,17 @@ class Maintenance:
         if stores is None:  # its changelogs end where they ended, and get no second mark
             return replace(move, spec=replace(spec, stores=()), changes=lambda: said)
         return replace(move, changes=lambda: chain(said, stores()))
+
+
+def end_all(broker: Broker, specs: Iterable[Spec]) -> None:
+    """
+    End what former owners of these tasks left open (R1, J8).
+
+    Raises:
+        BrokerError: an id cannot be taken.
+    """
+    for error in broker.fence([spec.transactional_id for spec in specs], timeout_s=FENCE_S).values():
+        raise error
 
 
 def commit_all(

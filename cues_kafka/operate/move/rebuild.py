@@ -18,14 +18,14 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from cues_kafka.core.records import Record, Snapshot
 from cues_kafka.core.recover import first_positions, foreign
 from cues_kafka.core.spec import Move
 from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.graph.definition import Graph
-from cues_kafka.operate.move.base import Maintenance, PlannedMove, rewrite, sequence_of
+from cues_kafka.operate.move.base import Maintenance, PlannedMove, end_all, rewrite, sequence_of
 from cues_kafka.operate.move.calls import RebuildCalls
 from cues_kafka.operate.move.delivered import CHUNK, DeliveredInput, RebuildWishes
 from cues_kafka.operate.move.holding import HeldGroups
@@ -36,9 +36,6 @@ from cues_kafka.ports.clock import Clock
 from cues_kafka.state.marks import UNFINISHED, finished
 from cues_kafka.task.interpreter import Hook
 from cues_kafka.words import count
-
-FENCE_S: Final = 30.0
-"""How long a coordinator may take to end the transaction of a dead worker."""
 
 
 class Rebuild(Maintenance):
@@ -137,9 +134,7 @@ class Rebuild(Maintenance):
         self._held = self._stack.enter_context(self.hold_group())
         # R1, after the group is free: the records are then read up to the high watermark (R3), and nothing of a dead
         # worker can come behind them. Before, this would end the transactions of a worker that lives.
-        ids = [spec.transactional_id for spec in self.specs[: self._backing_size]]
-        for error in self.broker.fence(ids, timeout_s=FENCE_S).values():
-            raise error
+        end_all(self.broker, self.specs[: self._backing_size])
 
     def _tell(self, read: int, whole: int) -> None:
         """Stay in the group while messages are read, notice workers that join, and tell how far the reading is."""

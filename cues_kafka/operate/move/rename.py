@@ -36,7 +36,7 @@ from cues_kafka.graph.names import (
 from cues_kafka.graph.processor import Processor
 from cues_kafka.operate.look.drivers import refuse_drivers
 from cues_kafka.operate.look.tasks import TaskReading
-from cues_kafka.operate.move.base import PlannedMove, commit_all
+from cues_kafka.operate.move.base import PlannedMove, commit_all, end_all
 from cues_kafka.operate.move.copied_stores import TakenAlong, refuse_other_stores
 from cues_kafka.operate.move.history import history_of, noted
 from cues_kafka.operate.move.holding import HeldGroups, hold_groups, proof_of, refuse_members
@@ -289,6 +289,7 @@ class Renaming:
         # X5: both groups are held from the first record to the last. Between the records neither name may be started: a
         # worker of the old one would deliver what the new one takes over, and one of the new one would begin at start=.
         with hold_groups(self._broker, self._groups, self._declared.lead, self._width, self._clock) as held:
+            end_all(self._broker, self._leaving)
             commit_all(self._moves(held), held, self._broker, self._clock, self._hook)
 
     @property
