@@ -159,7 +159,7 @@ def test_a_random_walk_finds_a_mutant_and_its_path_is_shortened() -> None:
 
 
 def test_results_are_kept_and_not_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A result of another code is dropped."""
+    """A result of another code is kept with a mark, and made again when it is asked for."""
     arguments = ["--world", "joint-other", "--states", "40", "--judged", "5", "--write", str(tmp_path)]
     assert command.main(arguments) == 0
     assert command.main(arguments) == 0
@@ -168,14 +168,16 @@ def test_results_are_kept_and_not_made_again(tmp_path: Path, capsys: pytest.Capt
     file = tmp_path / command.FILE
     kept = json.loads(file.read_text(encoding="utf-8"))
     found = current.joint_worlds(tmp_path)
-    kept["worlds"]["joint-other, 1"]["digest"] = kept["worlds"]["old, 1"] = "of before"
-    kept["worlds"]["old, 1"] = kept["worlds"]["joint-other, 1"]
+    kept["worlds"]["joint-other, 1"]["digest"] = "of before"
+    kept["worlds"]["gone, 1"] = kept["worlds"]["joint-other, 1"] | {"world": "gone"}
     file.write_text(json.dumps(kept), encoding="utf-8")
 
     assert (found.current, found.recorded, found.wanted) == (1, 1, 2 * len(WORLDS))
     assert current.joint_worlds(tmp_path).current == 0
+    assert command.main(["--world", "joint-alone", *arguments[2:]]) == 0
+    assert "| joint-other * | 1 |" in (tmp_path / command.PAGE).read_text(encoding="utf-8")
     assert command.main(arguments) == 0
-    assert list(json.loads(file.read_text(encoding="utf-8"))["worlds"]) == ["joint-other, 1"]
+    assert {*json.loads(file.read_text(encoding="utf-8"))["worlds"]} == {"joint-alone, 1", "joint-other, 1"}
     assert "| joint-other | 1 |" in (tmp_path / command.PAGE).read_text(encoding="utf-8")
 
 

@@ -31,6 +31,8 @@ FAULTS = (
     "and nothing stays open once the faults end."
 )
 
+OUT_OF_DATE = "A star marks what was found with an earlier state of the code, and was not looked at again since."
+
 JUDGED = 5_000
 """Of how many states progress is judged where nothing else is asked for: it costs more than the states."""
 
@@ -53,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     kept: Kept = {}
     if options.write and (file := options.write / FILE).exists():
-        kept = _of_this_code(json.loads(file.read_text(encoding="utf-8")))
+        kept = _still_named(json.loads(file.read_text(encoding="utf-8")))
     wrong = 0
     if options.walks:
         for name in options.world or WORLDS:
@@ -84,17 +86,23 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _of_this_code(kept: Kept) -> Kept:
-    """What another code has left is no result."""
-    today = {"worlds": subjects.sessions(), "mutants": subjects.sessions(mutants=True)}
+def _still_named(kept: Kept) -> Kept:
+    """What is kept of worlds and mutants that are there; that of another code is kept until it is made again."""
+    names = {"worlds": {*WORLDS}, "mutants": {one.name for one in (*MUTANTS, *(one for one, _ in COVERED))}}
     return {
-        kind: {name: one for name, one in found.items() if one["digest"] == today[kind]} for kind, found in kept.items()
+        kind: {name: one for name, one in found.items() if (one["world"] if kind == "worlds" else name) in names[kind]}
+        for kind, found in kept.items()
     }
+
+
+def _is_current(kind: str, found: Mapping[str, Any]) -> bool:
+    """Whether a result is about the code of now."""
+    return bool(found["digest"] == subjects.sessions(mutants=kind == "mutants"))
 
 
 def _known(kept: Kept, kind: str, name: str, bound: Bound) -> Mapping[str, Any] | None:
     found = kept.get(kind, {}).get(name)
-    if found is None:
+    if found is None or not _is_current(kind, found):
         return None
     enough = found["complete"] or (bound.states is not None and found["states"] >= bound.states)
     judged = not found["judged"] or found["judged"] >= min(bound.judged, found["states"])
@@ -171,11 +179,13 @@ def page(kept: Kept) -> str:
         "",
         FAULTS,
         "",
+        OUT_OF_DATE,
+        "",
         "| world | faults | states | transitions | depth | judged | seen | what it is |",
         "|---|---|---|---|---|---|---|---|",
         *(
-            f"| {one['world']} | {one['faults']} | {one['states']:,} | {one['transitions']:,} | {one['depth']} "
-            f"| {one['judged']:,} | {one['violated'] or _seen(one)} | {one['about']} |"
+            f"| {one['world']}{_age('worlds', one)} | {one['faults']} | {one['states']:,} | {one['transitions']:,} "
+            f"| {one['depth']} | {one['judged']:,} | {one['violated'] or _seen(one)} | {one['about']} |"
             for _, one in sorted(worlds.items())
         ),
         "",
@@ -184,7 +194,8 @@ def page(kept: Kept) -> str:
         "| mutant | world | states | steps | violated |",
         "|---|---|---|---|---|",
         *(
-            f"| {name} | {one['world']} | {one['states']:,} | {one['depth']} | {one['violated'] or '**survived**'} |"
+            f"| {name}{_age('mutants', one)} | {one['world']} | {one['states']:,} | {one['depth']} "
+            f"| {one['violated'] or '**survived**'} |"
             for name, one in mutants.items()
             if not one["by"]
         ),
@@ -194,7 +205,8 @@ def page(kept: Kept) -> str:
         "| rule taken out | world | states | seen | covered by |",
         "|---|---|---|---|---|",
         *(
-            f"| {name} | {one['world']} | {one['states']:,} | {one['violated'] or _seen(one)} | {one['by']} |"
+            f"| {name}{_age('mutants', one)} | {one['world']} | {one['states']:,} "
+            f"| {one['violated'] or _seen(one)} | {one['by']} |"
             for name, one in mutants.items()
             if one["by"]
         ),
@@ -204,6 +216,10 @@ def page(kept: Kept) -> str:
         *_paths((name, one) for name, one in mutants.items() if one["violated"]),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _age(kind: str, one: Mapping[str, Any]) -> str:
+    return "" if _is_current(kind, one) else " *"
 
 
 def _seen(one: Mapping[str, Any]) -> str:
