@@ -70,6 +70,8 @@ SPARK: Final = (
     Package("spark", "pandas", "pandas"),
 )
 
+ARROW: Final = (Package("arrow", "pyarrow", "pyarrow"),)
+
 DATABASES: Final = {"postgresql": (PSYCOPG,), "mysql": (PYMYSQL,), "sqlite": ()}
 """What the driver of each kind of database is."""
 

@@ -44,7 +44,13 @@ RANK = {name: rank for rank, names in enumerate(RANKS) for name in names}
 DRIVERS = {
     "confluent_kafka": ("cues_kafka.brokers.kafka", "cues_kafka.codecs.registry", "cues_kafka.codecs.registry_answers"),
     "pyspark": ("cues_kafka.on_spark",),
-    "pyarrow": ("cues_kafka.on_spark", "cues_kafka.sinks.blobs", "cues_kafka.sinks.columns", "cues_kafka.sinks.delta"),
+    "pyarrow": (
+        "cues_kafka.codecs.arrow",
+        "cues_kafka.on_spark",
+        "cues_kafka.sinks.blobs",
+        "cues_kafka.sinks.columns",
+        "cues_kafka.sinks.delta",
+    ),
     "deltalake": ("cues_kafka.sinks.delta.table",),
     "pandas": ("cues_kafka.on_spark",),
     "fastavro": ("cues_kafka.codecs", "cues_kafka.records"),

@@ -237,6 +237,7 @@ GRAPHS = {
     "postgres": ["postgres", "upserts"],
     "mysql": ["mysql", "outbox"],
     "http": ["http"],
+    "arrow": ["arrow"],
     "blobs": ["blobs"],
     "delta": ["delta"],
     "mqtt": ["mqtt", "to_mqtt"],

@@ -171,7 +171,7 @@ def _batch(one: Ancestor) -> str:
     return {
         "staged": f"made by Spark of all rows of {batch.spark}: {ranges or 'what it took is no longer recorded'}",
         "feed": f"read by a feed, whose batch ended at its place {batch.place}",
-        "held back": f"held back by a state handler until the task had read all before {batch.place}",
+        "held back": f"of no single message: made when the task had read all before {batch.place}",
         "entry": f"changed by {batch.place}, which took what is in {ranges}",
         "unknown": "made of no single message; the records of its task no longer show which",
     }[batch.kind]

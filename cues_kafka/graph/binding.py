@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from cues_kafka.errors import GraphError
+from cues_kafka.graph.batch_form import check_result
 from cues_kafka.graph.message import Message, Out
 from cues_kafka.graph.names import hint, quoted
 from cues_kafka.graph.processor_fields import ProcessorFields
@@ -323,10 +324,13 @@ def _check_returns(traits: Traits, processor: ProcessorFields) -> None:
     if processor.batch:
         if traits.is_generator:
             raise GraphError(
-                f"{processor.label}: batch=True gets lists and returns as many results, but the function yields. "
-                "Return a list, or drop batch=True."
+                f"{processor.label}: batch={processor.batch!r} is one call for all messages, but the function yields. "
+                f"Return {'columns' if processor.columnar else 'a list'}, or drop batch=."
             )
-        results = _batch_results(results, processor.label)
+        if processor.columnar:
+            check_result([*possible_types(results)], processor.label)
+        else:
+            results = _batch_results(results, processor.label)
     members = [member for member in possible_types(results) if not (processor.batch and _is_exception(member))]
     match processor.output_shape:
         case "none":

@@ -171,7 +171,7 @@ def journaled(targets: Mapping[str, Effect]) -> bool:
     return any(isinstance(one, Once) or (isinstance(one, Http) and one.journal) for one in targets.values())
 
 
-def check_calls(label: str, targets: Mapping[str, Effect], *, batch: bool) -> None:
+def check_calls(label: str, targets: Mapping[str, Effect], *, batch: bool | str) -> None:
     """
     Check the effects that must know their step.
 
@@ -181,8 +181,8 @@ def check_calls(label: str, targets: Mapping[str, Effect], *, batch: bool) -> No
     found = [name for name, one in targets.items() if one.stepwise]
     if found and batch:
         raise GraphError(
-            f"{label}: effects= has {quoted(found)} with batch=True: which message of the list a call is for is not "
-            "known, so it has no idempotency key. Have the function take one message."
+            f"{label}: effects= has {quoted(found)} with batch={batch!r}: which message of the list a call is for is "
+            "not known, so it has no idempotency key. Have the function take one message."
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from cues_kafka.extras import Package, require
+from cues_kafka.extras import ARROW, Package, require
 from cues_kafka.graph.definition import Graph
 
 
@@ -26,6 +26,8 @@ def packages_of(graph: Graph, names: Collection[str] | None = None) -> Iterator[
     """The packages of effects, stores, sources and codecs; one may come several times."""
     for processor in graph.processors.values():
         if names is None or processor.name in names:
+            if processor.columnar:
+                yield from ARROW
             for effect in processor.targets.values():
                 yield from effect.packages()
             for store in processor.state.values():

@@ -9,6 +9,7 @@ from typing import Any, Literal, Never, TypeAlias, TypeVar, get_args
 
 from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import GraphError
+from cues_kafka.graph.batch_form import BatchForm
 from cues_kafka.graph.binding import CallShape, asked_for, bind
 from cues_kafka.graph.bound import bound_topics, check_mapping, fixed_place
 from cues_kafka.graph.dataframe import DataFrameProcessor
@@ -90,7 +91,8 @@ class Processor(ProcessorFields):
         trail: the topic that gets one record for each step that ends: what it consumed, and how it ended.
         effects: whether the function does something outside of Kafka; a sink always counts as one. Or what it acts on,
             by name, such as a database.
-        batch: whether the function gets lists.
+        batch: whether the function gets lists of messages, True, or their columns, "arrow": then it gets and returns
+            `pyarrow.RecordBatch`, see docs/columns.md.
         concurrency: how many calls of an ``async def`` may run at once.
         retry: which exceptions are retried.
         commit: when its batches are committed at the latest; None: as the runtime is told.
@@ -123,7 +125,7 @@ class Processor(ProcessorFields):
         appenders: Mapping[str, str] | None = None,
         trail: str | None = None,
         effects: bool | Mapping[str, Effect] = False,
-        batch: bool = False,
+        batch: BatchForm = False,
         concurrency: int = 1,
         retry: Retry | None = None,
         commit: CommitPolicy | None = None,
@@ -222,7 +224,9 @@ def _check_concurrency(processor: Processor, label: str) -> None:
             "Write async def, or drop concurrency= and add partitions."
         )
     if processor.concurrency > 1 and processor.batch:
-        raise GraphError(f"{label}: batch=True is one call for all messages. Drop concurrency=, or batch=True.")
+        raise GraphError(
+            f"{label}: batch={processor.batch!r} is one call for all messages. Drop concurrency=, or batch=."
+        )
 
 
 Declaration: TypeAlias = Source | Feed | Processor | DataFrameProcessor

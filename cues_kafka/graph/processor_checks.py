@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from cues_kafka.errors import GraphError
+from cues_kafka.graph.batch_form import check_batch
 from cues_kafka.graph.bound import check_place
 from cues_kafka.graph.calls import check_calls
 from cues_kafka.graph.declare import CodecSpec, CommitPolicy, Retry, Store, Table
@@ -16,7 +17,7 @@ from cues_kafka.graph.names import check_name, check_topic, quoted
 from cues_kafka.graph.processor_fields import ProcessorFields, Strategy
 from cues_kafka.graph.publish import check_published
 from cues_kafka.graph.timers import Timers
-from cues_kafka.graph.topic import check_choice, check_count, check_flag
+from cues_kafka.graph.topic import check_choice, check_count
 
 
 def check_settings(processor: ProcessorFields, label: str) -> None:
@@ -34,7 +35,7 @@ def check_settings(processor: ProcessorFields, label: str) -> None:
     _check_held(processor, label)
     _check_timers(processor, label)
     _check_targets(processor, label)
-    check_flag(processor.batch, f"{label}: batch")
+    check_batch(processor.batch, label)
     check_count(processor.concurrency, f"{label}: concurrency")
     if processor.state and processor.concurrency > 1:
         raise GraphError(
@@ -43,8 +44,8 @@ def check_settings(processor: ProcessorFields, label: str) -> None:
         )
     if processor.batch and any(isinstance(store, Handler) for store in processor.state.values()):
         raise GraphError(
-            f"{label}: a Handler with batch=True: where one message fails, its steps are called again one by one. Have "
-            "the function take one message."
+            f"{label}: a Handler with batch={processor.batch!r}: where one message fails, its steps are called again "
+            "one by one. Have the function take one message."
         )
     _check_imperative(processor, label)
     _check_trail(processor, label)
@@ -54,8 +55,8 @@ def check_settings(processor: ProcessorFields, label: str) -> None:
     _check_former_name(processor, label)
     if processor.batch and processor.may_miss_bindings:
         raise GraphError(
-            f"{label}: batch=True gets lists of equal length, but here a step may miss bindings. "
-            "Drop batch=True, or use inputs= without filter=."
+            f"{label}: batch={processor.batch!r} gets as many messages of each input, but here a step may miss "
+            "bindings. Drop batch=, or use inputs= without filter=."
         )
 
 
@@ -67,6 +68,11 @@ def _check_trail(processor: ProcessorFields, label: str) -> None:
         raise GraphError(
             f"{label}: trail= with strategy={processor.strategy!r}: its records would not be committed with their "
             "steps. Leave strategy= out."
+        )
+    if processor.columnar:
+        raise GraphError(
+            f"{label}: trail= with batch='arrow': both may write records of a call and of no step, which `verify` "
+            "could not tell apart. Write batch=True, or drop trail=."
         )
     if any(isinstance(store, Handler) for store in processor.state.values()):
         raise GraphError(
@@ -118,7 +124,7 @@ def _check_targets(processor: ProcessorFields, label: str) -> None:
         processor.targets,
         together={
             "state=": bool(processor.state),
-            "batch=True": bool(processor.batch),
+            f"batch={processor.batch!r}": bool(processor.batch),
             "concurrency=": processor.concurrency > 1,
             "a database or a store": any(one.transactional for one in processor.targets.values()),
             f"strategy={processor.strategy!r}": processor.strategy not in (None, "exactly-once"),
@@ -169,8 +175,8 @@ def _check_timers(processor: ProcessorFields, label: str) -> None:
         raise GraphError(f"{label}: state= has several Timers, {quoted(found)}. Keep one, and tell by the timer's key.")
     if found and processor.batch:
         raise GraphError(
-            f"{label}: Timers with batch=True: a timer must fire before the message behind it, and a list has both. "
-            "Have the function take one message."
+            f"{label}: Timers with batch={processor.batch!r}: a timer must fire before the message behind it, and a "
+            "list has both. Have the function take one message."
         )
     if found and any(isinstance(store, Handler) for store in processor.state.values()):
         raise GraphError(f"{label}: Timers with a Handler: only stores are taken back where a timer fails. Use Store.")
@@ -183,8 +189,8 @@ def _check_imperative(processor: ProcessorFields, label: str) -> None:
     which = "tailers" if processor.tailers else "appenders"
     if processor.batch:
         raise GraphError(
-            f"{label}: {which}= with batch=True: which step of a list has moved or appended is not known. Have the "
-            "function take one message: drop batch=True."
+            f"{label}: {which}= with batch={processor.batch!r}: which step of a call has moved or appended is not "
+            "known. Have the function take one message: drop batch=."
         )
     if processor.concurrency > 1:
         raise GraphError(

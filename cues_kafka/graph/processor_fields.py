@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
+from cues_kafka.graph.batch_form import COLUMNS, BatchForm
 from cues_kafka.graph.bound import BoundFunction
 from cues_kafka.graph.calls import journaled
 from cues_kafka.graph.declare import CommitPolicy, Retry, Store, Table
@@ -33,7 +34,7 @@ class ProcessorFields(BoundFunction):
     appenders: Mapping[str, str]
     trail: str | None
     effects: bool | Mapping[str, Effect]
-    batch: bool
+    batch: BatchForm
     concurrency: int
     retry: Retry | None
     commit: CommitPolicy | None
@@ -46,6 +47,11 @@ class ProcessorFields(BoundFunction):
         """The kind's name: pipe, fork, join-sink and so on."""
         name = KINDS[self.input_shape, self.output_shape]
         return f"imperative {name}" if self.imperative else name
+
+    @property
+    def columnar(self) -> bool:
+        """Whether its function gets columns."""
+        return self.batch == COLUMNS
 
     @property
     def may_miss_bindings(self) -> bool:

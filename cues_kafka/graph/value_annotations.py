@@ -29,6 +29,8 @@ def check_values(processor: Processor, topic_of: Callable[[str], Topic]) -> None
     Raises:
         GraphError: a parameter gets, or the function returns, values of another class.
     """
+    if processor.columnar:
+        return
     plain = unwrapped(processor.fn)
     for binding, name, annotation in _annotated(processor, plain):
         topic = dict(processor.inputs)[binding]

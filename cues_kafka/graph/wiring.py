@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.annotations import check_annotations
 from cues_kafka.graph.blobs import Blobs
+from cues_kafka.graph.columnar import check_columnar
 from cues_kafka.graph.error_message import ErrorMessages
 from cues_kafka.graph.graph_parts import GraphParts
 from cues_kafka.graph.keys import check_keys
@@ -51,6 +52,7 @@ def check_wiring(graph: GraphParts) -> None:
     for processor in graph.processors.values():
         check_annotations(processor)
         check_values(processor, graph.topic)
+        check_columnar(processor, graph.topic, graph.strategy_of(processor))
         check_keys(processor, graph.topic)
         check_by(processor, graph.topic(processor.lead))
         check_columns(processor, graph.topic(processor.lead))

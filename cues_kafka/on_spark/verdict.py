@@ -122,6 +122,7 @@ def refusal(graph: Graph, part: Processor | DataFrameProcessor) -> str:
 def _native_only(processor: Processor, strategy: str) -> str:
     for present, what in (
         (strategy != EXACTLY_ONCE, f"strategy={strategy!r} is for native workers; Spark runs exactly-once only"),
+        (processor.columnar, "batch='arrow' is for native workers; on Spark, a DataFrameProcessor gets columns"),
         (processor.timers is not None, "timers live in a native worker"),
         (bool(processor.state), "state= lives in a native worker"),
         (bool(processor.tables), "tables= live in a native worker"),

@@ -237,6 +237,7 @@ def _processor_plan(
         unchecked=_unchecked(processor),
         compacted=tuple(_compacted(graph, processor, facts)),
         commit=processor.commit,
+        columnar=processor.columnar,
     )
 
 
@@ -256,7 +257,7 @@ def _compacted(graph: Graph, processor: Processor, facts: ClusterFacts | None) -
 
 
 def _unchecked(processor: Processor) -> tuple[str, ...]:
-    named = processor.output_shape == "many" and not shows_bindings(processor.fn, batch=processor.batch)
+    named = processor.output_shape == "many" and not shows_bindings(processor.fn, batch=processor.batch is True)
     return tuple(binding for binding, _ in processor.outputs) if named else ()
 
 

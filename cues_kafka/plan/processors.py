@@ -81,6 +81,7 @@ class ProcessorPlan(PartPlan):
             the function returns it.
         compacted: topics of its inputs that Kafka compacts.
         commit: when its batches are committed at the latest; None: as the run says.
+        columnar: whether its function gets columns, `batch="arrow"`.
     """
 
     kind: str
@@ -96,6 +97,7 @@ class ProcessorPlan(PartPlan):
     unchecked: tuple[str, ...]
     compacted: tuple[str, ...]
     commit: CommitPolicy | None
+    columnar: bool = False
 
     @property
     def tasks(self) -> tuple[PlannedTask, ...]:

@@ -99,6 +99,7 @@ def _row(one: ProcessorPlan | FramePlan | FeedPlan) -> tuple[str, ...]:
             return one.name, "feed", count(one.parts, "task"), wires
         case ProcessorPlan():
             kind = one.kind if one.strategy == "exactly-once" else f"{one.kind}, {one.strategy}"
+            kind = f"{kind}, columns" if one.columnar else kind
             width, unit = one.partitions, "task"
         case FramePlan():
             width, (kind, unit) = one.slots, ("dataframe, staged", "part") if one.staged else ("dataframe", "slot")

@@ -309,13 +309,13 @@ class TaskBalance:
             )
 
     def _compare_drained(self) -> None:
-        """Compare the messages that state handlers held back with the totals."""
+        """Compare the messages of no step, such as those that state handlers held back, with the totals."""
         seen, said = self._task.drains.count, self._totals.drained
         if again := self._task.drains.duplicated:
-            self._details.append(f"duplicated: {count(again, 'message')} that its state handlers held back")
+            self._details.append(f"duplicated: {count(again, 'message')} that name no message of its inputs")
         if seen == said or (seen < said and self._unmarked):
             return
-        text = f"seen: {count(seen, 'message')} that its state handlers held back; its totals say {said}"
+        text = f"seen: {count(seen, 'message')} that name no message of its inputs; its totals say {said}"
         if seen < said and self._veils:
             self._limits.append(f"{text}; {'; '.join(self._veils)}")
         else:

@@ -11,7 +11,7 @@ from multiprocessing.context import ForkServerContext
 Point = tuple[str, str, int]
 """Where a process dies: `before`, `inside` or `after`; the name of an effect; and at which time, counted from 1."""
 
-WORLDS = ("call", "database", "delta", "feed", "file", "kill", "replay", "sender", "strategy", "tail")
+WORLDS = ("arrow", "call", "database", "delta", "feed", "file", "kill", "replay", "sender", "strategy", "tail")
 
 
 def forked() -> ForkServerContext:

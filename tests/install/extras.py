@@ -26,6 +26,7 @@ HEAD = "| extra | for | brings | packages | size |\n| --- | --- | --- | --- | --
 FOR: Mapping[str, str] = {
     "": "everything else",
     "amqp": "[brokers of AMQP 1.0](amqp.md), in and out; built with a C compiler",
+    "arrow": '[functions with columns](columns.md), `batch="arrow"`',
     "blobs": "[Parquet files, JSON lines and objects](files.md), in directories and in S3",
     "delta": "[tables of Delta Lake](delta.md), in directories and in S3",
     "demo": "the demos, `make demo` in a clone",

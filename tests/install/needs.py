@@ -16,6 +16,7 @@ from cues_kafka import (
     Mqtt,
     Processor,
     RabbitMq,
+    Raw,
     Sink,
     Source,
     Sql,
@@ -44,6 +45,11 @@ def written(order: dict[str, str], to: object) -> None:
     """Nothing: what is written is another test's."""
 
 
+def written_alone(columns: object) -> None:
+    """Nothing, of columns."""
+    del columns
+
+
 def _typed(value: CodecSpec) -> Graph:
     return Graph("typed", Source("a"), Processor(passed, inputs="a", outputs="b"), defaults=Topic(value=value))
 
@@ -60,6 +66,7 @@ postgres = Graph("w", Source("a"), Processor(written, inputs="a", effects={"to":
 mysql = Graph("w", Source("a"), Processor(written, inputs="a", effects={"to": Sql("mysql://u@h/d")}))
 http = Graph("w", Source("a"), Processor(written, inputs="a", effects={"to": Http("http://h")}))
 delta = Graph("w", Source("a"), Sink("to", inputs="a", into=Delta("file:///d").table("t", columns={"id": "string"})))
+arrow = Graph("w", Source("a"), Processor(written_alone, inputs="a", batch="arrow"), defaults=Topic(value=Raw()))
 blobs = Graph("w", Source("a"), Sink("s", inputs="a", into=Blobs("s3://b/p").parquet("t", schema={"id": "string"})))
 upserts = Graph(
     "w", Source("a"), Sink("s", inputs="a", into=Sql("postgresql://u@h/d").upsert("t", key="id", columns=["id"]))

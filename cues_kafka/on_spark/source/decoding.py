@@ -13,12 +13,13 @@ from pyspark.sql.types import StructType
 
 from cues_kafka.codecs.error_messages import as_avro
 from cues_kafka.codecs.lookup import MadeFor, codec_for
+from cues_kafka.codecs.plain_values import Convert, plain
 from cues_kafka.codecs.raw import as_is
 from cues_kafka.errors import CodecError, RetriableError
 from cues_kafka.graph.declare import CodecSpec
 from cues_kafka.graph.topic import Topic
 from cues_kafka.on_spark.columns import value_type
-from cues_kafka.on_spark.source.values import Convert, arrow_type, plain
+from cues_kafka.on_spark.source.values import arrow_type
 from cues_kafka.ports.log import UNREADABLE, Headers, WireMessage, headers_of_each
 from cues_kafka.task.calling.decoding import Decoder
 from cues_kafka.task.calling.step import unreadable

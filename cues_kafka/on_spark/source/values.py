@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from operator import attrgetter
 from typing import Any, Final
-from uuid import UUID
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
@@ -15,7 +13,7 @@ from cues_kafka.codecs.avro import schema_text
 from cues_kafka.codecs.error_messages import as_avro
 from cues_kafka.codecs.framing import in_front
 from cues_kafka.codecs.lookup import MadeFor, codec_for
-from cues_kafka.codecs.schema import Choice, Items, Mapped, OneOf, Scalar, Shape, Structure
+from cues_kafka.codecs.plain_values import Convert, plain
 from cues_kafka.errors import CodecError, ConfigError
 from cues_kafka.graph.declare import CodecSpec
 from cues_kafka.graph.formats import Avro
@@ -23,8 +21,6 @@ from cues_kafka.observe.log import get_logger
 from cues_kafka.on_spark.columns import value_type
 from cues_kafka.on_spark.letter_case import ambiguous_values
 from cues_kafka.ports.log import UNREADABLE, Headers, WireMessage
-
-Convert = Callable[[Any], Any]
 
 FAILFAST: Final = "FAILFAST"
 PERMISSIVE: Final = "PERMISSIVE"
@@ -133,53 +129,3 @@ class Values:
             self._codec = codec_for(self._declared, self._made_for)
             self._convert = plain(self._codec.shape)
         return self._codec
-
-
-def plain(shape: Shape) -> Convert | None:
-    """What makes of a value what Arrow takes: records as dicts by the names of columns; None: it is that already."""
-    match shape:
-        case Scalar(cls) if cls is UUID:
-            return str
-        case Choice(_, enum) if enum is not None:
-            return lambda value: value.value
-        case Items(item):
-            each = plain(item)
-            return None if each is None else lambda value: [*map(each, value)]
-        case Mapped(item):
-            return _pairs(plain(item))
-        case OneOf(options):
-            inner = next((made for one in options if (made := plain(one)) is not None), None)
-            return None if inner is None else lambda value: None if value is None else inner(value)
-        case Structure():
-            return _record(shape)
-        case _:
-            return None
-
-
-def _pairs(each: Convert | None) -> Convert:
-    if each is None:
-        return lambda value: [*value.items()]
-    return lambda value: [(key, each(one)) for key, one in value.items()]
-
-
-def _record(shape: Structure) -> Convert | None:
-    made = [(each.name, each.wire_name, plain(each.shape)) for each in shape.fields]
-    if shape.cls is dict:
-        if all(convert is None for _, _, convert in made):
-            return None
-        return lambda found: _fields(found, made)
-    names = [name for name, _, _ in made]
-    if not _has_dict(shape.cls, names):
-        return lambda value: _fields({name: getattr(value, name) for name in names}, made)
-    if all(convert is None and name == wire for name, wire, convert in made):
-        return attrgetter("__dict__")  # Arrow takes the fields of its type, and looks at no other
-    return lambda value: _fields(value.__dict__, made)
-
-
-def _has_dict(cls: type[Any], names: Sequence[str]) -> bool:
-    """Whether an instance's dict has all of these: of a default, a slot or a descriptor the class has the name, too."""
-    return bool(cls.__dictoffset__) and not any(hasattr(cls, name) for name in names)
-
-
-def _fields(found: Mapping[str, Any], made: Sequence[tuple[str, str, Convert | None]]) -> dict[str, Any]:
-    return {wire: found[name] if convert is None else convert(found[name]) for name, wire, convert in made}

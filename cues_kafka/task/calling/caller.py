@@ -20,8 +20,7 @@ from cues_kafka.task.calling.ending import Ending
 from cues_kafka.task.calling.failures import Delivering, place
 from cues_kafka.task.calling.fired import Fired
 from cues_kafka.task.calling.function import Function
-from cues_kafka.task.calling.lists import Lists
-from cues_kafka.task.calling.one import One
+from cues_kafka.task.calling.lists import Calling, with_values
 from cues_kafka.task.calling.plain import PlainLoops
 from cues_kafka.task.calling.side_by_side import SideBySide
 from cues_kafka.task.calling.through import Through
@@ -48,6 +47,7 @@ class Caller:
         *,
         context_of: Callable[[Spec], CallContext],
         release: Callable[[], None] = lambda: None,
+        calling: Calling = with_values,
     ) -> None:
         self.processor = function.processor
         self.context_of = context_of
@@ -55,9 +55,8 @@ class Caller:
         self._function, self.progress = function, function.progress
         self.adding = Adding(function.bindings, function.marks, function.returned)
         self.ending = Ending(function, self.adding)
-        self.one = One(function, self.adding, self.ending)
         self._plain = PlainLoops(function, self.adding, self.ending)
-        self._lists = Lists(function, self.one, self.ending, self._plain)
+        self.one, self._lists = calling(function, self.adding, self.ending, self._plain)
         self._side_by_side = SideBySide(function, self.one, self.ending)
         self._through = Through(function, self.one, self._lists, self._side_by_side)
         self.batch_bytes = function.batch_bytes
@@ -104,7 +103,7 @@ class Caller:
         elif self._plain.simple:
             chosen = sorted({i for part in at.chosen for i in part.chosen(steps)}) if at.chosen else ()
             self._apart(steps, batch, chosen) if chosen else self._flat(steps, batch)
-        elif not (self._lists.plain and not at.following and self._lists.run_plain(steps, batch)):
+        elif not (self._lists.takes_columns(at) and self._lists.run_plain(steps, batch)):
             self._others(steps, batch, None)
         return batch.begun_by_messages - before
 

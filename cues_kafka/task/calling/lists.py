@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from cues_kafka.codecs.raw import as_is
 from cues_kafka.errors import Interrupt
 from cues_kafka.graph.message import Message
 from cues_kafka.ports.log import UNREADABLE, WireMessage, headers_of_each
+from cues_kafka.task.calling.adding import Adding
 from cues_kafka.task.calling.batch import Batch, Taken
 from cues_kafka.task.calling.columns import PLAIN_ROOM, Columns, light, second
 from cues_kafka.task.calling.ending import Ending
@@ -42,12 +43,19 @@ class Lists:
             and not (call.wants_step or call.rest or call.is_async or call.is_generator)
         )
 
+    def takes_columns(self, at: Moments) -> bool:
+        """Whether messages may be read column by column beside what takes part in their steps."""
+        return self.plain and not at.following
+
     def run(self, steps: Sequence[Any], batch: Batch) -> None:
         """Call once for all steps. If that raises, call for each step, so that one bad message spoils only itself."""
+        self.run_taken([self._function.take(step) for step in steps], batch)
+
+    def run_taken(self, rows: Sequence[Taken], batch: Batch) -> None:
+        """The same for steps by their messages."""
         at: Moments = batch.context.at
         for part in at.enter_list:
             part.enter_list(batch)
-        rows = [self._function.take(step) for step in steps]
         before = batch.mark()
         delivering = [Delivering(taken, batch, None) for taken in rows]
         came = [self._one.decoded(step) for step in delivering]
@@ -80,13 +88,23 @@ class Lists:
             part.begin_list([delivering[i] for i in asked], [came[i] for i in asked])
         if call.wants_step:
             given = {**given, "step": [delivering[i].step for i in asked]}
-        values = {binding: [came[i][binding].value for i in asked] for binding in function.bindings}
+        values = {
+            binding: self._argument(binding, [delivering[i] for i in asked], [came[i][binding].value for i in asked])
+            for binding in function.bindings
+        }
         if call.positional is not None:
             results = function.processor.fn(values[call.positional], **given)
         else:
             results = function.processor.fn(**values, **given)
-        results = function.result(results)
-        return [None] * len(asked) if results is None else as_many(results, len(asked))
+        return self._results(function.result(results), [delivering[i] for i in asked])
+
+    def _argument(self, binding: str, steps: Sequence[Delivering], values: Sequence[Any]) -> Any:
+        """What the function gets of one input."""
+        return values
+
+    def _results(self, made: Any, steps: Sequence[Delivering]) -> Sequence[Any]:
+        """The result of each step, in what the function has returned."""
+        return [None] * len(steps) if made is None else as_many(made, len(steps))
 
     def _settle(
         self,
@@ -120,21 +138,25 @@ class Lists:
 
     def _each_alone(self, rows: Sequence[Taken], batch: Batch, before: Mark, error: Exception | Interrupt) -> None:
         """Take back what a call for all steps gave, and call for each of them."""
-        at: Moments = batch.context.at
         batch.back_to(before)
         if batch.turnstile is not None:  # it was called, and is not called again
             for taken in rows:
                 if not self._ending.fail(error, Delivering(taken, batch, None, kind="raised")):
                     return
             return
-        if at.undo_step:
-            self._ending.end_frames(error)
-            whole = Delivering(rows[0], batch, None, kind="raised")
-            for one in at.undo_step:
-                one.undo_step(error, whole)
+        self._undo(rows[0], batch, error)
         for taken in rows:
             if not self._one.deliver(taken, batch, None):
                 return
+
+    def _undo(self, first: Taken, batch: Batch, error: Exception | Interrupt) -> None:
+        """Have what a call for several steps did taken back."""
+        at: Moments = batch.context.at
+        if at.undo_step:
+            self._ending.end_frames(error)
+            whole = Delivering(first, batch, None, kind="raised")
+            for one in at.undo_step:
+                one.undo_step(error, whole)
 
     # Column by column
 
@@ -215,3 +237,13 @@ class Lists:
             raise Delivering(lead, batch, None, kind="output").mark(error)  # noqa: B904  it is the same
         limit = output.max_bytes - OVERHEAD_BYTES - 2 * PLAIN_ROOM
         return data if max(map(len, filter(None, data)), default=0) <= limit else None
+
+
+Calling: TypeAlias = Callable[[Function, Adding, Ending, PlainLoops], tuple[One, Lists]]
+"""Makes what calls a function for single steps, and for several at once."""
+
+
+def with_values(function: Function, adding: Adding, ending: Ending, emitting: PlainLoops) -> tuple[One, Lists]:
+    """Calls with the values of messages, or with lists of them; see `Calling`."""
+    one = One(function, adding, ending)
+    return one, Lists(function, one, ending, emitting)

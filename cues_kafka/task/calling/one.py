@@ -11,6 +11,7 @@ from cues_kafka.task.calling.batch import Batch, Retrying, Taken
 from cues_kafka.task.calling.ending import Ending
 from cues_kafka.task.calling.failures import Delivering
 from cues_kafka.task.calling.function import Function
+from cues_kafka.task.calling.outputs import Payload
 from cues_kafka.task.calling.step import Received, Step
 from cues_kafka.task.parts.participant import Moments
 
@@ -31,7 +32,7 @@ class One:
         for part in at.enter_step:
             part.enter_step(step)
         try:
-            received = function.decode(step)
+            received = self.decode(step)
             step.kind = "raised"
             if not received:
                 return self._filtered(step)
@@ -40,12 +41,16 @@ class One:
             result = self.invoke(step, received)
             if function.coroutines is not None:
                 result = function.coroutines.result(result)
-            return self.settle(step, single(result) if function.processor.batch else result)
+            return self.settle(step, self.outcome(step, result))
         except BaseException as error:
             return self._ending.fail(error, step)
         finally:
             for part in at.leave_step:
                 part.leave_step(step)
+
+    def decode(self, step: Delivering) -> dict[str, Received]:
+        """The decoded messages by binding, without those that the filter drops."""
+        return self._function.decode(step)
 
     @staticmethod
     def _filtered(step: Delivering) -> bool:
@@ -60,7 +65,7 @@ class One:
     def decoded(self, step: Delivering) -> dict[str, Received] | Exception | Interrupt:
         """The decoded messages, or the error, which becomes the step's error message later, in its turn."""
         try:
-            return self._function.decode(step)
+            return self.decode(step)
         except (Exception, Interrupt) as error:
             return error
         except BaseException as error:  # of a codec or a filter
@@ -93,20 +98,32 @@ class One:
         if step.given:
             given = {**given, **step.given}
         if call.positional is not None:
-            value = received[call.positional].value
-            made = processor.fn([value] if listed else value, **given)
+            made = processor.fn(self.argument(call.positional, step, received), **given)
         else:
-            values = {binding: [one.value] if listed else one.value for binding, one in received.items()}
-            made = processor.fn(**values, **given)
+            made = processor.fn(**{binding: self.argument(binding, step, received) for binding in received}, **given)
         for part in at.wrap:
             made = part.wrap(made, step)
         return made
+
+    def argument(self, binding: str, step: Delivering, received: Mapping[str, Received]) -> Any:
+        """What the function gets of one input."""
+        value = received[binding].value
+        return [value] if self._function.processor.batch else value
+
+    def outcome(self, step: Delivering, result: Any) -> Any:
+        """The step's result, in what the function has returned for it alone."""
+        return single(result) if self._function.processor.batch else result
+
+    def payloads(self, step: Delivering, result: Any) -> list[Payload]:
+        """The encoded outputs of a result."""
+        function = self._function
+        return function.returned.read(result, function.key(step.taken[0][1]))
 
     def settle(self, step: Delivering, result: Any) -> bool:
         """Make records of a result. None is added before all of them are encoded."""
         function, batch = self._function, step.batch
         step.kind = "raised" if function.processor.call.is_generator else "output"  # it runs while it is read
-        payloads = function.returned.read(result, function.key(step.taken[0][1]))
+        payloads = self.payloads(step, result)
         step.kind = "output"
         at: Moments = batch.context.at
         for part in at.outputs:

@@ -250,7 +250,7 @@ def payload(target: Target, value: Any, default_key: bytes | None) -> Payload:
     if key is None and target.compacted:
         raise OutputError(target.keyless)
     data = None if value is None else target.encode(value)
-    _check_size(target, key, data, headers)
+    check_size(target, key, data, headers)
     return target, key, data, headers, timestamp, partition
 
 
@@ -276,7 +276,7 @@ def size_of(headers: Headers) -> int:
     return size
 
 
-def _check_size(target: Target, key: bytes | None, data: bytes | None, headers: Headers) -> None:
+def check_size(target: Target, key: bytes | None, data: bytes | None, headers: Headers) -> None:
     """Make a record that is too large an error of its step (P4): the producer would refuse the whole batch."""
     size = len(key or b"") + len(data or b"") + OVERHEAD_BYTES + (size_of(headers) if headers else 0)
     if size > target.max_bytes:
@@ -301,11 +301,11 @@ def record(made: Payload, origin: Origin, partition: int, provenance: bytes, now
     target, key, data, headers, timestamp, chosen = made
     if origin.travelled and not target.bare:
         headers = with_travelling(headers, origin.travelled)
-        _check_size(target, key, data, headers)
+        check_size(target, key, data, headers)
     if target.provenance:
         headers = [(HEADER, provenance), *headers]
         if len(provenance) > PROVENANCE_BYTES:
-            _check_size(target, key, data, headers)
+            check_size(target, key, data, headers)
     if chosen is None and key is None:
         chosen = partition % target.partitions
     when = origin.timestamp_ms if timestamp is None else timestamp

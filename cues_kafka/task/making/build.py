@@ -14,6 +14,7 @@ from cues_kafka.codecs.framing import header_of, in_front
 from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.codecs.raw import as_is
 from cues_kafka.errors import CodecError, ConfigError, RetriableError
+from cues_kafka.extras import ARROW, require
 from cues_kafka.graph.codec import Codec
 from cues_kafka.graph.declare import CodecSpec, Raw, Store, Table
 from cues_kafka.graph.definition import Graph
@@ -41,6 +42,7 @@ from cues_kafka.task.calling.decoding import Decoder
 from cues_kafka.task.calling.function import Function
 from cues_kafka.task.calling.imperative import TailerSpec
 from cues_kafka.task.calling.inheriting import inherit, key_reader
+from cues_kafka.task.calling.lists import Calling, with_values
 from cues_kafka.task.calling.outage import Outage
 from cues_kafka.task.calling.outputs import OVERHEAD_BYTES, Output, Returned, Target, key_field
 from cues_kafka.task.calling.placements import placement_of
@@ -114,7 +116,18 @@ def caller_of(
         tracing=_tracing(graph, processor, spans),
     )
     function = _function(graph, processor, facts, client_bytes, cluster, targets=targets, read_key=read_key)
-    return Caller(function, context_of=contexts.of, release=contexts.release)
+    calling = _calling(graph, processor, function, cluster)
+    return Caller(function, context_of=contexts.of, release=contexts.release, calling=calling)
+
+
+def _calling(graph: Graph, processor: Processor, function: Function, cluster: Any) -> Calling:
+    """How a function is called; what needs the package of an extra is imported for a processor that asks for it."""
+    if not processor.columnar:
+        return with_values
+    require(processor.label, ARROW)
+    from cues_kafka.task.making.columns import calling_of  # noqa: PLC0415 - needs an extra
+
+    return calling_of(graph, processor, function, cluster)
 
 
 def _inheriting(

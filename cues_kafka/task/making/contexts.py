@@ -41,6 +41,7 @@ from cues_kafka.task.parts.tailers import Tailing
 from cues_kafka.task.parts.target import Committing, Placing
 from cues_kafka.task.parts.timers import Timing
 from cues_kafka.task.parts.trail import Trailing
+from cues_kafka.task.parts.undivided import Undivided
 from cues_kafka.task.waiting import TablesRead
 
 
@@ -123,6 +124,7 @@ class TaskContexts:
             Awaiting(TablesRead(tables, spec)) if tables and tables.awaited else None,
             self._journaled(spec),
             Trailing(self.trail) if self.trail else None,
+            Undivided() if processor.columnar else None,
             _committing(processor, target, calls=bool(self.shared)),
         )
         return CallContext(given, arranged(parts))

@@ -25,6 +25,7 @@ ORDER: Final = {
     "Awaiting": "a chunk waits for its tables once all is read, and before a database holds locks for it",
     "JournaledCalls": "the answers of a step are deleted with its outcome, so once that is known",
     "Trailing": "its records are those of all steps of the batch, so a target commits them with it (rule E1)",
+    "Undivided": "the same holds for what belongs to all messages of a call",
     "Committing": "a target commits the whole attempt with all records of the batch (rule E1): none is added later",
 }
 """By the name of the class, because some of them need the package of an extra."""

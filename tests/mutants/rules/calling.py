@@ -180,8 +180,7 @@ MUTANTS: tuple[Mutant, ...] = (
             $batch.back_to($before)
             if $batch.turnstile is not None:
                 $*taken
-            if $at.undo_step:
-                $*undoing
+            self._undo($first, $batch, $error)
             """,
             """
             if $batch.turnstile is not None:

@@ -194,6 +194,10 @@ def returns_messages(message: Any) -> dict[str, Message[Order]]:
     return {}
 
 
+def returns_orders(message: Any) -> list[Order]:
+    return []
+
+
 def yields_orders(message: Any) -> Iterator[Order]:
     yield message
 
@@ -215,6 +219,13 @@ def pipe(**changes: Any) -> Callable[[], Any]:
     arguments: dict[str, Any] = {"inputs": "orders", "outputs": "checked", **changes}
     fn = arguments.pop("fn", same)
     return lambda: Processor(fn, **arguments)
+
+
+def columns(value: Any = None, **settings: Any) -> Callable[[], Any]:
+    """A graph with a processor of columns."""
+    part = {"inputs": "orders", "outputs": "checked", "batch": "arrow", **settings}
+    topics = Topic() if value is None else Topic(value=value)
+    return lambda: Graph("shop", Source("orders"), Processor(same, **part), defaults=topics)
 
 
 def graph(*parts: Any, **settings: Any) -> Callable[[], Any]:
@@ -327,9 +338,7 @@ WRONG = [
     Wrong("empty outputs", pipe(outputs={}), ("empty", "drop outputs= (a sink)")),
     Wrong("one topic under two inputs", lambda: Processor(two, inputs={"a": "t", "b": "t"}), ("'t'", "Keep one")),
     Wrong("one topic under two outputs", pipe(outputs={"a": "t", "b": "t"}), ("two bindings", "Keep one")),
-    Wrong(
-        "batches with tailers", pipe(fn=tailing, tailers={"old": "t"}, batch=True), ("which step", "drop batch=True")
-    ),
+    Wrong("batches with tailers", pipe(fn=tailing, tailers={"old": "t"}, batch=True), ("which step", "drop batch=")),
     Wrong(
         "side by side with appenders",
         pipe(fn=appending, appenders={"kept": "t"}, concurrency=2),
@@ -400,7 +409,16 @@ WRONG = [
     Wrong("generator in a batch", pipe(fn=yields_orders, batch=True), ("yields", "Return a list")),
     Wrong("batch that returns one", pipe(fn=returns_int, batch=True), ("-> int", "list of results")),
     Wrong("batch that returns a dict", pipe(fn=returns_many, batch=True), ("list of results",)),
-    Wrong("batch of alts", lambda: Processor(either, alts={"a": "t", "b": "u"}, batch=True), ("equal length", "Drop")),
+    Wrong(
+        "batch of alts", lambda: Processor(either, alts={"a": "t", "b": "u"}, batch=True), ("as many messages", "Drop")
+    ),
+    Wrong("unknown form of batches", pipe(batch="rows"), ("batch='rows'", "'arrow' for their columns")),
+    Wrong("columns in a list", pipe(fn=returns_orders, batch="arrow"), ("-> list", "RecordBatch or Table")),
+    Wrong("generator of columns", pipe(fn=yields_orders, batch="arrow"), ("yields", "Return columns")),
+    Wrong("columns of any JSON", columns(), ("does not say which columns", "Json(SomeDataclass)")),
+    Wrong("columns at least once", columns(Raw(), strategy="at-least-once"), ("one transaction", "strategy= out")),
+    Wrong("columns with a trail", columns(Raw(), trail="t"), ("could not tell apart", "drop trail=")),
+    Wrong("columns of alts", lambda: Processor(either, alts={"a": "t", "b": "u"}, batch="arrow"), ("Drop batch=",)),
     Wrong("concurrency of a function", pipe(concurrency=4), ("async def", "drop concurrency=")),
     Wrong("concurrency of nothing", pipe(concurrency=0), ("concurrency=0", "from 1 on")),
     Wrong("misspelt strategy", pipe(strategy="exactly_once"), ("did you mean 'exactly-once'?", "at-most-once")),

@@ -349,7 +349,7 @@ def test_what_handlers_held_back_is_counted(vandal: Vandal) -> None:
     vandal.write(drained("-", "0/2", sequence))
     report = verify(PIPE, vandal.broker)
     assert wrong(report) == {"problems": 1}
-    assert "seen: 1 message that its state handlers held back; its totals say 2" in str(list(report.lines))
+    assert "seen: 1 message that name no message of its inputs; its totals say 2" in str(list(report.lines))
     vandal.write(drained("-", "1/2", sequence))
     assert wrong(verify(PIPE, vandal.broker)) == {}
     vandal.write(drained("-", "1/2", sequence))
@@ -357,7 +357,7 @@ def test_what_handlers_held_back_is_counted(vandal: Vandal) -> None:
     vandal.write(drained("-", "0/1", 1), drained(7, "0/1", 1))
     report = verify(PIPE, vandal.broker)
     assert wrong(report) == {"duplicated": 1, "problems": 2}
-    assert "seen: 3 messages that its state handlers held back; its totals say 2" in str(list(report.lines))
+    assert "seen: 3 messages that name no message of its inputs; its totals say 2" in str(list(report.lines))
 
 
 def fired(part: str, sequence: int, word: str = "5:aw@input:AAECAwQFBgcICQoLDA0ODw@1", topic: str = "out") -> Any:

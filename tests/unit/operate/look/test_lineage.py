@@ -331,7 +331,7 @@ def test_what_a_state_handler_held_back_names_what_its_task_had_read() -> None:
 
     assert shown(of(tester, "out")) == [
         "out/0@0  by g.add/0, batch n",
-        "└─ held back by a state handler until the task had read all before in/0@4",
+        "└─ of no single message: made when the task had read all before in/0@4",
     ]
 
 
@@ -356,8 +356,8 @@ def test_what_was_held_back_is_found_among_records_of_replays() -> None:
     tester.run()
     last = len(tester.values("out")) - 1
 
-    assert shown(of(tester, "out", last))[1].startswith("└─ held back by a state handler until the task had read all")
-    assert shown(of(tester, "out"))[1].startswith("└─ held back by a state handler until the task had read all")
+    assert shown(of(tester, "out", last))[1].startswith("└─ of no single message: made when the task had read all")
+    assert shown(of(tester, "out"))[1].startswith("└─ of no single message: made when the task had read all")
 
 
 def test_the_step_of_a_timer_names_the_message_that_set_it() -> None:
