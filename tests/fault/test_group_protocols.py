@@ -132,6 +132,21 @@ def test_a_group_changes_its_protocol_and_back_one_worker_after_the_other(bootst
         team.finish()
 
 
+def test_workers_with_a_session_for_each_task_and_with_one_for_all_share_a_group(bootstrap: str) -> None:
+    """J8: one after the other gets the other setting, and back, while the tasks move between them."""
+    many, one = OPTIONS["classic"], OPTIONS["one session"]
+    with Team(Setup(bootstrap, "mixed")) as team:
+        team.begin(0, **many)
+        team.load.start()
+        team.begin(1, **one)
+        until(lambda: team.tasks(of_each=1) == PARTITIONS, "they share the tasks")
+        for k, options in ((0, one), (1, many), (0, many), (1, one)):
+            team.workers.pop(k).stop()
+            team.begin(k, **options)
+            until(lambda: team.tasks(of_each=1) == PARTITIONS, "they share the tasks again")
+        team.finish()
+
+
 def test_workers_of_the_default_assignor_stop_before_their_group_changes_its_protocol(bootstrap: str) -> None:
     """The brokers do not convert it while it has such a member (M31), and say so. The way back needs no stop."""
     with Team(Setup(bootstrap, "stopping")) as team:

@@ -7,9 +7,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from cues_kafka import Graph, Json, Memory, Message, Processor, Running, Source, Topic, start
+import pytest
+
+from cues_kafka import Graph, Json, Memory, Message, Processor, Running, Source, TaskStopped, Topic, start
 from cues_kafka.brokers.memory import Faults, MemoryBroker
 from cues_kafka.errors import RetriableError
+from tests.unit.workers.test_lost_rights import until
 
 TASKS = 4
 
@@ -152,14 +155,10 @@ def test_a_task_that_stops_leaves_the_others_alone() -> None:
     running = start(graph, on(MemoryBroker(faults=Counted())))
     try:
         send(running, range(20))
-        done = threading.Event()
-        for _ in range(200):
-            found = sorted(int(message.value) for message in running.messages("out"))
-            if found == [n for n in range(20) if n % TASKS != 1] + [1] or len(found) == 16:
-                break
-            done.wait(0.05)
-
-        assert found == sorted([1, *(n for n in range(20) if n % TASKS != 1)])
+        with pytest.raises(TaskStopped, match="five"):
+            running.wait_idle(timeout_s=20)
+        wanted = sorted([1, *(n for n in range(20) if n % TASKS != 1)])
+        until(running, lambda: sorted(int(message.value) for message in running.messages("out")) == wanted)
     finally:
         running.abandon()
 
