@@ -10,6 +10,8 @@ SESSION = "tests/integration/test_kafka_adapter.py"
 CONTRACT = "tests/contract/test_contract.py"
 SUSPECT = "tests/fault/test_suspect_commits.py"
 CLIENT = "tests/unit/brokers/kafka/test_client.py"
+COMPILED = "tests/integration/test_compiled.py"
+POLLED = "tests/unit/brokers/kafka/test_polled.py"
 KEPT = "tests/unit/brokers/kafka/test_kept.py"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -44,7 +46,31 @@ MUTANTS: tuple[Mutant, ...] = (
         Replace("self.first_offset = $message.offset()", "self.first_offset = None"),
         (f"{CONTRACT}::test_flush_counts_deliveries_and_names_the_first_offset",),
     ),
+    Mutant(
+        "P6: what the compiled module counts is added",
+        "flush",
+        Replace("$reports.delivered() + self._counted.delivered", "$reports.delivered()"),
+        (COMPILED,),
+    ),
+    Mutant(
+        "P6: each transaction counts from zero in the compiled module, too",
+        "KafkaSession.begin",
+        Delete("self._counted.begin()"),
+        (COMPILED,),
+    ),
+    Mutant(
+        "what the compiled module cannot take goes to the client",
+        "ModuleColumns.run",
+        Delete("self._one(arguments(self._records[self.done], self._report))"),
+        (COMPILED,),
+    ),
     # The client that reads.
+    Mutant(
+        "a partition is forwarded again until something of it comes",
+        "ModulePolling.take",
+        Delete("self._forward()"),
+        (POLLED,),
+    ),
     Mutant(
         "what came with an error is delivered before the error is raised",
         "poll",

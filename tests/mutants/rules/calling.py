@@ -161,7 +161,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "columns of different lengths are refused",
-        "columns",
+        "Outbox.lists",
         Never("len({len($column) for $column in $made}) > 1"),
         ("tests/unit/task/calling/test_outbox.py",),
     ),
