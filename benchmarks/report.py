@@ -118,6 +118,7 @@ TITLES = (
     "Bridges",
     "Avro",
     "Columns for Spark",
+    "Columns for functions",
     "Latency",
     "Recovery",
     "Memory",

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks import (
+    arrow,
     bridges,
     codecs,
     columns,
@@ -63,6 +64,7 @@ PROGRAMS: dict[str, Callable[[Size, Cluster], report.Section]] = {
     "spans": lambda size, cluster: spans.measure(size.repetitions, size.moved, cluster),
     "avro": lambda size, _: codecs.measure(400 * size.repetitions),
     "columns": lambda size, _: columns.measure(6 * size.repetitions),
+    "arrow": lambda size, _: arrow.measure(max(2, size.repetitions)),
     "start": lambda size, cluster: start.measure(size.repetitions, cluster),
     "staged": lambda size, cluster: staged.measure(min(3, size.repetitions), cluster),
     "spark": lambda size, cluster: spark.measure(min(3, size.repetitions), size.backlog, cluster),

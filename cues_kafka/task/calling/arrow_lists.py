@@ -173,7 +173,8 @@ class ArrowLists(Lists):
             steps, received = self._lazily(messages, batch)
             for part in at.begin_list:
                 part.begin_list(steps, received)
-        offsets = [message.offset() for message in messages]
+        kind_of: Any = type(messages[0])
+        offsets = list(map(kind_of.offset, messages))
         given = self._columnar.placed(binding, chunk.arrays, offsets, keys, times)
         call, fn, values = function.processor.call, function.processor.fn, batch.context.values
         result = fn(given, **values) if call.positional is not None else fn(**{binding: given}, **values)
