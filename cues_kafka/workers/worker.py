@@ -92,7 +92,7 @@ class ProcessorWorker(Worker):
         self._options, self._changed = options, changed
         self.first = spec_of(0)
         submit = lambda *given: self._pool.submit(*given)  # noqa: E731, PLW0108  the pool comes later
-        self._sessions = Sessions(options.sessions, self.first, broker, batch_bytes=caller.batch_bytes, submit=submit)
+        self._sessions = Sessions(options.sessions, self.first, broker, clock, caller.batch_bytes, submit=submit)
         self._pool: Executor = executor or ThreadPoolExecutor(self._sessions.threads, thread_name_prefix=f"{name}-task")
         self._membership = WorkerMembership(name, self.first.group, clock, waits=executor is None, changed=changed)
         self._fetching = Fetching(name, poll_s=0.0 if executor else POLL_S, submit=self._submit, arrived=self._notify)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
+from cues_kafka.workers.joint.session import JointSession
+from cues_kafka.workers.joint.share import Share
 from tests.proof.simulation.__main__ import Book, main, run_seeds
-from tests.proof.simulation.options import DEEDS, MIXED, STRATEGIES, Options
+from tests.proof.simulation.options import DEEDS, JOINT, MIXED, STRATEGIES, Options
 from tests.proof.simulation.run import Simulation
 from tests.proof.simulation.shrink import attempt, silence
 
@@ -42,7 +45,30 @@ def test_seeds_keep_every_promise(seeds: Sequence[int]) -> None:
     assert min(kinds[strategy] for strategy in STRATEGIES) > len(seeds) / 20, kinds
 
 
-@pytest.mark.parametrize("seed", [3, 7, MIXED])
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        pytest.param(range(JOINT, JOINT + 8), id="8"),
+        pytest.param(range(JOINT + 8, JOINT + 400), id="400", marks=pytest.mark.full),
+    ],
+)
+def test_seeds_with_joint_sessions_keep_every_promise(seeds: Sequence[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """J1 to J9; several tasks are in many of their transactions."""
+    together = Counter[bool]()
+    commit = JointSession._commit
+
+    def counted(session: JointSession, client: Any, shares: list[Share]) -> None:
+        together[len(shares) > 1] += 1
+        commit(session, client, shares)
+
+    monkeypatch.setattr(JointSession, "_commit", counted)
+    for seed in seeds:
+        result = attempt(Options.of_seed(seed))
+        assert not result.failure, f"{result.failure}\n{result.options}\n{result.options.command()}"
+    assert together[True] > sum(together.values()) / 10
+
+
+@pytest.mark.parametrize("seed", [3, 7, MIXED, JOINT])
 def test_the_same_seed_gives_the_same_run(seed: int) -> None:
     """Faults, order and every committed byte."""
     first, again = attempt(Options.of_seed(seed)), attempt(Options.of_seed(seed))

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import heapq
 import threading
-import time
 from collections.abc import Callable, Iterable
 from itertools import count
 
 from cues_kafka.core import events as on
+from cues_kafka.ports.clock import Clock
 from cues_kafka.task.interpreter import Interpreter
 from cues_kafka.workers.joint.rounds import BeforeLeaving, SessionState, Tasks
 from cues_kafka.workers.joint.share import Share
@@ -21,7 +21,8 @@ from cues_kafka.workers.joint.share import Share
 class Asks:
     """What was asked of a session, and not answered yet; see `share.Rounds`. May be called on any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._changed = threading.Condition()
         self._state = SessionState()
         self._shares: dict[int, Share] = {}
@@ -95,12 +96,14 @@ class Asks:
             self._state, failed = self._state.discards(share.task)
             self._fail(failed, f"the task of partition {share.task} in the same transaction failed")
             if delay_s > 0:
-                heapq.heappush(self._delays, (time.monotonic() + delay_s, next(self._numbers), share, share.turn))
+                heapq.heappush(
+                    self._delays, (self._clock.monotonic() + delay_s, next(self._numbers), share, share.turn)
+                )
             self._changed.notify_all()
         return delay_s > 0
 
     def leaves(self, share: Share, timeout_s: float) -> bool:
-        task, deadline = share.task, time.monotonic() + timeout_s
+        task, deadline = share.task, self._clock.monotonic() + timeout_s
         with self._changed:
             self._leaving.add(task)
             while (comes := self._state.leaves(task)) is not BeforeLeaving.NOTHING or task in self._untold:
@@ -109,7 +112,10 @@ class Asks:
                         break  # no other task needs the markers
                     self._refresh = True
                     self._changed.notify_all()
-                if not self._changed.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() >= deadline:
+                if (
+                    not self._changed.wait(max(0.0, deadline - self._clock.monotonic()))
+                    and self._clock.monotonic() >= deadline
+                ):
                     return False
             self._forget(task)
             return True

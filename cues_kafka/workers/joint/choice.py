@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from cues_kafka.core.spec import Spec
 from cues_kafka.ports.broker import Broker
+from cues_kafka.ports.clock import Clock
 from cues_kafka.task.interpreter import Interpreter
 from cues_kafka.task.session_of import TaskSession
 from cues_kafka.workers.joint.session import JointSession
@@ -25,19 +26,29 @@ class Sessions:
     """
 
     def __init__(
-        self, wanted: int, first: Spec, broker: Broker, *, batch_bytes: int | None, submit: Callable[..., Any]
+        self,
+        wanted: int,
+        first: Spec,
+        broker: Broker,
+        clock: Clock,
+        batch_bytes: int | None,
+        *,
+        submit: Callable[..., Any],
     ) -> None:
         """
         Args:
             wanted: 0: each task has its own; else they share one, unless they have no lock (J9) or are those of a feed.
             first: the spec of the first task.
             broker: the cluster.
+            clock: time.
             batch_bytes: see `ports.broker.Broker.session`.
             submit: runs a function with its arguments on another thread.
         """
         joint = wanted > 0 and first.rules.fenced and not first.feed
         names = first.graph, first.processor
-        self.joint = JointSession(*names, broker, batch_bytes=batch_bytes, submit=submit) if joint else None
+        self.joint = (
+            JointSession(*names, broker, clock=clock, batch_bytes=batch_bytes, submit=submit) if joint else None
+        )
         self.session_of: Callable[[Interpreter], TaskSession] | None = self.joint.share if self.joint else None
         self._width = first.width
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import heapq
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -25,6 +24,7 @@ from cues_kafka.graph.names import transactional_id
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports.broker import Broker
 from cues_kafka.ports.clients import Session
+from cues_kafka.ports.clock import Clock
 from cues_kafka.task.interpreter import INIT_TIMEOUT_S
 from cues_kafka.workers.joint.asks import Asks
 from cues_kafka.workers.joint.rounds import RecoveryInit, SessionState, rounds_of
@@ -49,6 +49,7 @@ class JointSession(Asks):
         processor: str,
         broker: Broker,
         *,
+        clock: Clock,
         batch_bytes: int | None,
         submit: Callable[..., Any],
     ) -> None:
@@ -57,10 +58,11 @@ class JointSession(Asks):
             graph: of the tasks.
             processor: of the tasks.
             broker: the cluster.
+            clock: time.
             batch_bytes: see `ports.broker.Broker.session`.
             submit: runs a function with its arguments on another thread.
         """
-        super().__init__()
+        super().__init__(clock)
         self._graph, self._processor, self._broker = graph, processor, broker
         self._batch_bytes, self._submit = batch_bytes, submit
         self._session: Session | None = None
@@ -89,18 +91,18 @@ class JointSession(Asks):
                         self._changed.wait(self._wait_s())
 
     def _wait_s(self) -> float:
-        return max(0.0, min(LOOK_S, self._delays[0][0] - time.monotonic())) if self._delays else LOOK_S
+        return max(0.0, min(LOOK_S, self._delays[0][0] - self._clock.monotonic())) if self._delays else LOOK_S
 
     def _due(self) -> Callable[[], None] | None:
         """What is to be done next. Called with the lock held."""
         if self._failing:
             return self._tell_failed
-        if self._delays and self._delays[0][0] <= time.monotonic():
+        if self._delays and self._delays[0][0] <= self._clock.monotonic():
             return self._go_back
         live, recovering = self._state.live, self._inits.keys() - {*self._fencing}
         if self._refresh and self._state.id is not None:
             return self._initialise
-        renews = self._state.renews and time.monotonic() >= self._renew_at_s
+        renews = self._state.renews and self._clock.monotonic() >= self._renew_at_s
         if self._shares and not live and (renews or recovering or self._waiting):
             return self._initialise
         if live and self._state.id in recovering:
@@ -189,7 +191,7 @@ class JointSession(Asks):
     def _not_initialised(self, taken: int, asked: Iterable[int], error: BrokerError) -> None:
         """All that wait fail: each goes back to R1, and asks again later."""
         with self._changed:
-            self._renew_at_s = time.monotonic() + LOOK_S
+            self._renew_at_s = self._clock.monotonic() + LOOK_S
             failed = {*self._waiting, *(task for task in asked if task in self._inits)}
             told = [(share, share.turn) for task in failed if (share := self._shares.get(task))]
             for task in failed:

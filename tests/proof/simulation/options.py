@@ -89,6 +89,7 @@ class Options:
         compact: a backing topic is compacted.
         forget: a group without members loses its offsets.
         inside: kills and pauses come in the middle of user code, too, where it is not exactly-once.
+        joint: the tasks of a processor in a process have one session together (J1).
         change: an operator stops the workers, changes the strategy of a processor, and starts them again.
         hold: an operator pauses a processor, or lets it go on.
         most: the most faults; later ones do not happen.
@@ -123,6 +124,7 @@ class Options:
     compact: int = 0
     forget: int = 0
     inside: bool = False
+    joint: bool = False
     change: int = 0
     hold: int = 0
     most: int | None = None
@@ -235,7 +237,15 @@ def _keeping(seed: int, part: Part) -> Part:
     return dataclasses.replace(part, store=store, handler=handler)
 
 
+JOINT = 2_000_000
+"""Seeds from here on have joint sessions, and at least two tasks for each processor; half of them have strategies."""
+
+
 def _drawn(seed: int) -> Options:
+    if seed >= JOINT:
+        draw = random.Random(f"joint {seed}")  # a schedule, no secret
+        like = seed - JOINT + (MIXED if draw.random() < 0.5 else 0)
+        return _drawn(like).replace(seed=seed, joint=True, slots=False, partitions=draw.choice((2, 3, 4)))
     return _mixed(seed, _of_faults(seed)) if seed >= MIXED else _of_faults(seed)
 
 

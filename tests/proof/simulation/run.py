@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
@@ -27,15 +27,16 @@ from cues_kafka.ports.broker import Broker
 from cues_kafka.ports.clients import Listener
 from cues_kafka.ports.log import WireMessage
 from cues_kafka.task.alone import Alone
-from cues_kafka.task.lane import Lane
 from cues_kafka.task.making.build import caller_of
 from cues_kafka.task.making.prepare import prepare
 from cues_kafka.task.making.specs import Identity, spec_of
 from cues_kafka.testing.tester import VirtualClock, VirtualWorker
+from cues_kafka.workers.joint.session import JointSession
 from cues_kafka.workers.options import WorkerOptions
 from cues_kafka.workers.worker import ProcessorWorker
 from tests.proof.simulation.faults import Swarm, broker_for
 from tests.proof.simulation.graphs import ERRORS, build
+from tests.proof.simulation.joint import Condition, locks_of, wakes_of
 from tests.proof.simulation.operator import Operator
 from tests.proof.simulation.options import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, Options, Part
 from tests.proof.simulation.slots import Query
@@ -73,12 +74,19 @@ class SteppedWorker(VirtualWorker):
         self.simulation.note_lost(self.name, partitions)
         super().on_assign(partitions)
         for partition in partitions:
-            self.lanes[partition].interpreter.lock = cast(Any, Lock(self.simulation))
+            interpreter = self.lanes[partition].interpreter
+            interpreter.lock = lock = cast(Any, Lock(self.simulation))
+            interpreter.over = cast(Any, Condition(self.simulation, lock))
 
     def on_revoke(self, partitions: Sequence[int]) -> None:
         """The same; the judge is told."""
         self.simulation.note_lost(self.name, partitions)
         super().on_revoke(partitions)
+
+    @property
+    def session(self) -> JointSession | None:
+        """Of all of its tasks together; None: each has its own."""
+        return self._sessions.joint
 
     @property
     def holding(self) -> bool:
@@ -109,7 +117,7 @@ class Strands(Executor):
     def take(self) -> Callable[[], Any] | None:
         """The first job that need not wait for another one of its task."""
         for index, (fn, args) in enumerate(self.jobs):
-            if args and isinstance(args[0], Lane) and not cast(Lock, args[0].interpreter.lock).free:
+            if not all(lock.free for lock in locks_of(fn, args)):
                 continue
             del self.jobs[index]
             return lambda: fn(*args)
@@ -132,8 +140,12 @@ class _Port:
         return made
 
 
-Action: TypeAlias = Literal["poll", "call", "work"]
+Action: TypeAlias = Literal["poll", "call", "work", "session"]
 ACTIONS: tuple[Action, ...] = ("poll", "call", "work")
+OFTEN: Mapping[Action, float] = {"poll": 0.6, "call": 0.6, "work": 0.6, "session": 0.2}
+"""How often a step is taken. A session is slower than tasks, so that several of them wait for its next round."""
+
+JOINT_ACTIONS: tuple[Action, ...] = (*ACTIONS, "session")
 
 
 class Process:
@@ -154,18 +166,18 @@ class Process:
         self.port = _Port(simulation.broker)
         self._simulation = simulation
         self._alone = Alone()
-        self._busy: set[tuple[ProcessorWorker, str]] = set()
-        self._strands: dict[ProcessorWorker, Strands] = {}
+        self._busy: set[tuple[SteppedWorker, str]] = set()
+        self._strands: dict[SteppedWorker, Strands] = {}
         self.workers = [self._worker(part) for part in simulation.options.parts]
         for worker in self.workers:
             worker.open()
 
-    def _worker(self, part: Part) -> ProcessorWorker:
+    def _worker(self, part: Part) -> SteppedWorker:
         simulation, options = self._simulation, self._simulation.options
         processor = simulation.graph.processors[part.name]
         identity = Identity("memory", self.name, self.incarnation)
         strands = Strands()
-        worker: ProcessorWorker = SteppedWorker(
+        worker = SteppedWorker(
             simulation,
             part.name,
             broker=cast(Broker, self.port),
@@ -178,11 +190,14 @@ class Process:
                 hook=lambda moment, effect: simulation.at(self, moment, effect, worker),
                 alone=self._alone,
                 held=lambda name: simulation.held.get(name, ""),
+                sessions=int(options.joint),
             ),
             changed=lambda: None,
             executor=strands,
         )
         self._strands[worker] = strands
+        if worker.session is not None:
+            worker.session._changed = cast(Any, Condition(simulation))
         return worker
 
     def kill(self) -> None:
@@ -217,7 +232,7 @@ class Process:
         """Whether none of its strands stands still below."""
         return not self._busy
 
-    def step(self, worker: ProcessorWorker, action: Action) -> bool:
+    def step(self, worker: SteppedWorker, action: Action) -> bool:
         """One step of one strand; whether there was one to take."""
         if not self.alive:
             return False
@@ -226,9 +241,19 @@ class Process:
             return job is not None and self._strand(None, job)
         if (worker, action) in self._busy:
             return False
+        if action == "session":
+            return self._serve(worker)
         return self._strand((worker, action), worker.poll_once if action == "poll" else worker.call_once)
 
-    def _strand(self, role: tuple[ProcessorWorker, str] | None, step: Callable[[], Any]) -> bool:
+    def _serve(self, worker: SteppedWorker) -> bool:
+        """What is due in a session; it would wait for a task that stands still below."""
+        locks = (cast(Lock, lane.interpreter.lock) for lane in worker.lanes.values())
+        session = worker.session
+        return (
+            session is not None and all(lock.free for lock in locks) and self._strand((worker, "session"), session.work)
+        )
+
+    def _strand(self, role: tuple[SteppedWorker, str] | None, step: Callable[[], Any]) -> bool:
         simulation = self._simulation
         role = role or (self.workers[0], f"work {id(step)}")
         before, simulation.strand = simulation.strand, object()
@@ -245,12 +270,21 @@ class Process:
 
     def wakes(self) -> list[float]:
         """When tasks want to be called although nothing arrives."""
-        return [at for worker in self.workers for lane in worker.lanes.values() if (at := lane.wake_at_s) is not None]
+        wakes = [at for worker in self.workers for lane in worker.lanes.values() if (at := lane.wake_at_s) is not None]
+        return wakes + [at for worker in self.workers if worker.session for at in wakes_of(worker.session)]
 
     def state(self) -> list[Any]:
         """What changes while there is something to do."""
         return [
-            (worker.name, p, lane.task.state, lane.task.record, lane.busy, lane.reached)
+            (
+                worker.name,
+                p,
+                lane.task.state,
+                lane.task.record,
+                lane.busy,
+                lane.reached,
+                worker.session and worker.session._state,
+            )
             for worker in self.workers
             for p, lane in worker.lanes.items()
         ]
@@ -467,8 +501,8 @@ class Simulation:
         if alive:
             process = self.random.choice(alive)
             worker = self.random.choice(process.workers)
-            for action in ACTIONS:
-                if self.random.random() < 0.6:
+            for action in JOINT_ACTIONS if self.options.joint else ACTIONS:
+                if self.random.random() < OFTEN[action]:
                     process.step(worker, action)
         if self.swarm.late and self.random.random() < 0.1:
             self.swarm.arrive()
@@ -620,7 +654,7 @@ class Simulation:
             for worker in process.workers:
                 process.step(worker, "poll")
                 process.step(worker, "call")
-                while process.step(worker, "work"):
+                while process.step(worker, "work") or process.step(worker, "session"):
                     pass
         if self.state() != before:
             return True

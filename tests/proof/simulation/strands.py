@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -42,6 +43,13 @@ class Lock:
     def release(self) -> None:
         """Give it back."""
         self._depth -= 1
+
+    def lend(self, wait: Callable[[], None]) -> None:
+        """Give it back while the strand waits, and take it again."""
+        held, self._depth = self._depth, 0
+        wait()
+        assert not self._depth, "a strand that went on meanwhile has kept it"
+        self._holder, self._depth = self._simulation.strand, held
 
     def __enter__(self) -> None:
         self.acquire()
