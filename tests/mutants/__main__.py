@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if path and found["caught by"]:
                 known[found["rule"]] = found
                 write(path, known)
-    if path and not given.only:
+    if path:
         write(path, {one.rule: known[one.rule] for one in MUTANTS if one.rule in known})
     return int(survivors > 0)
 
