@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cues_kafka.task.lane import Lane
 from cues_kafka.workers.joint.session import JointSession
 from cues_kafka.workers.joint.share import Share
-from tests.proof.simulation.strands import Lock
+from tests.proof.simulation.strands import Killed, Lock
 
 if TYPE_CHECKING:
     from tests.proof.simulation.run import Simulation
@@ -33,11 +33,14 @@ class Condition:
         """Who waits looks again by itself."""
 
     def wait(self, timeout: float) -> bool:
-        """Let others go on; what they did is for the caller to see."""
+        """Let others go on; what they did is for the caller to see. One of them may have killed this process."""
+        process = self._simulation.process
         if self._lock:
             self._lock.lend(lambda: self._simulation.elapse(min(timeout, LOOK_S)))
         else:
             self._simulation.elapse(min(timeout, LOOK_S))
+        if process is not None and not process.alive:
+            raise Killed
         return True
 
     def wait_for(self, holds: Callable[[], bool], timeout: float) -> bool:
