@@ -370,7 +370,6 @@ MUTANTS = (
         "last stable offset, and a record lands anywhere", "joint-idle-markers", NET_AND_MOVE, (PLACE, _last_stable()),
         progress=False,
     ),
-    JointMutant("last stable offset", "joint-idle-markers", NET_AND_MOVE, (_last_stable(),)),
     JointMutant(
         "tasks go on behind a change of the id", "joint-markers", MOVE, (_MARKERS_AT_ONCE, _NO_TASK_RECOVERS),
         progress=False,
@@ -423,6 +422,10 @@ COVERED = (
     (
         JointMutant("watermark before stable offsets", "joint-idle", ZOMBIE, (_high_before_stable(), _slow_cleaner())),
         "P6a",
+    ),
+    (
+        JointMutant("last stable offset", "joint-idle-markers", NET_AND_MOVE, (_last_stable(),)),
+        "P6a, and J4: a discarded session is initialised at once",
     ),
     (JointMutant("no generation check", "joint-idle", ZOMBIE, (_without_generation(),)), "P6a"),
     (
