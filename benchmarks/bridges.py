@@ -55,14 +55,14 @@ class Bridge:
 
 BRIDGES = (
     Bridge("RabbitMQ, classic queue to Kafka", "classic-in", "rabbitmq"),
-    Bridge("RabbitMQ, quorum queue to Kafka", "quorum-in", "rabbitmq"),
+    Bridge("RabbitMQ, quorum queue to Kafka", "quorum-in", "rabbitmq", 1 / 3),
     Bridge("RabbitMQ, stream to Kafka", "stream-in", "rabbitmq"),
     Bridge("MQTT to Kafka", "mqtt-in", "mosquitto", 2),
     Bridge("ActiveMQ Classic to Kafka, STOMP", "activemq-in", "activemq", 2),
     Bridge("Artemis to Kafka, STOMP", "artemis-in", "artemis", 2),
     Bridge("Artemis to Kafka, AMQP 1.0", "amqp-in", "artemis", 2),
     Bridge("Kafka to RabbitMQ, classic queue", "classic-out", "rabbitmq"),
-    Bridge("Kafka to RabbitMQ, quorum queue", "quorum-out", "rabbitmq"),
+    Bridge("Kafka to RabbitMQ, quorum queue", "quorum-out", "rabbitmq", 1 / 3),
     Bridge("Kafka to RabbitMQ, stream", "stream-out", "rabbitmq"),
     Bridge("Kafka to MQTT", "mqtt-out", "mosquitto", 2),
     Bridge("Kafka to ActiveMQ Classic, STOMP", "activemq-out", "activemq"),
