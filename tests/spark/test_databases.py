@@ -65,6 +65,7 @@ def test_drivers_that_die_around_the_commit_of_the_database_lose_and_double_no_r
         assert booked.ahead(), "else this kill proves nothing"
         behind.kill_all()
 
+        booked.send(200)  # the slots that were quicker may have nothing left, and one of them has to commit four times
         inside = each.add(**at("before Commit", 4))
         inside.reached()
         inside.kill_driver()
