@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import count
@@ -54,7 +54,7 @@ def sever(port: int) -> None:
     """Close this process's connections to a port, as the system does for a process that dies."""
     for connection in psutil.Process().net_connections("tcp"):
         if connection.raddr and connection.raddr.port == port and connection.fd >= 0:
-            with socket.socket(fileno=os.dup(connection.fd)) as twin:
+            with suppress(OSError), socket.socket(fileno=os.dup(connection.fd)) as twin:  # it may have ended by itself
                 twin.shutdown(socket.SHUT_RDWR)
 
 
