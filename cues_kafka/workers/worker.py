@@ -122,7 +122,7 @@ class ProcessorWorker(Worker):
 
     def start(self) -> None:
         """Join the group and work."""
-        self._sessions.start()
+        self._sessions.start(self._guarded)
         for thread in self._threads:
             thread.start()
 

@@ -57,10 +57,10 @@ class Sessions:
         """How many threads the effects of tasks need."""
         return max(4, min(self._width, THREADS) if self.joint else self._width)
 
-    def start(self) -> None:
-        """Serve on a thread, if there is a joint one."""
+    def start(self, guarded: Callable[[Callable[[], None]], None]) -> None:
+        """Serve on a thread, if there is a joint one; see `JointSession.start`."""
         if self.joint is not None:
-            self.joint.start()
+            self.joint.start(guarded)
 
     def serve(self, task: int, resume: Callable[[Any], None]) -> None:
         """Have answers for a task handed to `resume`."""

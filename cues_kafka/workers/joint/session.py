@@ -66,10 +66,17 @@ class JointSession(Asks):
         self._graph, self._processor, self._broker = graph, processor, broker
         self._batch_bytes, self._submit = batch_bytes, submit
         self._session: Session | None = None
-        self._thread = threading.Thread(target=self._run, name=f"{processor}-session", daemon=True)
+        self._thread: threading.Thread | None = None
 
-    def start(self) -> None:
-        """Serve on a thread of its own; without it the owner calls `work` as long as that does something."""
+    def start(self, guarded: Callable[[Callable[[], None]], None]) -> None:
+        """
+        Serve on a thread of its own; without it the owner calls `work` as long as that does something.
+
+        Args:
+            guarded: runs the thread's loop, and sees to what that raises: without this thread no task commits again.
+        """
+        name = f"{self._processor}-session"
+        self._thread = threading.Thread(target=guarded, args=(self._run,), name=name, daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -77,7 +84,7 @@ class JointSession(Asks):
         with self._changed:
             self._over = True
             self._changed.notify_all()
-        if self._thread.is_alive():
+        if self._thread is not None:
             self._thread.join()
         self._drop()
 

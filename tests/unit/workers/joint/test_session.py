@@ -12,6 +12,7 @@ import pytest
 from cues_kafka import Graph, Json, Memory, Message, Processor, Running, Source, TaskStopped, Topic, start
 from cues_kafka.brokers.memory import Faults, MemoryBroker
 from cues_kafka.errors import RetriableError
+from cues_kafka.workers.joint.session import JointSession
 from tests.unit.workers.test_lost_rights import until
 
 TASKS = 4
@@ -175,3 +176,21 @@ def test_tasks_that_go_to_another_worker_and_back_lose_nothing() -> None:
 
         assert delivered(first) == list(range(80))
         assert not first.status().stopped
+
+
+def test_a_session_that_lost_its_thread_ends_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No task would commit again, and the worker would look alive."""
+
+    def broken(_: JointSession) -> bool:
+        raise ValueError("planted")
+
+    def run() -> None:
+        with start(graph_of(same), on(MemoryBroker())) as running:
+            send(running, range(4))
+            running.wait_idle(timeout_s=20)
+            monkeypatch.setattr(JointSession, "work", broken)
+            send(running, range(4, 8))
+            running.wait_idle(timeout_s=20)
+
+    with pytest.raises(TaskStopped, match="planted"):
+        run()
