@@ -10,7 +10,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from cues_kafka.brokers.kafka.compiled.loaded import Module, loaded
 
 SILENT_S: Final = 0.01
-"""How long a poll waits while a partition that was assigned has brought nothing yet: its forwarding may have ended."""
+"""How long a poll waits at first while a partition that was assigned has brought nothing yet: its forwarding may have
+ended. Each such poll waits twice as long as the one before: a partition that is paused stays silent for hours."""
 
 
 class Polling(Protocol):
@@ -64,9 +65,11 @@ class ModulePolling:
         self._consumer = consumer
         self._fetcher = module.fetcher_of(consumer, KafkaError)
         self._silent: set[tuple[str, int]] = set()
+        self._wait_s = SILENT_S
 
     def expect(self, places: Collection[tuple[str, int]]) -> None:
         self._silent.update((topic, partition) for topic, partition in places)
+        self._wait_s = SILENT_S
         self._forward()
 
     def forget(self, places: Collection[tuple[str, int]]) -> None:
@@ -84,7 +87,8 @@ class ModulePolling:
         # A partition that was unassigned is stopped later, and with that its forwarding ends, perhaps behind its next
         # assignment. When something comes, that is over.
         self._forward()
-        batch = self._fetcher.take(min(timeout_s, SILENT_S), max_messages)
+        batch = self._fetcher.take(min(timeout_s, self._wait_s), max_messages)
+        self._wait_s = min(2 * self._wait_s, 1.0)
         self._silent.difference_update((one.topic(), one.partition()) for one in batch)
         return batch
 

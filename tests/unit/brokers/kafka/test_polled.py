@@ -46,7 +46,7 @@ def made() -> tuple[ModulePolling, Queue, list[Any]]:
 def test_a_partition_is_forwarded_at_each_poll_until_something_of_it_comes(
     made: tuple[ModulePolling, Queue, list[Any]],
 ) -> None:
-    """The client may have ended it since; and polls are short as long as that is not known."""
+    """The client may have ended it since; and polls are short at first, as long as that is not known."""
     polling, queue, _ = made
     polling.expect([("t", 0), ("t", 1)])
     assert sorted(queue.forwarded) == [("t", 0), ("t", 1)]
@@ -58,11 +58,20 @@ def test_a_partition_is_forwarded_at_each_poll_until_something_of_it_comes(
     queue.forwarded.clear()
     polling.take(5.0, 10)
     assert queue.forwarded == [("t", 0)]
-    assert queue.waits == [SILENT_S, SILENT_S]
+    assert queue.waits == [SILENT_S, 2 * SILENT_S]
 
-    polling.forget([("t", 0)])
+    for _ in range(10):
+        polling.take(5.0, 10)
+    assert queue.waits[-2:] == [1.0, 1.0], "one that is paused stays silent, and costs nothing"
+    queue.forwarded.clear()
+
+    polling.expect([("t", 2)])
     polling.take(5.0, 10)
-    assert queue.forwarded == [("t", 0)]
+    assert queue.waits[-1] == SILENT_S
+    queue.forwarded.clear()
+    polling.forget([("t", 0), ("t", 2)])
+    polling.take(5.0, 10)
+    assert queue.forwarded == []
     assert queue.waits[-1] == 5.0
 
 
