@@ -40,6 +40,22 @@ def test_a_crash_inside_the_module_is_as_harmless_as_a_kill(kafka: KafkaFixture)
 
 @pytest.mark.full
 @pytest.mark.timeout(400)
+def test_the_contract_with_a_broker_holds_without_the_module(kafka: KafkaFixture, tmp_path: Path) -> None:
+    """Python does the same. All other tests run with the module, where it is."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-o", f"cache_dir={tmp_path}", "tests/contract"],
+        cwd=ROOT,
+        env={**os.environ, BOOTSTRAP: kafka.bootstrap, CHOICE: "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "passed" in done.stdout
+
+
+@pytest.mark.full
+@pytest.mark.timeout(400)
 def test_a_sanitizer_finds_nothing_in_the_tests_of_the_module(kafka: KafkaFixture, tmp_path: Path) -> None:
     """Built with checks of addresses and of undefined behaviour, it passes its tests, also with hostile records."""
     library = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
