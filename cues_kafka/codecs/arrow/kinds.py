@@ -63,7 +63,7 @@ def kind_of(shape: Shape, where: str) -> Any:
     Arrow's type of a shape.
 
     Raises:
-        ConfigError: there is none; names where.
+        ConfigError: Arrow has no type for it; the error names the field.
     """
     match shape:
         case Scalar(_, digits) if digits is not None:

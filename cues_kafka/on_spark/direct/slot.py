@@ -233,7 +233,7 @@ class Slot:
         """
         Mark a crash point; and behind an init ask for members (J8).
 
-        If there are none, a worker that gets the task later takes the id in its recovery, and so fences this slot.
+        If the group has none, a worker that gets the task later takes the id in its recovery. That fences this slot.
         """
         if self._hook:
             self._hook(moment, effect)

@@ -127,7 +127,7 @@ class PlainLoops:
             return decoder.decode, values
         try:
             return as_is, list(map(decoder.quick, values))
-        except BaseException:
+        except BaseException:  # the loop meets it again, and finds whose it is
             return decoder.decode, values
 
     def _run_each(
