@@ -68,10 +68,12 @@ def _kill(cluster: Cluster) -> float:
     watch.subscribe([pipe.target])
     stream = _Stream(cluster, pipe.source)
     stream.start()
-    command = worker_command(
-        GRAPH, instance=pipe.name, options=["--bootstrap", cluster.bootstrap, "--log-level", "error"]
-    )
-    with Supervisor(lambda _: command, workers=1, env=environment(pipe), cwd=ROOT) as supervisor:
+    options = ["--bootstrap", cluster.bootstrap, "--log-level", "error"]
+
+    def command(k: int) -> list[str]:
+        return worker_command(GRAPH, instance=f"{pipe.name}.{k}", options=options)
+
+    with Supervisor(command, workers=1, env=environment(pipe), cwd=ROOT) as supervisor:
         _see_sent_after(watch, time.monotonic_ns())
         _see_sent_after(watch, time.monotonic_ns() + int(1e9 * random.uniform(1.0, 1.2)))
         pid = supervisor.pids[1]
