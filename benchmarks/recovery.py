@@ -20,7 +20,7 @@ TARGET_S = 3.0
 
 HOW = """A supervised worker moves 500 messages/s; at a random moment it gets a SIGKILL, mostly inside of a
 transaction. The time goes from the kill to the moment when a read-committed consumer sees the first message that
-was *sent after the kill*: it holds the supervisor's back-off (0.1 s), the start of Python and of the worker, taking
+was *sent after the kill*: it holds the supervisor's back-off (0.02 s), the start of Python and of the worker, taking
 over the place in the group, and recovery. The transaction timeout is 60 s and plays no part: the successor fences
 and decides what was left open."""
 

@@ -9,7 +9,8 @@ from typing import Final
 
 from cues_kafka.workers.deaths import Crashes
 
-FIRST_BACKOFF_S: Final = 0.1
+FIRST_BACKOFF_S: Final = 0.02
+"""A worker that dies once, as one that is killed, is missed for as short a time as can be."""
 
 MAX_BACKOFF_S: Final = 10.0
 
