@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from benchmarks.work import COLUMNS, TAKE, Payment, count, forward, row_of, settle, settle_plain
@@ -89,12 +90,23 @@ def make(name: str, source: str, target: str, codec: str, partitions: int, *, mo
     return Graph(name, pipe, defaults=Topic(value=value, partitions=partitions))
 
 
+def chain(name: str, topics: Sequence[str]) -> Graph:
+    """Make a graph with a pipe of raw values from each of these topics to the next one."""
+    pipes = [
+        Processor(forward, name=f"pipe{number}", inputs=source, outputs=target)
+        for number, (source, target) in enumerate(pairwise(topics), start=1)
+    ]
+    return Graph(name, *pipes, defaults=Topic(value=Raw()))
+
+
 def group(name: str) -> str:
     """The consumer group of the graph's only processor."""
     return f"{name}.pipe"
 
 
-if f"{ENV}NAME" in os.environ:
+if f"{ENV}CHAIN" in os.environ:
+    graph = chain(os.environ[f"{ENV}NAME"], os.environ[f"{ENV}CHAIN"].split())
+elif f"{ENV}NAME" in os.environ:
     graph = make(
         os.environ[f"{ENV}NAME"],
         os.environ[f"{ENV}SOURCE"],
