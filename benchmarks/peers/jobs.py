@@ -37,9 +37,9 @@ def orders(count: int) -> list[Record]:
     return found
 
 
-def values(count: int) -> list[Record]:
-    """Values of 100 bytes for the pipe; all differ."""
-    some = [os.urandom(46).hex().encode() for _ in range(1_000)]
+def values(count: int, size: int = 100) -> list[Record]:
+    """Values of so many bytes for the pipe; all differ."""
+    some = [os.urandom(size // 2 - 4).hex().encode() for _ in range(1_000)]
     return [(b"%08d" % i, b"%08d" % i + some[i % 1_000]) for i in range(count)]
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.harness import Cluster, spread, until
 from benchmarks.peers import jobs
-from benchmarks.peers.runs import GIVE_UP_S, LOOK_S, PARTITIONS, Run, prepared
+from benchmarks.peers.runs import GIVE_UP_S, LOOK_S, USUAL, Run, prepared
 from benchmarks.peers.sides import ORDERS, Peer
 from benchmarks.report import Section
 from cues_kafka.ports.facts import Watermarks
@@ -28,7 +28,7 @@ FIRST, LAST = 0.2, 0.6
 LATER_S = 0.1
 """Without this, each kill would come right behind a commit, which is what the program can see."""
 
-SOME = 10 * PARTITIONS
+SOME = 10 * USUAL.partitions
 """Messages beyond those of the dead process that show that new ones come; markers alone are fewer."""
 
 

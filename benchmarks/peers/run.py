@@ -27,11 +27,11 @@ class Amount:
     numbers: int
 
 
-FULL = Amount(repetitions=3, messages=500_000, kills=3, numbers=1_000)
+FULL = Amount(repetitions=3, messages=1_000_000, kills=3, numbers=1_000)
 QUICK = Amount(repetitions=1, messages=50_000, kills=1, numbers=1_000)
 """It only shows that the programs work."""
 
-FOR_A_KILL = 2
+FOR_A_KILL = 4
 """A kill needs fewer messages than a rate, by this factor."""
 
 
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=list(PEERS), help="run this side only; repeatable")
     for name, what in (
         ("repetitions", "runs of each job on each side"),
-        ("messages", "messages of a run; half of them in a run with a kill, and a tenth of all that for Faust"),
+        ("messages", "messages of a run; a quarter of them in a run with a kill, and a tenth of all that for Faust"),
         ("kills", "runs with a kill"),
         ("numbers", "messages for the function that fails"),
     ):

@@ -17,10 +17,28 @@ from benchmarks.peers.sides import FORK, ORDERS, PIPE, Peer
 from cues_kafka.ports.facts import Watermarks
 from cues_kafka.ports.log import TopicPartition as Place
 
-PARTITIONS = 4
 LOOK_S = 0.02
 GIVE_UP_S = 240.0
 """More than all timeouts of a session and a transaction that follow a kill, 10 s and 60 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """
+    What a run moves.
+
+    Attributes:
+        partitions: of each topic.
+        value_bytes: of each value of a pipe; orders have about 100 bytes.
+        threads: of Kafka Streams.
+    """
+
+    partitions: int = 4
+    value_bytes: int = 100
+    threads: int = 1
+
+
+USUAL = Shape()
 
 TOPICS = {
     ORDERS: ("orders", "counts", "errors"),
@@ -40,6 +58,7 @@ class Run:
         records: what was written to its input.
         topics: of the job, the input first.
         files: a folder for the state of its processes.
+        shape: of its messages.
     """
 
     cluster: Cluster
@@ -49,18 +68,20 @@ class Run:
     records: Sequence[jobs.Record]
     topics: Sequence[str]
     files: str
+    shape: Shape
 
     @contextmanager
     def started(self) -> Iterator[psutil.Popen]:
         """The program as a child process, which is stopped at the end."""
         names = {"NAME": self.name, "BROKER": self.cluster.bootstrap, "STATE": self.files}
+        names |= {"PARTITIONS": str(self.shape.partitions), "THREADS": str(self.shape.threads)}
         ours = {"CUES_KAFKA_STATE_DIR": self.files, "CUES_KAFKA_BOOTSTRAP": self.cluster.bootstrap}
         with child(self.peer.command(self.job), {**os.environ, **ours, **names}) as process:
             yield process
 
     def done(self) -> int:
         """How many of its messages are committed."""
-        return self.cluster.committed(self.peer.group(self.name, self.job), self.topics[0], PARTITIONS)
+        return self.cluster.committed(self.peer.group(self.name, self.job), self.topics[0], self.shape.partitions)
 
     def finish(self, process: psutil.Popen, *, timeout_s: float = GIVE_UP_S) -> None:
         """Wait until all messages are committed."""
@@ -71,7 +92,7 @@ class Run:
 
     def marks(self, topic: str) -> dict[Place, Watermarks]:
         """The watermarks of all partitions of a topic."""
-        return dict(self.cluster.broker.watermarks([Place(topic, p) for p in range(PARTITIONS)]))
+        return dict(self.cluster.broker.watermarks([Place(topic, p) for p in range(self.shape.partitions)]))
 
     def outputs(self) -> list[list[jobs.Record]]:
         """All that a reader with `read_committed` gets of each output, after the last transaction has ended."""
@@ -99,10 +120,10 @@ class Run:
                 "enable.partition.eof": True,
             }
         )
-        consumer.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
+        consumer.assign([TopicPartition(topic, p, 0) for p in range(self.shape.partitions)])
         found: list[jobs.Record] = []
         ends = 0
-        while ends < PARTITIONS:
+        while ends < self.shape.partitions:
             for message in consumer.consume(10_000, 0.2):
                 if (error := message.error()) is None:
                     found.append((message.key(), message.value() or b""))
@@ -115,12 +136,13 @@ class Run:
 
 
 @contextmanager
-def prepared(cluster: Cluster, peer: Peer, job: str, messages: int) -> Iterator[Run]:
+def prepared(cluster: Cluster, peer: Peer, job: str, messages: int, shape: Shape = USUAL) -> Iterator[Run]:
     """Topics with messages for one run, and a folder for its files; a slow side gets a tenth of the messages."""
-    records = jobs.INPUTS[job](messages // 10 if peer.slow else messages)
+    count = messages // 10 if peer.slow else messages
+    records = jobs.values(count, shape.value_bytes) if job == PIPE else jobs.INPUTS[job](count)
     name = unique(f"{peer.short}-{job}-")
-    topics = [cluster.create(f"{name}.{topic}", PARTITIONS) for topic in TOPICS[job]]
+    topics = [cluster.create(f"{name}.{topic}", shape.partitions) for topic in TOPICS[job]]
     cluster.send(topics[0], records)
     with tempfile.TemporaryDirectory(prefix="peers-") as files:
-        yield Run(cluster, peer, job, name, records, topics, files)
+        yield Run(cluster, peer, job, name, records, topics, files, shape)
     cluster.delete(*topics)

@@ -14,6 +14,7 @@ public class StreamsPipe {
         settings.put("application.id", name);
         settings.put("bootstrap.servers", System.getenv().getOrDefault("BROKER", "localhost:9092"));
         settings.put("state.dir", System.getenv().getOrDefault("STATE", "state"));
+        settings.put("num.stream.threads", Integer.parseInt(System.getenv().getOrDefault("THREADS", "1")));
         settings.put("processing.guarantee", "exactly_once_v2");
         settings.put("consumer.session.timeout.ms", 10_000);
         settings.put("producer.compression.type", "lz4");

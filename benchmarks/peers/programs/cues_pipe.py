@@ -7,6 +7,7 @@ import os
 from cues_kafka import Graph, Processor, Raw, Source, Topic
 
 NAME = os.environ.get("NAME", "shop")
+PARTITIONS = int(os.environ.get("PARTITIONS", "4"))
 
 
 def forward(value: bytes) -> bytes:
@@ -18,5 +19,5 @@ graph = Graph(
     NAME,
     Source(f"{NAME}.values"),
     Processor(forward, inputs=f"{NAME}.values", outputs=f"{NAME}.copies"),
-    defaults=Topic(value=Raw(), partitions=4),
+    defaults=Topic(value=Raw(), partitions=PARTITIONS),
 )
