@@ -122,6 +122,7 @@ TITLES = (
     "Latency",
     "Recovery",
     "Memory",
+    "Growth",
     "Start",
     "Peers",
     "Peers, killed",
