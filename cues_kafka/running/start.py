@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from cues_kafka.arguments import known_call
-from cues_kafka.brokers.options import Kafka, Memory
 from cues_kafka.errors import ConfigError
-from cues_kafka.graph.declare import CallPolicy, CommitPolicy
-from cues_kafka.graph.definition import Graph
-from cues_kafka.observe.log import get_logger
-from cues_kafka.ports.observer import Observer
-from cues_kafka.running.running import Running
-from cues_kafka.running.starting import StartArguments, begin
-from cues_kafka.task.interpreter import Hook
-from cues_kafka.task.workers import Engine
 
-log = get_logger("cues_kafka.start")
+if TYPE_CHECKING:
+    from cues_kafka.brokers.options import Kafka, Memory
+    from cues_kafka.graph.declare import CallPolicy, CommitPolicy
+    from cues_kafka.graph.definition import Graph
+    from cues_kafka.ports.observer import Observer
+    from cues_kafka.running.running import Running
+    from cues_kafka.task.interpreter import Hook
+    from cues_kafka.task.workers import Engine
 
 
 @known_call(ConfigError)
@@ -73,6 +72,9 @@ def start(
         FactoryError: a factory of `system=` still raises after `start_timeout_s`; its exception is the cause.
         TaskStopped: a task refuses to start.
     """
+    # Here: a module that declares a graph imports `start`, and most commands that load it run nothing.
+    from cues_kafka.running.starting import StartArguments, begin  # noqa: PLC0415  # see above
+
     return begin(
         StartArguments(
             *(graph, options, engine, only, instance, policy, calls, timeout_s, new, create_topics, require, observers),
