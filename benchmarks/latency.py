@@ -45,7 +45,12 @@ HOW = """Messages of 100 bytes at default settings, after 2,000 warm-up messages
 in a third process; the time goes from `produce` (linger 0, at 10,000/s 1 ms) to the return of the consumer's `poll`,
 so it holds producing, fetching, the step, its commit, and fetching again. The hand-written loop takes what is there as
 soon as anything is (`poll`, then `consume(n, 0)`), and commits once for each poll. *Three hops* are three processors of
-one graph, in one worker process; by hand they are three processes."""
+one graph, in one worker process; by hand they are three processes.
+
+Most of a hop is waiting for the broker. The client asks it six times for a transaction (to add the offsets, to commit
+them, to add the partitions, for each of two partitions to write, to end it), by hand five times, since there is no
+record of a task. A node answers the requests of one connection one by one, in 0.7 to 3 ms each on the machine of this
+table. The order in which we ask is not what counts: a linger of 0, 1 or 5 ms gave the same times."""
 
 
 @dataclass(frozen=True)
