@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cues_kafka.arguments import known_call
 from cues_kafka.errors import ConfigError
@@ -72,12 +72,14 @@ def start(
         FactoryError: a factory of `system=` still raises after `start_timeout_s`; its exception is the cause.
         TaskStopped: a task refuses to start.
     """
-    # Here: a module that declares a graph imports `start`, and most commands that load it run nothing.
+    return _begin(
+        *(graph, options, engine, only, instance, policy, calls, timeout_s, new, create_topics, require, observers),
+        *(http, hook),
+    )
+
+
+def _begin(*arguments: Any) -> Running:
+    """Load what runs a graph: a module that declares one imports `start`, and most commands run nothing."""
     from cues_kafka.running.starting import StartArguments, begin  # noqa: PLC0415  # see above
 
-    return begin(
-        StartArguments(
-            *(graph, options, engine, only, instance, policy, calls, timeout_s, new, create_topics, require, observers),
-            *(http, hook),
-        )
-    )
+    return begin(StartArguments(*arguments))
