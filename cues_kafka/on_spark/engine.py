@@ -124,14 +124,14 @@ class Spark:
     def _frames(self, job: Job, settings: QuerySettings) -> Run:
         """Make a direct run if the plan keeps the input's partitions apart, else a staged one."""
         assert isinstance(job.options, Kafka)
-        processor = job.graph.dataframes[job.processor]
+        processor, frames = job.graph.dataframes[job.processor], None
         if len(processor.inputs) == len(processor.outputs) == 1:
             [topic] = processor.read_topics
             begin = (0,) * job.facts.topics[topic].partitions
             frames = call_function(settings, job.options, job.graph, processor, {topic: begin})
             if planned_verdict(processor, frames).mode == "direct":
                 return FrameRun(job, settings, self.policy)
-        return StagedRun(job, settings)
+        return StagedRun(job, settings, frames)
 
     def _upstream(self, graph: Graph, name: str) -> Callable[[], bool]:
         """Return a check: whether a worker runs in this session that feeds the processor and is not fed by it."""

@@ -44,14 +44,18 @@ LOOK_S: Final = 1.0
 
 
 class StagedRun:
-    """
-    The run of a staged processor with any number of inputs and outputs; its slots are the parts of its batches.
+    """The run of a staged processor with any number of inputs and outputs; its slots are the parts of its batches."""
 
-    Raises:
-        ConfigError: an output topic is not there, or two bindings are one topic.
-    """
+    def __init__(self, job: Job, settings: QuerySettings, frames: Mapping[str, Any] | None = None) -> None:
+        """
+        Args:
+            job: the processor.
+            settings: of the query.
+            frames: what its function has returned, by which it is known to be staged; None: it is called.
 
-    def __init__(self, job: Job, settings: QuerySettings) -> None:
+        Raises:
+            ConfigError: an output topic is not there, or two bindings are one topic.
+        """
         assert isinstance(job.options, Kafka)
         graph, processor = job.graph, job.graph.dataframes[job.processor]
         self._heard = has_jvm(settings.session)  # with Spark Connect batches are written in a process of the server
@@ -71,7 +75,8 @@ class StagedRun:
         self._undecoded = undecoded_of(
             graph, processor, identity, facts=job.facts, options=job.options, client_bytes=job.broker.max_bytes
         )
-        frames = call_function(settings, job.options, graph, processor, self._positions(), counted=self._undecoded)
+        if frames is None:
+            frames = call_function(settings, job.options, graph, processor, self._positions(), counted=self._undecoded)
         self._work = self._work_of(identity, stateless=not any(map(keeps_state, frames.values())))
         if made := frame_target(processor, frames, graph.name):
             self._work = replace(self._work, parts=1 if processor.whole else self._work.parts, into=made[1])
