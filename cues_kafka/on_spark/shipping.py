@@ -32,6 +32,7 @@ from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.error_message import ErrorMessages
 from cues_kafka.graph.formats import Protobuf
 from cues_kafka.observe.log import get_logger
+from cues_kafka.on_spark.in_arrow import map_in_arrow
 
 log = get_logger("cues_kafka.spark")
 
@@ -191,7 +192,8 @@ def rehearse(session: Any, data: bytes, width: int, *, frames: bool) -> None:
     """
     tasks, unpack = min(width, session.sparkContext.defaultParallelism), _Unpack(data)
     if frames:
-        found = [row.told for row in session.range(0, tasks, 1, tasks).mapInArrow(unpack.rows, "told STRING").collect()]
+        rows = map_in_arrow(session.range(0, tasks, 1, tasks), unpack.rows, "told STRING").collect()
+        found = [row.told for row in rows]
     else:
         found = session.sparkContext.parallelize(range(tasks), tasks).mapPartitions(unpack).collect()
     if told := next(iter(found), ""):

@@ -19,6 +19,7 @@ from cues_kafka.errors import CodecError, ConfigError
 from cues_kafka.on_spark.columns import as_messages, form_of
 from cues_kafka.on_spark.direct.frame_slot import Range, Row
 from cues_kafka.on_spark.direct.frame_work import Frames
+from cues_kafka.on_spark.in_arrow import map_in_arrow
 from cues_kafka.on_spark.query.jobs import AT_ONCE, RESULT, run_job
 from cues_kafka.on_spark.query.offset_log import batch_ends, query_id
 from cues_kafka.on_spark.query.outcome import Outcome, outcome_of_row, raise_stops
@@ -68,7 +69,7 @@ class FrameBatch:
         check_plan(frame)
         publish = PublishFrames(work, dict(ranges), number)
         form = form_of(work.codec, MadeFor(work.output.topic, work.options))
-        rows = run_job(as_messages(frame, work.key_field, form).mapInArrow(publish, RESULT).collect)
+        rows = run_job(map_in_arrow(as_messages(frame, work.key_field, form), publish, RESULT).collect)
         outcomes = [outcome_of_row(json.loads(row[0])) for row in rows]
         outcomes += publish_rest(work, ranges, {o.partition for o in outcomes}, number)
         if self._tell:

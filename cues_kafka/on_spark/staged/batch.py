@@ -30,6 +30,7 @@ from cues_kafka.core.staged import Announce
 from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.graph.names import transactional_id
 from cues_kafka.observe.log import get_logger
+from cues_kafka.on_spark.in_arrow import map_in_arrow
 from cues_kafka.on_spark.query.jobs import AT_ONCE, RESULT, BatchFailed, run_job
 from cues_kafka.on_spark.query.offset_log import query_id
 from cues_kafka.on_spark.query.outcome import Outcome, brief, outcome_of_row, raise_stops
@@ -288,7 +289,7 @@ class StagedBatch:
         if files is None:
             frame = staging.chunks(manifest).select("part", "row", "payload")
             sorted_ = frame.repartitionById(batch.parts, "part").sortWithinPartitions("row")
-            rows = run_job(sorted_.mapInArrow(PublishRows(work, batch, chunks), RESULT).collect)
+            rows = run_job(map_in_arrow(sorted_, PublishRows(work, batch, chunks), RESULT).collect)
             return [outcome_of_row(json.loads(row[0])) for row in rows]
         context = staging.session.sparkContext
         tasks = min(len(chunks), max(context.defaultParallelism, -(-len(chunks) // PARTS_OF_A_TASK)))

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 
 from cues_kafka.errors import ConfigError, RecoveryError
+from cues_kafka.on_spark.in_arrow import map_in_arrow
 from cues_kafka.on_spark.query.files import Place, delete, lengths, local, names, read_bytes, size, write_bytes
 from cues_kafka.on_spark.staged.chunks import CHUNKS, INDEX, Packing
 from cues_kafka.on_spark.staged.manifest import GONE, RESTORE, Manifest, checksum, listed, parsed
@@ -98,7 +99,7 @@ class Staging:
         """
         gathered = self._gather(messages, pack) if small and self._state_may_be_computed_twice else None
         found = (
-            self._by_spark(messages.mapInArrow(pack, CHUNKS), batch, attempt)
+            self._by_spark(map_in_arrow(messages, pack, CHUNKS), batch, attempt)
             if gathered is None
             else self._by_driver(gathered, batch, attempt)
         )
@@ -129,7 +130,7 @@ class Staging:
 
     def _gather(self, messages: Any, pack: Packing) -> pa.Table | None:
         """All chunks; None: a Spark task has more than a quarter of the limit, so that the sum stays small."""
-        found = messages.mapInArrow(replace(pack, most=self._small_bytes // 4), CHUNKS).toArrow()
+        found = map_in_arrow(messages, replace(pack, most=self._small_bytes // 4), CHUNKS).toArrow()
         self.computed_twice = found.column("payload").null_count > 0
         return None if self.computed_twice else found
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 from cues_kafka.core.records import Staged
 from cues_kafka.errors import RetriableError
 from cues_kafka.on_spark.connections import shared_broker
+from cues_kafka.on_spark.in_arrow import map_in_arrow
 from cues_kafka.on_spark.query.jobs import RESULT, run_job
 from cues_kafka.on_spark.query.outcome import Outcome, outcome_of_row, raise_stops
 from cues_kafka.on_spark.redelivery import Redelivery
@@ -99,12 +100,12 @@ class Search:
         numbers = session.range(0, count, 1, count)
         if self._work.target.errors is None:
             first = FirstUndecoded(self._work, spans)
-            rows = run_job(numbers.mapInArrow(first, RESULT).collect)
+            rows = run_job(map_in_arrow(numbers, first, RESULT).collect)
             found = {one.task: one for one in (outcome_of_row(json.loads(row[0])) for row in rows)}
             raise_stops([found[task] for task in sorted(found)], self._mine.batch)
             self._compare(0)
             return None
-        return numbers.mapInArrow(WriteUndecoded(self._work, spans, int(time.time() * 1000)), CHUNKS)
+        return map_in_arrow(numbers, WriteUndecoded(self._work, spans, int(time.time() * 1000)), CHUNKS)
 
     def check(self, manifest: Manifest) -> None:
         """Compare what was found with what Spark had counted."""
