@@ -11,14 +11,14 @@ from benchmarks.peers.sides import FORK, Peer
 from benchmarks.report import Section
 
 HOW = f"""A function counts the message in a store, sends to a first topic, fails at every {EACH_FAILS}th message, and
-sends the count to a second topic. Each library is told to go on with the next message: cues-kafka by an errors topic,
-Kafka Streams by `LogAndContinueProcessingExceptionHandler` and a dead letter queue, Quix Streams by
+sends the count to a second topic. Each library is configured to go on with the next message: cues-kafka by an errors
+topic, Kafka Streams by `LogAndContinueProcessingExceptionHandler` and a dead letter queue, Quix Streams by
 `on_processing_error`; Faust has no setting for it. *Half*: committed messages of the first topic whose message failed.
 *Counted*: failed messages that the store counts all the same. *Told*: error messages. *Missing*: messages that did not
 fail, and are not in both topics."""
 
 STANDS_S = 60.0
-"""A side that has not delivered a thousand messages by then stands still."""
+"""A side that has not delivered a thousand messages by then hangs."""
 
 
 def measure(messages: int, sides: Mapping[str, Peer], cluster: Cluster) -> Section:
@@ -35,7 +35,7 @@ def measure(messages: int, sides: Mapping[str, Peer], cluster: Cluster) -> Secti
                 try:
                     run.finish(process, timeout_s=STANDS_S)
                 except TimeoutError:
-                    stopped = f"{peer.title} stood still at {run.done():,} of {len(run.records):,} messages"
+                    stopped = f"{peer.title} hung at {run.done():,} of {len(run.records):,} messages"
             first, second, errors = ([value for _, value in records] for records in run.outputs())
         failed = sum(fails(value) for _, value in run.records)
         half, worked = sum(map(fails, first)), len(run.records) - failed
