@@ -16,7 +16,7 @@ in a dataclass, `json_twins` adds.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeAlias
 
 import msgspec
@@ -25,6 +25,7 @@ from cues_kafka.codecs.json_checks import Checks, JsonMisfit, as_json
 from cues_kafka.codecs.json_faults import half_pair, why_no_json
 from cues_kafka.codecs.json_fractions import Fractions, holds_time
 from cues_kafka.codecs.json_twins import Twins, is_native
+from cues_kafka.codecs.json_usual import usual
 from cues_kafka.codecs.schema import (
     Anything,
     Shape,
@@ -32,6 +33,7 @@ from cues_kafka.codecs.schema import (
     describe,
     forget_decoders,
     holds_decimal,
+    is_struct,
     json_types,
     shape_name,
 )
@@ -85,7 +87,9 @@ class JsonCodec:
         self.shape = None if shape == Anything() else shape
         self.nullable = "null" in json_types(shape)
         self._root = name[:1].lower() + name[1:] if isinstance(shape, Structure) else "value"
-        self._check = check = Checks(native=is_native(shape)).convert(shape)
+        native = is_native(shape)
+        self._check = check = Checks(native=native).convert(shape)
+        self._usual = usual(shape, native=native or (isinstance(shape, Structure) and is_struct(shape.cls)))
         try:
             self._read = read = _reader(annotation, shape)
         except TypeError as error:
@@ -105,6 +109,16 @@ class JsonCodec:
             return _encode(self._check(value))
         except Exception as error:  # noqa: BLE001  what it is not made for is raised again
             self._refuse_value(error, value)
+
+    def encode_all(self, values: Sequence[Any]) -> list[bytes]:
+        """
+        The same for many values; those that are of usual types are encoded in one go.
+
+        Raises:
+            CodecError: one of them does not fit.
+        """
+        whole = self._usual is not None and self._usual(values)
+        return list(map(_encode if whole else self.encode, values))
 
     def decode(self, data: bytes) -> Any:
         """

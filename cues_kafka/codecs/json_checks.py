@@ -258,7 +258,7 @@ def _object(convert: Convert) -> Convert:
 # ------------------------------------------------------------------------------------------- from shapes to closures
 
 
-def _deciding(shape: Shape) -> frozenset[type[Any]]:
+def deciding(shape: Shape) -> frozenset[type[Any]]:
     """The exact types that decide about a value, none: what is in the value counts, too."""
     match shape:
         case Null():
@@ -267,8 +267,8 @@ def _deciding(shape: Shape) -> frozenset[type[Any]]:
             return frozenset({cls})
         case Choice(_, enum) if enum is not None:
             return frozenset({enum})
-        case OneOf(options) if all(map(_deciding, options)):
-            return frozenset().union(*map(_deciding, options))
+        case OneOf(options) if all(map(deciding, options)):
+            return frozenset().union(*map(deciding, options))
     return frozenset()
 
 
@@ -286,7 +286,7 @@ class Checks:
 
     def convert(self, shape: Shape) -> Convert:
         """The closure for values of this shape; raises `JsonMisfit`."""
-        if types := _deciding(shape):
+        if types := deciding(shape):
             return _of_types(types, shape_name(shape))
         match shape:
             case Anything():
@@ -296,7 +296,7 @@ class Checks:
             case Choice(values):
                 return _one_of(values, shape_name(shape))
             case Items(item):
-                return _array(self.convert(item), _deciding(item))
+                return _array(self.convert(item), deciding(item))
             case Fixed(items):
                 return _fixed([*map(self.convert, items)])
             case Mapped(value):
@@ -315,7 +315,7 @@ class Checks:
         by_type: dict[type[Any], Convert] = {}
         for option, made in zip(options, converts, strict=True):
             by_type |= dict.fromkeys(
-                {option.cls} if isinstance(option, Structure | Ref | Scalar) else _deciding(option), made
+                {option.cls} if isinstance(option, Structure | Ref | Scalar) else deciding(option), made
             )
 
         def convert(value: Any) -> Any:
@@ -335,7 +335,7 @@ class Checks:
         cls, names = record.cls, [each.name for each in record.fields]
         keys = [each.wire_name for each in record.fields]
         every = [*enumerate(self.convert(each.shape) for each in record.fields)]
-        others = [one for one, each in zip(every, record.fields, strict=True) if not _deciding(each.shape)]
+        others = [one for one, each in zip(every, record.fields, strict=True) if not deciding(each.shape)]
         pick, struct = _picker(names), is_struct(cls)
         whole = self._native or struct
         known: set[tuple[type[Any], ...]] = set()

@@ -92,9 +92,9 @@ class Ahead:
         return True
 
     def all_encoded(
-        self, values: Iterator[Any], encode: Callable[[Any], bytes], limit: int
+        self, values: Iterator[Any], encode: Callable[[Sequence[Any]], list[bytes]], limit: int
     ) -> list[bytes | None] | None:
-        """Call for each value, and encode every result, None for nil; None: one of them is unusual, or larger."""
+        """Call for each value, and encode all results, None for nil; None: one of them is unusual, or larger."""
         call, results = self._call, self.results
         append = results.append
         try:
@@ -108,9 +108,10 @@ class Ahead:
             return None
         try:
             if NoneType in kinds:
-                data = [None if result is None else encode(result) for result in results]
+                made = iter(encode([result for result in results if result is not None]))
+                data = [None if result is None else next(made) for result in results]
             else:
-                data = list(map(encode, results))
+                data = list(encode(results))
         except BaseException:  # the loop meets it again, and finds whose it is
             return None
         return data if max(map(len, filter(None, data)), default=0) <= limit else None

@@ -135,6 +135,8 @@ class Target(Output):
     Attributes:
         binding: the output binding.
         encode: the codec's method.
+        encode_all: the same for many values, where the codec has something quicker; it may raise other errors, so a
+            caller asks `encode` then. None: there is nothing quicker.
         key_of: reads the value's key field; None: the topic has no `key=`.
         encode_key: from a key to bytes.
         inherit: from the lead input's key to the key of an output without one; None: it is the same.
@@ -147,6 +149,7 @@ class Target(Output):
     encode_key: Callable[[Any], bytes | None] = key_bytes
     inherit: Callable[[bytes], bytes | None] | None = None
     foreign: tuple[str, ...] = ()
+    encode_all: Callable[[Sequence[Any]], list[bytes]] | None = None
 
 
 class Now:

@@ -20,7 +20,7 @@ from cues_kafka.task.calling.columns import PLAIN_ROOM, Ahead, Columns, light, s
 from cues_kafka.task.calling.ending import Ending
 from cues_kafka.task.calling.failures import Delivering
 from cues_kafka.task.calling.function import Function
-from cues_kafka.task.calling.outputs import OVERHEAD_BYTES
+from cues_kafka.task.calling.outputs import OVERHEAD_BYTES, Target
 from cues_kafka.task.calling.step import unreadable
 from cues_kafka.task.parts.participant import Moments
 
@@ -50,7 +50,7 @@ class PlainLoops:
             and function.decoders[0].decode is as_is
             and getattr(output.encode, "__func__", None) is RawCodec.encode
         )
-
+        self._encode_all = _encoder_of(output)
         self._one_kind = self.usual and output is not None and output.key_of is None and not call.is_generator
 
     def run_simple(self, messages: Sequence[WireMessage], batch: Batch) -> None:
@@ -109,7 +109,7 @@ class PlainLoops:
             call = ahead.again
         elif self._one_kind and decode is as_is and not batch.context.at.following:
             ahead = Ahead(call)
-            data = ahead.all_encoded(self._function.progress.through(values), output.encode, limit)
+            data = ahead.all_encoded(self._function.progress.through(values), self._encode_all, limit)
             if data is not None:
                 self.emit(columns, data, batch)
                 return
@@ -230,3 +230,11 @@ class PlainLoops:
         batch.outputs += len(values)
         batch.messages += len(values)
         batch.size += sum(map(len, values))
+
+
+def _encoder_of(output: Target | None) -> Callable[[Sequence[Any]], list[bytes]]:
+    """Encodes many values; nothing asks it where there is no output."""
+    if output is not None and output.encode_all is not None:
+        return output.encode_all
+    encode: Callable[[Any], bytes] = bytes if output is None else output.encode
+    return lambda values: list(map(encode, values))

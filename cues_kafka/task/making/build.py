@@ -394,12 +394,14 @@ def _naming(what: str, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def target_of(settings: Topic, found: TopicFacts, binding: str, client_bytes: int, cluster: Any = None) -> Target:
     """Make an output topic of native workers and senders."""
+    codec = codec_for(settings.value, MadeFor(found.name, cluster))
     return Target(
         **limits_of(found, client_bytes),
         provenance=settings.provenance,
         bare=settings.meta is False,
         binding=binding,
-        encode=_encoder(settings.value, MadeFor(found.name, cluster)),
+        encode=_outages_told(settings.value, codec.encode),
+        encode_all=getattr(codec, "encode_all", None),
         key_of=key_field(settings.key) if settings.key else None,
         foreign=() if isinstance(settings.value, Raw) else (header_of("value"),),
         encode_key=key_bytes
