@@ -192,10 +192,34 @@ class StompLine:
                     raise ConnectionError(one.body.decode())
             self.receive()
 
+    def close(self) -> None:
+        """Disconnect."""
+        self._socket.close()
+
     def destination(self, name: str) -> dict[str, str]:
         """A queue."""
         classic = self.server.startswith("ActiveMQ/")
         return {"destination": f"/queue/{name}"} if classic else {"destination": name, "destination-type": "ANYCAST"}
+
+
+class StompDrain:
+    """Takes all messages of a queue, and looks at none."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self._line, self._taken = StompLine(url), 0
+        own = {"id": "1", "ack": "auto", "subscription-type": "ANYCAST", **self._line.destination(name)}
+        self._line.send([Frame("SUBSCRIBE", own)])
+
+    def taken(self) -> int:
+        """How many have come by now; it waits for some."""
+        self._line.receive()
+        self._taken += sum(one.command == "MESSAGE" for one in self._line.frames)
+        self._line.frames.clear()
+        return self._taken
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._line.close()
 
 
 class StompReader:

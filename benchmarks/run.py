@@ -58,7 +58,7 @@ PROGRAMS: dict[str, Callable[[Size, Cluster], report.Section]] = {
     "state": lambda size, cluster: state.measure(size.repetitions, size.moved, size.records, cluster),
     "sql": lambda size, cluster: sql.measure(size.repetitions, size.moved, cluster),
     "delta": lambda size, cluster: delta.measure(size.repetitions, size.moved, cluster),
-    "bridges": lambda size, cluster: bridges.measure(min(3, size.repetitions), size.moved // 40, cluster),
+    "bridges": lambda size, cluster: bridges.measure(min(3, size.repetitions), size.moved / 150_000, cluster),
     "recovery": lambda size, cluster: recovery.measure(size.kills, cluster),
     "memory": lambda size, cluster: memory.measure(size.backlog, size.records, cluster),
     "growth": lambda size, cluster: growth.measure(10 * size.backlog, cluster),
