@@ -7,6 +7,7 @@ import shutil
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -132,7 +133,8 @@ class RabbitMq(Server):
         Wait until a queue or a stream would be found again after SIGKILL.
 
         RabbitMQ writes the names of new queues, and that of the coordinator of streams, to the disk some time later. A
-        quorum queue that is killed before begins again empty, a classic one is gone, and a stream stays away.
+        quorum queue that is killed before begins again empty, a classic one is gone, and a stream stays away. A name in
+        PREVIOUS.LOG does not count: Mnesia folds this file into its tables at the moment, and removes it.
         """
         node = self.data / "mnesia" / "rabbit@localhost"
         name, files = {
@@ -141,10 +143,16 @@ class RabbitMq(Server):
             "classic": (queue.encode(), "*.[LD]*"),  # LATEST.LOG, and the tables that it is folded into
         }[kind]
         end = time.monotonic() + ANSWER_S
-        while not any(name in file.read_bytes() for file in node.glob(files)):
+        while (node / "PREVIOUS.LOG").exists() or not _holding(name, node, files):
             if time.monotonic() > end:
                 raise ServerError(f"{queue} is not in {node}/{files} after {ANSWER_S:.0f} s.")
             time.sleep(POLL_S)  # nothing tells
+
+    def remains_of(self, queue: str) -> str:
+        """Where the name of a queue is on the disk, and the end of the log; for a queue that the broker has lost."""
+        node = self.data / "mnesia" / "rabbit@localhost"
+        sizes = {file.name: file.stat().st_size for file in sorted(node.glob("*.[LD]*"))}
+        return f"{queue} is in {_holding(queue.encode(), node, '*.[LD]*')} of {sizes}.\n{self.log_tail(200)}"
 
     def url(self, database: str = "%2F") -> str:
         """The address of a virtual host by AMQP, with user and password."""
@@ -171,6 +179,15 @@ class RabbitMq(Server):
         erl.parent.mkdir(exist_ok=True)
         erl.write_text(f'#!/bin/sh\nexec "{erlexec}" "$@"\n', "utf-8")
         erl.chmod(0o755)
+
+
+def _holding(name: bytes, node: Path, files: str) -> list[str]:
+    """The files of a node that hold a name; a file may be replaced meanwhile."""
+    found = []
+    for file in node.glob(files):
+        with suppress(FileNotFoundError):
+            found += [file.name] * (name in file.read_bytes())
+    return found
 
 
 class _Files(NamedTuple):

@@ -36,7 +36,7 @@ def test_nothing_is_lost_on_the_way_out(rabbitmq: RabbitMqQueues, moment: Any, b
         rabbitmq.server.kill()
         rabbitmq.server.start()
         with Shop(rabbitmq.server) as shop:
-            until(lambda: published(shop, queue), "the queue takes messages")
+            until(lambda: published(rabbitmq, shop, queue), "the queue takes messages")
     for payload in payloads(20, 20):
         tester.send("paid", payload)
     tester.run()
