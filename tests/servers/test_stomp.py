@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from cues_kafka import Memory, Raw, Stomp, Topic, start
 from cues_kafka.bridges.acked import Acked
+from cues_kafka.bridges.stomp.refusals import StompRefused
 from cues_kafka.bridges.stomp.source import StompDeliveries
 from cues_kafka.testing.tester import Crash
 from cues_kafka.verify.scan import verify
@@ -42,16 +44,24 @@ def source_of(jms: JmsQueues, cut: Cut | None = None, **settings: Any) -> Stomp:
     return Stomp(url, **{"queue": jms.name, "prefetch": 10, **settings})
 
 
-def taken(source: Acked, count: int) -> list[bytes]:
-    """This number of messages from the beginning."""
-    found: list[tuple[Any, str]] = []
+def rows_of(
+    source: Acked, count: int, place: Any = None, *, waits_for: tuple[type[Exception], ...] = ()
+) -> list[tuple[Any, Any]]:
+    """This number of messages behind a place, with theirs. An error of `waits_for` means: not yet."""
+    found: list[tuple[Any, Any]] = []
 
     def more() -> bool:
-        found.extend(source.read(0, found[-1][1] if found else None, count - len(found)))
+        with suppress(*waits_for):
+            found.extend(source.read(0, found[-1][1] if found else place, count - len(found)))
         return len(found) == count
 
     until(more)
-    return [bytes(message.value) for message, _ in found]
+    return found
+
+
+def taken(source: Acked, count: int) -> list[bytes]:
+    """This number of messages from the beginning."""
+    return [bytes(message.value) for message, _ in rows_of(source, count)]
 
 
 def test_messages_come_once_over_a_death_between_commit_and_acknowledgement(activemq: JmsQueues) -> None:
@@ -174,6 +184,28 @@ def test_a_successor_of_a_process_that_stands_still_gets_its_messages_soon(jms: 
         assert time.monotonic() - began_s < 8
     successor.close()
     held.close()
+
+
+@pytest.mark.bridge
+def test_two_feeds_of_one_queue_do_not_share_it_where_it_has_one_consumer(jms: JmsQueues) -> None:
+    """Classic gives all to the first one. Artemis refuses the second one, and says why."""
+    queue = f"cues.{jms.name}"  # of those that broker.xml gives one consumer
+    first, second = (source_of(jms, queue=queue).open() for _ in range(2))
+    with JmsClient(jms.url) as shop:
+        shop.send(queue, *payloads(5))
+        rows = rows_of(first, 5)
+        if jms.server.kind == "artemis":
+            with pytest.raises(StompRefused):
+                list(second.read(0, None, 1))
+        else:
+            assert not list(second.read(0, None, 1))
+        shop.send(queue, *payloads(5, 5))
+        rows += rows_of(first, 5, rows[-1][1])
+        assert [bytes(message.value) for message, _ in rows] == payloads(10)
+    first.close()
+    rows = rows_of(second, 10, waits_for=(StompRefused,))  # until the broker has seen the end of the first one
+    assert sorted(bytes(message.value) for message, _ in rows) == payloads(10)
+    second.close()
 
 
 @pytest.mark.bridge

@@ -231,10 +231,23 @@ def killed_in_the_commit(jms: JmsQueues, killed: list[int], *, done: bool) -> Ca
     return sends
 
 
+def acknowledging(jms: JmsQueues, moment: str) -> Callable[..., None]:
+    """Takes a marker as ever; the owner ends behind it if that is the moment. In a transaction it is part of that."""
+    acknowledge = StompSession.acknowledge
+
+    def acknowledges(session: StompSession, *given: Any, **named: Any) -> None:
+        acknowledge(session, *given, **named)
+        if moment == "behind the acknowledgement" and not named:
+            session.probe(f"{jms.name}.other")  # its receipt says that the broker has done all before it
+            raise ConnectionError("the owner ends here")
+
+    return acknowledges
+
+
 @pytest.mark.parametrize("moment", ["before the commit", "behind the commit", "behind the acknowledgement"])
 def test_marker_is_there_once_wherever_the_owner_ends_in_its_commit(moment: str, jms: JmsQueues) -> None:
     """Also if the broker has done all that was sent: Artemis takes what is acknowledged at once, in no transaction."""
-    send, acknowledge, ended = StompSession.send, StompSession.acknowledge, ConnectionError("the owner ends here")
+    send, ended = StompSession.send, ConnectionError("the owner ends here")
 
     def sends(session: StompSession, command: str, *given: Any, **named: Any) -> None:
         if command == "COMMIT" and moment == "before the commit":
@@ -242,12 +255,6 @@ def test_marker_is_there_once_wherever_the_owner_ends_in_its_commit(moment: str,
             raise ended
         send(session, command, *given, **named)
         if command == "COMMIT" and moment == "behind the commit":
-            raise ended
-
-    def acknowledges(session: StompSession, *given: Any, **named: Any) -> None:
-        acknowledge(session, *given, **named)
-        if moment == "behind the acknowledgement" and not named:
-            session.probe(f"{jms.name}.other")
             raise ended
 
     for over, number in ((b"one", b"two"), (b"two", b"three")):
@@ -258,7 +265,7 @@ def test_marker_is_there_once_wherever_the_owner_ends_in_its_commit(moment: str,
             owner.write(message_of("queue", jms.name, number, {}))
             with (
                 patch.object(StompSession, "send", sends),
-                patch.object(StompSession, "acknowledge", acknowledges),
+                patch.object(StompSession, "acknowledge", acknowledging(jms, moment)),
                 suppress(ConnectionError),
             ):
                 owner.commit(number, over)
@@ -277,8 +284,7 @@ def test_marker_is_there_once_wherever_the_owner_ends_while_its_commit_is_under_
     moment: str, jms: JmsQueues
 ) -> None:
     """Messages of the next transaction, which the owner has sent meanwhile, are taken back."""
-    in_turn, wait_for = StompSession.send_in_turn, StompSession.wait_for
-    acknowledge, ended = StompSession.acknowledge, ConnectionError("the owner ends here")
+    in_turn, wait_for, ended = StompSession.send_in_turn, StompSession.wait_for, ConnectionError("the owner ends here")
 
     def sends(session: StompSession, first: Frame, second: Frame) -> str:
         if moment != "before the commit":
@@ -293,12 +299,6 @@ def test_marker_is_there_once_wherever_the_owner_ends_while_its_commit_is_under_
         if moment == "behind the commit":
             raise ended
 
-    def acknowledges(session: StompSession, *given: Any, **named: Any) -> None:
-        acknowledge(session, *given, **named)
-        if moment == "behind the acknowledgement" and not named:
-            session.probe(f"{jms.name}.other")
-            raise ended
-
     over = b"one"
     for number in (b"two", b"three", b"four"):
         with closing(heir_of(jms)) as owner:
@@ -309,7 +309,7 @@ def test_marker_is_there_once_wherever_the_owner_ends_while_its_commit_is_under_
             with (
                 patch.object(StompSession, "send_in_turn", sends),
                 patch.object(StompSession, "wait_for", waits),
-                patch.object(StompSession, "acknowledge", acknowledges),
+                patch.object(StompSession, "acknowledge", acknowledging(jms, moment)),
                 suppress(ConnectionError),
             ):
                 owner.start_commit(number, over)
@@ -327,6 +327,21 @@ def test_marker_is_there_once_wherever_the_owner_ends_while_its_commit_is_under_
                 heir.commit(number, over)
         over = number
     assert [one.body for one in taken(stomp(jms), jms.name)] == [b"two", b"three", b"four"]
+
+
+def tester_of(jms: JmsQueues, tell: Callable[..., Any], *, partitions: int, **settings: Any) -> Tester:
+    """A processor that sends to a queue of the broker, three messages in a commit, and its messages."""
+    effects = {"out": stomp(jms).to_queue(jms.name)}
+    graph = Graph(
+        jms.name,
+        Source("numbers"),
+        Processor(tell, inputs="numbers", effects=effects, **settings),
+        defaults=Topic(partitions=partitions),
+    )
+    tester = Tester(graph, policy=CommitPolicy(max_messages=3))
+    for number in range(MESSAGES):
+        tester.send("numbers", number, key=str(number))
+    return tester
 
 
 @pytest.mark.parametrize("nth", [1, 3])
@@ -351,15 +366,7 @@ def test_broker_that_is_killed_while_a_part_is_committed_has_each_message_once(
     def tell(number: int, out: Any) -> None:
         out.send(str(number))
 
-    graph = Graph(
-        jms.name,
-        Source("numbers"),
-        Processor(tell, inputs="numbers", effects={"out": stomp(jms).to_queue(jms.name)}),
-        defaults=Topic(partitions=1),
-    )
-    tester = Tester(graph, policy=CommitPolicy(max_messages=3))
-    for number in range(MESSAGES):
-        tester.send("numbers", number)
+    tester = tester_of(jms, tell, partitions=1)
     with patch.object(StompSession, "send_in_turn", sends):
         tester.run()
     tester.stop()
@@ -383,15 +390,7 @@ def test_broker_that_is_killed_has_each_message_once(moment: str, jms: JmsQueues
         return number
 
     killed: list[int] = []
-    graph = Graph(
-        jms.name,
-        Source("numbers"),
-        Processor(tell, inputs="numbers", outputs="told", effects={"out": stomp(jms).to_queue(jms.name)}),
-        defaults=Topic(partitions=2),
-    )
-    tester = Tester(graph, policy=CommitPolicy(max_messages=3))
-    for number in range(MESSAGES):
-        tester.send("numbers", number, key=str(number))
+    tester = tester_of(jms, tell, partitions=2, outputs="told")
     fault = killed_in_the_commit(jms, killed, done=moment == "behind the commit")
     with patch.object(StompSession, "send", StompSession.send if moment == "in a call" else fault):
         tester.run()
