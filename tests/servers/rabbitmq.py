@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import shutil
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -31,6 +31,11 @@ SETTINGS = {
     "disk_free_limit.absolute": "10MB",  # below it publishers wait, and other tests fill the disk, too
     "raft.wal_max_size_bytes": "33554432",
 }
+
+ATOM = rb"(?:d..|w.)"
+"""What comes before an atom in Erlang's external format."""
+UNDECIDED = re.compile(rb"decisionh\x03%stid((?:(?!decision).){1,200}?)%spresume_abort" % (ATOM, ATOM), re.DOTALL)
+"""The name of a transaction in Mnesia's log whose decision follows."""
 
 START = """
 setpriv --pdeathsig KILL "$BINDIR/epmd" &
@@ -132,27 +137,26 @@ class RabbitMq(Server):
         """
         Wait until a queue or a stream would be found again after SIGKILL.
 
-        RabbitMQ writes the names of new queues, and that of the coordinator of streams, to the disk some time later. A
-        quorum queue that is killed before begins again empty, a classic one is gone, and a stream stays away. A name in
-        PREVIOUS.LOG does not count: Mnesia folds this file into its tables at the moment, and removes it.
+        RabbitMQ writes to the disk some time later: that the declaration of a queue is committed, the name of a quorum
+        queue, and that of the coordinator of streams. A queue whose declaration is not committed there is gone after
+        SIGKILL, a quorum queue without its name begins again empty, and a stream stays away.
         """
         node = self.data / "mnesia" / "rabbit@localhost"
-        name, files = {
-            "stream": (b"rabbit_stream_coordinator", "coordination/rabbit@localhost/names.dets"),
-            "quorum": (queue.encode(), "quorum/rabbit@localhost/names.dets"),
-            "classic": (queue.encode(), "*.[LD]*"),  # LATEST.LOG, and the tables that it is folded into
-        }[kind]
+        names = {
+            "stream": (b"rabbit_stream_coordinator", node / "coordination/rabbit@localhost/names.dets"),
+            "quorum": (queue.encode(), node / "quorum/rabbit@localhost/names.dets"),
+        }
         end = time.monotonic() + ANSWER_S
-        while (node / "PREVIOUS.LOG").exists() or not _holding(name, node, files):
+        while not declared(node, queue.encode()) or (kind in names and not _has(names[kind][1], names[kind][0])):
             if time.monotonic() > end:
-                raise ServerError(f"{queue} is not in {node}/{files} after {ANSWER_S:.0f} s.")
+                raise ServerError(f"{queue} is not kept in {node} after {ANSWER_S:.0f} s.")
             time.sleep(POLL_S)  # nothing tells
 
     def remains_of(self, queue: str) -> str:
         """Where the name of a queue is on the disk, and the end of the log; for a queue that the broker has lost."""
-        node = self.data / "mnesia" / "rabbit@localhost"
-        sizes = {file.name: file.stat().st_size for file in sorted(node.glob("*.[LD]*"))}
-        return f"{queue} is in {_holding(queue.encode(), node, '*.[LD]*')} of {sizes}.\n{self.log_tail(200)}"
+        files = sorted((self.data / "mnesia" / "rabbit@localhost").glob("*.[LD]*"))
+        held = [file.name for file in files if _has(file, queue.encode())]
+        return f"{queue} is in {held}.\n{self.log_tail(200)}"
 
     def url(self, database: str = "%2F") -> str:
         """The address of a virtual host by AMQP, with user and password."""
@@ -181,13 +185,36 @@ class RabbitMq(Server):
         erl.chmod(0o755)
 
 
-def _holding(name: bytes, node: Path, files: str) -> list[str]:
-    """The files of a node that hold a name; a file may be replaced meanwhile."""
-    found = []
-    for file in node.glob(files):
-        with suppress(FileNotFoundError):
-            found += [file.name] * (name in file.read_bytes())
-    return found
+def declared(node: Path, queue: bytes) -> bool:
+    """
+    Whether the declaration of a queue is committed on the disk, in Mnesia's directory of a node.
+
+    There is a table of queues on the disk and one in memory. So Mnesia writes the transaction to its log as one that is
+    aborted if nothing else follows, and another process writes the decision, as a record of its own. RabbitMQ waits for
+    the disk once, perhaps between the two, and the decision is there up to two seconds later. A node that starts
+    without it drops the queue, although its name is in the log.
+    """
+    if any(_has(table, queue) for table in node.glob("rabbit_durable_queue.DC[DL]")):
+        return True  # the log is folded into the table, behind the decision
+    log = b"".join(_bytes(node / name) for name in ("PREVIOUS.LOG", "LATEST.LOG"))
+    begun = [(found.end(), found[1]) for found in UNDECIDED.finditer(log)]
+    for found in re.finditer(re.escape(queue), log):
+        names = [name for end, name in begun if end <= found.start()]
+        if names and re.search(re.escape(names[-1]) + ATOM + b"committed", log, re.DOTALL):
+            return True
+    return False
+
+
+def _has(file: Path, name: bytes) -> bool:
+    return name in _bytes(file)
+
+
+def _bytes(file: Path) -> bytes:
+    """What a file holds; nothing if it is not there, as while RabbitMQ replaces it."""
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        return b""
 
 
 class _Files(NamedTuple):

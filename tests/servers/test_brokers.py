@@ -91,13 +91,29 @@ def test_rabbitmq_keeps_what_it_has_confirmed_over_sigkill(rabbitmq: RabbitMqQue
     channel.confirm_delivery()
     channel.basic_publish("", queue, b"kept", pika.BasicProperties(delivery_mode=2), mandatory=True)
 
-    if kind != "classic":
-        rabbitmq.server.until_kept(queue, kind=kind)
-
+    rabbitmq.server.until_kept(queue, kind=kind)
     rabbitmq.server.kill()
     rabbitmq.server.start()
 
     assert first_of(rabbitmq, queue, {"x-stream-offset": "first"} if kind == "stream" else {}) == b"kept"
+
+
+def test_a_queue_of_rabbitmq_is_declared_when_the_decision_is_in_the_log(tmp_path: Path) -> None:
+    """Bytes of a log as RabbitMQ 3.10.8 writes it; a queue without the decision is gone behind a kill."""
+    begun = b"h\x05d\0\x08decisionh\x03d\0\x03tid%bd\0\x0dpresume_abortl m\0\0\0\x06%b"
+    decided = b"h\x05d\0\x08decisionh\x03d\0\x03tid%bd\0\x09committedjj"
+    log = tmp_path / "LATEST.LOG"
+
+    log.write_bytes(begun % (b"a\x01Xpid", b"first") + decided % b"a\x01Xpid" + begun % (b"a\x02Xpid", b"second"))
+    assert rabbitmq_module.declared(tmp_path, b"first")
+    assert not rabbitmq_module.declared(tmp_path, b"second")
+
+    log.rename(tmp_path / "PREVIOUS.LOG")
+    log.write_bytes(decided % b"a\x02Xpid")
+    assert rabbitmq_module.declared(tmp_path, b"second")
+
+    (tmp_path / "rabbit_durable_queue.DCD").write_bytes(b"third")
+    assert rabbitmq_module.declared(tmp_path, b"third")
 
 
 @pytest.mark.bridge
