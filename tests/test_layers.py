@@ -3,7 +3,7 @@
 ::
 
     errors . words <- ports <- core | graph | observe <- plan <- records . codecs . state . sinks . bridges . brokers
-           <- task <- workers . on_spark . client <- running <- verify . operate
+           <- task <- workers . on_spark . client <- running <- verify . operate <- ui
            <- aio . spark . targets (public names) . testing . cli . dashboard
 
 An arrow points at what may be imported; packages of one rank do not import each other. Imports inside functions and
@@ -37,6 +37,7 @@ RANKS = [
     {"workers", "on_spark", "client"},
     {"running"},
     {"verify", "operate"},
+    {"ui"},
     {"aio", "effects", "spark", "targets", "testing", "cli", "dashboard"},
 ]
 RANK = {name: rank for rank, names in enumerate(RANKS) for name in names}

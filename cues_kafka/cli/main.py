@@ -20,6 +20,7 @@ COMMANDS: Final[Mapping[str, Listed]] = {
     "grant": Listed("grant:grant", "Create the ACLs that the roles of a graph need."),
     "topology": Listed("topology:topology", "Draw a graph: topics, processors, and what they act on."),
     "status": Listed("status:status", "Show the state and the lag of each task."),
+    "ui": Listed("ui:ui", "Show a running graph in a browser."),
     "pause": Listed("pause:pause", "Pause a running graph, or one of its processors.", "pause_epilog"),
     "resume": Listed("pause:resume", "Resume a graph, or one of its processors.", "resume_epilog"),
     "verify": Listed("verify:verify", "Find lost, torn, duplicated or reordered messages."),

@@ -1,0 +1,155 @@
+"""``cues-kafka ui``: show a graph in a browser."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from cues_kafka.brokers.secrets import without_user
+from cues_kafka.cli.config import ClusterOptions
+from cues_kafka.cli.options import Target, interrupts, pasteable
+from cues_kafka.cli.printing import say
+from cues_kafka.errors import ConfigError
+from cues_kafka.words import at_address
+
+if TYPE_CHECKING:
+    from cues_kafka.brokers.options import Options
+    from cues_kafka.graph.definition import Graph
+    from cues_kafka.ports.broker import Broker
+    from cues_kafka.ui.server import Question
+
+KEPT_S: Final = 5.0
+"""How long the count of error messages serves all pages: it reads their topics as a whole."""
+
+epilog = """
+\b
+Examples:
+  cues-kafka ui shop:graph
+  cues-kafka ui shop:graph --port 8080 --bootstrap localhost:9092
+  # on another machine, through SSH
+  ssh -L 8080:127.0.0.1:8080 server cues-kafka ui shop:graph --port 8080
+  # behind a proxy with TLS
+  cues-kafka ui shop:graph --host 0.0.0.0 --port 8080 --behind-proxy
+
+The command prints an address with a token, which opens the view until the
+command ends. It only reads, as `status` and `errors list` do: it joins no group
+and changes nothing.
+
+Exits with 0 at Ctrl-C or SIGTERM, with 1 if the cluster cannot be reached at the
+start and the graph has patterns, and with 2 if the graph or a setting is wrong.
+"""
+
+
+def ui(
+    target: Target,
+    *,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Listen here.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="PORT", help="Listen on this port; 0 takes a free one.")] = 0,
+    behind_proxy: Annotated[
+        bool, typer.Option("--behind-proxy", help="A proxy with TLS is in front, so other addresses are allowed.")
+    ] = False,
+    cluster: ClusterOptions,
+) -> None:
+    """
+    Show a running graph in a browser.
+
+    The view has the graph with its lag, the tasks and their last hour, and the
+    open error messages.
+    """
+    from cues_kafka.brokers.open import open_broker
+    from cues_kafka.cli.loading import load_graph
+    from cues_kafka.operate.look.status import StatusView
+    from cues_kafka.plan.topics import Sides
+    from cues_kafka.task.making.patterns import on_cluster
+    from cues_kafka.ui.layout import picture
+    from cues_kafka.ui.poller import Poller
+    from cues_kafka.ui.server import Address, ViewServer
+
+    address = Address(host, port, behind_proxy)
+    settings = cluster.load()
+    kafka = settings.kafka()
+    bootstrap = without_user(str(settings["bootstrap"]))
+
+    def text(line: str) -> str:
+        return pasteable(at_address(line, bootstrap), target)
+
+    with closing(open_broker(kafka)) as broker:
+        graph = on_cluster(load_graph(target), broker)
+        drawn = picture(graph)
+        with (
+            StatusView(graph, broker, sides=Sides.of(kafka)) as view,
+            closing(Poller(drawn, view.look, text)) as poller,
+        ):
+            asked = Errors(target, graph, broker, kafka)
+            questions: Mapping[str, Question] = {
+                "/api/graph": lambda _: drawn,
+                "/api/history": lambda given: poller.history.of(given.get("task", "")),
+                "/api/errors": lambda _: asked.causes(),
+                "/api/error": lambda given: asked.show(given.get("place", "")),
+            }
+            with interrupts() as ended, closing(ViewServer(address, poller.newest, questions)) as server:
+                poller.start()
+                server.start()
+                say(f"{graph.name} on {settings.address}: {server.url}")
+                ended.wait()
+
+
+class Errors:
+    """
+    Answers about error messages, one at a time, as the commands `errors list` and `errors show` do.
+
+    Args:
+        target: what the user gave for MODULE:GRAPH.
+        graph: the graph.
+        broker: where it runs.
+        cluster: its settings, for codecs with a registry.
+    """
+
+    def __init__(self, target: str, graph: Graph, broker: Broker, cluster: Options) -> None:
+        self._target, self._graph, self._broker, self._cluster = target, graph, broker, cluster
+        self._alone = threading.Lock()
+        self._counted: tuple[float, dict[str, Any]] | None = None
+
+    def causes(self) -> dict[str, Any]:
+        """
+        The causes of open error messages; those that were counted some seconds ago serve all pages.
+
+        Raises:
+            ConfigError: the graph has no errors topic.
+            BrokerError: the cluster does not answer.
+        """
+        from cues_kafka.operate.repair.ask import Repairs
+        from cues_kafka.operate.repair.filed import ALL
+        from cues_kafka.ui.views import cause_rows
+
+        with self._alone:
+            if self._counted is None or time.monotonic() - self._counted[0] > KEPT_S:
+                with Repairs(self._graph, self._broker) as tool:
+                    found = {"causes": cause_rows(tool.causes(ALL)), "unreadable": tool.unreadable}
+                self._counted = time.monotonic(), found
+            return self._counted[1]
+
+    def show(self, place: str) -> dict[str, Any]:
+        """
+        One error message, in the lines of `errors show`.
+
+        Raises:
+            ConfigError: there is no such error message of this graph.
+            BrokerError: the cluster does not answer.
+        """
+        from cues_kafka.cli.errors import lines, payload_text
+        from cues_kafka.operate.look.lineage import parse_place
+        from cues_kafka.operate.repair.ask import Repairs
+
+        if not place:
+            raise ConfigError("name an error message, such as shop.errors/0@17.")
+        at, offset = parse_place(place)
+        with self._alone, Repairs(self._graph, self._broker) as tool:
+            one = tool.show(at.topic, at.partition, offset)
+        shown = lines(one, payload_text(one.message, self._graph, self._cluster))
+        return {"lines": [pasteable(line, self._target) for line in shown]}

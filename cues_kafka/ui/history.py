@@ -1,0 +1,82 @@
+"""The last hour of each task, in memory: what its charts show."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from cues_kafka.operate.look.seen import GraphStatus, SeenTask
+
+KEPT_S: Final = 3_600.0
+"""How long a point is kept."""
+
+STEP_S: Final = 10.0
+"""How far points are apart. So 500 tasks have 180,000 points at most."""
+
+MARKED: Final = {"recovering", "stopped", "not heard of", "no worker", "left", "never started", "paused"}
+"""States whose beginning is a mark on the charts."""
+
+MARKS: Final = 200
+"""Marks that are kept of a task."""
+
+
+class Point(NamedTuple):
+    """A task at one moment; None: not known."""
+
+    at_s: float
+    rate: float | None
+    lag: int | None
+    waiting_s: float | None
+    errors: int
+
+
+class Mark(NamedTuple):
+    """Something that happened to a task."""
+
+    at_s: float
+    what: str
+
+
+@dataclass(slots=True)
+class _TaskPast:
+    points: deque[Point] = field(default_factory=deque)
+    marks: deque[Mark] = field(default_factory=lambda: deque(maxlen=MARKS))
+    owner: str = ""
+    state: str = ""
+
+
+class History:
+    """Keeps what looks have seen. One thread calls `take`; others may call `of`."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, _TaskPast] = {}
+
+    def take(self, seen: GraphStatus) -> None:
+        """Keep a look. One without an answer of the cluster leaves a gap."""
+        if seen.unreachable:
+            return
+        for one in seen.tasks:
+            past = self._tasks.setdefault(one.task, _TaskPast())
+            self._mark(past, one, seen.at_s)
+            if not past.points or seen.at_s - past.points[-1].at_s >= STEP_S:
+                past.points.append(Point(seen.at_s, one.rate, one.lag, one.waiting_s, one.errors))
+            while past.points and seen.at_s - past.points[0].at_s > KEPT_S:
+                past.points.popleft()
+            while past.marks and seen.at_s - past.marks[0].at_s > KEPT_S:
+                past.marks.popleft()
+        gone = self._tasks.keys() - {one.task for one in seen.tasks}
+        for task in gone:
+            self._tasks.pop(task, None)
+
+    def of(self, task: str) -> dict[str, Any]:
+        """The points and the marks of a task; empty lists: it is not known."""
+        past = self._tasks.get(task) or _TaskPast()
+        return {"task": task, "points": list(past.points.copy()), "marks": list(past.marks.copy())}
+
+    def _mark(self, past: _TaskPast, one: SeenTask, at_s: float) -> None:
+        if past.state and one.owner and past.owner and one.owner != past.owner:
+            past.marks.append(Mark(at_s, f"moved to {one.owner}"))
+        if past.state and one.state != past.state and one.state in MARKED:
+            past.marks.append(Mark(at_s, one.state))
+        past.owner, past.state = one.owner or past.owner, one.state

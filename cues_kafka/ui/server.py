@@ -1,0 +1,333 @@
+"""The server of the browser view: pages for those who have the token, and nothing that changes anything.
+
+It answers GET and HEAD only. A page loads only our own files, by its content security policy, and its script puts
+values into text nodes only, so what others have written is never read as HTML.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.cookies import CookieError, SimpleCookie
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+from urllib.parse import parse_qs, urlsplit
+
+from cues_kafka.errors import BrokerError, ConfigError, CuesError
+from cues_kafka.observe.log import get_logger
+from cues_kafka.ui.views import to_json
+
+log = get_logger("cues_kafka.ui")
+
+REQUEST_S: Final = 10.0
+"""How long a client may take to send its request."""
+
+MOST: Final = 32
+"""Requests that are answered at once; a further one is turned away."""
+
+FIELDS: Final = 10
+"""Arguments of a request."""
+
+END_S: Final = 0.2
+"""How soon the server notices that it is closed."""
+
+FILES: Final[Mapping[str, tuple[str, str]]] = {
+    "/": ("page.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+}
+"""By path, the file and what it is."""
+
+HEADERS: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "
+        "form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+"""With every answer."""
+
+Question: TypeAlias = Callable[[Mapping[str, str]], Any]
+"""Takes the arguments of a request and gives data for `to_json`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """
+    Where the view listens.
+
+    Attributes:
+        host, port: port 0 takes a free one.
+        behind_proxy: whether a proxy with TLS is in front of it.
+
+    Raises:
+        ConfigError: others could read it without TLS.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    behind_proxy: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65_535:
+            raise ConfigError(f"--port {self.port}: give a number from 0 to 65535; 0 takes a free port.")
+        if not (self.behind_proxy or self.loopback):
+            raise ConfigError(
+                f"--host {self.host!r} is not an address of this machine only, and the view has no TLS. Leave --host "
+                "out and use an SSH tunnel, or put a proxy with TLS in front of it and add --behind-proxy."
+            )
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine reaches it."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+class ViewServer(ThreadingHTTPServer):
+    """
+    Serves the view. `start` it, and `close` it.
+
+    Args:
+        address: where.
+        newest: gives the number of the newest overview, and its JSON.
+        questions: by path, what answers.
+        token: who knows it may look; None: a new one.
+
+    Attributes:
+        token: as above.
+
+    Raises:
+        ConfigError: it cannot listen there.
+    """
+
+    daemon_threads = True
+    request_queue_size = 16
+
+    def __init__(
+        self,
+        address: Address,
+        newest: Callable[[], tuple[int, bytes]],
+        questions: Mapping[str, Question],
+        *,
+        token: str | None = None,
+    ) -> None:
+        self.address, self.newest, self.questions = address, newest, questions
+        self.token = token or secrets.token_urlsafe(24)
+        self._places = threading.BoundedSemaphore(MOST)
+        self.files = {path: (Path(__file__).parent / name).read_bytes() for path, (name, _) in FILES.items()}
+        self.address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        try:
+            super().__init__((address.host, address.port), _ViewHandler)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot listen on {address.host}, port {address.port}: {error}. Choose another --port, or end the "
+                "process that listens there."
+            ) from None
+
+    def server_bind(self) -> None:
+        # Not that of HTTPServer, which asks DNS for the name of this machine.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self.server_address[1])
+
+    @property
+    def url(self) -> str:
+        """What opens the view on this machine, with the token."""
+        host = f"[{self.address.host}]" if ":" in self.address.host else self.address.host
+        return f"http://{host}:{self.port}/?token={self.token}"
+
+    def start(self) -> None:
+        """Answer from now on."""
+        threading.Thread(target=self.serve_forever, args=(END_S,), name="ui http", daemon=True).start()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self.shutdown()
+        self.server_close()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer on a thread of its own, if there is a place."""
+        if self._places.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            log.warning("request not answered", client=str(client_address), why="too many requests at once")
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Give the place back afterwards."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away is its own affair; of a defect it learns nothing."""
+        error = sys.exception()
+        if isinstance(error, OSError):
+            log.debug("request not answered", client=str(client_address))
+        else:
+            log.error("request not answered", client=str(client_address), error=f"{type(error).__name__}: {error}")
+
+
+def _cut_off(request: socket.socket) -> None:
+    with suppress(OSError):  # it has ended
+        request.shutdown(socket.SHUT_RDWR)
+
+
+class _ViewHandler(BaseHTTPRequestHandler):
+    timeout = REQUEST_S
+    server: ViewServer
+    server_version = "cues-kafka"
+    sys_version = ""
+
+    def setup(self) -> None:
+        """A client that sends byte by byte has no more time than one that sends nothing."""
+        super().setup()
+        self._due = threading.Timer(REQUEST_S, _cut_off, (self.connection,))
+        self._due.daemon = True
+        self._due.start()
+
+    def parse_request(self) -> bool:
+        """The request is here."""
+        try:
+            return super().parse_request()
+        finally:
+            self._due.cancel()
+
+    def finish(self) -> None:
+        """Also where no request came."""
+        self._due.cancel()
+        super().finish()
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Requests that are too large, or of another method: in the same form as all other answers."""
+        del message, explain
+        status = HTTPStatus(code)
+        self._say(status, f"not answered: {status.phrase}")
+
+    def do_GET(self) -> None:
+        try:
+            known = self.server.address.behind_proxy or self._known_host()
+            url = urlsplit(self.path)
+            given = {name: values[0] for name, values in parse_qs(url.query, max_num_fields=FIELDS).items()}
+        except ValueError as error:
+            log.debug("request not answered", client=self.address_string(), why=str(error))
+            self._say(HTTPStatus.BAD_REQUEST, "this is no address of the view")
+            return
+        if not known:
+            self._say(HTTPStatus.MISDIRECTED_REQUEST, "this view has another address")
+        elif url.path == "/" and "token" in given:
+            self._log_in(given["token"])
+        elif not self._may_look():
+            self._refuse()
+        elif url.path in FILES:
+            self._send(HTTPStatus.OK, FILES[url.path][1], self.server.files[url.path])
+        elif url.path == "/api/state":
+            self._state()
+        elif (question := self.server.questions.get(url.path)) is not None:
+            self._answer(question, given)
+        else:
+            self._say(HTTPStatus.NOT_FOUND, "there is no such page")
+
+    do_HEAD = do_GET  # noqa: N815 - the same
+
+    def _known_host(self) -> bool:
+        """A page of another site that has its name lead here asks for that name."""
+        named = urlsplit(f"//{self.headers.get('Host', '')}").hostname
+        return named in ("localhost", "127.0.0.1", "::1", self.server.address.host)
+
+    @property
+    def _cookie(self) -> str:
+        """Its name; views on two ports of a machine have two."""
+        return f"cues_kafka_ui_{self.server.port}"
+
+    def _may_look(self) -> bool:
+        try:
+            found = SimpleCookie(self.headers.get("Cookie", "")).get(self._cookie)
+        except CookieError:
+            return False
+        return found is not None and self._is_token(found.value)
+
+    def _is_token(self, text: str) -> bool:
+        return secrets.compare_digest(text.encode(errors="replace"), self.server.token.encode())
+
+    def _log_in(self, token: str) -> None:
+        if not self._is_token(token):
+            self._refuse()
+            return
+        log.info("view opened", client=self.address_string())
+        secure = "; Secure" if self.server.address.behind_proxy else ""
+        self.send_response(HTTPStatus.SEE_OTHER)
+        self.send_header("Location", "./")
+        self.send_header("Set-Cookie", f"{self._cookie}={self.server.token}; HttpOnly; SameSite=Strict; Path=/{secure}")
+        self._end(b"")
+
+    def _refuse(self) -> None:
+        log.warning("view refused", client=self.address_string(), why="without the token")
+        self._say(HTTPStatus.FORBIDDEN, "open the address with the token, which `cues-kafka ui` has printed")
+
+    def _state(self) -> None:
+        number, body = self.server.newest()
+        tag = f'"{number}"'
+        if self.headers.get("If-None-Match") == tag:
+            self.send_response(HTTPStatus.NOT_MODIFIED)
+            self.send_header("ETag", tag)
+            self._end(b"")
+            return
+        self._send(HTTPStatus.OK, "application/json", body, {"ETag": tag})
+
+    def _answer(self, question: Question, given: Mapping[str, str]) -> None:
+        try:
+            self._send(HTTPStatus.OK, "application/json", to_json(question(given)))
+        except ConfigError as error:
+            self._say(HTTPStatus.BAD_REQUEST, str(error))
+        except BrokerError as error:
+            self._say(HTTPStatus.BAD_GATEWAY, str(error))
+        except CuesError as error:
+            self._say(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
+
+    def _say(self, status: HTTPStatus, why: str) -> None:
+        self._send(status, "application/json", to_json({"why": why}))
+
+    def _send(self, status: HTTPStatus, kind: str, body: bytes, more: Mapping[str, str] | None = None) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        for name, value in (more or {}).items():
+            self.send_header(name, value)
+        self._end(body)
+
+    def _end(self, body: bytes) -> None:
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def address_string(self) -> str:
+        return str(self.client_address[0])
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
+        # The first line of a request may hold the token.
+        return

@@ -1,0 +1,85 @@
+"""The browser view on a real broker: the command as an operator starts it, asked as a browser asks."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from cues_kafka import Kafka, connect, start
+from cues_kafka.cli.loading import load_graph
+from cues_kafka.testing.fixtures import KafkaFixture
+from tests.fault.support import Program, until
+
+MODULE = """
+from typing import Any
+from cues_kafka import Graph, Json, Processor, Source, Topic
+
+def check(order: dict[str, Any]) -> dict[str, Any]:
+    if order["n"] < 0:
+        raise ValueError("<script>alert(1)</script> \\u202e")
+    return order
+
+graph = Graph(
+    {name!r},
+    Source("{name}.orders"),
+    Processor(check, inputs="{name}.orders", outputs="{name}.checked"),
+    errors="{name}.errors",
+    defaults=Topic(value=Json(), partitions=2),
+)
+"""
+
+
+class Browser:
+    """Opens the address that the command has printed, and asks with its cookie."""
+
+    def __init__(self, address: str) -> None:
+        self._place = urlsplit(address)
+        self._cookie = ""
+        answer = self._ask(f"{self._place.path}?{self._place.query}")
+        assert answer.status == 303
+        self._cookie = (answer.getheader("Set-Cookie") or "").split(";")[0]
+
+    def data(self, path: str) -> Any:
+        answer = self._ask(path)
+        assert answer.status == 200, answer.read()
+        return json.loads(answer.read())
+
+    def _ask(self, path: str) -> http.client.HTTPResponse:
+        connection = http.client.HTTPConnection(self._place.netloc, timeout=30)
+        connection.request("GET", path, headers={"Cookie": self._cookie})
+        return connection.getresponse()
+
+
+def test_the_view_shows_a_graph_its_tasks_and_an_error_message(kafka: KafkaFixture, tmp_path: Path) -> None:
+    """Of workers that run elsewhere; with the text of an error message that is HTML and turns the direction."""
+    name = kafka.unique("shop")
+    (tmp_path / "app.py").write_text(MODULE.format(name=name))
+    target = f"{tmp_path / 'app.py'}:graph"
+    graph, cluster = load_graph(target), Kafka(kafka.bootstrap)
+    with start(graph, cluster) as running:
+        with connect(cluster, graph) as client:
+            client.send_many(f"{name}.orders", [{"n": 1}, {"n": -1}])
+        running.wait_idle()
+        command = [sys.executable, "-m", "cues_kafka.cli.main", "ui", target, "--bootstrap", kafka.bootstrap]
+        with Program(command) as program:
+            line = program.expect("token=")
+            [address] = re.findall(r"http://\S+", line)
+            browser = Browser(address)
+            until(lambda: len(browser.data("/api/state")["tasks"]) == 2, "the view has looked")
+
+            state = browser.data("/api/state")
+            assert {one["task"]: (one["lag"], one["errors"]) for one in state["tasks"]}.keys() == {"check/0", "check/1"}
+            assert sum(one["errors"] for one in state["tasks"]) == 1
+            assert [(one["topic"], one["lag"]) for one in state["flows"]] == [(f"{name}.orders", 0)]
+            nodes = {one["id"]: one["column"] for one in browser.data("/api/graph")["nodes"]}
+            assert nodes[f"topic {name}.orders"] < nodes["processor check"] < nodes[f"topic {name}.errors"]
+            [cause] = browser.data("/api/errors")["causes"]
+            assert (cause["exception"], cause["count"]) == ("ValueError", 1)
+            shown = "\n".join(browser.data(f"/api/error?place={cause['example']}")["lines"])
+            assert "<script>alert(1)</script> \\u202e" in shown
+            assert "open; it can be replayed" in shown
