@@ -85,7 +85,7 @@ def ui(
             StatusView(graph, broker, sides=Sides.of(kafka)) as view,
             closing(Poller(drawn, view.look, text)) as poller,
         ):
-            asked = Errors(target, graph, broker, kafka)
+            asked = ErrorAnswers(target, graph, broker, kafka)
             questions: Mapping[str, Question] = {
                 "/api/graph": lambda _: drawn,
                 "/api/history": lambda given: poller.history.of(given.get("task", "")),
@@ -99,7 +99,7 @@ def ui(
                 ended.wait()
 
 
-class Errors:
+class ErrorAnswers:
     """
     Answers about error messages, one at a time, as the commands `errors list` and `errors show` do.
 

@@ -31,7 +31,7 @@ class Point(NamedTuple):
     errors: int
 
 
-class Mark(NamedTuple):
+class TaskMark(NamedTuple):
     """Something that happened to a task."""
 
     at_s: float
@@ -41,12 +41,12 @@ class Mark(NamedTuple):
 @dataclass(slots=True)
 class _TaskPast:
     points: deque[Point] = field(default_factory=deque)
-    marks: deque[Mark] = field(default_factory=lambda: deque(maxlen=MARKS))
+    marks: deque[TaskMark] = field(default_factory=lambda: deque(maxlen=MARKS))
     owner: str = ""
     state: str = ""
 
 
-class History:
+class LastHour:
     """Keeps what looks have seen. One thread calls `take`; others may call `of`."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class History:
 
     def _mark(self, past: _TaskPast, one: SeenTask, at_s: float) -> None:
         if past.state and one.owner and past.owner and one.owner != past.owner:
-            past.marks.append(Mark(at_s, f"moved to {one.owner}"))
+            past.marks.append(TaskMark(at_s, f"moved to {one.owner}"))
         if past.state and one.state != past.state and one.state in MARKED:
-            past.marks.append(Mark(at_s, one.state))
+            past.marks.append(TaskMark(at_s, one.state))
         past.owner, past.state = one.owner or past.owner, one.state

@@ -9,7 +9,7 @@ from typing import Final
 from cues_kafka.errors import BrokerError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.operate.look.seen import GraphStatus
-from cues_kafka.ui.history import History
+from cues_kafka.ui.history import LastHour
 from cues_kafka.ui.layout import Picture
 from cues_kafka.ui.views import Overview, after_loss, overview, to_json
 
@@ -41,7 +41,7 @@ class Poller:
         *,
         every_s: float = EVERY_S,
     ) -> None:
-        self.history = History()
+        self.history = LastHour()
         self._picture, self._look, self._text, self._every_s = picture, look, text, every_s
         self._last: Overview | None = None
         self._answer = (0, to_json(after_loss(None, picture.graph, 0.0, "not looked yet")))

@@ -162,7 +162,7 @@ class ViewServer(ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, args=(END_S,), name="ui http", daemon=True).start()
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening, and answer no more."""
         self.shutdown()
         self.server_close()
 

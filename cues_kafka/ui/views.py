@@ -22,7 +22,7 @@ _WORSE: Final[Sequence[Tone]] = ("well", "paused", "wrong")
 
 
 @dataclass(frozen=True, slots=True)
-class TaskRow:
+class SeenRow:
     """
     A task in the table; see `SeenTask`.
 
@@ -51,7 +51,7 @@ class TaskRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class Traffic:
     """What goes through an arrow that leads to a processor; None: not known."""
 
     processor: str
@@ -77,8 +77,8 @@ class Overview:
     at_s: float
     ok: bool
     trouble: str
-    tasks: tuple[TaskRow, ...]
-    flows: tuple[Flow, ...]
+    tasks: tuple[SeenRow, ...]
+    flows: tuple[Traffic, ...]
     tones: Mapping[str, Tone]
     unwell: tuple[tuple[str, str], ...]
 
@@ -124,7 +124,7 @@ def after_loss(last: Overview | None, graph: str, at_s: float, trouble: str) -> 
     return replace(last, ok=False, trouble=trouble)
 
 
-def task_row(one: SeenTask, text: Callable[[str], str]) -> TaskRow:
+def task_row(one: SeenTask, text: Callable[[str], str]) -> SeenRow:
     """A task as the table shows it; see `overview`."""
     why, remedy = (one.stopped, one.remedy) if one.stopped else (one.missing, one.missing_remedy)
     notes = [note for note in (one.held, *one.notes) if note]
@@ -132,7 +132,7 @@ def task_row(one: SeenTask, text: Callable[[str], str]) -> TaskRow:
         notes.append(f"stopped at message {one.at}, hash {one.hash}")
     if one.error:
         notes.append(f"the newest error: {one.error}")
-    return TaskRow(
+    return SeenRow(
         task=one.task,
         processor=one.processor,
         state=one.state,
@@ -161,13 +161,13 @@ def _or_unknown(position: int | None) -> str:
     return "?" if position is None else str(position)
 
 
-def _flow(arrow: PlacedArrow, tasks: Iterable[SeenTask]) -> Flow:
+def _flow(arrow: PlacedArrow, tasks: Iterable[SeenTask]) -> Traffic:
     """The lag of all tasks in a topic. Deliveries are counted by task, so the rate is that of the processor."""
     own = [one for one in tasks if one.processor == arrow.processor]
     lags = [at.lag for one in own for at in one.inputs if at.topic == arrow.topic and at.lag is not None]
     rates = [one.rate for one in own if one.rate is not None]
     shown = arrow.role == "input"
-    return Flow(
+    return Traffic(
         arrow.processor,
         arrow.topic,
         sum(lags) if lags else None,

@@ -10,7 +10,7 @@ import pytest
 
 from cues_kafka.errors import BrokerError
 from cues_kafka.operate.look.seen import GraphStatus, InputLag, SeenTask
-from cues_kafka.ui.history import KEPT_S, STEP_S, History
+from cues_kafka.ui.history import KEPT_S, STEP_S, LastHour
 from cues_kafka.ui.layout import Picture, PlacedArrow
 from cues_kafka.ui.poller import Poller
 from cues_kafka.ui.views import LONGEST, overview, to_json
@@ -85,7 +85,7 @@ def test_a_long_text_is_cut_and_says_so() -> None:
 
 def test_the_last_hour_is_kept_and_no_more() -> None:
     """With points that are not nearer than the step."""
-    history = History()
+    history = LastHour()
     for number in range(2 * int(KEPT_S)):
         history.take(seen(task(0, errors=number), at_s=float(number)))
 
@@ -97,7 +97,7 @@ def test_the_last_hour_is_kept_and_no_more() -> None:
 
 def test_a_new_owner_and_a_stop_are_marks() -> None:
     """At the time when they are seen; the first look marks nothing."""
-    history = History()
+    history = LastHour()
     history.take(seen(task(0), at_s=1.0))
     history.take(seen(task(0, owner="host:2", state="recovering"), at_s=2.0))
     history.take(seen(task(0, owner="host:2"), at_s=3.0))
@@ -109,7 +109,7 @@ def test_a_new_owner_and_a_stop_are_marks() -> None:
 
 def test_a_task_that_is_gone_takes_no_memory() -> None:
     """As after a processor was removed."""
-    history = History()
+    history = LastHour()
     history.take(seen(task(0), task(1)))
     history.take(seen(task(0)))
 
