@@ -16,7 +16,7 @@ HOW = f"""Two jobs in cues-kafka and in three other libraries, one process each,
 backlog that is there from the beginning, values of 100 bytes, lz4. *Pipe*: bytes from one topic to another. *Orders*:
 read JSON, refuse what is no order, count the orders of each customer in a store, send each count, and a message for
 each order that was refused. The programs are those of [Come from Kafka Streams, Quix Streams or Faust](coming-from.md),
-in [benchmarks/peers/programs](../benchmarks/peers/programs). The outputs of every run are compared with what plain
+in `benchmarks/peers/programs`. The outputs of every run are compared with what plain
 Python makes of the same messages. Rates are measured as under Throughput, but from three tenths on, since
 Java compiles a program while it runs; what it compiles later is in its figures. With 64 partitions Kafka Streams has
 two threads, as many as the machine has processors. A ratio is that of the medians."""

@@ -78,8 +78,8 @@ def test_a_killed_worker_comes_back_and_the_other_one_is_left_alone(supervisor: 
 
 
 def test_a_worker_that_dies_again_and_again_waits_longer_each_time(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """0.1 s, doubling, up to the limit."""
-    monkeypatch.setattr(process, "MAX_BACKOFF_S", 0.4)
+    """0.02 s, doubling, up to the limit."""
+    monkeypatch.setattr(process, "MAX_BACKOFF_S", 0.1)
     starts: list[float] = []
 
     def command(k: int) -> list[str]:
@@ -90,7 +90,7 @@ def test_a_worker_that_dies_again_and_again_waits_longer_each_time(log: Path, mo
         wait_for(lambda: len(starts) >= 6)
 
     gaps = [after - before for before, after in pairwise(starts)]
-    assert [gap >= least for gap, least in zip(gaps, (0.1, 0.2, 0.4, 0.4, 0.4), strict=False)] == [True] * 5
+    assert [gap >= least for gap, least in zip(gaps, (0.02, 0.04, 0.08, 0.1, 0.1), strict=False)] == [True] * 5
 
 
 def test_a_worker_that_lived_long_enough_comes_back_at_once_again() -> None:
@@ -102,7 +102,7 @@ def test_a_worker_that_lived_long_enough_comes_back_at_once_again() -> None:
         return [sys.executable, "-I", "-S", "-c", "raise SystemExit(1)"]
 
     with Supervisor(command, workers=1, healthy_after_s=0.0):
-        wait_for(lambda: len(starts) >= 8, timeout_s=10.0)  # doubling, it would take 12.7 s
+        wait_for(lambda: len(starts) >= 11, timeout_s=10.0)  # doubling, it would take 20 s
 
 
 def test_stopping_asks_every_worker_to_leave(supervisor: Supervisor, log: Path) -> None:
@@ -209,8 +209,8 @@ def test_a_worker_whose_function_exits_with_0_waits_longer_each_time(caplog: pyt
     said = [record.getMessage() for record in caplog.records if "worker started" not in record.getMessage()]
     assert said == [
         "worker replaced worker=1",
-        "worker ended worker=1 code=0 cause='exit code 0' again_in_s=0.1",
-        "worker ended worker=1 code=0 cause='exit code 0' again_in_s=0.2",
+        "worker ended worker=1 code=0 cause='exit code 0' again_in_s=0.02",
+        "worker ended worker=1 code=0 cause='exit code 0' again_in_s=0.04",
         "gave up worker=1 code=3",
     ]
 
@@ -442,7 +442,7 @@ def test_a_back_off_is_spread_by_chance(caplog: pytest.LogCaptureFixture) -> Non
     told = Told(lambda k: [sys.executable, "-I", "-S", "-c", f"raise SystemExit({next(codes)})"], jitter=lambda: 1.0)
 
     assert told.code() == 3
-    assert re.findall(r"again_in_s=([\d.]+)", caplog.text) == ["0.15", "0.3"]
+    assert re.findall(r"again_in_s=([\d.]+)", caplog.text) == ["0.03", "0.06"]
 
 
 def test_a_worker_above_its_memory_limit_is_replaced_in_order(
