@@ -14,7 +14,6 @@ from typing import Any
 from unittest import mock
 
 import pyarrow as pa
-from pyspark import TaskContext
 
 from cues_kafka import DataFrameProcessor, Graph, Json, Source, Sql, Topic
 from cues_kafka.graph.effects import SqlTable
@@ -50,11 +49,7 @@ def graph(name: str, url: str) -> Graph:
 
 @dataclass(frozen=True)
 class PointedInto(TableInto):
-    """
-    Parts with crash points: `due` (nothing is written), `written` (the record of the part is due).
-
-    A part without rows is published by the driver, which passes no point.
-    """
+    """Parts with crash points: `due` (nothing is written), `written` (the record of the part is due)."""
 
     point: StagedPoint | None = None
 
@@ -65,7 +60,7 @@ class PointedInto(TableInto):
         return refused
 
     def _pass(self, where: str, due: DuePart) -> None:
-        if self.point and TaskContext.get() is not None:
+        if self.point:
             self.point.pass_by(where, due.batch.batch)
 
 

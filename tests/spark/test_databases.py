@@ -10,13 +10,10 @@ import pytest
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.fault.support import Setup, until
 from tests.integration.databases import Shop, Shops
-from tests.spark import test_faults
 from tests.spark.database_driver import GRAPH, Booked, graph
 from tests.spark.drivers import Drivers, hidden, stable
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(400)]
-
-cluster = test_faults.cluster
 
 
 @pytest.fixture(scope="module")
@@ -91,26 +88,6 @@ def test_python_workers_that_die_around_the_commit_of_the_database_repeat_nothin
             booked.wait()
             assert sum(line.startswith("point: ") for line in driver.lines) == 3
             assert not any(line.startswith("stopped") for line in driver.lines), "the query was not to end"
-            driver.stop()
-            booked.send(100)
-        last = each.add().started()
-        booked.wait()
-        last.stop()
-    booked.check()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_executors_that_die_around_the_commit_of_the_database_lose_and_double_no_row(
-    booked: Booked, tmp_path: Path, cluster: dict[str, Any]
-) -> None:
-    """With all their slots: before it, and behind it and before Kafka's. Spark goes on with other executors."""
-    booked.send(200)
-    with drivers(booked, tmp_path, **cluster) as each:
-        for where in ("before CommitTarget", "after CommitTarget"):
-            driver = each.add(**at(where, 2)).started()
-            driver.kill_executor_of(driver.reached())
-            booked.wait()
             driver.stop()
             booked.send(100)
         last = each.add().started()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,7 @@ from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 from tests.fault.support import Setup, committed_all, until
 from tests.integration.databases import Shop, Shops
-from tests.spark import table_driver, test_faults
+from tests.spark import table_driver
 from tests.spark.files_driver import BAD
 from tests.spark.staged_checks import LIMIT, StagedDrivers, Tally, at
 from tests.spark.staged_driver import WIDTH
@@ -25,9 +24,7 @@ from tests.spark.staged_driver import WIDTH
 BATCH_FAILED = "There was an exception while executing the Python Proxy"
 """Py4J says so when all parts of the batch have ended."""
 
-pytestmark = [pytest.mark.timeout(600)]
-
-cluster = test_faults.cluster
+pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -57,10 +54,10 @@ class Ledger:
         finally:
             broker.close()
 
-    def drivers(self, **settings: Any) -> StagedDrivers:
+    def drivers(self) -> StagedDrivers:
         """Of this graph."""
         names = {"program": "tests.spark.table_driver", "graph": "tests.spark.table_driver:graph"}
-        return StagedDrivers(self.setup, self.directory, self.shop.url, **names, **settings)
+        return StagedDrivers(self.setup, self.directory, self.shop.url, **names)
 
     def written(self) -> dict[int, int]:
         """The publication of each part, by the database."""
@@ -95,7 +92,6 @@ class Ledger:
             broker.close()
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("ledger", ["postgresql", "mysql"], indirect=True)
 def test_drivers_that_die_around_the_commit_of_a_part_lose_and_double_no_row(ledger: Ledger) -> None:
     """
@@ -135,45 +131,6 @@ def test_drivers_that_die_around_the_commit_of_a_part_lose_and_double_no_row(led
     ledger.check()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("ledger", ["postgresql", "mysql"], indirect=True)
-def test_python_workers_that_die_around_the_commit_of_a_part_repeat_no_row(ledger: Ledger) -> None:
-    """Before it, and behind it and before Kafka's. Spark tries their tasks again, and the query goes on."""
-    ledger.tally.send(LIMIT)
-    with ledger.drivers(master="local[2,4]") as drivers:
-        for where in ("due", "written"):
-            driver = drivers.add(**at(where, action="SIGKILL", times=3)).started()
-            ledger.tally.wait()
-            assert sum(line.startswith("point: ") for line in driver.lines) == 3
-            assert not any(line.startswith("stopped") for line in driver.lines), "the query was not to end"
-            driver.stop()
-            ledger.tally.send(LIMIT)
-        last = drivers.add().started()
-        ledger.tally.wait()
-        last.stop()
-    ledger.check()
-
-
-@pytest.mark.slow
-def test_executors_that_die_around_the_commit_of_a_part_lose_and_double_no_row(
-    ledger: Ledger, cluster: dict[str, Any]
-) -> None:
-    """With all their parts: before it, and behind it and before Kafka's. Spark goes on with other executors."""
-    ledger.tally.send(LIMIT)
-    with ledger.drivers(**cluster) as drivers:
-        for where in ("due", "written"):
-            driver = drivers.add(**at(where)).started()
-            driver.kill_executor_of(driver.reached())
-            ledger.tally.wait(300)
-            driver.stop()
-            ledger.tally.send(LIMIT)
-        last = drivers.add().started()
-        ledger.tally.wait(300)
-        last.stop()
-    ledger.check()
-
-
-@pytest.mark.full
 def test_server_that_dies_under_a_part_delays_the_batch_alone(ledger: Ledger) -> None:
     """The query ends with the cause, and is started again until the server answers."""
     ledger.tally.send(LIMIT)
