@@ -20,9 +20,9 @@ FRAMES: Final = "CUES_KAFKA_SPARK_FRAMES"
 
 _TASKS: Final = ("cues_kafka.brokers.kafka", "cues_kafka.codecs.lookup", "cues_kafka.on_spark.direct.plain")
 
-_PANDAS: Final = ("pandas", "pyarrow.pandas_compat")
-
 _OF_FRAMES: Final = (
+    "pandas",
+    "pyarrow.pandas_compat",
     "cues_kafka.on_spark.direct.frame_batch",
     "cues_kafka.on_spark.source.messages",
     "cues_kafka.on_spark.staged.part_slot",
@@ -32,43 +32,19 @@ FORKED: Final = "jemalloc_bg_thd"
 """The thread of pyarrow's memory allocator, which the allocator itself gives up in a forked process."""
 
 
-def imports(program: str, *, frames: bool, pandas: bool) -> tuple[str, ...]:
-    """
-    What processes of this program import.
-
-    Args:
-        program: its module.
-        frames: whether its tasks compute DataFrames.
-        pandas: whether these may use pandas, which nothing here needs.
-    """
-    of_frames = (*(_PANDAS if pandas else ()), *_OF_FRAMES) if frames else ()
-    return (program, *_TASKS, *of_frames) if program == "pyspark.worker" else ()
-
-
-def is_forkable() -> bool:
-    """Whether a forked process has all that this one has: no import started a thread, which it would not have."""
-    threads = [file.read_text().strip() for file in Path("/proc/self/task").glob("*/comm")]
-    return len(threads) == 1 + threads.count(FORKED)
-
-
-def seed_apart() -> None:
-    """Have each forked process draw other random numbers: numpy's begin at its import, which they share."""
-
-    def seed() -> None:
-        if (drawn := sys.modules.get("numpy.random")) is not None:
-            drawn.seed()
-
-    os.register_at_fork(after_in_child=seed)
+def imports(program: str, *, frames: bool) -> tuple[str, ...]:
+    """What processes of this program import, for tasks that compute DataFrames or not."""
+    return (program, *_TASKS, *(_OF_FRAMES if frames else ())) if program == "pyspark.worker" else ()
 
 
 def main() -> None:
-    """Import, then serve. If that started a thread, Spark's daemon serves."""
+    """Import, then serve. If an import started a thread, which no forked process would have, Spark's daemon serves."""
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # else numpy starts threads
-    for name in imports(*sys.argv[1:2] or [""], frames=bool(os.environ.get(FRAMES)), pandas=True):
+    for name in imports(*sys.argv[1:2] or [""], frames=bool(os.environ.get(FRAMES))):
         importlib.import_module(name)
-    if not is_forkable():
+    threads = [file.read_text().strip() for file in Path("/proc/self/task").glob("*/comm")]
+    if len(threads) > 1 + threads.count(FORKED):
         os.execv(sys.executable, [sys.executable, "-m", "pyspark.daemon", *sys.argv[1:]])  # noqa: S606 - no shell is wanted
-    seed_apart()
     gc.freeze()
 
     from pyspark import daemon  # noqa: PLC0415 - this module is imported for its names, too

@@ -3,12 +3,9 @@ What makes the processes of a session on this machine start sooner. None of it i
 
 - Spark puts a file with the sources of pyspark before everything else on the path of its Python processes, and each of
   them compiles these sources again, for 0.8 s. The installed modules are the same, and are compiled. So Spark is
-  started from a directory in the user's cache that has links to them in place of that file. There the program that
-  makes the command of the JVM looks for its classes in one jar.
-- One process imports for all Python processes, see `spawner`; where there is none, a daemon for those of tasks, see
-  `daemon`.
-- The JVM takes its classes from an archive, see `classes`. If it computes no DataFrames, one compiler is enough, and
-  plans need not be compiled.
+  started from a directory in the user's cache that has links to them in place of that file.
+- The daemon of Python processes imports for all of them, see `daemon`.
+- The JVM takes its classes from an archive, see `classes`. If it computes no DataFrames, one compiler is enough.
 - Spark looks for data sources in the installed packages, in a process of its own. Where no package has the name of one,
   it is told so.
 """
@@ -20,7 +17,6 @@ import os
 import pkgutil
 import re
 import shlex
-import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -29,7 +25,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-import pyspark
 from py4j.protocol import Py4JError
 
 from cues_kafka.brokers.local.jars import cache_dir
@@ -37,7 +32,6 @@ from cues_kafka.brokers.local.java import Java
 from cues_kafka.observe.log import get_logger
 from cues_kafka.on_spark.classes import archive_of, java_options
 from cues_kafka.on_spark.daemon import FRAMES
-from cues_kafka.on_spark.spawner import PYTHON
 
 log = get_logger("cues_kafka.spark.quick")
 
@@ -47,12 +41,6 @@ OFF: Final = "CUES_KAFKA_QUICK_START"
 DAEMON: Final = "spark.python.daemon.module"
 
 DEFAULTS: Final = "spark-defaults.conf"
-
-INTERPRETED: Final[Mapping[str, str]] = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-"""Java compiles no plans. For plain processors Spark plans their ranges in each batch, and computes no row of them."""
 
 SIMPLE: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """One compiler and a simple collector."""
@@ -65,15 +53,7 @@ _OF_JAVA: Final = (
 
 _COLLECTOR: Final = re.compile(r"-XX:[+-]Use\w+GC|-XX:TieredStopAtLevel")
 
-_LINKED: Final = ("conf", "jars")
-
-_LAUNCHER: Final = "spark-class"
-_ALL_JARS: Final = 'LAUNCH_CLASSPATH="$SPARK_JARS_DIR/*"'
-_ITS_JAR: Final = 'LAUNCH_CLASSPATH="$(echo "$SPARK_JARS_DIR"/spark-launcher_*.jar)"'
-"""
-The class path of the program that makes the command of the JVM. It looks through all jars for its own, one after the
-other, and needs no other one.
-"""
+_LINKED: Final = ("bin", "conf", "jars")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +66,12 @@ class Quick:
         settings: of the session.
         java_options: of the JVM.
         archive: the class archive, see `classes`.
-        spawns: whether a `spawner` may fork Spark's Python processes.
     """
 
     variables: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     java_options: str = ""
     archive: Path | None = None
-    spawns: bool = False
 
 
 def quick(master: str, java: Java, *, frames: bool, env: Mapping[str, str] = os.environ) -> Quick:
@@ -112,11 +90,9 @@ def quick(master: str, java: Java, *, frames: bool, env: Mapping[str, str] = os.
     variables = {"SPARK_HOME": str(home), **({FRAMES: "yes"} if frames else {}), **_settings_by_name(home, env)}
     has_cache = home != _package("pyspark")
     archive = archive_of(java, home, {**env, **variables}, frames=frames) if has_cache else None
-    settings = {DAEMON: "cues_kafka.on_spark.daemon", **({} if frames else INTERPRETED)}
-    settings = {name: value for name, value in settings.items() if not _is_set(name, home, env)}
+    settings = {} if _is_set(DAEMON, home, env) else {DAEMON: "cues_kafka.on_spark.daemon"}
     options = [java_options(archive), "" if frames else simple(home, env)]
-    spawns = env.get(PYTHON, sys.executable) == sys.executable
-    return Quick(variables, settings, " ".join(filter(None, options)), archive, spawns)
+    return Quick(variables, settings, " ".join(filter(None, options)), archive)
 
 
 def simple(home: Path | None, env: Mapping[str, str]) -> str:
@@ -173,8 +149,7 @@ def _spark_home(env: Mapping[str, str]) -> Path:
     if given := env.get("SPARK_HOME"):
         return Path(given)
     installed = _package("pyspark")
-    name = hashlib.sha256(f"{installed} {pyspark.__version__} {_ITS_JAR}".encode()).hexdigest()[:24]
-    home = cache_dir(env) / "spark" / f"home-{name}"
+    home = cache_dir(env) / "spark" / f"home-{hashlib.sha256(str(installed).encode()).hexdigest()[:24]}"
     try:
         if not home.exists():
             home.parent.mkdir(parents=True, exist_ok=True)
@@ -195,13 +170,6 @@ def _link(home: Path, installed: Path) -> None:
     for name in _LINKED:
         if (installed / name).exists():
             (home / name).symlink_to(installed / name)
-    (home / "bin").mkdir()
-    for file in (installed / "bin").iterdir():
-        if file.name != _LAUNCHER:
-            (home / "bin" / file.name).symlink_to(file)
-    launcher = home / "bin" / _LAUNCHER
-    launcher.write_text((installed / "bin" / _LAUNCHER).read_text("utf-8").replace(_ALL_JARS, _ITS_JAR), "utf-8")
-    launcher.chmod(0o755)
     for file in (installed / "python" / "lib").glob("*.zip"):  # a directory by the name of each, with the package in it
         package = file.stem.partition("-")[0]
         (library / file.name).mkdir()

@@ -36,7 +36,6 @@ from cues_kafka.on_spark.classes import written
 from cues_kafka.on_spark.java import find_java
 from cues_kafka.on_spark.lost import SparkLost, first_line, is_jvm_gone, lost_text
 from cues_kafka.on_spark.quick import Quick, quick, simple, tell_of_no_sources
-from cues_kafka.on_spark.spawner import PYTHON, Spawner, spawned
 
 log = get_logger("cues_kafka.spark.session")
 
@@ -85,12 +84,9 @@ def opened_session(
     sooner = quick(master, prepare_environment(master), frames=frames)
     before = set(_below(os.getpid()))
     session = None
-    with (
-        temporary_directory(TEMPORARY) as directory,
-        spawned(directory, frames=frames, wanted=sooner.spawns) as spawner,
-    ):
+    with temporary_directory(TEMPORARY) as directory:
         try:
-            with _environment(directory, sooner, spawner):
+            with _environment(directory, sooner):
                 began_s = time.monotonic()
                 session = _session(master, name, quiet=quiet, settings={**sooner.settings, **settings})
             log.info("session open", seconds=round(time.monotonic() - began_s, 2))
@@ -102,7 +98,7 @@ def opened_session(
                 raise SparkLost(lost_text(error)) from None
             raise
         finally:
-            _end(session, before, spawner)
+            _end(session, before)
 
 
 def choose_shuffle_partitions(session: SparkSession, slots: int) -> str:
@@ -123,12 +119,12 @@ def choose_shuffle_partitions(session: SparkSession, slots: int) -> str:
 
 
 @contextmanager
-def _environment(directory: Path, sooner: Quick, spawner: Spawner | None) -> Iterator[None]:
+def _environment(directory: Path, sooner: Quick) -> Iterator[None]:
     """While the JVM starts, point its temporary files, and those of its Python processes, to a directory."""
     own = f"-Djava.io.tmpdir={directory} -XX:-UsePerfData"
     options = {"SPARK_SUBMIT_OPTS": sooner.java_options, "SPARK_LAUNCHER_OPTS": simple(None, os.environ)}
     options = {name: f"{own} {more} {os.environ.get(name, '')}".strip() for name, more in options.items()}
-    given = {"TMPDIR": str(directory), **options, **sooner.variables, **(spawner.variables if spawner else {})}
+    given = {"TMPDIR": str(directory), **options, **sooner.variables}
     before = {name: os.environ.get(name) for name in given}
     os.environ.update(given)
     try:
@@ -153,7 +149,7 @@ def prepare_environment(master: str) -> Java:
     java = find_java()
     if java.origin == "PATH":
         os.environ.pop("JAVA_HOME", None)  # Spark's scripts would take it, but it names no Java, or one that is too old
-    os.environ.setdefault(PYTHON, sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     return java
@@ -208,7 +204,7 @@ def _our_interrupt() -> Iterator[None]:
 # The end.
 
 
-def _end(session: SparkSession | None, before: set[int], spawner: Spawner | None) -> None:
+def _end(session: SparkSession | None, before: set[int]) -> None:
     """Stop Spark, then wait for its processes: those that run before it stops, and those that are found then."""
     with _Processes() as held:
         held.add(set(_below(os.getpid())) - before)
@@ -219,8 +215,6 @@ def _end(session: SparkSession | None, before: set[int], spawner: Spawner | None
                 log.debug("session not stopped", error=str(error))
         held.add(set(_below(os.getpid())) - before)
         jvm = _close_gateway()
-        if spawner is not None:
-            spawner.close()
         held.wait(END_S if session is not None else 0.0)  # a JVM that is still starting has nothing to shut down
         if jvm is not None:
             jvm.poll()  # it was our child: without this it would stay in the process table until we end

@@ -12,7 +12,7 @@ import pytest
 
 from cues_kafka.brokers.local.java import Java
 from cues_kafka.on_spark import classes, daemon
-from cues_kafka.on_spark.quick import DAEMON, INTERPRETED, OFF, SIMPLE, Quick, quick, simple
+from cues_kafka.on_spark.quick import DAEMON, OFF, SIMPLE, Quick, quick, simple
 
 JAVA = Java(Path("/opt/java/bin/java"), 'JAVA_VERSION="17.0.1"', 17, "JAVA_HOME")
 
@@ -33,37 +33,18 @@ def test_python_processes_import_the_installed_modules(tmp_path: Path) -> None:
     assert (home / "bin" / "spark-submit").is_file()
 
 
-def test_the_program_that_makes_javas_command_gets_its_jar_alone(tmp_path: Path) -> None:
-    """Else it opens all jars before its own one. The rest of the script, and other programs, are those of Spark."""
-    home = Path(quick("local[2]", JAVA, frames=True, env={"CUES_KAFKA_CACHE": str(tmp_path)}).variables["SPARK_HOME"])
-    installed = Path(pyspark.__file__).parent / "bin"
-    own, spark = (bin_ / "spark-class" for bin_ in (home / "bin", installed))
-    changed = set(own.read_text().splitlines()) - set(spark.read_text().splitlines())
-    env = {"SPARK_JARS_DIR": str(home / "jars"), "PATH": os.environ["PATH"]}
-    [line] = changed
-    run = subprocess.run(
-        ["bash", "-c", f'{line}\necho "$LAUNCH_CLASSPATH"'], env=env, capture_output=True, text=True, check=True
-    )
-
-    assert Path(run.stdout.strip()).is_file()
-    assert Path(run.stdout.strip()).name.startswith("spark-launcher_")
-    assert os.access(own, os.X_OK)
-    assert {file.name for file in (home / "bin").iterdir()} == {file.name for file in installed.iterdir()}
-
-
 def test_daemon_imports_what_the_processes_of_tasks_need(tmp_path: Path) -> None:
-    """Without DataFrames pandas is left out, Java has one compiler, and Spark compiles no plans."""
+    """Without DataFrames pandas is left out, and Java has one compiler."""
     env = {"CUES_KAFKA_CACHE": str(tmp_path)}
     plain, frames = (quick("local[*]", JAVA, frames=frames, env=env) for frames in (False, True))
 
-    assert frames.settings == {DAEMON: daemon.__name__}
-    assert plain.settings == {**frames.settings, **INTERPRETED}
+    assert plain.settings == frames.settings == {DAEMON: daemon.__name__}
     assert SIMPLE in plain.java_options
     assert SIMPLE not in frames.java_options
     assert daemon.FRAMES not in plain.variables
-    assert "pandas" in daemon.imports("pyspark.worker", frames=daemon.FRAMES in frames.variables, pandas=True)
-    assert "pandas" not in daemon.imports("pyspark.worker", frames=daemon.FRAMES in plain.variables, pandas=True)
-    assert daemon.imports("pyspark.sql.worker.plan_data_source_read", frames=True, pandas=True) == ()
+    assert "pandas" in daemon.imports("pyspark.worker", frames=daemon.FRAMES in frames.variables)
+    assert "pandas" not in daemon.imports("pyspark.worker", frames=daemon.FRAMES in plain.variables)
+    assert daemon.imports("pyspark.sql.worker.plan_data_source_read", frames=True) == ()
 
 
 def test_imports_of_the_daemon_start_no_thread() -> None:
@@ -71,7 +52,7 @@ def test_imports_of_the_daemon_start_no_thread() -> None:
     code = """
 import importlib, pathlib
 from cues_kafka.on_spark.daemon import FORKED, imports
-for name in imports("pyspark.worker", frames=True, pandas=True):
+for name in imports("pyspark.worker", frames=True):
     importlib.import_module(name)
 print([name for file in pathlib.Path("/proc/self/task").glob("*/comm") if (name := file.read_text().strip()) != FORKED])
 """
