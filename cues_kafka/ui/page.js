@@ -98,8 +98,9 @@ function showPicture() {
     }));
     const flow = state.flows.find((one) => arrow.reads && one.processor === arrow.processor && one.topic === arrow.topic);
     if (!flow) continue;
-    const words = [flow.rate === null ? "" : `${number(flow.rate)}/s`, flow.lag === null ? "" : `${number(flow.lag)} behind`];
-    svg.append(draw("text", { class: "small", x: (fromX + u) / 2, y: (fromY + toY) / 2 - 5, "text-anchor": "middle" }, words.filter(Boolean).join(", ")));
+    const label = (text, y) => svg.append(draw("text", { class: "small", x: (fromX + u) / 2, y, "text-anchor": "middle" }, text));
+    if (flow.rate !== null) label(`${number(flow.rate)}/s`, (fromY + toY) / 2 - 5);
+    if (flow.lag !== null) label(`${number(flow.lag)} behind`, (fromY + toY) / 2 + 13);
   }
   for (const node of picture.nodes) svg.append(drawNode(node, ...place(node)));
   at("canvas").replaceChildren(svg);
@@ -117,7 +118,7 @@ function drawNode(node, x, y) {
   group.append(draw("rect", { x, y, width: WIDE, height: HIGH, rx: 4 }));
   group.append(draw("text", { x: x + 10, y: y + (works ? 17 : 25) }, short(node.name, 24)));
   if (works) {
-    group.append(draw("text", { class: "small", x: x + 10, y: y + 32 }, short(`${own.length} tasks: ${states || "not seen"}`, 30)));
+    group.append(draw("text", { class: "small", x: x + 10, y: y + 32 }, short(`${own.length} ${own.length === 1 ? "task" : "tasks"}: ${states || "not seen"}`, 30)));
     group.setAttribute("tabindex", "0");
     group.setAttribute("role", "button");
     const open = () => { at("search").value = node.name; view("tasks"); show(); };
