@@ -60,12 +60,13 @@ def _path(value: Any) -> str | None:
     if isinstance(value, str):
         return "" if _is_half(value) else None
     if isinstance(value, dict):
-        for key, one in value.items():
+        for written, one in value.items():
+            key = str(written)  # whole numbers become text
             if _is_half(key):
                 return f"[{key!r:.60}]"
             if (path := _path(one)) is not None:
                 return f".{key:.60}{path}" if key.isidentifier() else f"[{key!r:.60}]{path}"
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         for place, one in enumerate(value):
             if (path := _path(one)) is not None:
                 return f"[{place}]{path}"

@@ -719,6 +719,8 @@ class Note:
         (Any, "\ud800", "value"),
         (Any, {"a": [1, {"b c": "x\udc00"}]}, r"value\.a\[1\]\['b c'\]"),
         (Any, {"\ud800": 1}, r"value\['.ud800'\]"),
+        (Any, {0: "\ud800"}, r"value\['0'\]"),
+        (Any, {"a": ("b", "\ud800")}, r"value\.a\[1\]"),
         (Note, Note(["a", "\ud800"], {}), r"note\.lines\[1\]"),
         (Note, Note([], {"b": {"c": "\ud800"}}), r"note\.by_name\.b\.c"),
     ],
