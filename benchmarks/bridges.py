@@ -112,7 +112,7 @@ class Rate:
 
 
 def measure(repetitions: int, seconds: float, cluster: Cluster, only: str = "") -> Section:
-    """Measure all bridges, both sides in turn; a run of the quicker side takes so many seconds, about."""
+    """Measure all bridges, both sides in turn; a run of the quicker side takes about `seconds`."""
     section = Section(
         "Bridges",
         f"{HOW}\nA run lasts about {seconds:g} s on the quicker side; medians of {repetitions} runs (min to max).",

@@ -4,28 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
 
-from benchmarks.harness import (
-    Cluster,
-    Pipe,
-    child,
-    cpu_s,
-    cues_command,
-    environment,
-    hand_command,
-    unique,
-    until,
-    values_of,
-)
+from benchmarks.harness import Cluster, Pipe, cpu_s, side, unique, until, values_of
 from benchmarks.report import Section, holds
 from benchmarks.work import VALUE_BYTES
 
@@ -46,7 +33,7 @@ LARGE_BYTES: Final = 990_000
 """Of a large value: the client's largest message is 1,000,000 bytes."""
 
 LARGE_SHARE: Final = 5_000
-"""For so many messages of a backlog there is one large one."""
+"""The long backlog has this many times as many messages as the run with large ones."""
 
 WIDE: Final = 8
 """Partitions for one to four workers."""
@@ -145,9 +132,9 @@ def _keys(section: Section, keys: int, cluster: Cluster) -> None:
     _add(section, f"{keys:,} keys on disk", _moved("cues", pipe, keys, cluster, create=False), flat=True)
     cluster.fill(source, Counted(keys), 1)
     began = time.monotonic()
-    with _started("cues", pipe, cluster, ()) as processes:
-        _wait(lambda: cluster.committed(pipe.group("cues"), source, 1) > keys, processes[0], f"{keys + 1} committed")
-        took_s, own, spent = time.monotonic() - began, _own_mib(processes), cpu_s(processes[0])
+    with side("cues", cluster, pipe) as process:
+        _wait(lambda: cluster.committed(pipe.group("cues"), source, 1) > keys, process, f"{keys + 1} committed")
+        took_s, own, spent = time.monotonic() - began, _own_mib([process]), cpu_s(process)
     rate, cpu = f"{keys / took_s:,.0f} keys/s", f"{spent / keys * 1e6:.1f}"
     section.rows.append([f"over it again, {took_s:.1f} s", rate, "", "", f"{own:.0f}", cpu, "reported"])
     cluster.delete(source, pipe.target)
@@ -160,29 +147,19 @@ def _moved(
     if create:
         cluster.create(pipe.target, pipe.partitions)
     group, looks = pipe.group(name), list[Look]()
-    with _started(name, pipe, cluster, more) as processes:
+    with side(name, cluster, pipe, more=more) as process:
 
         def finished() -> bool:
             done = cluster.committed(group, pipe.source, pipe.partitions)
             if done * TENTHS >= messages * (WARM + len(looks)):
-                workers = [*processes, *processes[0].children(recursive=True)]
+                workers = [process, *process.children(recursive=True)]
                 looks.append(Look(time.monotonic(), done, _own_mib(workers), sum(map(cpu_s, workers))))
             return done >= messages
 
-        _wait(finished, processes[0], f"{messages:,} committed by {name}")
+        _wait(finished, process, f"{messages:,} committed by {name}")
     if create:
         cluster.delete(pipe.target)
     return looks
-
-
-@contextmanager
-def _started(name: str, pipe: Pipe, cluster: Cluster, more: Iterable[str]) -> Iterator[list[psutil.Popen]]:
-    """One side; its state is in a folder of its own, which is away afterwards."""
-    command = hand_command(cluster, pipe, "full") if name == "hand" else [*cues_command(cluster), *more]
-    with tempfile.TemporaryDirectory() as files:
-        place: Mapping[str, str] = {**environment(pipe), "CUES_KAFKA_STATE_DIR": files}
-        with child(command, place) as process:
-            yield [process]
 
 
 def _wait(condition: Callable[[], bool], process: psutil.Popen, what: str) -> None:

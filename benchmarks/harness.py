@@ -174,9 +174,11 @@ def hand_command(cluster: Cluster, pipe: Pipe, take: str) -> list[str]:
 
 
 @contextmanager
-def side(name: str, cluster: Cluster, pipe: Pipe, *, take: str = "full") -> Iterator[psutil.Popen]:
-    """Run one side as a child process, and stop it cleanly at the end."""
-    command = hand_command(cluster, pipe, take) if name == "hand" else cues_command(cluster)
+def side(
+    name: str, cluster: Cluster, pipe: Pipe, *, take: str = "full", more: Sequence[str] = ()
+) -> Iterator[psutil.Popen]:
+    """Run one side as a child process, and stop it cleanly at the end; `more` are options of ours."""
+    command = hand_command(cluster, pipe, take) if name == "hand" else [*cues_command(cluster), *more]
     if name == "metrics":
         command += ["--http", str(SCRAPED_PORT)]
     if name.startswith(SPANS):

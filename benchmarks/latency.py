@@ -62,7 +62,7 @@ class Case:
         title: of the row.
         per_s: messages in a second.
         hops: steps one behind the other.
-        p50_ms, p99_ms: goals; None: there is none.
+        p50_ms, p99_ms: the goals in milliseconds; None: the case has no goal.
     """
 
     title: str

@@ -38,7 +38,7 @@ def orders(count: int) -> list[Record]:
 
 
 def values(count: int, size: int = 100) -> list[Record]:
-    """Values of so many bytes for the pipe; all differ."""
+    """Values of `size` bytes for the pipe; no two are alike."""
     some = [os.urandom(size // 2 - 4).hex().encode() for _ in range(1_000)]
     return [(b"%08d" % i, b"%08d" % i + some[i % 1_000]) for i in range(count)]
 

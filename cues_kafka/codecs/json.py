@@ -112,10 +112,10 @@ class JsonCodec:
 
     def encode_all(self, values: Sequence[Any]) -> list[bytes]:
         """
-        The same for many values; those that are of usual types are encoded in one go.
+        Encode many values, in one go if all are of usual types.
 
         Raises:
-            CodecError: one of them does not fit.
+            CodecError: one of them does not fit; or what msgspec raises: a caller then asks `encode`, which says why.
         """
         whole = self._usual is not None and self._usual(values)
         return list(map(_encode if whole else self.encode, values))

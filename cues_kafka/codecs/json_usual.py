@@ -23,7 +23,7 @@ _TEXT: Final = frozenset({str})
 
 def usual(shape: Shape, *, native: bool) -> Usual | None:
     """
-    Make the look for values of a shape; None: there is none.
+    Make the function that looks at values of a shape; None: values of this shape are checked one by one.
 
     Args:
         shape: of the values.

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import socket
-import sys
-import threading
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
 from cues_kafka.errors import ConfigError
+from cues_kafka.observe.limited import MOST, LimitedServer, cut_later
 from cues_kafka.observe.log import get_logger
 from cues_kafka.observe.metrics import Sample, check_installed, exposition, to_json
 
@@ -28,12 +26,6 @@ FILE: Final = "unix:"
 
 REQUEST_S: Final = 10.0
 """How long a client may take to send its request."""
-
-MOST: Final = 32
-"""Clients that are answered at once. A further one is turned away, and comes again: these pages are asked for often."""
-
-END_S: Final = 0.2
-"""How soon the server notices that it is closed."""
 
 TEXT: Final = "text/plain; charset=utf-8"
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -91,73 +83,32 @@ def listen(address: str) -> Endpoint:
     return _Server(address, family, (host, int(port)))
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 16
-
+class _Server(LimitedServer):
     def __init__(self, address: str, family: socket.AddressFamily, place: Any) -> None:
-        self.address_family = family
         self.look: Look = _starting
-        self._places = threading.BoundedSemaphore(MOST)
         self.pages = {"/healthz": _healthz, "/readyz": _readyz, "/metrics": _metrics}
         if family == socket.AF_UNIX:
             self.pages["/told"] = _told
             _remove_socket(address, Path(place))
         try:
-            super().__init__(place, _Handler)
+            super().__init__(place, _Handler, family=family, name="cues_kafka.http", most=MOST)
         except (OSError, OverflowError) as error:
             raise ConfigError(
                 f"--http {address}: cannot listen there: {error}. Is another process listening? Choose another port, "
                 "or end that process"
             ) from None
-        threading.Thread(target=self.serve_forever, args=(END_S,), name="http", daemon=True).start()
-
-    def server_bind(self) -> None:
-        # Not that of HTTPServer, which asks DNS for the name of this machine.
-        if self.address_family != socket.AF_UNIX:
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
+        self.serve("http")
 
     def begin(self, look: Look) -> None:
         self.look = look
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer on a thread of its own, if there is a place."""
-        if self._places.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            log.debug("request not answered", client=str(client_address), why="too many clients")
-            self.shutdown_request(request)
-
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """A client that sends byte by byte has no more time than one that sends nothing."""
-        end = threading.Timer(REQUEST_S, _cut, (request,))
-        end.daemon = True
-        end.start()
+        end = cut_later(request, REQUEST_S)
         try:
             super().process_request_thread(request, client_address)
         finally:
             end.cancel()
-            self._places.release()
-
-    def close(self) -> None:
-        self.shutdown()
-        self.server_close()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is its own affair; anything else is a defect, of which the client learns nothing."""
-        error = sys.exception()
-        if isinstance(error, OSError):
-            log.debug("request not answered", client=str(client_address))
-        else:
-            log.error("request not answered", client=str(client_address), error=f"{type(error).__name__}: {error}")
-
-
-def _cut(request: socket.socket) -> None:
-    """End a connection for the thread that reads from it."""
-    with suppress(OSError):  # it has ended
-        request.shutdown(socket.SHUT_RDWR)
 
 
 def _remove_socket(address: str, place: Path) -> None:

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import secrets
 import socket
-import sys
-import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
 from cues_kafka.errors import BrokerError, ConfigError, CuesError
+from cues_kafka.observe.limited import LimitedServer, cut_later
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ui.views import to_json
 
@@ -30,14 +28,8 @@ log = get_logger("cues_kafka.ui")
 REQUEST_S: Final = 10.0
 """How long a client may take to send its request."""
 
-MOST: Final = 32
-"""Requests that are answered at once; a further one is turned away."""
-
 FIELDS: Final = 10
 """Arguments of a request."""
-
-END_S: Final = 0.2
-"""How soon the server notices that it is closed."""
 
 FILES: Final[Mapping[str, tuple[str, str]]] = {
     "/": ("page.html", "text/html; charset=utf-8"),
@@ -99,7 +91,7 @@ class Address:
             return self.host == "localhost"
 
 
-class ViewServer(ThreadingHTTPServer):
+class ViewServer(LimitedServer):
     """
     Serves the view. `start` it, and `close` it.
 
@@ -116,9 +108,6 @@ class ViewServer(ThreadingHTTPServer):
         ConfigError: it cannot listen there.
     """
 
-    daemon_threads = True
-    request_queue_size = 16
-
     def __init__(
         self,
         address: Address,
@@ -129,22 +118,15 @@ class ViewServer(ThreadingHTTPServer):
     ) -> None:
         self.address, self.newest, self.questions = address, newest, questions
         self.token = token or secrets.token_urlsafe(24)
-        self._places = threading.BoundedSemaphore(MOST)
         self.files = {path: (Path(__file__).parent / name).read_bytes() for path, (name, _) in FILES.items()}
-        self.address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         try:
-            super().__init__((address.host, address.port), _ViewHandler)
+            super().__init__((address.host, address.port), _ViewHandler, family=family, name="cues_kafka.ui")
         except OSError as error:
             raise ConfigError(
                 f"cannot listen on {address.host}, port {address.port}: {error}. Choose another --port, or end the "
                 "process that listens there."
             ) from None
-
-    def server_bind(self) -> None:
-        # Not that of HTTPServer, which asks DNS for the name of this machine.
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
 
     @property
     def port(self) -> int:
@@ -159,40 +141,7 @@ class ViewServer(ThreadingHTTPServer):
 
     def start(self) -> None:
         """Answer from now on."""
-        threading.Thread(target=self.serve_forever, args=(END_S,), name="ui http", daemon=True).start()
-
-    def close(self) -> None:
-        """Stop listening, and answer no more."""
-        self.shutdown()
-        self.server_close()
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer on a thread of its own, if there is a place."""
-        if self._places.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            log.warning("request not answered", client=str(client_address), why="too many requests at once")
-            self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Give the place back afterwards."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._places.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is its own affair; of a defect it learns nothing."""
-        error = sys.exception()
-        if isinstance(error, OSError):
-            log.debug("request not answered", client=str(client_address))
-        else:
-            log.error("request not answered", client=str(client_address), error=f"{type(error).__name__}: {error}")
-
-
-def _cut_off(request: socket.socket) -> None:
-    with suppress(OSError):  # it has ended
-        request.shutdown(socket.SHUT_RDWR)
+        self.serve("ui http")
 
 
 class _ViewHandler(BaseHTTPRequestHandler):
@@ -204,9 +153,7 @@ class _ViewHandler(BaseHTTPRequestHandler):
     def setup(self) -> None:
         """A client that sends byte by byte has no more time than one that sends nothing."""
         super().setup()
-        self._due = threading.Timer(REQUEST_S, _cut_off, (self.connection,))
-        self._due.daemon = True
-        self._due.start()
+        self._due = cut_later(self.connection, REQUEST_S)
 
     def parse_request(self) -> bool:
         """The request is here."""

@@ -191,7 +191,7 @@ def declared(node: Path, queue: bytes) -> bool:
 
     There is a table of queues on the disk and one in memory. So Mnesia writes the transaction to its log as one that is
     aborted if nothing else follows, and another process writes the decision, as a record of its own. RabbitMQ waits for
-    the disk once, perhaps between the two, and the decision is there up to two seconds later. A node that starts
+    the disk once, perhaps between the two, and the decision is there later. A node that starts
     without it drops the queue, although its name is in the log.
     """
     if any(_has(table, queue) for table in node.glob("rabbit_durable_queue.DC[DL]")):

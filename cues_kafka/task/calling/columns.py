@@ -93,7 +93,7 @@ class Ahead:
 
     def all_encoded(
         self, values: Iterator[Any], encode: Callable[[Sequence[Any]], list[bytes]], limit: int
-    ) -> list[bytes | None] | None:
+    ) -> Sequence[bytes | None] | None:
         """Call for each value, and encode all results, None for nil; None: one of them is unusual, or larger."""
         call, results = self._call, self.results
         append = results.append
@@ -106,12 +106,13 @@ class Ahead:
         kinds = set(map(type, results))
         if Message in kinds:
             return None
+        data: Sequence[bytes | None]
         try:
             if NoneType in kinds:
                 made = iter(encode([result for result in results if result is not None]))
                 data = [None if result is None else next(made) for result in results]
             else:
-                data = list(encode(results))
+                data = encode(results)
         except BaseException:  # the loop meets it again, and finds whose it is
             return None
         return data if max(map(len, filter(None, data)), default=0) <= limit else None

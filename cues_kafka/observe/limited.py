@@ -1,0 +1,105 @@
+"""An HTTP server that its clients cannot fill: a bounded number is answered at once, each on a thread of its own."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+
+from cues_kafka.observe.log import get_logger
+
+END_S: Final = 0.2
+"""How soon a server notices that it is closed."""
+
+MOST: Final = 32
+"""Clients that are answered at once. A further one is turned away, and comes again: these pages are asked for often."""
+
+
+class LimitedServer(ThreadingHTTPServer):
+    """
+    Turns clients away beyond a bound, and tells none of them of a defect.
+
+    Args:
+        place: an address of this family.
+        handler: answers one request.
+        family: of the address.
+        name: of the logger.
+        most: clients that are answered at once.
+
+    Raises:
+        OSError, OverflowError: it cannot listen there.
+    """
+
+    daemon_threads = True
+    request_queue_size = 16
+
+    def __init__(
+        self,
+        place: Any,
+        handler: type[BaseHTTPRequestHandler],
+        *,
+        family: socket.AddressFamily,
+        name: str,
+        most: int = MOST,
+    ) -> None:
+        self.address_family = family
+        self._log = get_logger(name)
+        self._places = threading.BoundedSemaphore(most)
+        super().__init__(place, handler)
+
+    def serve(self, name: str) -> None:
+        """Answer on a thread of this name from now on."""
+        threading.Thread(target=self.serve_forever, args=(END_S,), name=name, daemon=True).start()
+
+    def close(self) -> None:
+        """Stop listening, and answer no more."""
+        self.shutdown()
+        self.server_close()
+
+    def server_bind(self) -> None:
+        # Not that of HTTPServer, which asks DNS for the name of this machine.
+        if self.address_family != socket.AF_UNIX:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer on a thread of its own, if there is a place."""
+        if self._places.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self._log.debug("request not answered", client=str(client_address), why="too many clients")
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Give the place back afterwards."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away is its own affair; anything else is a defect, of which the client learns nothing."""
+        error = sys.exception()
+        if isinstance(error, OSError):
+            self._log.debug("request not answered", client=str(client_address))
+        else:
+            self._log.error(
+                "request not answered", client=str(client_address), error=f"{type(error).__name__}: {error}"
+            )
+
+
+def cut_later(request: socket.socket, after_s: float) -> threading.Timer:
+    """End a connection for the thread that reads from it, unless the timer is cancelled before."""
+
+    def cut() -> None:
+        with suppress(OSError):  # it has ended
+            request.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(after_s, cut)
+    timer.daemon = True
+    timer.start()
+    return timer
