@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from cues_kafka.core import effects as do
 from cues_kafka.core.task import Doing, Task
 from cues_kafka.ports.log import Positions
+from cues_kafka.task.ahead import COMMITTING
 from cues_kafka.task.calling.pairing import Buffer
 from cues_kafka.task.desk import Desk
 from cues_kafka.task.filling import Filling
@@ -82,8 +83,9 @@ class Seen:
 
     @property
     def delivers(self) -> bool:
-        """Whether the recovery is over, with all that it reads, and the task is not stopped."""
-        return self.ready and isinstance(self._effect, do.Await | do.Call | do.Quarantine)
+        """Whether the recovery is over, with all that it reads, and the task is not stopped. So in a commit, too."""
+        task = self.task
+        return self.ready and (task.then if task.state in COMMITTING else task.state) in (Doing.READY, Doing.CALLING)
 
     @property
     def _effect(self) -> do.Effect | None:

@@ -11,6 +11,7 @@ import pytest
 
 from cues_kafka import Graph, Json, Memory, Message, Processor, Running, Source, TaskStopped, Topic, start
 from cues_kafka.brokers.memory import Faults, MemoryBroker
+from cues_kafka.core.task import Doing
 from cues_kafka.errors import RetriableError
 from cues_kafka.workers.joint.session import JointSession
 from tests.unit.workers.test_lost_rights import until
@@ -90,6 +91,24 @@ def test_the_tasks_of_a_process_write_under_the_id_of_one_of_them() -> None:
     assert faults.clients("init") == {f"g.f.{p}" for p in range(TASKS)}
     [writer] = faults.clients("commit")
     assert faults.clients("produce") == faults.clients("offsets") == {writer}
+
+
+def test_tasks_are_ready_while_they_commit() -> None:
+    """Under load one of them nearly always does, and the log says when all are ready. A recovery's commit is none."""
+    faults, seen = Counted(), list[tuple[bool, bool]]()
+    with start(graph_of(same), on(MemoryBroker(faults=faults))) as running:
+        lanes = running._workers[0].lanes
+
+        def look(_: int) -> None:
+            committing = [lane for lane in lanes.values() if lane.task.state is Doing.COMMITTING]
+            seen.extend((lane.task.then is Doing.ASSIGNING, lane.delivers) for lane in committing)
+
+        faults.before_commit = look
+        send(running, range(8))
+
+        assert delivered(running) == list(range(8))
+        assert len(seen) >= TASKS
+        assert all(ready is not recovers for recovers, ready in seen)
 
 
 def test_a_round_that_fails_sends_all_of_its_tasks_back_and_doubles_nothing() -> None:
