@@ -45,7 +45,7 @@ def test_seeds_keep_every_promise(seeds: Sequence[int]) -> None:
     assert min(kinds[strategy] for strategy in STRATEGIES) > len(seeds) / 20, kinds
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "seeds",
     [

@@ -234,7 +234,7 @@ def test_a_jvm_that_is_killed_is_started_again_by_the_same_command_and_no_messag
     text = log.read_text()
     assert "replacing Spark's driver\n" in text
     assert "worker replaced worker=1" in text
-    assert "worker ended worker=1 code=1 cause='exit code 1' again_in_s=0.1" in text
+    assert "worker ended worker=1 code=1 cause='exit code 1' again_in_s=0.02" in text
     assert "this worker failed: SparkLost: Spark's JVM has ended while this process needed it" in text
     assert "failed: ConnectionRefusedError" not in text
     assert "failed: Py4J" not in text
