@@ -31,10 +31,19 @@ REQUEST_S: Final = 10.0
 FIELDS: Final = 10
 """Arguments of a request."""
 
+SCRIPTS: Final = (
+    "page.js",  # the frame, with the table of pages
+    "dom.js",  # what pages share
+    "graph.js",
+    "tasks.js",
+    "errors.js",
+)
+"""Modules: a page is one of them."""
+
 FILES: Final[Mapping[str, tuple[str, str]]] = {
     "/": ("page.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
-    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    **{f"/{name}": (name, "text/javascript; charset=utf-8") for name in SCRIPTS},
 }
 """By path, the file and what it is."""
 

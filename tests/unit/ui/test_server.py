@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from cues_kafka.errors import BrokerError, ConfigError
 from cues_kafka.ui import server as server_module
-from cues_kafka.ui.server import FILES, HEADERS, Address, ViewServer
+from cues_kafka.ui.server import FILES, HEADERS, SCRIPTS, Address, ViewServer
 
 TOKEN = "token-of-the-test"
 FOLDER = Path(server_module.__file__).parent
@@ -195,21 +196,30 @@ def test_a_port_that_is_taken_is_named(server: ViewServer) -> None:
         ViewServer(Address(port=server.port), lambda: (1, b"{}"), {})
 
 
-def test_the_script_has_no_way_to_make_html_of_a_text() -> None:
+def test_no_script_has_a_way_to_make_html_of_a_text() -> None:
     """Values of others go into text nodes and attributes; the page has no script and no style of its own."""
-    script, page = (FOLDER / "page.js").read_text(), (FOLDER / "page.html").read_text()
+    scripts = {path.name: path.read_text() for path in FOLDER.glob("*.js")}
+    page = (FOLDER / "page.html").read_text()
 
-    for word in (
-        "innerHTML",
-        "outerHTML",
-        "insertAdjacentHTML",
-        "document.write",
-        "eval(",
-        "Function(",
-        "srcdoc",
-        "href",
-    ):
-        assert word not in script
+    assert scripts.keys() == set(SCRIPTS)
+    for name, script in scripts.items():
+        for word in (
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "Function(",
+            "srcdoc",
+            "href",
+        ):
+            assert word not in script, name
     assert "<style" not in page
     assert " on" + "click" not in page
     assert page.count("<script") == 1
+
+
+def test_scripts_load_only_scripts_that_are_served() -> None:
+    """A page that is not in the table would not load."""
+    for path in FOLDER.glob("*.js"):
+        assert set(re.findall(r'from "\./([^"]+)"', path.read_text())) <= set(SCRIPTS)

@@ -1,0 +1,96 @@
+// The tasks as a table, and the last hour of one of them.
+
+import { ask, clock, compare, copies, draw, keepFocus, make, number, put, span, table, wanted } from "./dom.js";
+
+export const name = "tasks", title = "Tasks";
+
+const COLUMNS = [
+  ["Task", "task"], ["State", "state"], ["Lag", "lag"], ["Oldest", "waiting_s"], ["Rate/s", "rate"],
+  ["Errors", "errors"], ["Retries", "retries"], ["Commit", "committed_s"], ["Position", "position"], ["Owner", "owner"],
+];
+
+const rows = make("tbody", undefined, { id: "rows" });
+const details = make("div", undefined, { id: "details", role: "group", "aria-label": "Details of a task" });
+let state = null, sorted = ["", 1], chosen = "";
+
+export function begin() {
+  const titles = COLUMNS.map(([title, column]) => {
+    const button = make("button", title, { type: "button" });
+    button.addEventListener("click", () => { sorted = [column, sorted[0] === column ? -sorted[1] : 1]; if (state) showTasks(); });
+    return button;
+  });
+  return [table("Table of tasks", titles, rows), details];
+}
+
+export function show(seen) {
+  state = seen;
+  showTasks();
+}
+
+function cells(one) {
+  const commit = one.committed_s ? `${span(state.at_s - one.committed_s)} ago` : "-";
+  return [one.task, one.state, number(one.lag), span(one.waiting_s), number(one.rate), number(one.errors), number(one.retries), commit, one.position || "-", one.owner || "-"];
+}
+
+function showTasks() {
+  const [column, way] = sorted;
+  const found = state.tasks.filter((one) => wanted(one.task, one.state, one.owner));
+  if (column) found.sort((one, other) => way * compare(one[column], other[column]));
+  const made = found.map((one) => {
+    const row = make("tr");
+    cells(one).forEach((text, index) => {
+      const cell = make("td", index ? text : undefined, index > 1 && index < 8 ? { class: "number" } : {});
+      if (index === 0) {
+        const button = make("button", text, { type: "button", "data-task": one.task });
+        button.addEventListener("click", () => { chosen = one.task; showDetails(); });
+        cell.append(button);
+      }
+      if (index === 1) cell.className = `state ${one.tone}`;
+      row.append(cell);
+    });
+    return row;
+  });
+  keepFocus(rows, "data-task", () => rows.replaceChildren(...made));
+}
+
+async function showDetails() {
+  const one = state.tasks.find((task) => task.task === chosen);
+  if (!one) return;
+  const parts = [make("h2", `${one.task}: ${one.state}`)];
+  if (one.why) parts.push(make("p", one.why, { class: "text wrong" }));
+  if (one.remedy) {
+    const line = make("p", `Remedy: ${one.remedy} `, { class: "text" });
+    line.append(copies(`${one.task}: ${one.why}; remedy: ${one.remedy}`));
+    parts.push(line);
+  }
+  for (const note of one.notes) parts.push(make("p", note, { class: "text" }));
+  try {
+    const past = await ask(`api/history?task=${encodeURIComponent(one.task)}`);
+    const charts = make("div", undefined, { class: "charts" });
+    for (const [title, index] of [["deliveries per second", 1], ["messages behind", 2], ["age of the oldest message, s", 3], ["errors since the task began", 4]])
+      charts.append(chart(title, past.points, index, past.marks));
+    parts.push(charts, make("p", past.marks.map(([when, what]) => `${clock(when)} ${what}`).join("; "), { class: "text" }));
+  } catch (error) {
+    parts.push(make("p", error.message, { class: "text" }));
+  }
+  details.replaceChildren(...parts);
+}
+
+function chart(title, points, index, marks) {
+  const [width, height] = [300, 80];
+  const known = points.filter((point) => point[index] !== null);
+  const end = points.length ? points[points.length - 1][0] : 0;
+  const top = Math.max(1, ...known.map((point) => point[index]));
+  const x = (when) => width * (1 - Math.min(1, (end - when) / 3600));
+  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `${title}, last hour` });
+  svg.append(draw("polyline", { points: known.map((point) => `${x(point[0])},${height - 2 - (height - 6) * point[index] / top}`).join(" ") }));
+  for (const [when, what] of marks) {
+    const line = draw("line", { class: "mark", x1: x(when), x2: x(when), y1: 0, y2: height });
+    line.append(draw("title", {}, what));
+    svg.append(line);
+  }
+  const figure = make("figure");
+  const last = known.length ? number(known[known.length - 1][index]) : "-";
+  figure.append(make("figcaption", `${title}: ${last}, at most ${known.length ? number(Math.max(...known.map((point) => point[index]))) : "-"}`), svg);
+  return figure;
+}
