@@ -303,7 +303,7 @@ class _Ancestry:
             node.state = COMPACTED
             return
         node.timestamp_ms, node.key = message.timestamp()[1], message.key()
-        node.error = _error_of(message)
+        node.error = error_of(message)
         node.made = readable(message, provenance_of, "a message with a provenance header")
         node.state = SENT if node.made is None else PRESENT
         if node.made is None:
@@ -398,7 +398,7 @@ def _staged(record: Record, first: Record | None) -> BatchOrigin:
     return BatchOrigin("staged", ranges, spark=f"batch {staged.batch} of query {staged.query}")
 
 
-def _error_of(message: WireMessage) -> str:
+def error_of(message: WireMessage) -> str:
     """What an error message says; empty: it is another message."""
     data = message.value() or b""
     if data[:10] not in known_headers():

@@ -24,9 +24,9 @@ from cues_kafka import (
     Store,
     Timers,
 )
-from cues_kafka.cli.lineage import tree
 from cues_kafka.cli.main import app
 from cues_kafka.operate.look.lineage import lineage
+from cues_kafka.operate.look.lineage_lines import tree
 from cues_kafka.operate.repair.ask import Repairs
 from cues_kafka.ports.log import TopicPartition
 from cues_kafka.testing.tester import Tester

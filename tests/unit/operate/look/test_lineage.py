@@ -27,12 +27,13 @@ from cues_kafka import (
     Topic,
     rekey,
 )
-from cues_kafka.cli.lineage import tree
 from cues_kafka.cli.main import app
 from cues_kafka.core.delivery import HEADER
 from cues_kafka.core.records import KEY, Attempt, Snapshot, Staged, Writer
 from cues_kafka.core.records import Extent as Took
+from cues_kafka.operate.look.descendants import descendants
 from cues_kafka.operate.look.lineage import Ancestor, lineage, parse_place
+from cues_kafka.operate.look.lineage_lines import descent_tree, tree
 from cues_kafka.operate.repair.ask import Repairs
 from cues_kafka.ports.facts import NewTopic
 from cues_kafka.ports.log import Headers, Outgoing, TopicPartition
@@ -118,6 +119,15 @@ def test_the_page_shows_what_the_command_prints() -> None:
     _, _, block = page.partition("```console\n$ cues-kafka lineage bills/0@1\n")
 
     assert plain(block.partition("```")[0].splitlines()) == shown(of(shop(5, 7), "bills", 1))
+
+
+def test_the_page_shows_what_became_of_a_message() -> None:
+    """As the command prints it, in the other direction."""
+    page = (Path(__file__).parents[4] / "docs" / "lineage.md").read_text(encoding="utf-8")
+    _, _, block = page.partition("```console\n$ cues-kafka lineage orders/0@1 --forward --graph shop:graph\n")
+    found = descendants(shop(5, 7).broker, SHOP, TopicPartition("orders", 0), 1)
+
+    assert plain(block.partition("```")[0].splitlines()) == plain(descent_tree(found))
 
 
 def test_an_error_message_says_what_it_is_about() -> None:
