@@ -27,16 +27,15 @@ from cues_kafka.cli.options import (
 )
 from cues_kafka.cli.printing import say, say_lines
 from cues_kafka.cli.tables import WIDTH, aligned, fits, paragraph
-from cues_kafka.errors import ConfigError, CuesError
+from cues_kafka.errors import ConfigError
 from cues_kafka.graph.times import milliseconds_of, shown_time, time_of
-from cues_kafka.words import as_data, count
+from cues_kafka.words import count
 
 if TYPE_CHECKING:
     from cues_kafka.graph.definition import Graph
-    from cues_kafka.graph.error_message import ErrorMessage
     from cues_kafka.operate.repair.ask import Repairs
     from cues_kafka.operate.repair.filed import FailureCause, FiledError, Requested, Selection
-    from cues_kafka.records.requests import Settled, Wish
+    from cues_kafka.records.requests import Wish
 
 app = Commands(help="List error messages, and replay or drop them.", no_args_is_help=True)
 
@@ -181,6 +180,7 @@ def show(
 ) -> None:
     """Show one error message in full, and its outcome."""
     from cues_kafka.operate.look.lineage import parse_place
+    from cues_kafka.operate.repair.shown import lines, payload_text
 
     at, offset = parse_place(place)
     with _opened(target, cluster) as (graph, tool):
@@ -188,35 +188,8 @@ def show(
     if as_json:
         say_lines(json.dumps(_error_data(one), indent=2))
         return
-    for line in lines(one, payload_text(one.message, graph, cluster.kafka())):
+    for line in lines(one, payload_text(one.message, graph, cluster.kafka()), text=pasteable):
         say(line)
-
-
-def payload_text(error: ErrorMessage, graph: Graph, cluster: Any = None) -> str | None:
-    """
-    The payload of an error message as the codec of its topic reads it, in JSON; None: its bytes are shown.
-
-    It has no escapes yet: `say` makes them.
-
-    Args:
-        error: the error message.
-        graph: says the codec.
-        cluster: `Kafka(...)`, whose registry may have the schema.
-    """
-    from cues_kafka.cli.tail import plain_json
-    from cues_kafka.codecs.payloads import payload_of
-    from cues_kafka.graph.declare import Json, Raw
-
-    if error.payload is None:
-        return None
-    topic = error.topics[0] if error.topics else ""
-    known = topic in graph.topics_used() and not isinstance(graph.topic(topic).value, Json | Raw)
-    if known and not error.redacted:
-        try:
-            return plain_json(payload_of(error, graph, cluster))
-        except CuesError:  # bytes that are no value of the topic are why the message failed
-            pass
-    return None
 
 
 def _asks(wish: Wish, doc: str, epilog: str) -> None:
@@ -297,6 +270,7 @@ def _ask(
 def _told(graph: Graph, tool: Repairs, result: Requested, *, yes: bool, waited: bool) -> Iterator[str]:
     """What was done, for people."""
     from cues_kafka.operate.repair.ask import PAST
+    from cues_kafka.operate.repair.shown import OUTCOMES
 
     yield from table(list(result.causes.values()), width=_width())
     verb = f"{result.wish} requested for" if yes else f"would {result.wish}"
@@ -308,19 +282,8 @@ def _told(graph: Graph, tool: Repairs, result: Requested, *, yes: bool, waited: 
     for why, number in result.refused.most_common():
         yield f"cannot be {PAST[result.wish]}: {number:,}, such as {result.examples[why]}: {why}"
     if waited and result.outcomes:
-        ended = ", ".join(f"{number:,} {_OUTCOMES[key]}" for key, number in result.outcomes.items())
+        ended = ", ".join(f"{number:,} {OUTCOMES[key]}" for key, number in result.outcomes.items())
         yield f"{PAST[result.wish]} now: {ended}"
-
-
-_OUTCOMES = {
-    "output": "with outputs",
-    "error": "with a new error message",
-    "nil": "without an output",
-    "row": "as a row of a batch",
-    "dropped": "dropped",
-    "unreadable": "not understood",
-    "refused": "refused",
-}
 
 
 def table(causes: Sequence[FailureCause], *, width: int, everything: bool = False) -> list[str]:
@@ -352,73 +315,6 @@ def table(causes: Sequence[FailureCause], *, width: int, everything: bool = Fals
         for row in rows
         for line in paragraph(f"{row[0]}: {row[1]} ({row[2]})", list(zip(titles[3:], row[3:], strict=True)), width)
     ]
-
-
-def lines(one: FiledError, payload: str | None = None) -> Iterator[str]:
-    """One error message for people, with its payload as text; `say` makes each line safe for a terminal."""
-    error = one.message
-    yield f"{one}: {error.exception}: {error.text}"
-    yield f"  {pasteable(_state(one))}"
-    fields: list[tuple[str, Any]] = [
-        ("task", f"{error.graph}.{error.task}"),
-        ("renamed", f"goes on as {one.asked_of}" if one.asked_of != error.processor else None),
-        ("kind", error.kind),
-        ("failed", shown_time(error.timestamp_ms)),
-        ("at", error.location),
-        *(("message", place) for place in _consumed(one)),
-        *_bytes("key", error.key),
-        ("hash", error.hash.hex()),
-        ("calls", error.attempts),
-        ("deaths", error.starts or None),
-        *((f"context {name}", value) for name, value in error.context.items()),
-        *(("trace", frame) for frame in error.trace),
-        *((f"cause {cause.exception}", cause.text) for cause in error.causes),
-        *_bytes("payload", error.payload, payload),
-        ("redacted", ", ".join(error.redacted)),
-        ("cut", ", ".join(error.truncated)),
-        ("declared", json.dumps(dict(error.declaration)) if error.declaration else None),
-    ]
-    can_be_empty = ("key", "payload")  # an empty one is not a missing one
-    shown = [(name, value) for name, value in fields if value is not None and (value != "" or name in can_be_empty)]
-    yield from (f"  {name:<9} {value}" for name, value in shown)
-
-
-def _bytes(name: str, data: bytes | None, shown: str | None = None) -> Iterator[tuple[str, str]]:
-    """
-    A field of bytes for people: text, or escapes and then Base64 for what is not UTF-8.
-
-    Args:
-        name: of the field.
-        data: the bytes; None: the message has no such field.
-        shown: the value, as a codec reads it; None: no codec can read the bytes.
-    """
-    if data is None:
-        return
-    if shown is not None:
-        yield name, shown
-        return
-    yield name, data.decode(errors="backslashreplace")
-    fields = as_data(name, data)
-    if encoding := fields.get(f"{name}_encoding"):
-        yield f"{name} in {encoding}", fields[name]
-
-
-def _state(one: FiledError) -> str:
-    """What became of it, and what can be done."""
-    if one.settled is not None:
-        return f"settled at {shown_time(one.settled.at_ms)}: {_how(one.settled)}"
-    if one.asked is not None:
-        return f"asked to be {'replayed' if one.asked == 'replay' else 'dropped'}; its task has not settled it yet"
-    return f"open; it cannot be replayed: {one.obstacle}" if one.obstacle else "open; it can be replayed"
-
-
-def _how(settled: Settled) -> str:
-    return "dropped" if settled.outcome == "dropped" else f"replay {settled.number} ended {_OUTCOMES[settled.outcome]}"
-
-
-def _consumed(one: FiledError) -> list[str]:
-    rows = zip(one.message.topics, one.message.consumed, strict=True)
-    return [f"{topic}/{place.partition}@{place.offset} ({place.binding})" for topic, place in rows]
 
 
 def _moment(text: str | None, option: str) -> int | None:
@@ -454,7 +350,7 @@ def _cause_data(one: FailureCause) -> dict[str, Any]:
 
 
 def _error_data(one: FiledError) -> dict[str, Any]:
-    from cues_kafka.cli.tail import of_error
+    from cues_kafka.operate.shown import of_error
 
     own = {
         "place": str(one),

@@ -251,7 +251,7 @@ class Exact:
         """Refuse a value that a person has changed beside the bytes of the former one."""
         import json
 
-        from cues_kafka.cli.tail import plain_json
+        from cues_kafka.operate.shown import plain_json
 
         if not self._declared:
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import threading
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from cues_kafka.cli.options import as_tools_of, at_least, interrupts
 from cues_kafka.cli.printing import say
 from cues_kafka.errors import CodecError, ConfigError
 from cues_kafka.graph.times import shown_time, time_of
-from cues_kafka.words import as_data, count, visible
+from cues_kafka.words import count, visible
 
 if TYPE_CHECKING:
     from cues_kafka.client.starts import Start
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from cues_kafka.client.topic import ClientTopic
     from cues_kafka.codecs.as_json import AsJson
     from cues_kafka.graph.declare import CodecSpec
-    from cues_kafka.graph.error_message import ErrorMessage
     from cues_kafka.graph.topic import Topic
     from cues_kafka.task.calling.step import Received
 
@@ -164,27 +162,22 @@ def printer(
         terminal: whether a person reads it, and a terminal obeys what it gets.
         cluster: its options; codecs may need the registry.
     """
+    from cues_kafka.operate.shown import key_text, value_text
+
     lines = Lines(settings, cluster)
 
     def value(message: Received) -> str:
-        if message.value_bytes is None:
-            return TOMBSTONE
-        text = message.value if isinstance(message.value, bytes) else None
-        return shown(plain_json(message.value) if text is None else text.decode(errors="backslashreplace"))
+        return shown(value_text(message))
 
     def shown(text: str) -> str:
         return visible(text) if terminal else text
 
     def full(message: Received) -> str:
         time = shown_time(message.timestamp_ms, fine=True)
-        key = "-" if message.key_bytes is None else shown(message.key_bytes.decode(errors="backslashreplace"))
+        key = shown(key_text(message.key_bytes))
         return f"{message.topic}/{message.partition} at {message.offset}  {time}  {key}  {value(message)}"
 
     return {"value": value, "full": full, "json": lambda message: shown(lines.whole(message))}[form]
-
-
-TOMBSTONE = "(tombstone)"
-"""Stands for the value of a message that has none; null is a value of JSON."""
 
 
 class Lines:
@@ -229,6 +222,7 @@ class Lines:
         from cues_kafka.codecs.lines import value_fields
         from cues_kafka.graph.declare import Json
         from cues_kafka.graph.error_message import ErrorMessage
+        from cues_kafka.operate.shown import plain_json
 
         codec = None if self._settings is None else self._settings.value
         data = message.value_bytes
@@ -245,6 +239,7 @@ class Lines:
         """JSON that is read as the same; else JSON to be looked at, and the bytes."""
         from cues_kafka.codecs.lines import bytes_field, key_fields, value_fields
         from cues_kafka.graph.declare import Raw
+        from cues_kafka.operate.shown import plain_json
 
         if isinstance(codec, Raw):
             return value_fields(data) if name == "value" else key_fields(data, coded=True)
@@ -260,42 +255,3 @@ class Lines:
         if name not in self._made:
             self._made[name] = AsJson(codec, MadeFor(topic, self._cluster, name))
         return self._made[name]
-
-
-def plain_json(value: Any) -> str:
-    """A value as JSON, which has no form for some numbers: they are text, such as ``"NaN"``."""
-    import json
-
-    try:
-        return json.dumps(value, default=_plain, ensure_ascii=False, allow_nan=False)
-    except ValueError:
-        text = json.dumps(value, default=_plain, ensure_ascii=False)
-        return json.dumps(json.loads(text, parse_constant=str), ensure_ascii=False)
-
-
-def _plain(value: Any) -> Any:
-    """A value that JSON has no form for: an object as its fields, and all else as text."""
-    from cues_kafka.graph.error_message import ErrorMessage
-
-    if isinstance(value, ErrorMessage):
-        return of_error(value)
-    if dataclasses.is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if isinstance(value, bytes):
-        return value.decode(errors="backslashreplace")
-    fields = getattr(value, "__struct_fields__", None)  # of a `msgspec.Struct`
-    return str(value) if fields is None else {name: getattr(value, name) for name in fields}
-
-
-def of_error(error: ErrorMessage) -> dict[str, Any]:
-    """An error message with its hash as the log prints it, its messages by topic, and bytes as text or base64."""
-    fields: dict[str, Any] = {field.name: getattr(error, field.name) for field in dataclasses.fields(error)}
-    topics = error.topics or tuple(one.topic_id.hex() for one in error.consumed)
-    consumed = [
-        {"binding": one.binding, "topic": topic, "partition": one.partition, "offset": one.offset}
-        for topic, one in zip(topics, error.consumed, strict=False)
-    ]
-    for name in ("key", "payload"):
-        if isinstance(data := fields[name], bytes):
-            fields |= as_data(name, data)
-    return {**fields, "hash": error.hash.hex(), "consumed": consumed}

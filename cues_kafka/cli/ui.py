@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,9 +12,6 @@ from cues_kafka.cli.config import ClusterOptions
 from cues_kafka.cli.options import Target, interrupts, pasteable
 from cues_kafka.cli.printing import say
 from cues_kafka.words import at_address
-
-if TYPE_CHECKING:
-    from cues_kafka.ui.server import Question
 
 epilog = """
 \b
@@ -28,8 +24,8 @@ Examples:
   cues-kafka ui shop:graph --host 0.0.0.0 --port 8080 --behind-proxy
 
 The command prints an address with a token, which opens the view until the
-command ends. It only reads, as `status` and `errors list` do: it joins no group
-and changes nothing.
+command ends. It only reads, as `status`, `errors list`, `tail` and `lineage` do: it
+joins no group and changes nothing.
 
 Exits with 0 at Ctrl-C or SIGTERM, with 1 if the cluster cannot be reached at the
 start and the graph has patterns, and with 2 if the graph or a setting is wrong.
@@ -49,15 +45,15 @@ def ui(
     """
     Show a running graph in a browser.
 
-    The view has the graph with its lag, the tasks and their last hour, and the
-    open error messages.
+    The view has the graph with its lag, the tasks and their last hour, the open
+    error messages, messages with their lineage, and entries of stores.
     """
     from cues_kafka.brokers.open import open_broker
     from cues_kafka.cli.loading import load_graph
-    from cues_kafka.cli.view.errors import ErrorAnswers
     from cues_kafka.operate.look.status import StatusView
     from cues_kafka.plan.topics import Sides
     from cues_kafka.task.making.patterns import on_cluster
+    from cues_kafka.ui.answers import questions
     from cues_kafka.ui.layout import picture
     from cues_kafka.ui.poller import Poller
     from cues_kafka.ui.server import Address, ViewServer
@@ -77,14 +73,12 @@ def ui(
             StatusView(graph, broker, sides=Sides.of(kafka)) as view,
             closing(Poller(drawn, view.look, text)) as poller,
         ):
-            asked = ErrorAnswers(target, graph, broker, kafka)
-            questions: Mapping[str, Question] = {
+            asked = questions(graph, broker, kafka, text)
+            asked |= {
                 "/api/graph": lambda _: drawn,
                 "/api/history": lambda given: poller.history.of(given.get("task", "")),
-                "/api/errors": lambda _: asked.causes(),
-                "/api/error": lambda given: asked.show(given.get("place", "")),
             }
-            with interrupts() as ended, closing(ViewServer(address, poller.newest, questions)) as server:
+            with interrupts() as ended, closing(ViewServer(address, poller.newest, asked)) as server:
                 poller.start()
                 server.start()
                 say(f"{graph.name} on {settings.address}: {server.url}")

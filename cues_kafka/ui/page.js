@@ -4,6 +4,9 @@ import { ask, at, clock, make, number } from "./dom.js";
 import * as graph from "./graph.js";
 import * as tasks from "./tasks.js";
 import * as errors from "./errors.js";
+import * as messages from "./messages.js";
+import * as lineage from "./lineage.js";
+import * as stores from "./stores.js";
 
 // A page is a module with a `name`, a `title`, `begin(shell)`, which gives what its section holds, and, if it wants,
 // `show(state, picture)`, called at each new overview and when the filter changes, and `opened()`, called when it is
@@ -12,6 +15,9 @@ const PAGES = [
   graph,
   tasks,
   errors,
+  messages,
+  lineage,
+  stores,
 ];
 
 const EVERY_MS = 2000;

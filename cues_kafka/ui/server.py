@@ -37,6 +37,9 @@ SCRIPTS: Final = (
     "graph.js",
     "tasks.js",
     "errors.js",
+    "messages.js",
+    "lineage.js",
+    "stores.js",
 )
 """Modules: a page is one of them."""
 

@@ -6,28 +6,31 @@ import http.client
 import json
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
-from cues_kafka import Kafka, connect, start
+from cues_kafka import Kafka, Message, connect, start
 from cues_kafka.cli.loading import load_graph
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.fault.support import Program, until
 
 MODULE = """
 from typing import Any
-from cues_kafka import Graph, Json, Processor, Source, Topic
+from cues_kafka import Graph, Json, Processor, Source, State, Store, Topic
 
-def check(order: dict[str, Any]) -> dict[str, Any]:
+def check(order: dict[str, Any], seen: State[Any]) -> dict[str, Any]:
     if order["n"] < 0:
         raise ValueError("<script>alert(1)</script> \\u202e")
+    seen[order.get("name", "-")] = order["n"]
     return order
 
 graph = Graph(
     {name!r},
     Source("{name}.orders"),
-    Processor(check, inputs="{name}.orders", outputs="{name}.checked"),
+    Processor(check, inputs="{name}.orders", outputs="{name}.checked", state={{"seen": Store()}}),
     errors="{name}.errors",
     defaults=Topic(value=Json(), partitions=2),
 )
@@ -55,6 +58,15 @@ class Browser:
         return connection.getresponse()
 
 
+@contextmanager
+def opened(kafka: KafkaFixture, target: str) -> Iterator[Browser]:
+    """The view of a graph, as its command starts it."""
+    command = [sys.executable, "-m", "cues_kafka.cli.main", "ui", target, "--bootstrap", kafka.bootstrap]
+    with Program(command) as program:
+        [address] = re.findall(r"http://\S+", program.expect("token="))
+        yield Browser(address)
+
+
 def test_the_view_shows_a_graph_its_tasks_and_an_error_message(kafka: KafkaFixture, tmp_path: Path) -> None:
     """Of workers that run elsewhere; with the text of an error message that is HTML and turns the direction."""
     name = kafka.unique("shop")
@@ -65,11 +77,7 @@ def test_the_view_shows_a_graph_its_tasks_and_an_error_message(kafka: KafkaFixtu
         with connect(cluster, graph) as client:
             client.send_many(f"{name}.orders", [{"n": 1}, {"n": -1}])
         running.wait_idle()
-        command = [sys.executable, "-m", "cues_kafka.cli.main", "ui", target, "--bootstrap", kafka.bootstrap]
-        with Program(command) as program:
-            line = program.expect("token=")
-            [address] = re.findall(r"http://\S+", line)
-            browser = Browser(address)
+        with opened(kafka, target) as browser:
             until(lambda: len(browser.data("/api/state")["tasks"]) == 2, "the view has looked")
 
             state = browser.data("/api/state")
@@ -83,3 +91,35 @@ def test_the_view_shows_a_graph_its_tasks_and_an_error_message(kafka: KafkaFixtu
             shown = "\n".join(browser.data(f"/api/error?place={cause['example']}")["lines"])
             assert "<script>alert(1)</script> \\u202e" in shown
             assert "open; it can be replayed" in shown
+
+
+def test_messages_their_path_and_an_entry_are_found(kafka: KafkaFixture, tmp_path: Path) -> None:
+    """Over HTTP; with a key that is HTML and turns the direction."""
+    name, key = kafka.unique("shop"), "<b>\u202e"
+    (tmp_path / "app.py").write_text(MODULE.format(name=name))
+    target = f"{tmp_path / 'app.py'}:graph"
+    graph, cluster = load_graph(target), Kafka(kafka.bootstrap)
+    with start(graph, cluster) as running:
+        with connect(cluster, graph) as client:
+            client.send_many(f"{name}.orders", [Message({"n": n, "name": f"Anna {n}"}, key=key) for n in range(5)])
+        running.wait_idle()
+    with opened(kafka, target) as browser:
+        assert browser.data("/api/topics")["topics"] == [f"{name}.{one}" for one in ("checked", "errors", "orders")]
+        asked = urlencode({"topic": f"{name}.orders", "key": key, "text": "anna 3"})
+        found = browser.data(f"/api/messages?{asked}")
+        [row] = found["rows"]
+        assert (row["key"], row["value"]) == ("<b>\\u202e", '{"n": 3, "name": "Anna 3"}')
+        assert (found["messages"], found["ended"]) == (5, "")
+
+        path = browser.data(f"/api/path?{urlencode({'place': row['place']})}")
+        [before, after] = sorted(path["nodes"], key=lambda node: node["column"])
+        assert (before["id"], after["topic"]) == (row["place"], f"{name}.checked")
+        [arrow] = path["arrows"]
+        assert (arrow["start"], arrow["end"]) == (before["id"], after["id"])
+        assert arrow["task"].startswith(f"{name}.check/")
+        back = browser.data(f"/api/path?{urlencode({'place': after['id']})}")
+        assert back["arrows"] == [arrow]
+
+        assert browser.data("/api/stores")["stores"] == [{"processor": "check", "store": "seen", "keys": "text"}]
+        entry = browser.data(f"/api/entry?{urlencode({'processor': 'check', 'store': 'seen', 'key': 'Anna 3'})}")
+        assert (entry["rows"], entry["entries"]) == ([{"key": '"Anna 3"', "value": "3"}], 5)

@@ -24,9 +24,9 @@ from cues_kafka.cli import loading
 from cues_kafka.cli.config import ClusterOptions
 from cues_kafka.cli.errors import show
 from cues_kafka.cli.lineage import lineage
-from cues_kafka.cli.tail import plain_json
 from cues_kafka.codecs.avro import AvroCodec
 from cues_kafka.graph.declare import CodecSpec
+from cues_kafka.operate.shown import plain_json
 from cues_kafka.task.calling.step import Received
 from cues_kafka.testing.tester import Tester
 from cues_kafka.words import visible

@@ -27,9 +27,10 @@ from cues_kafka import (
     connect,
 )
 from cues_kafka.cli.send import _Sending
-from cues_kafka.cli.tail import TOMBSTONE, printer
+from cues_kafka.cli.tail import printer
 from cues_kafka.client.connect import Connection
 from cues_kafka.codecs.lines import headers_json, is_exact_json, key_fields, line_of, read_line, value_fields
+from cues_kafka.operate.shown import TOMBSTONE
 from cues_kafka.ports.log import Headers, WireMessage
 
 RAW = Topic(value=Raw())

@@ -27,13 +27,13 @@ from cues_kafka import (
     Topic,
 )
 from cues_kafka.brokers.memory.clients import MemoryReader
-from cues_kafka.cli.errors import lines
 from cues_kafka.errors import BrokerError, FatalError
 from cues_kafka.operate.deleting import Deleting
 from cues_kafka.operate.look.former_names import arrivals
 from cues_kafka.operate.move import renamed_rows
 from cues_kafka.operate.move.rename import Renaming
 from cues_kafka.operate.repair.ask import Repairs
+from cues_kafka.operate.repair.shown import lines
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.ports.log import TopicPartition
 from cues_kafka.sinks import lookup
