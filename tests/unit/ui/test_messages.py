@@ -8,7 +8,7 @@ import pytest
 
 from cues_kafka import ConfigError, Graph, Json, Memory, Processor, Source, Topic
 from cues_kafka.ports.facts import NewTopic
-from cues_kafka.ports.log import Outgoing
+from cues_kafka.ports.log import Headers, Outgoing
 from cues_kafka.testing.tester import Tester
 from cues_kafka.ui.bounds import Bounds
 from cues_kafka.ui.messages import HEADERS, SHOWN, MessageAnswers
@@ -34,7 +34,7 @@ def shop() -> Tester:
     return Tester(GRAPH)
 
 
-def asked(shop: Tester, bounds: Bounds | None = None, **given: str) -> Any:
+def asked(shop: Tester, bounds: Bounds | None = None, /, **given: str) -> Any:
     """As a page gets it."""
     answers = MessageAnswers(GRAPH, shop.broker, Memory(), bounds)
     return on_page(answers.newest({"topic": "orders", **given}))
@@ -159,7 +159,7 @@ def test_a_message_that_cannot_be_decoded_is_shown_with_its_bytes_and_why(shop: 
 
 def test_a_million_headers_and_a_long_value_are_cut(shop: Tester) -> None:
     """With the number of those that are not shown."""
-    headers = [("h", b"x")] * 1_000_000
+    headers: Headers = [("h", b"x")] * 1_000_000
     shop.broker.sender("test").send([Outgoing("orders", 0, b"k" * 9_000, b'"%b"' % (b"v" * 90_000), headers)])
 
     [row] = asked(shop)["rows"]
