@@ -12,6 +12,7 @@ PYTHON ?=
 OUT ?=
 ARGS ?=
 PY := .venv/bin/python
+VIEW = $(if $(UI),--ui)
 LEDGER = $(if $(DATABASE),--database $(DATABASE)) --server-kills $(SERVER_KILLS)
 
 # Nothing is written beside the sources: what tools remember stays below .venv.
@@ -38,11 +39,11 @@ help:  ## list the targets
 	  timeout 300 $(PY) -m tests.servers.prefetch & \
 	  $(PY) -m tests.spark.archive; made=$$?; wait; exit $$made
 
-demo: .venv/.ready  ## all flights of 2013 through a graph on Spark and native workers that are killed; KILLS=n (10), DATABASE=postgres|sqlite|none
-	@$(PY) -m examples.flights --kills $(KILLS) $(LEDGER) $(ARGS)
+demo: .venv/.ready  ## all flights of 2013 through a graph on Spark and native workers that are killed; KILLS=n (10), DATABASE=postgres|sqlite|none, UI=1 shows it in a browser
+	@$(PY) -m examples.flights --kills $(KILLS) $(LEDGER) $(VIEW) $(ARGS)
 
-demo-native: .venv/.ready  ## the same on native workers alone, which is faster; KILLS=n (10), SERVER_KILLS=n of PostgreSQL (0)
-	@$(PY) -m examples.flights --native --kills $(KILLS) $(LEDGER) $(ARGS)
+demo-native: .venv/.ready  ## the same on native workers alone, which is faster; KILLS=n (10), SERVER_KILLS=n of PostgreSQL (0), UI=1
+	@$(PY) -m examples.flights --native --kills $(KILLS) $(LEDGER) $(VIEW) $(ARGS)
 
 demo-sensors: .venv/.ready  ## readings from an MQTT broker through Kafka, alarms back, while workers and that broker stop; KILLS=n (10)
 	@$(PY) -m examples.sensors --kills $(KILLS) $(ARGS)

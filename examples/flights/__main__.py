@@ -8,7 +8,7 @@ import random
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from rich.console import Console
@@ -21,6 +21,7 @@ from examples.flights.database import LEDGER, NAMES, NONE, POSTGRES, NotStarted,
 from examples.flights.demo import BESIDE, ROWS, Demo, Failed
 from examples.flights.picture import draw
 from examples.flights.table import Bars, print_result
+from examples.flights.view import NoView, watched
 
 PICTURE = Path(__file__).with_name("flights.png")
 
@@ -39,6 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
         with (
             _cluster(args.bootstrap, console) as (bootstrap, directory),
             opened(args.database, directory) as database,
+            _view(args, bootstrap, console),
         ):
             if database.why:
                 console.print(f"The ledger is in SQLite. No PostgreSQL was started: {database.why}", markup=False)
@@ -71,7 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
             result = check(bootstrap, database.url, expected, outcome.totals, hourly=outcome.hourly)
             if result.differences:
                 console.print(demo.log_tail(), markup=False, highlight=False)
-    except (Failed, NotStarted, CuesError) as error:
+    except (Failed, NotStarted, NoView, CuesError) as error:
         console.print(f"[red]failed[/]: {error}", highlight=False)
         return 1
     print_result(console, result, outcome, loaded=rows, database=NAMES[database.kind])
@@ -101,6 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--limit", type=int, default=ROWS, metavar="ROWS", help="number of flights to send (all)")
     parser.add_argument("--native", action="store_true", help="run all processors in native workers, none on Spark")
     parser.add_argument("--workers", type=int, default=2, help="number of native worker processes (2)")
+    parser.add_argument("--ui", action="store_true", help="show the run in a browser, and print the address")
     parser.add_argument("--bootstrap", help="address of a cluster without the graph's topics; default: start a broker")
     parser.add_argument(
         "--picture",
@@ -132,6 +135,14 @@ def _where(args: argparse.Namespace) -> str:
 def _kills(args: argparse.Namespace) -> str:
     server = f" and {args.server_kills} of the database's server" if args.server_kills else ""
     return f"{args.kills} kills{server}"
+
+
+def _view(args: argparse.Namespace, bootstrap: str, console: Console) -> AbstractContextManager[object]:
+    """The browser view, if it is wanted."""
+    if not args.ui:
+        return nullcontext()
+    graph = f"examples.flights.graph:{'plain' if args.native else 'graph'}"
+    return watched(graph, bootstrap, lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True))
 
 
 def _picture(result: Result, file: Path) -> str:
