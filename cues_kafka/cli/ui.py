@@ -54,6 +54,7 @@ def ui(
     from cues_kafka.plan.topics import Sides
     from cues_kafka.task.making.patterns import on_cluster
     from cues_kafka.ui.answers import questions
+    from cues_kafka.ui.folding import folded
     from cues_kafka.ui.layout import picture
     from cues_kafka.ui.poller import Poller
     from cues_kafka.ui.server import Address, ViewServer
@@ -75,7 +76,7 @@ def ui(
         ):
             asked = questions(graph, broker, kafka, text)
             asked |= {
-                "/api/graph": lambda _: drawn,
+                "/api/graph": lambda given: folded(drawn, given.get("fold", "").split(",")),
                 "/api/history": lambda given: poller.history.of(given.get("task", "")),
             }
             with interrupts() as ended, closing(ViewServer(address, poller.newest, asked)) as server:

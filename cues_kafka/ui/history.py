@@ -22,13 +22,21 @@ MARKS: Final = 200
 
 
 class Point(NamedTuple):
-    """A task at one moment; None: not known."""
+    """
+    A task at one moment; None: not known.
+
+    Attributes:
+        at_s: when.
+        rate, lag, waiting_s, errors: see `SeenTask`.
+        delay_s: see `delay_of`.
+    """
 
     at_s: float
     rate: float | None
     lag: int | None
     waiting_s: float | None
     errors: int
+    delay_s: float | None
 
 
 class TaskMark(NamedTuple):
@@ -44,6 +52,7 @@ class _TaskPast:
     marks: deque[TaskMark] = field(default_factory=lambda: deque(maxlen=MARKS))
     owner: str = ""
     state: str = ""
+    failures: int | None = None
 
 
 class LastHour:
@@ -60,7 +69,7 @@ class LastHour:
             past = self._tasks.setdefault(one.task, _TaskPast())
             self._mark(past, one, seen.at_s)
             if not past.points or seen.at_s - past.points[-1].at_s >= STEP_S:
-                past.points.append(Point(seen.at_s, one.rate, one.lag, one.waiting_s, one.errors))
+                past.points.append(Point(seen.at_s, one.rate, one.lag, one.waiting_s, one.errors, delay_of(one)))
             while past.points and seen.at_s - past.points[0].at_s > KEPT_S:
                 past.points.popleft()
             while past.marks and seen.at_s - past.marks[0].at_s > KEPT_S:
@@ -79,4 +88,21 @@ class LastHour:
             past.marks.append(TaskMark(at_s, f"moved to {one.owner}"))
         if past.state and one.state != past.state and one.state in MARKED:
             past.marks.append(TaskMark(at_s, one.state))
+        if one.failures and past.failures is not None and one.owner == past.owner and one.failures > past.failures:
+            past.marks.append(TaskMark(at_s, "recovered from a failure"))
+        past.failures = one.failures
         past.owner, past.state = one.owner or past.owner, one.state
+
+
+def delay_of(task: SeenTask) -> float | None:
+    """
+    About how long a message that arrives now waits until it is delivered, in seconds: the lag divided by the rate.
+
+    A status has no durations of calls and commits. They come on top; the metrics of a worker have them.
+
+    Returns:
+        None: messages wait and none is delivered, or it is not known.
+    """
+    if task.lag is None or (task.lag and not task.rate):
+        return None
+    return task.lag / task.rate if task.lag and task.rate else 0.0

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.topology import edges
 
-NodeKind: TypeAlias = Literal["source", "topic", "processor", "feed"]
+NodeKind: TypeAlias = Literal["source", "topic", "processor", "feed", "group"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +18,9 @@ class PlacedNode:
     A topic or processor in the picture.
 
     Attributes:
-        id: `topic NAME` or `processor NAME`, as both may have one name.
+        id: `topic NAME` or `processor NAME`, as both may have one name; or `group WORD`.
         name: its name.
-        kind: what it is.
+        kind: what it is; a group stands for several processors, see `folding`.
         column, row: where it stands, from 0.
     """
 

@@ -67,7 +67,7 @@ async function showDetails() {
   try {
     const past = await ask(`api/history?task=${encodeURIComponent(one.task)}`);
     const charts = make("div", undefined, { class: "charts" });
-    for (const [title, index] of [["deliveries per second", 1], ["messages behind", 2], ["age of the oldest message, s", 3], ["errors since the task began", 4]])
+    for (const [title, index] of [["deliveries per second", 1], ["messages behind", 2], ["latency, s: about how long a new message waits, lag / rate", 5], ["age of the oldest message, s", 3], ["errors since the task began", 4]])
       charts.append(chart(title, past.points, index, past.marks));
     parts.push(charts, make("p", past.marks.map(([when, what]) => `${clock(when)} ${what}`).join("; "), { class: "text" }));
   } catch (error) {

@@ -95,6 +95,19 @@ def test_the_last_hour_is_kept_and_no_more() -> None:
     assert points[-1].at_s >= 2 * KEPT_S - STEP_S
 
 
+@pytest.mark.parametrize(
+    ("lag", "rate", "delay_s"),
+    [(10, 2.0, 5.0), (0, 2.0, 0.0), (0, None, 0.0), (10, 0.0, None), (10, None, None), (None, 2.0, None)],
+)
+def test_latency_is_the_lag_divided_by_the_rate(lag: int | None, rate: float | None, delay_s: float | None) -> None:
+    """Where messages wait and none is delivered, it is not known; the chart has a gap there."""
+    history = LastHour()
+    history.take(seen(task(0, lag=lag, rate=rate)))
+
+    [point] = history.of("check/0")["points"]
+    assert point.delay_s == delay_s
+
+
 def test_a_new_owner_and_a_stop_are_marks() -> None:
     """At the time when they are seen; the first look marks nothing."""
     history = LastHour()
@@ -105,6 +118,22 @@ def test_a_new_owner_and_a_stop_are_marks() -> None:
 
     marks = history.of("check/0")["marks"]
     assert [tuple(one) for one in marks] == [(2.0, "moved to host:2"), (2.0, "recovering"), (4.0, "stopped")]
+
+
+def test_a_recovery_between_two_looks_is_a_mark() -> None:
+    """By the count of failures, which begins with each process."""
+    history = LastHour()
+    for at_s, failures, owner in [
+        (1.0, 3, "a:1"),
+        (2.0, 3, "a:1"),
+        (3.0, 4, "a:1"),
+        (4.0, 5, "b:1"),
+        (5.0, None, "b:1"),
+    ]:
+        history.take(seen(task(0, failures=failures, owner=owner), at_s=at_s))
+
+    marks = history.of("check/0")["marks"]
+    assert [tuple(one) for one in marks] == [(3.0, "recovered from a failure"), (4.0, "moved to b:1")]
 
 
 def test_a_task_that_is_gone_takes_no_memory() -> None:
