@@ -156,12 +156,12 @@ class MessageAnswers:
             )
         with self._alone, closing(Client(self._broker, self._graph, cluster=self._cluster)) as client:
             spent = Spent(self._bounds)
-            search = _Search(client.topic(wanted.topic), wanted, self._broker, spent)
+            search = BackwardSearch(client.topic(wanted.topic), wanted, self._broker, spent)
             rows = search.run()
         return {"rows": rows, **spent.said(), "whole": search.whole}
 
 
-class _Search:
+class BackwardSearch:
     """
     One look through a topic, backward from its end: each partition in parts that grow, in turns.
 
