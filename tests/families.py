@@ -48,6 +48,7 @@ FAMILIES = {
     "fault/test_tail_kills.py": "test_a_killed_batch_finds_its_tailer_where_the_last_commit_left_it",
     "integration/test_cuts.py": "test_a_graph_goes_back_to_a_cut_that_was_taken_under_load",
     "integration/test_renaming.py": "test_rename_that_dies_at_each_commit_ends_once",
+    "browser/test_pages.py": "test_each_page_shows_what_the_view_has",
     "test_operations.py": "test_a_graph_is_operated_as_it_is_shown",
     "test_demo.py": "test_the_flights_of_the_first_weeks_pass_two_kills_exactly_once",
     # Spark.
