@@ -72,7 +72,8 @@ class DestinationSender:
             OutputError: it cannot be such a message.
         """
         declared = self._declared
-        self._write(self._message(declared.to, declared.name, body, {**declared.headers, **(headers or {})}))
+        given = {**declared.headers, **headers} if headers else declared.headers
+        self._write(self._message(declared.to, declared.name, body, given))
 
     def write(self, value: Any, message: Any) -> None:
         """

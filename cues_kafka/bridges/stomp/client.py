@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cues_kafka.bridges.stomp.address import StompAddress
-from cues_kafka.bridges.stomp.frames import Frame, FrameError, Parser, head_of
+from cues_kafka.bridges.stomp.frames import Frame, FrameError, Parser, escaped, head_of
 from cues_kafka.bridges.stomp.refusals import WHO, StompRefused, not_stomp, refusal, said_by
 from cues_kafka.bridges.tls import early_end, tls_refusal
 
@@ -267,9 +267,10 @@ class StompConnection:
             self._await(unconfirmed)
         number = str(next(self._numbers))
         name, more = ("id", {}) if self._login.version == "1.2" else ("message-id", {"subscription": subscription})
-        last = head_of({name: tokens[-1], **more, "receipt": number})
-        heads = [*(head_of({name: one, **more}) for one in tokens[:-1]), last]
-        self._write("".join([f"ACK\n{one}\n\0" for one in heads]).encode())
+        rest = head_of(more)
+        heads = [f"ACK\n{name}:{escaped(one)}\n{rest}" for one in tokens]
+        heads[-1] += head_of({"receipt": number})
+        self._write("".join([f"{one}\n\0" for one in heads]).encode())
         self._unconfirmed = number
 
     # Connecting

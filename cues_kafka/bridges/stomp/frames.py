@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 ESCAPED: Final = {"\\": "\\\\", "\r": "\\r", "\n": "\\n", ":": "\\c"}
 _PLAIN: Final = {code: char for char, code in ESCAPED.items()}
 _ESCAPE: Final = re.compile(r"\\(.?)", re.DOTALL)
-_SPECIAL: Final = re.compile(r"[\\\r\n:]")
 
 UNESCAPED: Final = ("CONNECT", "CONNECTED")
 """Frames whose headers are not escaped, for the sake of STOMP 1.0."""
 
 MOST_HEAD: Final = 1024 * 1024
 """The most bytes of the command and the headers of a frame."""
+
+
+LARGE: Final = 1024 * 1024
+"""From how many bytes of an unfinished frame on its pieces are collected in place."""
 
 
 class FrameError(ValueError):
@@ -68,11 +71,14 @@ def head_of(headers: Mapping[str, str]) -> str:
     plain = "".join([f"{name}:{one}\n" for name, one in pairs])
     if plain.count(":") == plain.count("\n") == len(pairs) and "\\" not in plain and "\r" not in plain:
         return plain
-    return "".join([f"{_escaped(name)}:{_escaped(one)}\n" for name, one in pairs])
+    return "".join([f"{escaped(name)}:{escaped(one)}\n" for name, one in pairs])
 
 
-def _escaped(text: str) -> str:
-    return _SPECIAL.sub(lambda found: ESCAPED[found[0]], text)
+def escaped(text: str) -> str:
+    """A name or a value of a header as it is sent."""
+    for plain, code in ESCAPED.items():  # the backslash comes first, because the others bring some
+        text = text.replace(plain, code)
+    return text
 
 
 class Parser:
@@ -85,7 +91,7 @@ class Parser:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._data = bytearray()
+        self._data: bytes | bytearray = b""
         self._at = 0  # where the next frame begins
 
     def feed(self, data: bytes) -> Iterator[Frame]:
@@ -95,25 +101,34 @@ class Parser:
         Raises:
             FrameError: these bytes are no frame, or a frame is too large.
         """
-        self._data += data
+        if len(self._data) < LARGE:  # slices of bytes are copied once, those of a bytearray twice
+            self._data = self._data + data
+        else:  # one that grows in place: else a large frame would be copied for each of its pieces
+            self._data = bytearray(self._data) if isinstance(self._data, bytes) else self._data
+            self._data += data
         try:
             while (frame := self._next()) is not None:
                 yield frame
         finally:
-            del self._data[: self._at]  # of all frames at once
-            self._at = 0
+            if self._at:  # all frames are taken out at once
+                self._data = bytes(self._data[self._at :])
+                self._at = 0
 
     def _next(self) -> Frame | None:
         data, at, size = self._data, self._at, len(self._data)
         while at < size and data[at] in _ENDS:
             at += 1
         self._at = at
-        end, begin = _end_of_head(data, at)
-        if end < 0:
-            if size - at > MOST_HEAD:
-                raise FrameError(f"the headers of a frame are larger than {MOST_HEAD:,} bytes")
-            return None
-        command, headers = _head(data[at:end])
+        end = data.find(b"\n\n", at)
+        begin = end + 2
+        if end < 0 or b"\r" in (head := data[at:end]):
+            end, begin = _end_of_head(data, at)
+            if end < 0:
+                if size - at > MOST_HEAD:
+                    raise FrameError(f"the headers of a frame are larger than {MOST_HEAD:,} bytes")
+                return None
+            head = data[at:end]
+        command, headers = _head(head)
         length = _length(headers)
         stop = data.find(b"\0", begin) if length is None else begin + length
         if (size if stop < 0 else stop) - begin > self._most:
@@ -129,45 +144,50 @@ class Parser:
 _ENDS: Final = b"\r\n"
 
 
-def _end_of_head(data: bytearray, at: int) -> tuple[int, int]:
+def _end_of_head(data: bytes | bytearray, at: int) -> tuple[int, int]:
     """Where the headers end, and where the body begins; -1: they are not there yet."""
     end = data.find(b"\n\n", at)
     other = data.find(b"\n\r\n", at, end if end >= 0 else len(data))
     return (other, other + 3) if other >= 0 else (end, end + 2)
 
 
-def _head(data: bytearray) -> tuple[str, dict[str, str]]:
+def _head(data: bytes | bytearray) -> tuple[str, dict[str, str]]:
+    """The command and the headers."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
         raise FrameError("the headers of a frame are not UTF-8") from None
-    first, *lines = text.split("\n")
+    lines = text.split("\n")
     if "\r" in text:
-        first, lines = first.removesuffix("\r"), [line.removesuffix("\r") for line in lines]
-    return first, _headers(lines, plain=first in UNESCAPED or "\\" not in text)
-
-
-def _headers(lines: Iterable[str], *, plain: bool) -> dict[str, str]:
+        lines = [line.removesuffix("\r") for line in lines]
+    command = lines.pop(0)
     found: dict[str, str] = {}
+    escaped = "\\" in text and command not in UNESCAPED
     for line in lines:
-        name, colon, text = line.partition(":")
+        name, colon, value = line.partition(":")
         if not colon:
             raise FrameError(f"a header of a frame has no colon: {line[:80]!r}")
-        if not plain:
-            name, text = _read(name), _read(text)
+        if escaped and "\\" in line:
+            name, value = _read(name), _read(value)
         if name not in found:
-            found[name] = text
-    return found
+            found[name] = value
+    return command, found
 
 
 def _read(text: str) -> str:
-    def plain(found: re.Match[str]) -> str:
-        try:
-            return _PLAIN[found[0]]
-        except KeyError:
-            raise FrameError(f"a header of a frame has an unknown escape: {found[0]!r}") from None
+    """What an escaped text says."""
+    if "\\\\" not in text:  # so each backslash begins an escape; brokers have colons in their ids
+        plain = text.replace("\\c", ":")
+        if "\\" not in plain:
+            return plain
+    return _ESCAPE.sub(_unescaped, text)
 
-    return _ESCAPE.sub(plain, text) if "\\" in text else text
+
+def _unescaped(found: re.Match[str]) -> str:
+    try:
+        return _PLAIN[found[0]]
+    except KeyError:
+        raise FrameError(f"a header of a frame has an unknown escape: {found[0]!r}") from None
 
 
 def _length(headers: Mapping[str, str]) -> int | None:

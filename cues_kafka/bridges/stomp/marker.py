@@ -26,7 +26,7 @@ class StompMarkers:
         self._begun = False  # ahead, see `move`
         self._awaits_guard = False
         self._moving: tuple[str, MarkerMessage | None] | None = None  # the receipt, and the marker that is replaced
-        self._heads: dict[tuple[str, str], str] = {}  # the same lines of each message to one destination
+        self._heads: dict[tuple[str, str], bytes] = {}  # the same lines of each message to one destination
         self.timeout_s = login.timeout_s
         self.silence_s = LATE * login.heart_beat_s
 
@@ -64,14 +64,16 @@ class StompMarkers:
         head = self._heads.get((item.kind, item.name))
         if head is None:
             own = {"persistent": "true", "transaction": self._transaction}
-            head = f"SEND\n{head_of({**own, **self._session.destination(item.kind, item.name)})}"
+            head = f"SEND\n{head_of({**own, **self._session.destination(item.kind, item.name)})}".encode()
             self._heads[item.kind, item.name] = head
-        more = head_of(item.headers) if item.headers else ""
-        if isinstance(item.body, str):
-            data, length = item.body.encode(), ""
+        if item.headers:
+            head += head_of(item.headers).encode()
+        body = item.body
+        if isinstance(body, str):
+            frame = b"%b\n%b\0" % (head, body.encode())
         else:  # without its length a message is a text
-            data, length = item.body, f"content-length:{len(item.body)}\n"
-        self._session.send_later(b"%b%b\0" % (f"{head}{more}{length}\n".encode(), data))
+            frame = b"%bcontent-length:%d\n\n%b\0" % (head, len(body), body)
+        self._session.send_later(frame)
 
     def abort(self) -> None:
         """See `TakesBack`. It waits for no receipt."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -19,11 +18,11 @@ from cues_kafka.graph.message import Message
 
 SUBSCRIPTION: Final = "cues"
 
-_ARTEMIS: Final = re.compile(r"\d+,(\d+)")
-"""Artemis names a delivery by the consumer and the message. Only the number of the message stays the same."""
-
 OWN_HEADERS: Final = frozenset({"subscription", "ack", "message-id", "content-length", "receipt", "redelivered"})
 """Headers of a MESSAGE frame that say something of the delivery, and nothing of the message."""
+
+MOST_DIGITS: Final = 15
+"""Digits of a time in milliseconds; one with more is none."""
 
 ANYCAST: Final = {"destination-type": "ANYCAST", "subscription-type": "ANYCAST"}
 
@@ -161,11 +160,12 @@ class StompDeliveries:
     def _message(self, frame: Frame) -> Message[Any]:
         declared, headers = self._declared, frame.headers
         at = headers.get("timestamp", "")
+        timed = declared.timestamps and at.isdecimal() and at.isascii() and len(at) <= MOST_DIGITS
         return Message(
             Encoded(frame.body),
             key=headers.get(declared.key) if declared.key else None,
-            headers=[(name, one) for name, one in headers.items() if name not in OWN_HEADERS],
-            timestamp_ms=int(at) if declared.timestamps and re.fullmatch(r"[0-9]{1,15}", at) else None,
+            headers=[pair for pair in headers.items() if pair[0] not in OWN_HEADERS],
+            timestamp_ms=int(at) if timed else None,
         )
 
 
@@ -178,8 +178,9 @@ def name_of(frame: Frame) -> str:
     """
     The id of a message over all of its deliveries.
 
-    Artemis gives the number that its journal has for the message. A broker that was made again counts from 1 again, so
-    the time at which the message was sent and its body are in the id, too.
+    Artemis names a delivery by the consumer and the message, as ``7,21474`` does. Only the number of the message stays
+    the same: its journal has it. A broker that was made again counts from 1 again, so the time at which the message was
+    sent and its body are in the id, too.
 
     Raises:
         RecoveryError: the broker names no message.
@@ -190,6 +191,7 @@ def name_of(frame: Frame) -> str:
             "a message came without a message-id, so a redelivery could not be told from a new message",
             remedy="read a queue of ActiveMQ Classic or Artemis",
         )
-    if (found := _ARTEMIS.fullmatch(name)) is None:
+    consumer, comma, number = name.partition(",")
+    if not (comma and consumer.isdecimal() and number.isdecimal()):
         return name
-    return f"{found[1]} {frame.headers.get('timestamp', '')} {blake2b(frame.body, digest_size=16).hexdigest()}"
+    return f"{number} {frame.headers.get('timestamp', '')} {blake2b(frame.body, digest_size=16).hexdigest()}"

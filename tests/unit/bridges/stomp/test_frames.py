@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cues_kafka.bridges.stomp.frames import MOST_HEAD, Frame, FrameError, Parser
+from cues_kafka.bridges.stomp.frames import LARGE, MOST_HEAD, Frame, FrameError, Parser
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs"]), max_size=20)
 FRAMES = st.lists(
@@ -34,6 +34,31 @@ def test_frames_are_read_as_they_were_written(frames: list[Frame], size: int, be
         assert {name: text for name, text in one.headers.items() if name != "content-length"} == sent.headers
 
 
+def test_large_frame_comes_in_pieces_between_others() -> None:
+    """It is collected in place, and what follows it is read as before."""
+    frames = [Frame("MESSAGE", {"n": str(size)}, b"x" * size) for size in (7, 3 * LARGE, 5, 2 * LARGE, 0)]
+    data, piece, parser = b"".join(frame.encode() for frame in frames), 64 * 1024 + 1, Parser(4 * LARGE)
+
+    found = [one for at in range(0, len(data), piece) for one in parser.feed(data[at : at + piece])]
+
+    assert [(one.headers["n"], one.body) for one in found] == [(one.headers["n"], one.body) for one in frames]
+
+
+@pytest.mark.parametrize(
+    ("sent", "text"),
+    [
+        (r"ID\chost-1\c2", "ID:host-1:2"),
+        (r"a\\c", r"a\c"),
+        (r"a\\\c", "a\\:"),
+        (r"\n\r\c", "\n\r:"),
+    ],
+)
+def test_escapes_of_headers_are_read_in_their_order(sent: str, text: str) -> None:
+    """A backslash that is escaped begins no other escape."""
+    assert [*Parser(9).feed(f"MESSAGE\n{sent}:{sent}\n\n\0".encode())] == [Frame("MESSAGE", {text: text})]
+    assert Frame("MESSAGE", {text: text}).encode() == f"MESSAGE\n{sent}:{sent}\n\n\0".encode()
+
+
 def test_the_first_of_several_headers_counts() -> None:
     """As the standard says; a carriage return ends a line, too."""
     [frame] = Parser(100).feed(b"MESSAGE\r\nname:first\r\nname:second\r\n\r\nbody\0")
@@ -54,6 +79,8 @@ def test_headers_of_connect_are_not_escaped() -> None:
     [
         (b"MESSAGE\nname\n\n\0", "has no colon"),
         (b"MESSAGE\nname:a\\t\n\n\0", "unknown escape"),
+        (b"MESSAGE\nname:a\\c\\\n\n\0", "unknown escape"),
+        (b"MESSAGE\nname\\:a\n\n\0", "unknown escape"),
         (b"MESSAGE\nname:\xff\n\n\0", "not UTF-8"),
         (b"MESSAGE\ncontent-length:-1\n\n\0", "content-length"),
         (b"MESSAGE\ncontent-length:101\n\n", "larger than 100 bytes"),
