@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -24,6 +25,37 @@ class MakesMessages(Protocol):
     """Makes a message of the broker's of what a function gives; raises an `OutputError` if it cannot be one."""
 
     def __call__(self, kind: str, name: str, body: Any, headers: Mapping[str, Any]) -> Any: ...
+
+
+def body_of(body: Any) -> str | bytes:
+    """
+    The body of a message that a function gives: text, bytes, or a value that becomes JSON.
+
+    Raises:
+        OutputError: it is none of them.
+    """
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    if not isinstance(body, str):
+        try:
+            body = json.dumps(body, ensure_ascii=False, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise OutputError(f"the body is not text, bytes or JSON: {error}. Encode it in the function") from None
+    check_text(body, "the body")
+    return str(body)
+
+
+def check_text(text: str, what: str) -> None:
+    """
+    Check that a text can be sent.
+
+    Raises:
+        OutputError: UTF-8 cannot carry it.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise OutputError(f"{what} has half of a surrogate pair, so it cannot be written as UTF-8") from None
 
 
 class BrokerSender:

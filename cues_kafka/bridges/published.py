@@ -74,6 +74,29 @@ class Template:
             )
         return filled
 
+    def chosen(self, given: Mapping[str, Any], argument: str, value: Any, received: Any) -> str:
+        """
+        The name for one message: what a function gives as `argument=`, or the template filled in.
+
+        Args:
+            given: what `publish` was given besides value and step.
+            argument: the one that it may be given.
+            value: what is published.
+            received: see `received_by`.
+
+        Raises:
+            OutputError: there is another argument, or the name cannot be one.
+        """
+        if unknown := set(given) - {argument}:
+            raise OutputError(f"publish(): takes {argument}= besides value and step, not {min(unknown)}=")
+        name = given.get(argument)
+        if name is None:
+            return self.fill(value, received and received.key_bytes)
+        why = self._names.wrong(name) if isinstance(name, str) else "is not a text"
+        if why:
+            raise OutputError(f"publish({argument}={name!r:.80}): it {why}")
+        return str(name)
+
     def _part(self, place: re.Match[str], value: Any, key: Any) -> str:
         name, path, names = place[1], place[2], self._names
         found = key if name == KEY else _field(value, name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
@@ -12,7 +12,8 @@ from cues_kafka.bridges.amqp.address import AmqpAddress
 from cues_kafka.bridges.amqp.addresses import ADDRESSES
 from cues_kafka.bridges.amqp.target import AmqpDestination, AmqpTarget
 from cues_kafka.bridges.destinations import QUEUE, TOPIC
-from cues_kafka.bridges.ledger import MOST_IDS, Ledger
+from cues_kafka.bridges.ledger import MOST_IDS
+from cues_kafka.bridges.queues import LedgeredSource, read_by, several
 from cues_kafka.errors import GraphError
 from cues_kafka.extras import PROTON, Package, missing
 from cues_kafka.graph.levels import AT_LEAST_ONCE, EdgeKind
@@ -20,7 +21,6 @@ from cues_kafka.graph.publish import Published
 
 if TYPE_CHECKING:
     from cues_kafka.bridges.amqp.engine import AmqpLogin
-    from cues_kafka.graph.message import Message
     from cues_kafka.graph.publish import Publisher
 
 LEDGERS: Final = 4
@@ -205,7 +205,7 @@ class Amqp:
 
 
 @dataclass(frozen=True, slots=True)
-class AmqpQueue:
+class AmqpQueue(LedgeredSource):
     """
     A queue for each part, or a selector of one queue, read behind a ledger; see `Amqp.queue`.
 
@@ -223,8 +223,10 @@ class AmqpQueue:
     timestamps: bool = field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "name", _several(self.name, "queue"))
-        object.__setattr__(self, "selector", _several(self.selector, "selector"))
+        object.__setattr__(self, "name", several(self.name, f"Amqp(...).queue(queue {self.name!r:.200})"))
+        object.__setattr__(
+            self, "selector", several(self.selector, f"Amqp(...).queue(selector {self.selector!r:.200})")
+        )
         if not self.name:
             raise GraphError('Amqp(...).queue(""): name the queue, Amqp(...).queue("orders").')
         if len(self.name) > 1 and len(self.selector) > 1:
@@ -252,8 +254,7 @@ class AmqpQueue:
 
     def read_by(self, part: int) -> tuple[str, str]:
         """The queue and the selector of a part; the selector may be empty."""
-        queues, selectors = self.name, self.selector or ("",)
-        return queues[part if len(queues) > 1 else 0], selectors[part if len(selectors) > 1 else 0]
+        return read_by(part, self.name, self.selector)
 
     @property
     def edge(self) -> EdgeKind:
@@ -272,14 +273,6 @@ class AmqpQueue:
 
         room = LEDGERS * self.prefetch
         return Acked(AmqpSource(self, login), parts=self.parts(), prefetch=self.prefetch, ledger=room, unique=True)
-
-    def read(self, part: int, place: str | None, limit: int) -> Iterable[tuple[Message[Any], str]]:
-        """See `ReplayableSource`; it is read by what `open` gives."""
-        return self.open().read(part, place, limit)
-
-    def show(self, place: str) -> str:
-        """The message, counted from the first one that the feed has taken."""
-        return self.shown(f"message {Ledger.read(place).taken}")
 
     def shown(self, message: str) -> str:
         """A message for people."""
@@ -340,13 +333,3 @@ def _is_key(key: Any) -> bool:
     if not isinstance(key, str):
         return False
     return key in KEYS or any(key.startswith(one) and key != one for one in NAMED)
-
-
-def _several(given: One, what: str) -> tuple[str, ...]:
-    """One text or several, without repetitions."""
-    found = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Sequence) else (None,)
-    if not all(isinstance(one, str) for one in found) or len({*found}) < len(found):
-        raise GraphError(f"Amqp(...).queue({what} {given!r:.200}): takes a text, or several that differ.")
-    if not isinstance(given, str) and not all(found):
-        raise GraphError(f"Amqp(...).queue({what} {given!r:.200}): one of them is empty. Leave it out.")
-    return tuple(one for one in found if one)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from cues_kafka.bridges.destinations import body_of, check_text
 from cues_kafka.bridges.marker import PROBE
 from cues_kafka.errors import OutputError
 
@@ -49,17 +49,7 @@ def message_of(kind: str, name: str, body: Any, headers: Mapping[str, Any]) -> A
     Raises:
         OutputError: the body is not text, bytes or JSON, or a header cannot be one.
     """
-    if isinstance(body, bytes | bytearray | memoryview):
-        given: str | bytes = bytes(body)
-    elif isinstance(body, str):
-        given = body
-    else:
-        try:
-            given = json.dumps(body, ensure_ascii=False, allow_nan=False)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise OutputError(f"the body is not text, bytes or JSON: {error}. Encode it in the function") from None
-    if isinstance(given, str):
-        _check_text(given, "the body")
+    given = body_of(body)
     checked = {key: header_of(key, value) for key, value in headers.items()}
     fields = {TO_PROTON.get(key, key): value for key, value in checked.items() if key in FIELDS}
     return AmqpMessage(kind, name, given, {key: one for key, one in checked.items() if key not in FIELDS}, fields)
@@ -74,13 +64,13 @@ def header_of(name: Any, value: Any) -> Any:
     """
     if not isinstance(name, str) or not name or name == PROBE:
         raise OutputError(f"a message cannot have the header {name!r:.100}: cues-kafka or the broker makes it")
-    _check_text(name, "the name of a header")
+    check_text(name, "the name of a header")
     if name in FIELDS:
         return _field(name, value)
     if not isinstance(value, str | bytes | bool | int | float):
         raise OutputError(f"header {name!r:.100}: {value!r:.100} is not a text, bytes, a number or a boolean")
     if isinstance(value, str):
-        _check_text(value, f"header {name!r:.100}")
+        check_text(value, f"header {name!r:.100}")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise OutputError(f"header {name!r:.100}: {value!r:.100} has more than 64 bits. Send it as text")
     return value
@@ -92,16 +82,9 @@ def _field(name: str, value: Any) -> Any:
         what = "a text" if expected is str else "a whole number" if expected is int else "a number of seconds"
         raise OutputError(f"header {name!r}: {value!r:.100} is not {what}")
     if isinstance(value, str):
-        _check_text(value, f"header {name!r}")
+        check_text(value, f"header {name!r}")
     elif name == "priority" and not 0 <= value <= MOST_PRIORITY:
         raise OutputError(f"header 'priority': {value!r:.100} is not from 0 to {MOST_PRIORITY}")
     elif name == "ttl_s" and not 0 < value <= 4_000_000:
         raise OutputError(f"header 'ttl_s': {value!r:.100} is not from above 0 to 4,000,000 seconds")
     return value
-
-
-def _check_text(text: str, what: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise OutputError(f"{what} has half of a surrogate pair, so it cannot be written as UTF-8") from None

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from cues_kafka.bridges.amqp.addresses import ADDRESSES, wrong_address
+from cues_kafka.bridges.amqp.addresses import ADDRESSES
 from cues_kafka.bridges.amqp.client import AmqpConnection
 from cues_kafka.bridges.amqp.engine import AmqpLogin
 from cues_kafka.bridges.amqp.messages import AmqpMessage
@@ -45,16 +45,8 @@ class AmqpPublisher:
 
     def prepare(self, value: Any, step: Any, given: Mapping[str, Any]) -> AmqpMessage:
         """See `Publisher`; a function may give `address=`, which takes the place of the declared one."""
-        if unknown := set(given) - {"address"}:
-            raise OutputError(f"publish(): takes address= besides value and step, not {min(unknown)}=")
         received = received_by(step)
-        address = given.get("address")
-        if address is None:
-            address = self._address.fill(value, received and received.key_bytes)
-        elif not isinstance(address, str) or (why := wrong_address(address)):
-            raise OutputError(
-                f"publish(address={address!r:.80}): it {why if isinstance(address, str) else 'is not text'}"
-            )
+        address = self._address.chosen(given, "address", value, received)
         body = payload_of(value, received)
         most = self._declared.max_bytes
         if most is not None and len(body) > most:

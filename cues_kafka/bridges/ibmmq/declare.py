@@ -6,7 +6,7 @@ Not run against a real IBM MQ; tested on a fake of its client.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +15,8 @@ from cues_kafka.bridges.acked import Acked
 from cues_kafka.bridges.ibmmq.address import IbmMqAddress
 from cues_kafka.bridges.ibmmq.messages import KEYS, PROPERTY
 from cues_kafka.bridges.ibmmq.target import NOT_RUN, QUEUE_NAME, IbmMqDestination, IbmMqTarget
-from cues_kafka.bridges.ledger import MOST_IDS, Ledger
+from cues_kafka.bridges.ledger import MOST_IDS
+from cues_kafka.bridges.queues import LedgeredSource
 from cues_kafka.errors import ConfigError, GraphError
 from cues_kafka.extras import IBMMQ, Package
 from cues_kafka.extras import missing as missing_package
@@ -23,7 +24,6 @@ from cues_kafka.graph.levels import EdgeKind
 
 if TYPE_CHECKING:
     from cues_kafka.bridges.ibmmq.client import MqLogin
-    from cues_kafka.graph.message import Message
 
 LEDGERS: Final = 4
 """Ids of a ledger for each message of a unit of work: messages of a higher priority may come before a redelivery."""
@@ -162,7 +162,7 @@ class IbmMq:
 
 
 @dataclass(frozen=True, slots=True)
-class IbmMqQueue:
+class IbmMqQueue(LedgeredSource):
     """
     One queue for each part, read behind a ledger; see `IbmMq.queue`.
 
@@ -215,14 +215,6 @@ class IbmMqQueue:
 
         source = IbmMqSource(self, login)
         return Acked(source, parts=self.parts(), prefetch=self.prefetch, ledger=LEDGERS * self.prefetch, unique=True)
-
-    def read(self, part: int, place: str | None, limit: int) -> Iterable[tuple[Message[Any], str]]:
-        """See `ReplayableSource`; it is read by what `open` gives."""
-        return self.open().read(part, place, limit)
-
-    def show(self, place: str) -> str:
-        """The message, counted from the first one that the feed has taken."""
-        return self.shown(f"message {Ledger.read(place).taken}")
 
     def shown(self, message: str) -> str:
         """A message for people."""

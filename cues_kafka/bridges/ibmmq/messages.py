@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
+from cues_kafka.bridges.destinations import body_of
 from cues_kafka.bridges.ibmmq.rfh2 import (
     FORMAT,
     LITTLE_ENDIAN,
@@ -197,16 +197,8 @@ def written(queue: str, body: Any, headers: Mapping[str, Any], **more: Any) -> M
     Raises:
         OutputError: it cannot be such a message.
     """
-    if isinstance(body, bytes | bytearray | memoryview):
-        data, form = bytes(body), ""
-    else:
-        try:
-            text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, allow_nan=False)
-            data, form = text.encode(), TEXT
-        except UnicodeEncodeError:
-            raise OutputError("the body has half of a surrogate pair, so it cannot be written as UTF-8") from None
-        except (TypeError, ValueError, RecursionError) as error:
-            raise OutputError(f"the body is not text, bytes or JSON: {error}. Encode it in the function") from None
+    given = body_of(body)
+    data, form = (given.encode(), TEXT) if isinstance(given, str) else (given, "")
     properties = {name: property_of(name, value) for name, value in headers.items()}
     if properties:
         data, form = with_properties(properties, data, form), FORMAT

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 
 from cues_kafka.arguments import known_arguments
 from cues_kafka.bridges.acked import Acked
-from cues_kafka.bridges.ledger import Ledger
 from cues_kafka.bridges.mqtt.address import MqttAddress
 from cues_kafka.bridges.mqtt.filters import TOPICS, overlap, wrong_filter
+from cues_kafka.bridges.queues import LedgeredSource
 from cues_kafka.errors import GraphError
 from cues_kafka.extras import PAHO, Package, missing
 from cues_kafka.graph.levels import AT_LEAST_ONCE, EdgeKind
@@ -18,7 +18,6 @@ from cues_kafka.graph.publish import Published
 
 if TYPE_CHECKING:
     from cues_kafka.bridges.mqtt.client import Login
-    from cues_kafka.graph.message import Message
     from cues_kafka.graph.publish import Publisher
 
 VERSIONS: Final = ("5", "3.1.1")
@@ -59,7 +58,7 @@ Topics: TypeAlias = "str | Sequence[str] | Sequence[Sequence[str]]"
 
 @known_arguments()
 @dataclass(frozen=True, slots=True)
-class Mqtt:
+class Mqtt(LedgeredSource):
     """
     An MQTT broker: `Feed(Mqtt(..., topics=["t/#"], session="s1"), into="ingress")`.
 
@@ -173,14 +172,6 @@ class Mqtt:
     def ledger(self) -> int:
         """Ids that the ledger of a part has room for."""
         return max(self.prefetch, LEDGER)
-
-    def read(self, part: int, place: str | None, limit: int) -> Iterable[tuple[Message[Any], str]]:
-        """See `ReplayableSource`; it is read by what `open` gives."""
-        return self.open().read(part, place, limit)
-
-    def show(self, place: str) -> str:
-        """The message, counted from the first one that the feed has taken."""
-        return self.shown(f"message {Ledger.read(place).taken}")
 
     def shown(self, message: str) -> str:
         """A message for people."""

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from paho.mqtt.packettypes import PacketTypes
 
 from cues_kafka.bridges.mqtt.client import ID_PROPERTY, Login, MqttConnection, properties_of
-from cues_kafka.bridges.mqtt.filters import TOPICS, wrong_topic
+from cues_kafka.bridges.mqtt.filters import TOPICS
 from cues_kafka.bridges.published import Template, payload_of, received_by
 from cues_kafka.errors import OutputError, RetriableError
 
@@ -72,14 +72,8 @@ class MqttPublisher:
 
     def prepare(self, value: Any, step: Any, given: Mapping[str, Any]) -> MqttMessage:
         """See `Publisher`; a function may give `topic=`, which takes the place of the declared one."""
-        if unknown := set(given) - {"topic"}:
-            raise OutputError(f"publish(): takes topic= besides value and step, not {min(unknown)}=")
         received = received_by(step)
-        topic = given.get("topic")
-        if topic is None:
-            topic = self._template.fill(value, received and received.key_bytes)
-        elif not isinstance(topic, str) or (why := wrong_topic(topic)):
-            raise OutputError(f"publish(topic={topic!r:.80}): it {why if isinstance(topic, str) else 'is not a text'}")
+        topic = self._template.chosen(given, "topic", value, received)
         payload = payload_of(value, received)
         properties = self._properties(received)
         most = self._most_bytes

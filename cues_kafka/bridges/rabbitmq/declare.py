@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from cues_kafka.arguments import known_arguments
 from cues_kafka.bridges.acked import Acked
-from cues_kafka.bridges.ledger import Ledger
+from cues_kafka.bridges.queues import LedgeredSource
 from cues_kafka.bridges.rabbitmq.address import RabbitMqAddress
 from cues_kafka.bridges.rabbitmq.messages import HEADERS, KEYS
 from cues_kafka.bridges.rabbitmq.routing import LONGEST, ROUTING_KEYS
@@ -217,7 +217,7 @@ class RabbitMq:
 
 
 @dataclass(frozen=True, slots=True)
-class RabbitMqQueue:
+class RabbitMqQueue(LedgeredSource):
     """
     One queue for each part, read behind a ledger; see `RabbitMq.queue`.
 
@@ -262,14 +262,6 @@ class RabbitMqQueue:
         ledger = LEDGERS * self.prefetch
         queues = QueueSource(login, self.name, prefetch=self.prefetch, ids=self.ids, key=self.key, shown=self.shown)
         return Acked(queues, parts=self.parts(), prefetch=self.prefetch, ledger=ledger, unique=True)
-
-    def read(self, part: int, place: str | None, limit: int) -> Iterable[tuple[Message[Any], str]]:
-        """See `ReplayableSource`; it is read by what `open` gives."""
-        return self.open().read(part, place, limit)
-
-    def show(self, place: str) -> str:
-        """The message, counted from the first one that the feed has taken."""
-        return self.shown(f"message {Ledger.read(place).taken}")
 
     def shown(self, message: str) -> str:
         """A message for people."""

@@ -11,7 +11,7 @@ import pika
 
 from cues_kafka.bridges.published import Template, payload_of, received_by
 from cues_kafka.bridges.rabbitmq.client import RabbitMqConnection, RabbitMqLogin
-from cues_kafka.bridges.rabbitmq.routing import ROUTING_KEYS, wrong_key
+from cues_kafka.bridges.rabbitmq.routing import ROUTING_KEYS
 from cues_kafka.bridges.rabbitmq.wire import PERSISTENT, contents, published
 from cues_kafka.errors import OutputError, RetriableError
 
@@ -63,16 +63,8 @@ class RabbitMqPublisher:
 
     def prepare(self, value: Any, step: Any, given: Mapping[str, Any]) -> RabbitMqMessage:
         """See `Publisher`; a function may give `routing_key=`, which takes the place of the declared one."""
-        if unknown := set(given) - {"routing_key"}:
-            raise OutputError(f"publish(): takes routing_key= besides value and step, not {min(unknown)}=")
         received = received_by(step)
-        key = given.get("routing_key")
-        if key is None:
-            key = self._routing.fill(value, received and received.key_bytes)
-        elif not isinstance(key, str) or (why := wrong_key(key)):
-            raise OutputError(
-                f"publish(routing_key={key!r:.80}): it {why if isinstance(key, str) else 'is not a text'}"
-            )
+        key = self._routing.chosen(given, "routing_key", value, received)
         body = payload_of(value, received)
         most = self._declared.max_bytes
         if most is not None and len(body) > most:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from cues_kafka.arguments import known_arguments
 from cues_kafka.bridges.acked import Acked
 from cues_kafka.bridges.destinations import QUEUE, TOPIC
-from cues_kafka.bridges.ledger import MOST_IDS, Ledger
+from cues_kafka.bridges.ledger import MOST_IDS
+from cues_kafka.bridges.queues import LedgeredSource, read_by, several
 from cues_kafka.bridges.stomp.address import StompAddress
 from cues_kafka.bridges.stomp.client import StompLogin
 from cues_kafka.bridges.stomp.source import StompSource
 from cues_kafka.bridges.stomp.target import StompDestination, StompTarget
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.levels import EdgeKind
-
-if TYPE_CHECKING:
-    from cues_kafka.graph.message import Message
 
 LEDGERS: Final = 4
 """Ids of a ledger for each message of the window: a successor may get one window before what its predecessor had."""
@@ -38,7 +36,7 @@ One: TypeAlias = "str | Sequence[str]"
 
 @known_arguments()
 @dataclass(frozen=True, slots=True)
-class Stomp:
+class Stomp(LedgeredSource):
     """
     A broker that speaks STOMP 1.2: `Feed(Stomp(..., queue="orders"), into="orders")`. It needs no library.
 
@@ -80,8 +78,8 @@ class Stomp:
 
     def __post_init__(self) -> None:
         StompAddress.check(self.url, self.env, "ORDERS_BROKER")
-        object.__setattr__(self, "queue", _several(self.queue, "queue"))
-        object.__setattr__(self, "selector", _several(self.selector, "selector"))
+        object.__setattr__(self, "queue", several(self.queue, f"Stomp(queue={self.queue!r})"))
+        object.__setattr__(self, "selector", several(self.selector, f"Stomp(selector={self.selector!r})"))
         _check(self)
 
     def parts(self) -> int:
@@ -97,8 +95,7 @@ class Stomp:
 
     def read_by(self, part: int) -> tuple[str, str]:
         """The queue and the selector of a part; the selector may be empty."""
-        queues, selectors = self.queue, self.selector or ("",)
-        return queues[part if len(queues) > 1 else 0], selectors[part if len(selectors) > 1 else 0]
+        return read_by(part, self.queue, self.selector)
 
     @property
     def edge(self) -> EdgeKind:
@@ -116,14 +113,6 @@ class Stomp:
         return Acked(
             StompSource(self, self.login()), parts=self.parts(), prefetch=self.prefetch, ledger=room, unique=True
         )
-
-    def read(self, part: int, place: str | None, limit: int) -> Iterable[tuple[Message[Any], str]]:
-        """See `ReplayableSource`; it is read by what `open` gives."""
-        return self.open().read(part, place, limit)
-
-    def show(self, place: str) -> str:
-        """The message, counted from the first one that the feed has taken."""
-        return self.shown(f"message {Ledger.read(place).taken}")
 
     def shown(self, message: str) -> str:
         """A message for people."""
@@ -173,16 +162,6 @@ class Stomp:
         address = StompAddress.declared(self.url, self.env)
         tls = address.tls(self.ca, self.cert, self.cert_key)
         return StompLogin(address, vhost=self.vhost, heart_beat_s=self.heart_beat_s, timeout_s=self.timeout_s, tls=tls)
-
-
-def _several(given: One, name: str) -> tuple[str, ...]:
-    """One text or several, without repetitions."""
-    found = (given,) if isinstance(given, str) else tuple(given)
-    if not all(isinstance(one, str) for one in found) or len({*found}) < len(found):
-        raise GraphError(f"Stomp({name}={given!r}): takes a text, or several that differ.")
-    if not isinstance(given, str) and not all(found):
-        raise GraphError(f"Stomp({name}={given!r}): one of them is empty. Leave it out.")
-    return tuple(one for one in found if one)
 
 
 def _check(declared: Stomp) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from cues_kafka.bridges.destinations import body_of, check_text
 from cues_kafka.errors import OutputError
 
 _OURS: Final = frozenset({
@@ -39,19 +39,9 @@ def message_of(kind: str, name: str, body: Any, headers: Mapping[str, Any]) -> J
     Raises:
         OutputError: the body is not text, bytes or JSON, or a header cannot be one.
     """
-    if isinstance(body, bytes | bytearray | memoryview):
-        given: str | bytes = bytes(body)
-    elif isinstance(body, str):
-        given = body
-    else:
-        try:
-            given = json.dumps(body, ensure_ascii=False, allow_nan=False)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise OutputError(f"the body is not text, bytes or JSON: {error}. Encode it in the function") from None
-    if isinstance(given, str):
-        _check_text(given, "the body")
-        if "\0" in given:
-            raise OutputError("the body is a text with a zero character, which STOMP cannot carry. Give it as bytes")
+    given = body_of(body)
+    if isinstance(given, str) and "\0" in given:
+        raise OutputError("the body is a text with a zero character, which STOMP cannot carry. Give it as bytes")
     return JmsMessage(kind, name, given, {key: header_of(key, value) for key, value in headers.items()})
 
 
@@ -70,13 +60,6 @@ def header_of(name: Any, value: Any) -> str:
         value = str(value)
     if not isinstance(value, str) or "\0" in value or "\0" in name:
         raise OutputError(f"header {name!r:.100}: {value!r:.100} is not a text, a number or a boolean")
-    _check_text(name, "the name of a header")
-    _check_text(value, f"header {name!r:.100}")
+    check_text(name, "the name of a header")
+    check_text(value, f"header {name!r:.100}")
     return value
-
-
-def _check_text(text: str, what: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise OutputError(f"{what} has half of a surrogate pair, so it cannot be written as UTF-8") from None
