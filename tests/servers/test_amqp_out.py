@@ -40,10 +40,10 @@ def amqp(artemis: JmsQueues, **given: Any) -> Amqp:
     return Amqp(amqp_url(artemis), **{"timeout_s": 3.0, **given})
 
 
-def taken(artemis: JmsQueues, queue: str) -> list[AmqpContents]:
-    """Take all messages of a queue, for good."""
+def taken(artemis: JmsQueues, queue: str, least: int = 0) -> list[AmqpContents]:
+    """Take all messages of a queue, for good; it waits for `least` of them at first."""
     with AmqpShop(amqp_url(artemis)) as shop:
-        return shop.takes(queue, 0, quiet_s=QUIET_S)
+        return shop.takes(queue, least, quiet_s=QUIET_S)
 
 
 def test_messages_come_once_over_a_death_behind_the_brokers_commit(artemis: JmsQueues) -> None:
@@ -60,7 +60,7 @@ def test_messages_come_once_over_a_death_behind_the_brokers_commit(artemis: JmsQ
     assert tester.crashed
     tester.restart().run()
     tester.stop()
-    found = taken(artemis, artemis.name)
+    found = taken(artemis, artemis.name, 9)
     assert [one.body for one in found] == [f'{{"id": {number}}}' for number in range(9)]
     assert {(one.header[0], one.header[1], one.application["n"]) for one in found} == {(True, 7, 1)}
 
@@ -112,7 +112,7 @@ def test_what_a_function_sends_comes_as_it_was(artemis: JmsQueues) -> None:
             owner.write(message_of("queue", artemis.name, body, headers))
         owner.commit(b"kept\x00\n", None)
 
-    found = taken(artemis, artemis.name)
+    found = taken(artemis, artemis.name, len(sent))
     bodies = ["é\n\0", bytes(range(256)), "", b"", b"x" * 2_000_000, '{"json": [1, null, "é"]}']
     assert [one.body for one in found] == bodies
     assert [one.application for one in found] == [headers for _, headers in sent]
@@ -134,7 +134,7 @@ def test_more_queues_than_links_are_written_in_one_transaction(artemis: JmsQueue
             for name in names:
                 owner.write(message_of("queue", name, str(turn), {}))
             owner.commit(b"%d" % turn, None if turn == 0 else b"0")
-    assert [[one.body for one in taken(artemis, name)] for name in names] == [["0", "1"]] * 5
+    assert [[one.body for one in taken(artemis, name, 2)] for name in names] == [["0", "1"]] * 5
 
 
 @pytest.mark.bridge
@@ -202,7 +202,7 @@ def test_owner_that_was_frozen_in_its_transaction_commits_nothing(artemis: JmsQu
     finally:
         process.kill()
         process.join()
-    assert [one.body for one in taken(artemis, artemis.name)] == ["right"]
+    assert [one.body for one in taken(artemis, artemis.name, 1)] == ["right"]
 
 
 def heir_of(artemis: JmsQueues) -> MarkerTransactions:
@@ -270,7 +270,7 @@ def test_broker_that_is_killed_has_each_message_once(moment: str, artemis: JmsQu
     tester.stop()
 
     assert killed
-    assert sorted(int(one.body) for one in taken(artemis, artemis.name)) == list(range(MESSAGES))
+    assert sorted(int(one.body) for one in taken(artemis, artemis.name, MESSAGES)) == list(range(MESSAGES))
     assert sorted(tester.values("told")) == list(range(MESSAGES))
 
 
