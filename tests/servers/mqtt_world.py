@@ -74,7 +74,7 @@ class Device:
 
     def wait_until_saved(self, topic: str) -> None:
         """
-        Wait until a mosquitto that saves each change has saved what was published.
+        Wait until a mosquitto that saves each change has saved what was published, and this session.
 
         It confirms a message, goes on to others that have come, and then saves all. So what it has confirmed is saved
         as soon as it answers a client that asked behind the confirmation.

@@ -174,18 +174,18 @@ def test_rabbitmq_listens_on_loopback_and_leaves_no_process(rabbitmq_servers: Ca
 
 
 def first_of(rabbitmq: RabbitMqQueues, queue: str, arguments: dict[str, str]) -> object:
-    """The first message. RabbitMQ answers before its streams do, and says that they are down."""
+    """The first message. RabbitMQ answers before its streams do, and says that they are down, or breaks off."""
     end = time.monotonic() + WAIT_S
-    with pika.BlockingConnection(pika.URLParameters(rabbitmq.url)) as connection:
-        while True:
+    while True:
+        with pika.BlockingConnection(pika.URLParameters(rabbitmq.url)) as connection:
             channel = connection.channel()
             channel.basic_qos(prefetch_count=1)
             try:
                 return next(channel.consume(queue, arguments=arguments, inactivity_timeout=WAIT_S))[2]
-            except pika.exceptions.ChannelClosedByBroker as error:
-                if error.reply_code not in (404, 406) or time.monotonic() > end:
+            except (pika.exceptions.ChannelClosedByBroker, pika.exceptions.ConnectionClosedByBroker) as error:
+                if error.reply_code not in (404, 406, 541) or time.monotonic() > end:
                     raise
-            connection.sleep(0.05)
+        time.sleep(0.05)
 
 
 def listening(server: Server) -> set[tuple[str, int]]:

@@ -436,6 +436,7 @@ def test_sink_waits_for_a_broker_that_is_away(mosquitto_servers: Callable[..., M
     )
     with Device(server.port, "listener", modern=False) as device:
         device.listen("a")
+        device.wait_until_saved("a")  # its session
     server.kill()
     with Lines() as log, start(graph, Memory()) as running:
         running.send("alerts", b"1")
