@@ -249,30 +249,34 @@ def _ask(
     if wait is not None and result.open:
         with interrupts() as ended, progress_bar("settling") as tell:
             done = tool.wait(result, timeout_s=wait, ended=ended, progress=tell)
-    lines: Iterable[str] = _told(graph, tool, result, yes=yes, waited=wait is not None)
+    lines: Iterable[str] = told(graph, tool, result, yes=yes, waited=wait is not None, width=_width())
     if as_json:
         lines = [json.dumps(_requested_data(graph, result, yes=yes), indent=2)]
     say_first(lines, yes=yes or not result.asked, past=PAST[wish])
     if not done:
-        left = result.open
-        for where in left[:NAMED]:
-            say(f"not settled yet: {where}", err=True)
-        more = f", {len(left) - NAMED:,} of them not named here" if len(left) > NAMED else ""
-        say(
-            f"{graph.name}: {count(len(left), 'error message')} not settled in time{more}. The requests stay. Do the "
-            "workers run? See `cues-kafka status`.",
-            fg="red",
-            err=True,
-        )
+        *named, last = late(graph.name, result.open)
+        for line in named:
+            say(line, err=True)
+        say(last, fg="red", err=True)
         raise typer.Exit(BROKEN)
 
 
-def _told(graph: Graph, tool: Repairs, result: Requested, *, yes: bool, waited: bool) -> Iterator[str]:
-    """What was done, for people."""
+def late(graph: str, left: Sequence[str]) -> list[str]:
+    """What is said of error messages that are not settled in time; at the end, what to do."""
+    more = f", {len(left) - NAMED:,} of them not named here" if len(left) > NAMED else ""
+    last = (
+        f"{graph}: {count(len(left), 'error message')} not settled in time{more}. The requests stay. Do the workers "
+        "run? See `cues-kafka status`."
+    )
+    return [*(f"not settled yet: {where}" for where in left[:NAMED]), last]
+
+
+def told(graph: Graph, tool: Repairs, result: Requested, *, yes: bool, waited: bool, width: int) -> Iterator[str]:
+    """What was done, for people; see `table`."""
     from cues_kafka.operate.repair.ask import PAST
     from cues_kafka.operate.repair.shown import OUTCOMES
 
-    yield from table(list(result.causes.values()), width=_width())
+    yield from table(list(result.causes.values()), width=width)
     verb = f"{result.wish} requested for" if yes else f"would {result.wish}"
     yield f"{graph.name}: {verb} {count(result.asked, 'error message')}{_besides(tool)}"
     if result.before:

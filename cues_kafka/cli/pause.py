@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +16,7 @@ from cues_kafka.cli.printing import say
 from cues_kafka.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cues_kafka.operate.pausing import Pausing
+    from cues_kafka.operate.pausing import Pausing, Resumed
 
 pause_epilog = """
 \b
@@ -65,14 +65,32 @@ def pause(
         raise ConfigError(f"--timeout {timeout:g}: takes a number of seconds above 0.")
     with _pausing(target, cluster) as (name, tool), interrupts() as ended:
         left = tool.pause(processor, timeout_s=timeout, tell=lambda text: say(f"{name}: {text}"), ended=ended)
-        what = processor or "all processors"
+        *lines, last = pause_lines(name, processor, left)
+        for line in lines:
+            say(line)
         if not left:
-            say(f"{name}: {what} paused; `cues-kafka resume` lets it go on")
+            say(last)
             return
-        for task, why in left.items():
-            say(f"{task} has not paused: {why}")
-        say(f"{name}: the pause of {what} stays; not every task has paused yet", fg="red", err=True)
+        say(last, fg="red", err=True)
         raise typer.Exit(BROKEN)
+
+
+def pause_lines(name: str, processor: str | None, left: Mapping[str, str]) -> list[str]:
+    """
+    What came of a pause, for people.
+
+    Args:
+        name: of the graph.
+        processor: which one; None: all.
+        left: the tasks that have not paused, with the reason.
+    """
+    what = processor or "all processors"
+    if not left:
+        return [f"{name}: {what} paused; `cues-kafka resume` lets it go on"]
+    return [
+        *(f"{task} has not paused: {why}" for task, why in left.items()),
+        f"{name}: the pause of {what} stays; not every task has paused yet",
+    ]
 
 
 def resume(
@@ -87,26 +105,43 @@ def resume(
     if reset and processor is not None:
         raise ConfigError("--reset: a reset holds the whole graph. Leave the processor out.")
     with _pausing(target, cluster) as (name, tool):
-        known = tool.names
         done = tool.resume(processor, reset=reset, sure=yes)
-        for hold in done.holds:
-            what = hold.processor or "all processors"
-            if hold.processor in (None, *known):
-                now = "is not paused any longer" if done.held else "goes on"
-                say(f"{name}: {what} {now}; it was {hold}")
-            else:
-                say(f"{name}: the pause of {what!r} is taken back, which the graph does not have; it was {hold}")
-        if done.pause is not None:
-            say(f"{name}: the pause by {done.pause.by} for cut {done.pause.cut!r} is taken back")
-        for one in done.refused:
-            say(f"{name}: deleted {one}; it held nothing")
-        if done.reset:
-            say(f"{name}: the reset that was not complete is taken back")
-        if done.held:
-            say(f"{name}: not everything goes on: {done.held}", fg="red", err=True)
+        for line in resume_lines(name, tool.names, done):
+            say(line)
+        for line in held_lines(name, done):
+            say(line, fg="red", err=True)
             raise typer.Exit(BROKEN)
-        if not done.any:
-            say(f"{name}: nothing is paused")
+
+
+def resume_lines(name: str, known: Sequence[str], done: Resumed) -> Iterator[str]:
+    """
+    What was taken back, for people.
+
+    Args:
+        name: of the graph.
+        known: its processors.
+        done: what `Pausing.resume` gave.
+    """
+    for hold in done.holds:
+        what = hold.processor or "all processors"
+        if hold.processor in (None, *known):
+            now = "is not paused any longer" if done.held else "goes on"
+            yield f"{name}: {what} {now}; it was {hold}"
+        else:
+            yield f"{name}: the pause of {what!r} is taken back, which the graph does not have; it was {hold}"
+    if done.pause is not None:
+        yield f"{name}: the pause by {done.pause.by} for cut {done.pause.cut!r} is taken back"
+    for one in done.refused:
+        yield f"{name}: deleted {one}; it held nothing"
+    if done.reset:
+        yield f"{name}: the reset that was not complete is taken back"
+    if not done.any and not done.held:
+        yield f"{name}: nothing is paused"
+
+
+def held_lines(name: str, done: Resumed) -> list[str]:
+    """Why tasks are held still; empty: nothing holds them."""
+    return [f"{name}: not everything goes on: {done.held}"] if done.held else []
 
 
 @contextmanager

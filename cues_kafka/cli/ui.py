@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import sys
+from collections.abc import Callable
 from contextlib import closing
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +16,12 @@ from cues_kafka.cli.options import Target, interrupts, pasteable
 from cues_kafka.cli.printing import say
 from cues_kafka.words import at_address
 
+if TYPE_CHECKING:
+    from cues_kafka.brokers.options import Options
+    from cues_kafka.graph.definition import Graph
+    from cues_kafka.ports.broker import Broker
+    from cues_kafka.ui.server import Address
+
 epilog = """
 \b
 Examples:
@@ -20,12 +29,16 @@ Examples:
   cues-kafka ui shop:graph --port 8080 --bootstrap localhost:9092
   # on another machine, through SSH
   ssh -L 8080:127.0.0.1:8080 server cues-kafka ui shop:graph --port 8080
+  # for others, with TLS
+  cues-kafka ui shop:graph --host 0.0.0.0 --port 8443 --certificate cert.pem --key key.pem
   # behind a proxy with TLS
   cues-kafka ui shop:graph --host 0.0.0.0 --port 8080 --behind-proxy
 
 The command prints an address with a token, which opens the view until the
-command ends. It only reads, as `status`, `errors list`, `tail` and `lineage` do: it
-joins no group and changes nothing.
+command ends. Its pages show what `status`, `errors list`, `tail` and `lineage`
+show. They replay and drop error messages, pause and resume, as these commands do,
+unless the view is read-only: with --read-only, or where other machines reach it
+and --allow-changes is missing. Ctrl-C ends the wait of a job; requests remain.
 
 Exits with 0 at Ctrl-C or SIGTERM, with 1 if the cluster cannot be reached at the
 start and the graph has patterns, and with 2 if the graph or a setting is wrong.
@@ -37,9 +50,20 @@ def ui(
     *,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Listen here.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="PORT", help="Listen on this port; 0 takes a free one.")] = 0,
+    read_only: Annotated[
+        bool | None,
+        typer.Option(
+            "--read-only/--allow-changes",
+            help="Whether pages may change anything [default: they may, where only this machine reaches the view].",
+        ),
+    ] = None,
     behind_proxy: Annotated[
         bool, typer.Option("--behind-proxy", help="A proxy with TLS is in front, so other addresses are allowed.")
     ] = False,
+    certificate: Annotated[
+        str, typer.Option(metavar="FILE", help="Answer with TLS: a certificate in PEM form, with those of its issuers.")
+    ] = "",
+    key: Annotated[str, typer.Option(metavar="FILE", help="The key of the certificate, in PEM form.")] = "",
     cluster: ClusterOptions,
 ) -> None:
     """
@@ -50,37 +74,88 @@ def ui(
     """
     from cues_kafka.brokers.open import open_broker
     from cues_kafka.cli.loading import load_graph
-    from cues_kafka.operate.look.status import StatusView
-    from cues_kafka.plan.topics import Sides
     from cues_kafka.task.making.patterns import on_cluster
-    from cues_kafka.ui.answers import questions
-    from cues_kafka.ui.folding import folded
-    from cues_kafka.ui.layout import picture
-    from cues_kafka.ui.poller import Poller
-    from cues_kafka.ui.server import Address, ViewServer
+    from cues_kafka.ui.actions import READ_ONLY
+    from cues_kafka.ui.server import Address
 
-    address = Address(host, port, behind_proxy)
+    address = Address(host, port, behind_proxy, certificate, key)
+    closed = read_only if read_only is not None else not address.private
     settings = cluster.load()
     kafka = settings.kafka()
     bootstrap = without_user(str(settings["bootstrap"]))
+    _log_to_stderr()
 
     def text(line: str) -> str:
         return pasteable(at_address(line, bootstrap), target)
 
     with closing(open_broker(kafka)) as broker:
         graph = on_cluster(load_graph(target), broker)
-        drawn = picture(graph)
+        name = f"{graph.name} on {settings.address}"
+        _serve(graph, broker, kafka, address, text, name=name, refusal=READ_ONLY if closed else "")
+
+
+def _serve(
+    graph: Graph,
+    broker: Broker,
+    kafka: Options,
+    address: Address,
+    text: Callable[[str], str],
+    *,
+    name: str,
+    refusal: str,
+) -> None:
+    """
+    Answer until SIGINT or SIGTERM, and then wait for the job that runs.
+
+    Args:
+        graph: the graph.
+        broker: where it runs.
+        kafka: its settings.
+        address: where to listen.
+        text: makes commands name the graph and the cluster.
+        name: of graph and cluster, for people.
+        refusal: why nothing is changed; empty: things are.
+    """
+    from cues_kafka.cli.view.pauses import PauseVerbs
+    from cues_kafka.cli.view.repairs import RepairVerbs
+    from cues_kafka.operate.look.status import StatusView
+    from cues_kafka.plan.topics import Sides
+    from cues_kafka.ui.actions import Actions
+    from cues_kafka.ui.answers import questions
+    from cues_kafka.ui.errors import ErrorAnswers
+    from cues_kafka.ui.folding import folded
+    from cues_kafka.ui.layout import picture
+    from cues_kafka.ui.poller import Poller
+    from cues_kafka.ui.server import ViewServer
+
+    drawn, sides = picture(graph), Sides.of(kafka)
+    with (
+        StatusView(graph, broker, sides=sides) as view,
+        closing(Poller(drawn, view.look, text)) as poller,
+    ):
+        errors = ErrorAnswers(graph, broker, kafka, text)
+        asked = questions(graph, broker, kafka, errors)
+        asked |= {
+            "/api/graph": lambda given: folded(drawn, given.get("fold", "").split(",")),
+            "/api/history": lambda given: poller.history.of(given.get("task", "")),
+        }
+        repairs, pauses = RepairVerbs(graph, broker, errors.forget), PauseVerbs(graph, broker, sides)
+        actions = Actions({**repairs.verbs, **pauses.verbs}, refusal=refusal, text=text)
         with (
-            StatusView(graph, broker, sides=Sides.of(kafka)) as view,
-            closing(Poller(drawn, view.look, text)) as poller,
+            interrupts() as ended,
+            closing(actions),
+            closing(ViewServer(address, poller.newest, asked, actions=actions)) as server,
         ):
-            asked = questions(graph, broker, kafka, text)
-            asked |= {
-                "/api/graph": lambda given: folded(drawn, given.get("fold", "").split(",")),
-                "/api/history": lambda given: poller.history.of(given.get("task", "")),
-            }
-            with interrupts() as ended, closing(ViewServer(address, poller.newest, asked)) as server:
-                poller.start()
-                server.start()
-                say(f"{graph.name} on {settings.address}: {server.url}")
-                ended.wait()
+            poller.start()
+            server.start()
+            say(f"{name}: {server.url}")
+            ended.wait()
+
+
+def _log_to_stderr() -> None:
+    """Print who opens the view, who is refused, and who changes what."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", datefmt="%Y-%m-%dT%H:%M:%S"))
+    log = logging.getLogger("cues_kafka.ui")
+    log.handlers = [handler]
+    log.setLevel(logging.INFO)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from cues_kafka.brokers.options import Options
 from cues_kafka.graph.definition import Graph
 from cues_kafka.ports.broker import Broker
@@ -14,7 +12,7 @@ from cues_kafka.ui.server import Question
 from cues_kafka.ui.stores import StoreAnswers
 
 
-def questions(graph: Graph, broker: Broker, cluster: Options, text: Callable[[str], str]) -> dict[str, Question]:
+def questions(graph: Graph, broker: Broker, cluster: Options, errors: ErrorAnswers) -> dict[str, Question]:
     """
     What asks the cluster when a page asks.
 
@@ -22,9 +20,8 @@ def questions(graph: Graph, broker: Broker, cluster: Options, text: Callable[[st
         graph: the graph.
         broker: where it runs.
         cluster: its settings.
-        text: makes commands name the graph and the cluster.
+        errors: answers about error messages.
     """
-    errors = ErrorAnswers(graph, broker, cluster, text)
     messages = MessageAnswers(graph, broker, cluster)
     paths = LineageAnswers(graph, broker)
     stores = StoreAnswers(graph, broker, cluster)

@@ -45,8 +45,18 @@ export function compare(one, other) {
 }
 
 // Whatever is asked is answered in JSON; a refusal has its reason in `why`.
-export async function ask(path) {
-  const answer = await fetch(path);
+export function ask(path) {
+  return answered(path, {});
+}
+
+// What changes something: our header is one that a page of another site cannot send.
+export function send(path, given) {
+  const headers = { "Content-Type": "application/json", "X-Cues-Kafka": "page" };
+  return answered(path, { method: "POST", headers, body: JSON.stringify(given) });
+}
+
+async function answered(path, options) {
+  const answer = await fetch(path, options);
   const data = await answer.json();
   if (!answer.ok) throw new Error(data.why);
   return data;

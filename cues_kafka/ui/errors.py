@@ -15,7 +15,7 @@ from cues_kafka.operate.repair.ask import Repairs
 from cues_kafka.operate.repair.filed import ALL
 from cues_kafka.operate.repair.shown import lines, payload_text
 from cues_kafka.ports.broker import Broker
-from cues_kafka.ui.views import cause_rows
+from cues_kafka.ui.views import Spreads, cause_rows
 
 KEPT_S: Final = 5.0
 """How long the count of error messages serves all pages: it reads their topics as a whole."""
@@ -47,14 +47,21 @@ class ErrorAnswers:
         """
         with self._alone:
             if self._counted is None or time.monotonic() - self._counted[0] > KEPT_S:
+                spreads = Spreads()
                 with Repairs(self._graph, self._broker) as tool:
-                    found = {"causes": cause_rows(tool.causes(ALL)), "unreadable": tool.unreadable}
+                    causes = tool.causes(ALL, seen=spreads.add)
+                    found = {"causes": cause_rows(causes, spreads), "unreadable": tool.unreadable}
                 self._counted = time.monotonic(), found
             return self._counted[1]
 
+    def forget(self) -> None:
+        """Count again at the next question: something was replayed or dropped."""
+        with self._alone:
+            self._counted = None
+
     def show(self, place: str) -> dict[str, Any]:
         """
-        One error message, in the lines of `errors show`.
+        One error message, in the lines of `errors show`, and whether it can be replayed and dropped.
 
         Raises:
             ConfigError: there is no such error message of this graph.
@@ -66,4 +73,9 @@ class ErrorAnswers:
         with self._alone, Repairs(self._graph, self._broker) as tool:
             one = tool.show(at.topic, at.partition, offset)
         payload = payload_text(one.message, self._graph, self._cluster)
-        return {"lines": list(lines(one, payload, text=self._text))}
+        waits = one.settled is None and one.asked is None
+        return {
+            "lines": list(lines(one, payload, text=self._text)),
+            "replay": waits and not one.obstacle,
+            "drop": waits and (one.droppable or not one.obstacle),
+        }

@@ -1,6 +1,7 @@
 // The frame of the view: its pages, the filter, and the newest overview, which all pages show.
 
 import { ask, at, clock, make, number } from "./dom.js";
+import { lookAtJob } from "./actions.js";
 import * as graph from "./graph.js";
 import * as tasks from "./tasks.js";
 import * as errors from "./errors.js";
@@ -42,6 +43,7 @@ async function look() {
   try {
     picture = picture || await ask("api/graph");
     const found = await newer();
+    await lookAtJob();
     if (found) state = found;
     const old = state.tasks.length ? ` What is below was seen at ${clock(state.at_s)}.` : "";
     tell(state.trouble ? `No news of the cluster: ${state.trouble}${old}` : "");

@@ -1,15 +1,17 @@
-"""The server of the browser view: pages for those who have the token, and nothing that changes anything.
+"""The server of the browser view: pages for those who have the token, and what they change.
 
-It answers GET and HEAD only. A page loads only our own files, by its content security policy, and its script puts
-values into text nodes only, so what others have written is never read as HTML.
+It answers GET and HEAD, which change nothing, and POST, which must come from a page of its own. A page loads only our
+own files, by its content security policy, and its script puts values into text nodes only, so what others have written
+is never read as HTML.
 """
 
 from __future__ import annotations
 
 import secrets
 import socket
+import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler
@@ -21,6 +23,8 @@ from urllib.parse import parse_qs, urlsplit
 from cues_kafka.errors import BrokerError, ConfigError, CuesError
 from cues_kafka.observe.limited import LimitedServer, cut_later
 from cues_kafka.observe.log import get_logger
+from cues_kafka.ui.actions import READ_ONLY, Actions, Busy, Forbidden
+from cues_kafka.ui.foreign import BODY, json_object, who, why_foreign
 from cues_kafka.ui.views import to_json
 
 log = get_logger("cues_kafka.ui")
@@ -28,11 +32,15 @@ log = get_logger("cues_kafka.ui")
 REQUEST_S: Final = 10.0
 """How long a client may take to send its request."""
 
+READ: Final = 65_536
+"""Bytes that are read of a body that is too large, so that its sender sees the answer."""
+
 FIELDS: Final = 10
 """Arguments of a request."""
 
 SCRIPTS: Final = (
     "page.js",  # the frame, with the table of pages
+    "actions.js",  # what changes something
     "dom.js",  # what pages share
     "graph.js",
     "tasks.js",
@@ -64,6 +72,9 @@ HEADERS: Final[Mapping[str, str]] = {
 }
 """With every answer."""
 
+DO: Final = "/api/do/"
+"""Behind it is the name of a verb."""
+
 Question: TypeAlias = Callable[[Mapping[str, str]], Any]
 """Takes the arguments of a request and gives data for `to_json`."""
 
@@ -76,23 +87,39 @@ class Address:
     Attributes:
         host, port: port 0 takes a free one.
         behind_proxy: whether a proxy with TLS is in front of it.
+        certificate, key: files in PEM form, with which it has TLS itself; empty: it has none.
 
     Raises:
-        ConfigError: others could read it without TLS.
+        ConfigError: others could read it without TLS, or only one of the files is given.
     """
 
     host: str = "127.0.0.1"
     port: int = 0
     behind_proxy: bool = False
+    certificate: str = ""
+    key: str = ""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535:
             raise ConfigError(f"--port {self.port}: give a number from 0 to 65535; 0 takes a free port.")
-        if not (self.behind_proxy or self.loopback):
+        if bool(self.certificate) != bool(self.key):
+            raise ConfigError("TLS needs both files: give --certificate FILE and --key FILE.")
+        if not (self.behind_proxy or self.loopback or self.tls):
             raise ConfigError(
                 f"--host {self.host!r} is not an address of this machine only, and the view has no TLS. Leave --host "
-                "out and use an SSH tunnel, or put a proxy with TLS in front of it and add --behind-proxy."
+                "out and use an SSH tunnel, give --certificate and --key, or put a proxy with TLS in front of it and "
+                "add --behind-proxy."
             )
+
+    @property
+    def tls(self) -> bool:
+        """Whether it has TLS itself."""
+        return bool(self.certificate)
+
+    @property
+    def private(self) -> bool:
+        """Whether only users of this machine reach it, and no proxy brings others."""
+        return self.loopback and not self.behind_proxy
 
     @property
     def loopback(self) -> bool:
@@ -111,6 +138,7 @@ class ViewServer(LimitedServer):
         address: where.
         newest: gives the number of the newest overview, and its JSON.
         questions: by path, what answers.
+        actions: what changes something; None: nothing is changed.
         token: who knows it may look; None: a new one.
 
     Attributes:
@@ -126,10 +154,13 @@ class ViewServer(LimitedServer):
         newest: Callable[[], tuple[int, bytes]],
         questions: Mapping[str, Question],
         *,
+        actions: Actions | None = None,
         token: str | None = None,
     ) -> None:
         self.address, self.newest, self.questions = address, newest, questions
+        self.actions = actions or Actions({}, refusal=READ_ONLY)
         self.token = token or secrets.token_urlsafe(24)
+        self._tls = _tls(address)
         self.files = {path: (Path(__file__).parent / name).read_bytes() for path, (name, _) in FILES.items()}
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         try:
@@ -149,11 +180,38 @@ class ViewServer(LimitedServer):
     def url(self) -> str:
         """What opens the view on this machine, with the token."""
         host = f"[{self.address.host}]" if ":" in self.address.host else self.address.host
-        return f"http://{host}:{self.port}/?token={self.token}"
+        return f"http{'s' if self.address.tls else ''}://{host}:{self.port}/?token={self.token}"
+
+    def get_request(self) -> tuple[Any, Any]:
+        """A client; its thread does the handshake with the first bytes that it reads, so no other client waits."""
+        request, address = super().get_request()
+        if self._tls is not None:
+            request = self._tls.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
+        return request, address
 
     def start(self) -> None:
         """Answer from now on."""
         self.serve("ui http")
+
+
+def _tls(address: Address) -> ssl.SSLContext | None:
+    if not address.tls:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        # A key with a password would ask for it on the terminal.
+        context.load_cert_chain(address.certificate, address.key, password=_no_password)
+    except (OSError, ValueError) as error:  # of ssl, too
+        raise ConfigError(
+            f"--certificate {address.certificate} --key {address.key}: {error}. Give a certificate and its key in PEM "
+            "form, without a password, which this user can read."
+        ) from None
+    return context
+
+
+def _no_password() -> str:
+    raise ValueError("the key has a password")
 
 
 class _ViewHandler(BaseHTTPRequestHandler):
@@ -187,7 +245,7 @@ class _ViewHandler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         try:
-            known = self.server.address.behind_proxy or self._known_host()
+            known = self._known_host()
             url = urlsplit(self.path)
             given = {name: values[0] for name, values in parse_qs(url.query, max_num_fields=FIELDS).items()}
         except ValueError as error:
@@ -204,6 +262,8 @@ class _ViewHandler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.OK, FILES[url.path][1], self.server.files[url.path])
         elif url.path == "/api/state":
             self._state()
+        elif url.path == "/api/job":
+            self._job()
         elif (question := self.server.questions.get(url.path)) is not None:
             self._answer(question, given)
         else:
@@ -211,8 +271,78 @@ class _ViewHandler(BaseHTTPRequestHandler):
 
     do_HEAD = do_GET  # noqa: N815 - the same
 
+    def do_POST(self) -> None:
+        body = self._body()
+        if body is None:
+            return
+        behind = self.server.address.behind_proxy
+        try:
+            known = self._known_host()
+            path = urlsplit(self.path).path
+        except ValueError:
+            self._say(HTTPStatus.BAD_REQUEST, "this is no address of the view")
+            return
+        if not known:
+            self._say(HTTPStatus.MISDIRECTED_REQUEST, "this view has another address")
+        elif not self._may_look():
+            self._refuse()
+        elif why := why_foreign(self.headers, behind_proxy=behind):
+            log.warning("change refused", client=self.address_string(), why=why)
+            self._say(HTTPStatus.FORBIDDEN, f"this request is not one of a page of the view: {why}")
+        elif not path.startswith(DO):
+            self._say(HTTPStatus.NOT_FOUND, "there is no such page")
+        else:
+            self._act(path.removeprefix(DO), body)
+
+    def _body(self) -> bytes | None:
+        """What a page sends, within `REQUEST_S`; None: it was refused."""
+        said = self.headers.get("Content-Length", "")
+        if "Transfer-Encoding" in self.headers or not (said.isascii() and said.isdigit() and len(said) < 10):
+            self._say(HTTPStatus.LENGTH_REQUIRED, "say the length of the body in Content-Length")
+            return None
+        length = int(said)
+        due = cut_later(self.connection, REQUEST_S)
+        try:
+            body = self.rfile.read(min(length, READ))
+        finally:
+            due.cancel()
+        if length > BODY:
+            self._say(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a page sends {BODY:,} bytes at most")
+            return None
+        if len(body) < length:
+            self._say(HTTPStatus.BAD_REQUEST, "the body ends too soon")
+            return None
+        return body
+
+    def _act(self, verb: str, body: bytes) -> None:
+        actions = self.server.actions
+        person = who(self.headers, self.address_string(), behind_proxy=self.server.address.behind_proxy)
+        try:
+            given = json_object(body)
+        except ValueError as error:
+            self._say(HTTPStatus.BAD_REQUEST, f"the body is no object in JSON: {error}")
+            return
+        try:
+            if verb == "end-wait":
+                actions.end_wait(person)
+                self._say(HTTPStatus.OK, "")
+            elif actions.refusal or actions.knows(verb):
+                self._send(HTTPStatus.ACCEPTED, "application/json", to_json(actions.begin(verb, given, person)))
+            else:
+                self._say(HTTPStatus.NOT_FOUND, f"there is no verb {verb!r:.80}")
+        except Forbidden as error:
+            self._say(HTTPStatus.FORBIDDEN, str(error))
+        except Busy as error:
+            self._say(HTTPStatus.CONFLICT, str(error))
+        except ConfigError as error:
+            self._say(HTTPStatus.BAD_REQUEST, str(error))
+        except CuesError as error:
+            self._say(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
+
     def _known_host(self) -> bool:
-        """A page of another site that has its name lead here asks for that name."""
+        """A page of another site that has its name lead here asks for that name, for which there is no certificate."""
+        if self.server.address.behind_proxy or self.server.address.tls:
+            return True
         named = urlsplit(f"//{self.headers.get('Host', '')}").hostname
         return named in ("localhost", "127.0.0.1", "::1", self.server.address.host)
 
@@ -236,7 +366,7 @@ class _ViewHandler(BaseHTTPRequestHandler):
             self._refuse()
             return
         log.info("view opened", client=self.address_string())
-        secure = "; Secure" if self.server.address.behind_proxy else ""
+        secure = "; Secure" if self.server.address.behind_proxy or self.server.address.tls else ""
         self.send_response(HTTPStatus.SEE_OTHER)
         self.send_header("Location", "./")
         self.send_header("Set-Cookie", f"{self._cookie}={self.server.token}; HttpOnly; SameSite=Strict; Path=/{secure}")
@@ -255,6 +385,11 @@ class _ViewHandler(BaseHTTPRequestHandler):
             self._end(b"")
             return
         self._send(HTTPStatus.OK, "application/json", body, {"ETag": tag})
+
+    def _job(self) -> None:
+        actions = self.server.actions
+        found = asdict(actions.newest()) | {"refusal": actions.refusal}
+        self._send(HTTPStatus.OK, "application/json", to_json(found))
 
     def _answer(self, question: Question, given: Mapping[str, str]) -> None:
         try:

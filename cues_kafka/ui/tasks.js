@@ -1,5 +1,6 @@
 // The tasks as a table, and the last hour of one of them.
 
+import { confirmed, verb } from "./actions.js";
 import { ask, clock, compare, copies, draw, keepFocus, make, number, put, span, table, wanted } from "./dom.js";
 
 export const name = "tasks", title = "Tasks";
@@ -10,6 +11,7 @@ const COLUMNS = [
 ];
 
 const rows = make("tbody", undefined, { id: "rows" });
+const which = make("select", undefined, { id: "which", class: "verb" });
 const details = make("div", undefined, { id: "details", role: "group", "aria-label": "Details of a task" });
 let state = null, sorted = ["", 1], chosen = "";
 
@@ -19,11 +21,32 @@ export function begin() {
     button.addEventListener("click", () => { sorted = [column, sorted[0] === column ? -sorted[1] : 1]; if (state) showTasks(); });
     return button;
   });
-  return [table("Table of tasks", titles, rows), details];
+  return [put(make("p"), make("label", "Processor ", { for: "which", class: "verb" }), which, " ", ...VERBS.map(verbOf)), table("Table of tasks", titles, rows), details];
 }
 
-export function show(seen) {
+const VERBS = [
+  ["Pause", "pause", "Its tasks finish their batch, commit it, and keep their partitions. The pause lasts until it is resumed, also across restarts."],
+  ["Resume", "resume", "Workers continue within a second."],
+];
+
+function verbOf([text, name, means]) {
+  return verb(`${text} \u2026`, `${text} the chosen processor`, () => {
+    const processor = which.value;
+    const title = `${text} ${processor || "all processors"}?`;
+    const command = `cues-kafka ${name} MODULE:GRAPH ${processor}`.trim();
+    confirmed({ title, name, given: processor ? { processor } : {}, text: `${means}\nThe same as: ${command}`, button: text });
+  });
+}
+
+function showProcessors(picture) {
+  const names = picture.nodes.filter((node) => node.kind === "processor" || node.kind === "feed").map((node) => node.name);
+  if (which.options.length === names.length + 1) return;
+  which.replaceChildren(make("option", "all processors", { value: "" }), ...names.map((name) => make("option", name, { value: name })));
+}
+
+export function show(seen, picture) {
   state = seen;
+  showProcessors(picture);
   showTasks();
 }
 

@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass, is_dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
 from cues_kafka.operate.look.seen import GraphStatus, SeenTask
-from cues_kafka.operate.repair.filed import FailureCause
+from cues_kafka.operate.repair.filed import FailureCause, FiledError
 from cues_kafka.ui.layout import PlacedArrow
+from cues_kafka.ui.spread import Spread
 from cues_kafka.words import visible
 
 Tone: TypeAlias = Literal["well", "paused", "wrong"]
@@ -175,10 +176,27 @@ def _flow(arrow: PlacedArrow, tasks: Iterable[SeenTask]) -> Traffic:
     )
 
 
-def cause_rows(causes: Iterable[FailureCause]) -> list[dict[str, Any]]:
-    """Causes of error messages, as `errors list` counts them."""
+class Spreads:
+    """When the error messages of each cause failed. Give it to `Repairs.causes`."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str, str], Spread] = {}
+
+    def add(self, one: FiledError) -> None:
+        """Count an error message."""
+        key = one.message.processor, one.message.exception, one.message.kind
+        self._found.setdefault(key, Spread()).add(one.message.timestamp_ms)
+
+    def bars(self, cause: FailureCause) -> list[int]:
+        """How many there are of a cause, in parts of the time from its first to its last."""
+        found = self._found.get((cause.processor, cause.exception, cause.kind))
+        return found.bars() if found else []
+
+
+def cause_rows(causes: Iterable[FailureCause], spreads: Spreads) -> list[dict[str, Any]]:
+    """Causes of error messages, as `errors list` counts them, and when they failed."""
     names = ("processor", "exception", "kind", "count", "asked", "first_ms", "last_ms", "example", "text")
-    return [{name: getattr(one, name) for name in names} for one in causes]
+    return [{name: getattr(one, name) for name in names} | {"bars": spreads.bars(one)} for one in causes]
 
 
 def to_json(data: Any) -> bytes:

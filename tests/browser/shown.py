@@ -19,6 +19,7 @@ TOKEN = "token-of-the-test"
 CAUSE = {
     "processor": "check", "exception": "ValueError", "kind": "exception", "count": 3, "asked": 0,
     "first_ms": 1_760_000_000_000, "last_ms": 1_760_000_090_000, "example": "shop.errors/0@2", "text": "no such size",
+    "bars": [1, 0, 2],
 }  # fmt: skip
 LINES = ("shop.errors/0@2: open; it can be replayed", "ValueError: no such size", "payload: {'size': 'XXL'}")
 

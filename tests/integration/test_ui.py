@@ -6,7 +6,7 @@ import http.client
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from urllib.parse import urlencode, urlsplit
 from cues_kafka import Kafka, Message, connect, start
 from cues_kafka.cli.loading import load_graph
 from cues_kafka.testing.fixtures import KafkaFixture
-from tests.fault.support import Program, until
+from tests.fault.support import Program, committed, until
 
 MODULE = """
 from typing import Any
@@ -52,9 +52,23 @@ class Browser:
         assert answer.status == 200, answer.read()
         return json.loads(answer.read())
 
-    def _ask(self, path: str) -> http.client.HTTPResponse:
+    def does(self, verb: str, **given: Any) -> Any:
+        """Begin a job, and wait for its end."""
+        origin = f"{self._place.scheme}://{self._place.netloc}"
+        headers = {"Content-Type": "application/json", "X-Cues-Kafka": "page", "Origin": origin}
+        answer = self._ask(f"/api/do/{verb}", "POST", json.dumps(given), headers)
+        assert answer.status == 202, answer.read()
+        begun = json.loads(answer.read())
+        until(lambda: self.data("/api/job")["state"] != "running", f"{verb} has ended")
+        job = self.data("/api/job")
+        assert job["number"] == begun["number"]
+        return job
+
+    def _ask(
+        self, path: str, method: str = "GET", body: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> http.client.HTTPResponse:
         connection = http.client.HTTPConnection(self._place.netloc, timeout=30)
-        connection.request("GET", path, headers={"Cookie": self._cookie})
+        connection.request(method, path, body, {"Cookie": self._cookie, **(headers or {})})
         return connection.getresponse()
 
 
@@ -123,3 +137,76 @@ def test_messages_their_path_and_an_entry_are_found(kafka: KafkaFixture, tmp_pat
         assert browser.data("/api/stores")["stores"] == [{"processor": "check", "store": "seen", "keys": "text"}]
         entry = browser.data(f"/api/entry?{urlencode({'processor': 'check', 'store': 'seen', 'key': 'Anna 3'})}")
         assert (entry["rows"], entry["entries"]) == ([{"key": '"Anna 3"', "value": "3"}], 5)
+
+
+REPAIRED = """
+from typing import Any
+from cues_kafka import Graph, Json, Processor, Source, Topic
+
+def check(order: dict[str, Any]) -> dict[str, Any]:
+    if order["n"] < {least}:
+        raise ValueError("<img src=x onerror=alert(1)> \\u202e")
+    return order
+
+graph = Graph(
+    {name!r},
+    Source("{name}.orders"),
+    Processor(check, inputs="{name}.orders", outputs="{name}.checked"),
+    errors="{name}.errors",
+    defaults=Topic(value=Json(), partitions=1),
+)
+"""
+
+
+def test_the_view_replays_drops_pauses_and_resumes(kafka: KafkaFixture, tmp_path: Path) -> None:
+    """After a dry run, as the commands: a failed message arrives when its defect is fixed, and another is dropped."""
+    name = kafka.unique("shop")
+    cluster = Kafka(kafka.bootstrap)
+    broken, fixed = tmp_path / "broken.py", tmp_path / "app.py"
+    broken.write_text(REPAIRED.format(name=name, least=0))
+    fixed.write_text(REPAIRED.format(name=name, least=-1))
+    with start(load_graph(f"{broken}:graph"), cluster) as running:
+        with connect(cluster, load_graph(f"{broken}:graph")) as client:
+            client.send_many(f"{name}.orders", [{"n": 1}, {"n": -1}, {"n": -2}])
+        running.wait_idle()
+    target = f"{fixed}:graph"
+    command = [sys.executable, "-m", "cues_kafka.cli.main", "ui", target, "--bootstrap", kafka.bootstrap]
+    with start(load_graph(target), cluster), Program(command) as program:
+        [address] = re.findall(r"http://\S+", program.expect("token="))
+        browser = Browser(address)
+        [cause] = browser.data("/api/errors")["causes"]
+        assert (cause["count"], sum(cause["bars"])) == (2, 2)
+        chosen = {key: cause[key] for key in ("processor", "exception", "kind")}
+
+        dry = browser.does("replay", **chosen)
+        assert (dry["state"], dry["more"]["asked"], dry["more"]["dry"]) == ("done", 2, True)
+        assert f"{name}: would replay 2 error messages" in dry["lines"]
+        assert browser.data("/api/errors")["causes"][0]["asked"] == 0
+        assert "who='127.0.0.1'" in program.expect("change begun")
+
+        done = browser.does("replay", **chosen, yes=True, until_ms=dry["more"]["until_ms"])
+        assert (done["state"], done["why"]) == ("done", "")
+        assert "replayed now: 1 with outputs, 1 with a new error message" in done["lines"]
+        assert [json.loads(one.value() or b"")["n"] for one in committed(kafka.bootstrap, f"{name}.checked")] == [1, -1]
+
+        [left] = browser.data("/api/errors")["causes"]
+        shown = browser.data(f"/api/error?place={left['example']}")
+        assert (shown["replay"], shown["drop"]) == (True, True)
+        assert "<img src=x onerror=alert(1)> \\u202e" in "\n".join(shown["lines"])
+        dropped = browser.does("drop", place=left["example"], yes=True)
+        assert "dropped now: 1 dropped" in dropped["lines"]
+        assert browser.data("/api/errors")["causes"] == []
+        again = browser.does("drop", place=left["example"], yes=True)
+        assert "settled already: 1" in again["lines"]
+
+        paused = browser.does("pause", processor="check")
+        assert (paused["state"], paused["lines"]) == (
+            "done",
+            [f"{name}: check paused; `cues-kafka resume` lets it go on"],
+        )
+        until(lambda: [one["state"] for one in browser.data("/api/state")["tasks"]] == ["paused"], "it is seen")
+        wrong = browser.does("pause", processor="chekc")
+        assert (wrong["state"], "chekc" in wrong["why"]) == ("failed", True)
+        [line] = browser.does("resume")["lines"]
+        assert line.startswith(f"{name}: check goes on; it was ")
+        assert "127.0.0.1 in the browser view" in line

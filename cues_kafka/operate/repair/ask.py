@@ -8,7 +8,7 @@ be cut short and run again, and two of them may run at once, because a task sett
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Self
 
 from cues_kafka.arguments import known_call
@@ -83,7 +83,12 @@ class Repairs:
         return self._finder.find(wanted, progress)
 
     def causes(
-        self, wanted: Selection = ALL, *, settled: bool = False, progress: Progress | None = None
+        self,
+        wanted: Selection = ALL,
+        *,
+        settled: bool = False,
+        progress: Progress | None = None,
+        seen: Callable[[FiledError], None] | None = None,
     ) -> tuple[FailureCause, ...]:
         """
         Count error messages by cause, the largest number first.
@@ -92,6 +97,7 @@ class Repairs:
             wanted: which of them.
             settled: whether to count those that are settled too.
             progress: told how far the reading is.
+            seen: told of each one that is counted.
 
         Raises:
             ConfigError, BrokerError: see `find`.
@@ -100,6 +106,8 @@ class Repairs:
         for one in self.find(wanted, progress=progress):
             if settled or one.settled is None:
                 count_cause(found, one)
+                if seen is not None:
+                    seen(one)
         return tuple(sorted(found.values(), key=lambda cause: (-cause.count, cause.processor, cause.exception)))
 
     def show(self, topic: str, partition: int, offset: int) -> FiledError:
