@@ -10,6 +10,7 @@ import sys
 import time
 
 from cues_kafka.operate.look.seen import GraphStatus
+from cues_kafka.ui.folding import folded
 from cues_kafka.ui.layout import picture
 from cues_kafka.ui.poller import Poller
 from cues_kafka.ui.server import Address, ViewServer
@@ -42,7 +43,7 @@ def main() -> None:
     drawn = picture(chain(PROCESSORS))
     poller = Poller(drawn, look, str, every_s=1.0)
     questions = {
-        "/api/graph": lambda _: drawn,
+        "/api/graph": lambda given: folded(drawn, given.get("fold", "").split(",")),
         "/api/history": lambda given: poller.history.of(given.get("task", "")),
     }
     server = ViewServer(Address(), poller.newest, questions)

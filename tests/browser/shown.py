@@ -9,6 +9,7 @@ from typing import Any
 
 from cues_kafka import Graph, Processor, Source
 from cues_kafka.operate.look.seen import GraphStatus, InputLag, SeenTask
+from cues_kafka.ui.folding import folded
 from cues_kafka.ui.history import LastHour
 from cues_kafka.ui.layout import Picture, picture
 from cues_kafka.ui.server import Address, ViewServer
@@ -82,7 +83,7 @@ class Shown:
             Address(port=port),
             lambda: self._answer,
             {
-                "/api/graph": lambda _: self.drawn,
+                "/api/graph": lambda given: folded(self.drawn, given.get("fold", "").split(",")),
                 "/api/history": lambda given: self.history.of(given.get("task", "")),
                 "/api/errors": lambda _: {"causes": self.causes, "unreadable": 0},
                 "/api/error": lambda given: {"lines": [given.get("place", ""), *self.lines]},
