@@ -55,7 +55,7 @@ def test_a_title_sorts_and_the_filter_leaves_what_matches(browser: Browser) -> N
         view(page, "tasks")
         found = []
         for _ in range(2):
-            page.click("#titles th:nth-child(3) button")
+            page.click("#tasks thead th:nth-child(3) button")
             found.append(texts(page, "#rows tr td:nth-child(3)"))
         assert found == [["9", "10", "200"], ["200", "10", "9"]]
         page.run("document.getElementById('search').focus()")
