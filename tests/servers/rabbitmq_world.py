@@ -56,6 +56,12 @@ class Shop:
         for body in bodies:
             self.publish(queue, body, **({"message_id": f"id-{body.decode()}"} if ids else {}))
 
+    def read_nothing(self, stream: str) -> None:
+        """Begin to read behind a stream's end, and stop at once."""
+        self.channel.basic_qos(prefetch_count=1)
+        tag = self.channel.basic_consume(stream, lambda *_: None, arguments={"x-stream-offset": "next"})
+        self.channel.basic_cancel(tag)
+
     def takes(self, queue: str, count: int, arguments: Mapping[str, Any] | None = None) -> list[tuple[Any, bytes]]:
         """Wait for this number of messages, and give their properties and bodies; none is left behind them."""
         found: list[tuple[Any, bytes]] = []
