@@ -33,6 +33,7 @@ from cues_kafka import (
 )
 from cues_kafka.bridges.rabbitmq.queues import OFTEN
 from cues_kafka.bridges.rabbitmq.stream_client import StreamConnection
+from cues_kafka.errors import RetriableError
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
 from tests.fault.support import until
@@ -449,7 +450,8 @@ def read_and_lose(source: Any, rabbitmq: RabbitMqQueues) -> None:
     found: list[tuple[Any, str]] = []
 
     def more() -> bool:
-        found.extend(opened.read(0, found[-1][1] if found else None, 10 - len(found)))
+        with suppress(RetriableError):  # the broker may not have seen yet that the connection before is lost
+            found.extend(opened.read(0, found[-1][1] if found else None, 10 - len(found)))
         return len(found) == 10
 
     until(more, "messages")

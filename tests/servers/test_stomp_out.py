@@ -329,7 +329,7 @@ def test_marker_is_there_once_wherever_the_owner_ends_while_its_commit_is_under_
     assert [one.body for one in taken(stomp(jms), jms.name)] == [b"two", b"three", b"four"]
 
 
-def tester_of(jms: JmsQueues, tell: Callable[..., Any], *, partitions: int, **settings: Any) -> Tester:
+def a_tester_of(jms: JmsQueues, tell: Callable[..., Any], *, partitions: int, **settings: Any) -> Tester:
     """A processor that sends to a queue of the broker, three messages in a commit, and its messages."""
     effects = {"out": stomp(jms).to_queue(jms.name)}
     graph = Graph(
@@ -366,7 +366,7 @@ def test_broker_that_is_killed_while_a_part_is_committed_has_each_message_once(
     def tell(number: int, out: Any) -> None:
         out.send(str(number))
 
-    tester = tester_of(jms, tell, partitions=1)
+    tester = a_tester_of(jms, tell, partitions=1)
     with patch.object(StompSession, "send_in_turn", sends):
         tester.run()
     tester.stop()
@@ -390,7 +390,7 @@ def test_broker_that_is_killed_has_each_message_once(moment: str, jms: JmsQueues
         return number
 
     killed: list[int] = []
-    tester = tester_of(jms, tell, partitions=2, outputs="told")
+    tester = a_tester_of(jms, tell, partitions=2, outputs="told")
     fault = killed_in_the_commit(jms, killed, done=moment == "behind the commit")
     with patch.object(StompSession, "send", StompSession.send if moment == "in a call" else fault):
         tester.run()
