@@ -22,6 +22,9 @@ NAMES: Final = {
 LANGUAGES: Final = {".py": "python", ".yml": "yaml", ".yaml": "yaml", ".json": "json", ".toml": "toml", ".sh": "sh"}
 """By suffix, how a file is highlighted; others are plain text."""
 
+PICTURES: Final = (".png", ".svg")
+"""Suffixes of files that a page shows as pictures."""
+
 _CODE: Final = re.compile(r"^ *```.*?^ *```$|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 _LINK: Final = re.compile(r"\]\(([^)\s#:]+)(#[^)\s]*)?\)")
 
@@ -80,7 +83,7 @@ def linked(text: str, page: str, known: dict[str, str], files: set[str]) -> str:
         if not (ROOT / path).is_file():
             raise MissingTarget(f"{page} links to {link[1]}, which is no file. Name a file, or take the link out.")
         files.add(path)
-        return f"](/source/{path}.rst)"
+        return f"](/source/{path})" if path.endswith(PICTURES) else f"](/source/{path}.rst)"
 
     return _outside_of_code(text, lambda prose: _LINK.sub(target, prose))
 
@@ -115,9 +118,11 @@ def _toctree(caption: str, lines: list[str]) -> str:
 
 
 def _show(file: str, target: Path) -> None:
-    """A page that shows one file, and the file itself."""
+    """One file, and a page that shows it unless it is a picture."""
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(ROOT / file, target)
+    if file.endswith(PICTURES):
+        return
     lines = [
         ":orphan:",
         "",

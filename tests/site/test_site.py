@@ -83,6 +83,10 @@ def test_every_page_is_staged(tmp_path: Path) -> None:
     staged = {str(path.relative_to(tmp_path / "source")) for path in (tmp_path / "source").rglob("*.md")}
     below = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
     assert staged == below - {"README.md"} | {"index.md", "pages.md", "changelog.md", "contributing.md"}
+    picture = tmp_path / "source" / "source" / "docs" / "ui.png"
+    assert picture.read_bytes() == (ROOT / "docs" / "ui.png").read_bytes()
+    assert "](/source/docs/ui.png)" in (tmp_path / "source" / "ui.md").read_text(), "a page shows it as a picture"
+    assert not picture.with_name("ui.png.rst").exists()
     shop = (tmp_path / "source" / "source" / "examples" / "shop.py.rst").read_text()
     assert "   :language: python" in shop
     assert (tmp_path / "source" / "source" / "examples" / "shop.py").read_text() == (
