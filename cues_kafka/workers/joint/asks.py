@@ -112,11 +112,9 @@ class Asks:
                         break  # no other task needs the markers
                     self._refresh = True
                     self._changed.notify_all()
-                if (
-                    not self._changed.wait(max(0.0, deadline - self._clock.monotonic()))
-                    and self._clock.monotonic() >= deadline
-                ):
-                    return False
+                if (left_s := deadline - self._clock.monotonic()) <= 0:
+                    return False  # however often something changes
+                self._changed.wait(left_s)
             self._forget(task)
             return True
 
