@@ -65,7 +65,8 @@ def _finds_the_error_message(live: Live, page: Page) -> None:
     page.until("document.querySelector('#message').textContent")
     said = page.text("#message")
     assert "ValueError: no order of less than nothing" in said
-    assert "-1" in said
+    assert f"{live.name}.orders/0@1 (input)" in said, "the message that failed is named"
+    assert "app.py:check:" in said, "and the line that failed on it"
     live.found("the error message and its cause are read")
 
 
