@@ -10,8 +10,8 @@ import * as lineage from "./lineage.js";
 import * as stores from "./stores.js";
 
 // A page is a module with a `name`, a `title`, `begin(shell)`, which gives what its section holds, and, if it wants,
-// `show(state, picture)`, called at each new overview and when the filter changes, and `opened()`, called when it is
-// looked at. `shell.go(name, filter)` opens a page.
+// `show(state, picture)`, called while it is looked at, at each new overview and when the filter changes, and
+// `opened()`, called when it begins to be looked at. `shell.go(name, filter)` opens a page.
 const PAGES = [
   graph,
   tasks,
@@ -62,7 +62,7 @@ function show() {
   const lag = state.tasks.reduce((sum, one) => sum + (one.lag || 0), 0);
   at("whole").textContent = `${state.ok ? "all is well" : bad ? `${bad} of ${state.tasks.length} tasks are unwell` : "not well"}, ${number(lag)} behind, ${clock(state.at_s)}`;
   at("whole").className = state.ok ? "well" : "wrong";
-  for (const page of PAGES) if (page.show) page.show(state, picture);
+  for (const page of PAGES) if (page.show && !at(page.name).hidden) page.show(state, picture);
 }
 
 function go(name, filter) {
@@ -71,7 +71,7 @@ function go(name, filter) {
   for (const section of document.querySelectorAll("main > section")) section.hidden = section.id !== page.name;
   for (const button of document.querySelectorAll("[data-view]")) button.setAttribute("aria-pressed", String(button.dataset.view === page.name));
   history.replaceState(null, "", `#${page.name}`);
-  if (filter !== undefined && state) show();
+  if (state) show();
   if (page.opened) page.opened();
 }
 
