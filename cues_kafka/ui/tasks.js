@@ -13,7 +13,7 @@ const COLUMNS = [
 const rows = make("tbody", undefined, { id: "rows" });
 const which = make("select", undefined, { id: "which", class: "verb" });
 const details = make("div", undefined, { id: "details", role: "group", "aria-label": "Details of a task" });
-let state = null, sorted = ["", 1], chosen = "";
+let state = null, sorted = ["", 1], chosen = "", said = "";
 
 export function begin() {
   const titles = COLUMNS.map(([title, column]) => {
@@ -47,7 +47,11 @@ function showProcessors(picture) {
 export function show(seen, picture) {
   state = seen;
   showProcessors(picture);
+  const known = new Set(state.tasks.map((one) => one.task));
+  for (const task of kept.keys()) if (!known.has(task)) kept.delete(task);
   showTasks();
+  const one = state.tasks.find((task) => task.task === chosen);
+  if (one && said !== `${one.state} ${one.why}`) showDetails();
 }
 
 function cells(one) {
@@ -55,30 +59,40 @@ function cells(one) {
   return [one.task, one.state, number(one.lag), span(one.waiting_s), number(one.rate), number(one.errors), number(one.retries), commit, one.position || "-", one.owner || "-"];
 }
 
+// The row of each task is kept: most of its cells are the same the next time, and to draw is what costs.
+const kept = new Map();
+
+function newRow(task) {
+  const row = make("tr");
+  COLUMNS.forEach((_, index) => row.append(make("td", undefined, index > 1 && index < 8 ? { class: "number" } : {})));
+  const button = make("button", task, { type: "button", "data-task": task });
+  button.addEventListener("click", () => { chosen = task; showDetails(); });
+  row.cells[0].append(button);
+  kept.set(task, row);
+  return row;
+}
+
 function showTasks() {
   const [column, way] = sorted;
   const found = state.tasks.filter((one) => wanted(one.task, one.state, one.owner));
   if (column) found.sort((one, other) => way * compare(one[column], other[column]));
   const made = found.map((one) => {
-    const row = make("tr");
+    const row = kept.get(one.task) || newRow(one.task);
     cells(one).forEach((text, index) => {
-      const cell = make("td", index ? text : undefined, index > 1 && index < 8 ? { class: "number" } : {});
-      if (index === 0) {
-        const button = make("button", text, { type: "button", "data-task": one.task });
-        button.addEventListener("click", () => { chosen = one.task; showDetails(); });
-        cell.append(button);
-      }
-      if (index === 1) cell.className = `state ${one.tone}`;
-      row.append(cell);
+      const place = index ? row.cells[index] : row.cells[0].firstChild;
+      if (place.textContent !== text) place.textContent = text;
     });
+    row.cells[1].className = `state ${one.tone}`;
     return row;
   });
-  keepFocus(rows, "data-task", () => rows.replaceChildren(...made));
+  if (made.length !== rows.rows.length || made.some((row, index) => rows.rows[index] !== row))
+    keepFocus(rows, "data-task", () => rows.replaceChildren(...made));
 }
 
 async function showDetails() {
   const one = state.tasks.find((task) => task.task === chosen);
   if (!one) return;
+  said = `${one.state} ${one.why}`;
   const parts = [make("h2", `${one.task}: ${one.state}`)];
   if (one.why) parts.push(make("p", one.why, { class: "text wrong" }));
   if (one.remedy) {

@@ -48,7 +48,7 @@ OURS = {
     "label", "input", "main", "section", "div", "ul", "ol", "li", "span", "br", "table", "caption", "thead", "tbody",
     "tr", "th", "td", "pre", "svg", "g", "rect", "text", "path", "polyline", "line", "figure", "figcaption", "dialog",
     "form", "select", "option", "dl", "dt", "dd", "code", "textarea", "output", "details", "summary", "fieldset",
-    "legend", "circle", "strong",
+    "legend", "circle", "strong", "aside", "noscript", "progress",
 }  # fmt: skip
 """What pages of ours are made of."""
 

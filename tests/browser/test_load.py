@@ -35,7 +35,8 @@ def test_500_tasks_that_change_each_second_leave_the_processor_free(
             page.open(side.stdout.readline().strip())
             ready(page)
             view(page, name)
-            page.until("document.querySelectorAll('#rows tr').length === 500")
+            if name == "tasks":
+                page.until("document.querySelectorAll('#rows tr').length === 500")
 
             def looked() -> tuple[float, int]:
                 assert side.stdin is not None
@@ -46,7 +47,7 @@ def test_500_tasks_that_change_each_second_leave_the_processor_free(
                 return float(seconds), int(looks)
 
             (server, first), drawn, began = looked(), browser.seconds("renderer"), time.monotonic()
-            lag = "document.querySelector('#rows tr td:nth-child(3)').textContent"
+            lag = "document.querySelector('#whole').textContent"
             shown = {page.run(lag)}
             while (now := looked())[1] < first + UPDATES:
                 before = page.run(lag)
