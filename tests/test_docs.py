@@ -401,8 +401,8 @@ def test_readme_and_changelog_are_short() -> None:
 
 
 def test_readme_names_its_two_commands_and_five_pages() -> None:
-    """All other pages are behind the index."""
-    text = README.read_text(encoding="utf-8")
+    """All other pages are behind the index. A picture is no page."""
+    text = re.sub(r"!\[[^\]]*\]\(docs/[\w.]+\)", "", README.read_text(encoding="utf-8"))
 
     assert re.findall(r"^\*\*`make ([\w-]+)`\*\*", text, re.MULTILINE) == ["demo", "test"]
     assert len(re.findall(r"\]\(", text)) == 5
