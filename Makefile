@@ -57,7 +57,7 @@ test: .venv/.cache/spark.jsa  ## the tests, on real brokers, three side by side,
 test-ci: .venv/.cache/spark.jsa  ## one short case of each family of the longer tests (tests/families.py), about five minutes
 	@$(PY) -m pytest -m family -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-test-full: .venv/.cache/spark.jsa  ## the longer tests that `make test` leaves out, and all examples of properties, about twenty minutes; ARGS="-k name"
+test-full: .venv/.cache/spark.jsa  ## the longer tests that `make test` leaves out, and all examples of properties, forty minutes and more; ARGS="-k name"
 	@$(PY) -m pytest -m "full or hypothesis" -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-bridges: .venv/.ready  ## every bridge to another broker, with kills of both sides, under a quarter of an hour; ARGS="-k name"
