@@ -240,8 +240,10 @@ def _load(bridge: Bridge, server: Any, name: str, values: list[bytes], count: in
             )
     elif bridge.server == "mosquitto":
         client = _device(server, f"{name}-load")
-        for one in [client.publish(f"{name}/a", values[number % len(values)], 1) for number in range(count)]:
-            one.wait_for_publish()
+        for begin in range(0, count, BATCH):  # a client has 65,535 ids
+            some = range(begin, min(begin + BATCH, count))
+            for one in [client.publish(f"{name}/a", values[number % len(values)], 1) for number in some]:
+                one.wait_for_publish()
         client.disconnect()
         client.loop_stop()
     elif bridge.case.startswith("amqp-"):
