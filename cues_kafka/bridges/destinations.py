@@ -32,7 +32,7 @@ def body_of(body: Any) -> str | bytes:
     The body of a message that a function gives: text, bytes, or a value that becomes JSON.
 
     Raises:
-        OutputError: it is none of them.
+        OutputError: JSON has no form for the value, or UTF-8 cannot carry the text.
     """
     if isinstance(body, bytes | bytearray | memoryview):
         return bytes(body)

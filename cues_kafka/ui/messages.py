@@ -21,6 +21,7 @@ from cues_kafka.ports.broker import Broker
 from cues_kafka.ports.clients import Reader
 from cues_kafka.ports.log import UNREADABLE, TopicPartition, WireMessage, headers_of
 from cues_kafka.ui.bounds import Bounds, Spent, read_bounded
+from cues_kafka.ui.given import partition_of
 from cues_kafka.words import hint, quoted
 
 SHOWN: Final = 100
@@ -62,14 +63,11 @@ class MessageFilter:
         Read the arguments of a request.
 
         Raises:
-            ConfigError: one of them is none.
+            ConfigError: the partition is not a number, or a time cannot be read.
         """
-        partition = given.get("partition", "")
-        if partition and not (partition.isascii() and partition.isdecimal() and len(partition) < 10):
-            raise ConfigError(f"partition {partition!r:.80}: give a number, or leave it out.")
         return cls(
             given.get("topic", ""),
-            int(partition) if partition else None,
+            partition_of(given),
             given.get("key", ""),
             given.get("text", "").lower(),
             _moment(given, "since"),

@@ -21,6 +21,7 @@ from cues_kafka.graph.timers import Timers
 from cues_kafka.operate.shown import plain_json
 from cues_kafka.ports.broker import Broker
 from cues_kafka.ui.bounds import MEGABYTE, megabytes
+from cues_kafka.ui.given import partition_of
 
 SIZE: Final = 64 * MEGABYTE
 """Memory that the entries of a store may take while it is looked up: all of them are read."""
@@ -63,7 +64,7 @@ class StoreAnswers:
         self._alone = threading.Lock()
 
     def stores(self) -> dict[str, Any]:
-        """The stores of the graph, and the bounds. Timers are none: their keys are not looked up."""
+        """The stores of the graph without its timers, which are not looked up by key, and the bounds."""
         names = [
             {"processor": name, "store": store, "keys": "text" if declared.key is None else "JSON"}
             for name, part in self._graph.processors.items()
@@ -78,17 +79,15 @@ class StoreAnswers:
         The entry of a key. Where keys are text, also those of keys that begin with it, up to a number of them.
 
         Raises:
-            ConfigError: there is no such store, the key is none of its keys, or its entries are too many.
+            ConfigError: there is no such store, the store cannot have this key, or it has too many entries.
             BrokerError: the changelog cannot be read.
         """
-        processor, store, partition = given.get("processor", ""), given.get("store", ""), given.get("partition", "")
-        if partition and not (partition.isascii() and partition.isdecimal() and len(partition) < 10):
-            raise ConfigError(f"partition {partition!r:.80}: give a number, or leave it out.")
+        processor, store, partition = given.get("processor", ""), given.get("store", ""), partition_of(given)
         declared = processor_with(self._graph, processor, store).state[store]
         if isinstance(declared, Timers):
             raise ConfigError(f"{store!r} of {processor!r} holds timers, which are not looked up by key.")
         with self._alone, closing(Client(self._broker, self._graph, cluster=self._cluster)) as client:
-            view = self._opened(client, processor, store, int(partition) if partition else None)
+            view = self._opened(client, processor, store, partition)
             found = _entries(view, given.get("key", ""), text=declared.key is None)
             at = [f"{place.topic}/{place.partition}@{offset}" for place, offset in sorted(view.positions.items())]
             return {"rows": found[:ENTRIES], "more": len(found) > ENTRIES, "entries": len(view), "true_up_to": at}

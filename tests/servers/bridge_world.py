@@ -107,6 +107,17 @@ def run_until(
         time.sleep(PAUSE_S)  # the broker delivers meanwhile
 
 
+def deliver_over_a_death(graph: Graph, count: int) -> None:
+    """Numbered orders go to a target, three in a commit; the process dies behind the target's second commit."""
+    tester = Tester(graph, policy=CommitPolicy(max_messages=3))
+    for number in range(count):
+        tester.send("orders", {"id": number})
+    tester.run(crash=Crash("after", "CommitTarget", 2))
+    assert tester.crashed
+    tester.restart().run()
+    tester.stop()
+
+
 def counted(tester: Tester) -> Counter[bytes]:
     """How often each payload is in the topic."""
     return Counter(bytes(one.value) for one in tester.messages("ingress"))

@@ -22,8 +22,9 @@ from cues_kafka.bridges.marker import MarkerTransactions
 from cues_kafka.graph.effects import Effect
 from cues_kafka.targets import TaskName
 from cues_kafka.testing.targets import TargetContract
-from cues_kafka.testing.tester import Crash, Tester
+from cues_kafka.testing.tester import Tester
 from tests.servers.amqp_world import AmqpShop, amqp_url
+from tests.servers.bridge_world import deliver_over_a_death
 from tests.servers.fixtures import JmsQueues
 
 QUIET_S = 0.3
@@ -53,13 +54,7 @@ def test_messages_come_once_over_a_death_behind_the_brokers_commit(artemis: JmsQ
         Source("orders"),
         Sink("out", inputs="orders", into=amqp(artemis).to_queue(artemis.name, headers={"priority": 7, "n": 1})),
     )
-    tester = Tester(graph, policy=CommitPolicy(max_messages=3))
-    for number in range(9):
-        tester.send("orders", {"id": number})
-    tester.run(crash=Crash("after", "CommitTarget", 2))
-    assert tester.crashed
-    tester.restart().run()
-    tester.stop()
+    deliver_over_a_death(graph, 9)
     found = taken(artemis, artemis.name, 9)
     assert [one.body for one in found] == [f'{{"id": {number}}}' for number in range(9)]
     assert {(one.header[0], one.header[1], one.application["n"]) for one in found} == {(True, 7, 1)}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pika
 import psutil
@@ -15,6 +14,7 @@ import pytest
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion
 
+from tests.fault.support import until
 from tests.servers import activemq as activemq_module
 from tests.servers import artemis as artemis_module
 from tests.servers import mosquitto as mosquitto_module
@@ -175,17 +175,19 @@ def test_rabbitmq_listens_on_loopback_and_leaves_no_process(rabbitmq_servers: Ca
 
 def first_of(rabbitmq: RabbitMqQueues, queue: str, arguments: dict[str, str]) -> object:
     """The first message. RabbitMQ answers before its streams do, and says that they are down, or breaks off."""
-    end = time.monotonic() + WAIT_S
-    while True:
-        with pika.BlockingConnection(pika.URLParameters(rabbitmq.url)) as connection:
-            channel = connection.channel()
-            channel.basic_qos(prefetch_count=1)
-            try:
+
+    def first() -> Any:
+        try:
+            with pika.BlockingConnection(pika.URLParameters(rabbitmq.url)) as connection:
+                channel = connection.channel()
+                channel.basic_qos(prefetch_count=1)
                 return next(channel.consume(queue, arguments=arguments, inactivity_timeout=WAIT_S))[2]
-            except (pika.exceptions.ChannelClosedByBroker, pika.exceptions.ConnectionClosedByBroker) as error:
-                if error.reply_code not in (404, 406, 541) or time.monotonic() > end:
-                    raise
-        time.sleep(0.05)
+        except (pika.exceptions.ChannelClosedByBroker, pika.exceptions.ConnectionClosedByBroker) as error:
+            if error.reply_code not in (404, 406, 541):
+                raise
+            return None
+
+    return until(first, "the first message is there", WAIT_S)
 
 
 def listening(server: Server) -> set[tuple[str, int]]:

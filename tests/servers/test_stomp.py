@@ -9,13 +9,24 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import CommitPolicy, Graph, Memory, Raw, Sink, Source, Stomp, Topic, start
+from cues_kafka import Graph, Memory, Raw, Sink, Source, Stomp, Topic, start
 from cues_kafka.bridges.acked import Acked
 from cues_kafka.bridges.stomp.refusals import StompRefused
 from cues_kafka.bridges.stomp.source import StompDeliveries
-from cues_kafka.testing.tester import Crash, Tester
+from cues_kafka.testing.tester import Crash
 from cues_kafka.verify.scan import verify
-from tests.servers.bridge_world import WAIT_S, Cut, a_tester, counted, fed, numbers, payloads, run_until, until
+from tests.servers.bridge_world import (
+    WAIT_S,
+    Cut,
+    a_tester,
+    counted,
+    deliver_over_a_death,
+    fed,
+    numbers,
+    payloads,
+    run_until,
+    until,
+)
 from tests.servers.fixtures import JmsQueues
 from tests.servers.jms_world import JmsClient
 
@@ -83,13 +94,7 @@ def test_messages_go_out_once_over_a_death_behind_the_brokers_commit(activemq: J
     """The next owner reads the marker, and sends nothing again. test_stomp_out.py has the matrix."""
     into = Stomp(activemq.url, heart_beat_s=0.5, timeout_s=3.0).to_queue(activemq.name)
     graph = Graph(activemq.name, Source("orders"), Sink("out", inputs="orders", into=into))
-    tester = Tester(graph, policy=CommitPolicy(max_messages=3))
-    for number in range(9):
-        tester.send("orders", {"id": number})
-    tester.run(crash=Crash("after", "CommitTarget", 2))
-    assert tester.crashed
-    tester.restart().run()
-    tester.stop()
+    deliver_over_a_death(graph, 9)
     with JmsClient(activemq.url) as shop:
         shop.send(activemq.name, b"last")
         assert shop.takes(activemq.name, 10) == [*(b'{"id": %d}' % number for number in range(9)), b"last"]

@@ -22,7 +22,7 @@ OWN_HEADERS: Final = frozenset({"subscription", "ack", "message-id", "content-le
 """Headers of a MESSAGE frame that say something of the delivery, and nothing of the message."""
 
 MOST_DIGITS: Final = 15
-"""Digits of a time in milliseconds; one with more is none."""
+"""Digits of a time in milliseconds. A number with more digits is not taken for a time."""
 
 ANYCAST: Final = {"destination-type": "ANYCAST", "subscription-type": "ANYCAST"}
 

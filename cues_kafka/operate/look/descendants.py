@@ -248,7 +248,7 @@ class _Step(NamedTuple):
         return made.task == self.task and self.offset in self._offsets(made)
 
     def order_of(self, made: Provenance) -> int:
-        """The last offset of the partition that a step in the order of the task took; `_NO_ORDER`: it is none."""
+        """The last offset that the step took of the partition. `_NO_ORDER`: the step is out of the task's order."""
         if made.task != self.task or made.timer is not None or made.replay is not None:
             return _NO_ORDER
         return max(self._offsets(made), default=_NO_ORDER)

@@ -58,7 +58,7 @@ def test_a_text_finds_its_entry_and_those_that_begin_with_it() -> None:
 
 
 def test_a_key_that_is_json_finds_one_entry() -> None:
-    """What is none is refused."""
+    """A text that is not JSON is refused."""
     tester = shop("ant")
 
     assert asked(tester, '["ant", 1]', "pairs")["rows"] == [{"key": '["ant", 1]', "value": '"ant"'}]

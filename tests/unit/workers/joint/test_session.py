@@ -94,7 +94,7 @@ def test_the_tasks_of_a_process_write_under_the_id_of_one_of_them() -> None:
 
 
 def test_tasks_are_ready_while_they_commit() -> None:
-    """Under load one of them nearly always does, and the log says when all are ready. A recovery's commit is none."""
+    """Under load one of them nearly always commits. A task that commits its recovery is not ready yet."""
     faults, seen = Counted(), list[tuple[bool, bool]]()
     with start(graph_of(same), on(MemoryBroker(faults=faults))) as running:
         lanes = running._workers[0].lanes
