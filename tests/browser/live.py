@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import time
@@ -18,7 +19,6 @@ from tests.browser.shown import ready, view
 from tests.fault.support import Program
 
 MODULE = """
-import time
 from pathlib import Path
 from typing import Any
 from cues_kafka import CommitPolicy, Graph, Json, Processor, Source, Topic
@@ -30,8 +30,7 @@ def check(order: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("no order of less than nothing")
     if order["n"] == -17:
         print("the order -17 waits", flush=True)
-        while not Path({gate!r}).exists():
-            time.sleep(0.05)
+        Path({gate!r}).read_bytes()
     return order
 
 def pack(order: dict[str, Any]) -> dict[str, Any]:
@@ -66,6 +65,7 @@ class Live:
         self.name, self.kafka = kafka.unique("shop"), kafka
         self._file, self._gate = folder / "app.py", folder / "gate"
         self._target = f"{self._file}:graph"
+        os.mkfifo(self._gate)  # who reads it waits until it is opened
         self._running: list[Program] = []
         self._began = 0.0
         self.times: list[tuple[str, float]] = []
@@ -87,8 +87,12 @@ class Live:
         self._file.write_text(MODULE.format(name=self.name, fixed=fixed, gate=str(self._gate)))
 
     def open_gate(self) -> None:
-        """Let the order -17 go on."""
-        self._gate.touch()
+        """Let the order -17 go on, and pass from now on."""
+        opened = self._gate.with_name("opened")
+        opened.touch()
+        writer = os.open(self._gate, os.O_RDWR)
+        opened.replace(self._gate)  # who comes later reads an empty file, and does not wait
+        os.close(writer)
 
     def worker(self) -> Program:
         """Start a worker process, and wait until it has tasks: behind a kill, when the broker has given the dead up."""
