@@ -8,32 +8,38 @@ from pathlib import Path
 import pytest
 
 PAGE = Path(__file__).parents[1] / "docs" / "messaging-toolkit.md"
-SHARED = """
-appConfigName userPropName passwordPropName connection access connectionDocument reconnectionPolicy reconnectionBound
-period initDelay triggerCount codepage sslConnection keyStore keyStorePassword trustStore trustStorePassword
-"""
+LOGIN = "appConfigName userPropName passwordPropName"
+STORES = "keyStore keyStorePassword trustStore trustStorePassword"
+ACCESS = "connection access connectionDocument reconnectionPolicy reconnectionBound period"
+PROPERTIES = "Destination DeliveryMode Expiration Priority MessageID Timestamp CorrelationID ReplyTo Type Redelivered"
+GIVEN = " ".join(f"jms{one}OutAttrName jms{one}OutAttributeName" for one in PROPERTIES.split())
+JMS = f"{LOGIN} {STORES} {ACCESS} sslConnection sslDebug classLibs codepage vmArg jmsHeaderProperties"
+KAFKA = """messageAttribute keyAttribute topic propertiesFile kafkaProperty appConfigName appConfigPropertyName clientId
+    jaasFile jaasFilePropName sslDebug krb5Debug userLib vmArg"""
+MQTT = f"""{LOGIN} {STORES} serverURI connection connectionDocument sslProtocol clientID userID password commandTimeout
+    keepAliveInterval dataAttributeName qos reconnectionBound period vmArg"""
+RABBITMQ = f"""{LOGIN} hostAndPort URI username password virtualHost exchangeName exchangeType messageAttribute
+    routingKeyAttribute msgHeaderAttribute automaticRecovery setNetworkRecoveryInterval useSSL sslProtocol keyStorePath
+    keyStorePassword keyStoreType keyStoreAlgorithm trustStorePath trustStorePassword trustStoreType
+    trustStoreAlgorithm vmArg"""
 OPERATORS = {
-    "KafkaConsumer": """topic pattern partition groupId staticGroupMember startPosition startPositionStr startOffset
+    "KafkaConsumer": f"""{KAFKA} pattern partition groupId staticGroupMember startPosition startPositionStr startOffset
         startTime commitCount commitPeriod triggerCount consumerPollTimeout outputMessageAttributeName
         outputKeyAttributeName outputTopicAttributeName outputPartitionAttributeName outputOffsetAttributeName
-        outputTimestampAttributeName messageAttribute keyAttribute propertiesFile kafkaProperty appConfigName
-        appConfigPropertyName clientId jaasFile jaasFilePropName sslDebug userLib""",
-    "KafkaProducer": """topic topicAttribute keyAttribute messageAttribute partitionAttribute timestampAttribute
-        consistentRegionPolicy flush guaranteeOrdering outputErrorsOnly""",
-    "JMSSource": f"""{SHARED} messageSelector messageIDOutAttrName jmsDestinationOutAttrName jmsDeliveryModeOutAttrName
-        jmsExpirationOutAttrName jmsPriorityOutAttrName jmsMessageIDOutAttrName jmsTimestampOutAttrName
-        jmsCorrelationIDOutAttrName jmsReplyToOutAttrName jmsTypeOutAttrName jmsRedeliveredOutAttrName""",
-    "JMSSink": f"{SHARED} maxMessageSendRetries messageSendRetryDelay consistentRegionQueueName",
-    "MQTTSource": """serverURI connection connectionDocument userID password clientID topics qos qosStr topicOutAttrName
-        dataAttributeName messageQueueSize commandTimeout keepAliveInterval reconnectionBound period sslProtocol""",
-    "MQTTSink": "topic topicAttributeName qos qosAttributeName retain clientID commandTimeout keepAliveInterval",
-    "RabbitMQSource": """hostAndPort URI username password virtualHost exchangeName exchangeType queueName routingKey
-        routingKeyAttribute messageAttribute msgHeaderAttribute automaticRecovery setNetworkRecoveryInterval""",
-    "RabbitMQSink": "deliveryMode maxMessageSendRetries messageSendRetryDelay exchangeName routingKeyAttribute",
-    "XMSSource": "reconnectionPolicy reconnectionBound period initDelay connection access connectionDocument",
-    "XMSSink": "reconnectionPolicy reconnectionBound period connection access connectionDocument",
+        outputTimestampAttributeName""",
+    "KafkaProducer": f"""{KAFKA} topicAttribute partitionAttribute timestampAttribute consistentRegionPolicy flush
+        guaranteeOrdering outputErrorsOnly""",
+    "JMSSource": f"""{JMS} initDelay triggerCount messageSelector messageIDOutAttrName
+        jmsHeaderPropertiesOutAttributeName {GIVEN}""",
+    "JMSSink": f"{JMS} maxMessageSendRetries messageSendRetryDelay consistentRegionQueueName",
+    "MQTTSource": f"{MQTT} topics qosStr topicOutAttrName messageQueueSize",
+    "MQTTSink": f"{MQTT} topic topicAttributeName qosAttributeName retain",
+    "RabbitMQSource": f"{RABBITMQ} queueName routingKey",
+    "RabbitMQSink": f"{RABBITMQ} deliveryMode maxMessageSendRetries messageSendRetryDelay",
+    "XMSSource": f"{ACCESS} initDelay",
+    "XMSSink": ACCESS,
 }
-"""By operator its parameters, as the toolkits declare them (messaging 2020, kafka 3.2.5)."""
+"""By operator its parameters, as the toolkits declare them: messaging, and kafka, jms, mqtt and rabbitmq behind it."""
 
 
 def sections() -> dict[str, list[list[str]]]:
