@@ -133,7 +133,7 @@ def payload_of(value: Any, received: Any) -> bytes:
         received: see `received_by`; where it has this value, its bytes are taken.
 
     Raises:
-        OutputError: JSON cannot say the value.
+        OutputError: JSON or UTF-8 cannot say the value.
     """
     if received is not None and value is received.value:
         return received.value_bytes or b""
@@ -142,7 +142,10 @@ def payload_of(value: Any, received: Any) -> bytes:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     if isinstance(value, str):
-        return value.encode()
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            raise OutputError(f"publish(): the text cannot be written as UTF-8: {error}") from None
     try:
         return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as error:

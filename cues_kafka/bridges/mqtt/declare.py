@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 from cues_kafka.arguments import known_arguments
 from cues_kafka.bridges.acked import Acked
 from cues_kafka.bridges.mqtt.address import MqttAddress
-from cues_kafka.bridges.mqtt.filters import TOPICS, overlap, wrong_filter
+from cues_kafka.bridges.mqtt.filters import TOPICS, overlap, wrong_filter, wrong_published
 from cues_kafka.bridges.queues import LedgeredSource
 from cues_kafka.errors import GraphError
 from cues_kafka.extras import PAHO, Package, missing
@@ -230,6 +230,11 @@ class MqttTopic(Published):
         modern = {"expiry_s": self.expiry_s, "content_type": self.content_type, "headers": self.headers}
         if self.broker.version != "5" and (given := [name for name, one in modern.items() if one]):
             raise GraphError(f"Mqtt(version='3.1.1').topic({given[0]}=...): only MQTT 5 has it. Leave it out.")
+        for one in (*self.headers, self.content_type):
+            if why := wrong_published(one) if isinstance(one, str) else "is not a text":
+                raise GraphError(f"Mqtt(...).topic(...): the property {one!r:.80} {why}.")
+        if "cues-id" in self.headers:
+            raise GraphError("Mqtt(...).topic(headers=...): 'cues-id' is the id that each message gets. Leave it out.")
         for name in ("expiry_s", "max_bytes"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):

@@ -1,12 +1,20 @@
-"""Filters of MQTT topics, as the standard has them (MQTT 5, 4.7)."""
+"""Filters of MQTT topics, as the standard has them (MQTT 5, 4.7), and texts that brokers take (1.5.4)."""
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from cues_kafka.bridges.published import Names
 
 LONGEST_BYTES: Final = 65_535
+
+MOST_LEVELS: Final = 200
+"""Levels of a topic that is published. Mosquitto closes the connection of a publisher that has more than 201."""
+
+_UNUSED: Final = "".join(chr(plane + end) for plane in range(0, 0x110000, 0x10000) for end in (0xFFFE, 0xFFFF))
+_DOUBTFUL: Final = re.compile(f"[\x01-\x1f\x7f-\x9f\ufdd0-\ufdef{_UNUSED}]")
+"""Characters for which a broker may close the connection: control characters, and those that Unicode leaves unused."""
 
 
 def wrong_filter(text: object) -> str:
@@ -29,6 +37,17 @@ def wrong_topic(text: str) -> str:
         return "is empty"
     if {"+", "#"} & set(text):
         return "has a '+' or '#', which only filters have"
+    if text.startswith("$SYS/"):
+        return "begins with '$SYS/', where only the broker publishes"
+    if text.count("/") >= MOST_LEVELS:
+        return f"has more than {MOST_LEVELS} levels"
+    return wrong_published(text)
+
+
+def wrong_published(text: str) -> str:
+    """Why a text, such as a topic or a property, cannot be sent to a broker; empty: it can."""
+    if found := _DOUBTFUL.search(text):
+        return f"has the character U+{ord(found[0]):04X}, for which brokers close the connection"
     return _wrong_text(text)
 
 

@@ -12,12 +12,15 @@ from typing import Any, Final, Protocol
 from paho.mqtt.packettypes import PacketTypes
 
 from cues_kafka.bridges.mqtt.client import ID_PROPERTY, Login, MqttConnection, properties_of
-from cues_kafka.bridges.mqtt.filters import TOPICS
+from cues_kafka.bridges.mqtt.filters import TOPICS, wrong_published
 from cues_kafka.bridges.published import Template, payload_of, received_by
 from cues_kafka.errors import OutputError, RetriableError
 
 WINDOW: Final = 1_000
 """Messages under way at most, where the broker does not ask for fewer (Receive Maximum)."""
+
+LARGEST_BYTES: Final = 2**28 - 1
+"""The largest packet that MQTT has (MQTT 5, 1.5.5), without its first bytes."""
 
 OVERHEAD_BYTES: Final = 512
 """What a packet has besides payload, topic and properties that are known, at most: our id and the lengths."""
@@ -78,10 +81,13 @@ class MqttPublisher:
         properties = self._properties(received)
         most = self._most_bytes
         size = len(payload) + len(topic.encode()) + sum(len(a.encode()) + len(b.encode()) for a, b in properties)
-        if most is not None and (size + OVERHEAD_BYTES if self._declared.max_bytes is None else len(payload)) > most:
+        size += OVERHEAD_BYTES
+        limited = size if self._declared.max_bytes is None else len(payload)
+        if size > LARGEST_BYTES or (most is not None and limited > most):
+            allowed = LARGEST_BYTES if most is None else min(most, LARGEST_BYTES)
             raise OutputError(
-                f"the payload for the MQTT topic {topic!r:.80} has {len(payload):,} bytes, and {most:,} are allowed. "
-                "Raise max_bytes= and the broker's limit, or send less"
+                f"the payload for the MQTT topic {topic!r:.80} has {len(payload):,} bytes, and {allowed:,} are "
+                "allowed. Raise max_bytes= and the broker's limit, or send less"
             )
         return MqttMessage(topic, payload, properties)
 
@@ -90,7 +96,9 @@ class MqttPublisher:
         for name, value in received.headers if received is not None and self._declared.headers else ():
             if name in self._declared.headers and value is not None:
                 with suppress(UnicodeDecodeError):  # a property is text; other bytes stay in Kafka
-                    found.append((name, value.decode()))
+                    text = value.decode()
+                    if not wrong_published(text):
+                        found.append((name, text))
         return tuple(found)
 
     def publish(self, messages: Sequence[tuple[str, Any]]) -> None:

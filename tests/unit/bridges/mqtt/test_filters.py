@@ -36,11 +36,29 @@ def test_other_texts_are_refused_with_the_reason(text: object, why: str) -> None
     assert why in wrong_filter(text)
 
 
-@pytest.mark.parametrize(("text", "why"), [("", "is empty"), ("a/+", "which only filters have"), ("a\0b", "U+0000")])
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "is empty"),
+        ("a/+", "which only filters have"),
+        ("a\0b", "U+0000"),
+        ("a\tb", "U+0009"),
+        ("a\x9f", "U+009F"),
+        ("a\U0010ffff", "U+10FFFF"),
+        ("a\ud800", "not UTF-8"),
+        ("$SYS/broker", "where only the broker publishes"),
+        ("/" * 200, "more than 200 levels"),
+    ],
+)
 def test_topics_without_sense_are_refused(text: str, why: str) -> None:
     """A message has one topic."""
     assert why in wrong_topic(text)
-    assert wrong_topic("a/b") == ""
+
+
+@pytest.mark.parametrize("text", ["a/b", "/", "$aws/a", "a b", "\xa0\ufffd", "/" * 199])
+def test_other_topics_are_taken(text: str) -> None:
+    """Brokers do, too."""
+    assert wrong_topic(text) == ""
 
 
 def test_filters_overlap_where_a_topic_matches_both() -> None:

@@ -337,7 +337,10 @@ def test_payload_is_that_in_kafka_and_other_values_are_json(monkeypatch: pytest.
     assert made.prepare(None, step_of(None, None), {}).payload == b""
     step = step_of(value, b"p", unit=b"C", other=b"x")
     assert made.prepare(value, step, {}).properties == (("unit", "C"),)
-    for wrong, given in (({1}, {}), (float("nan"), {}), (value, {"topic": "a/#"}), (value, {"qos": 2})):
+    for headers in ({"unit": b"C\n"}, {"unit": b"\0"}, {"unit": b"\xff"}, {"unit": b"x" * 65_536}):
+        assert made.prepare(value, step_of(value, b"p", **headers), {}).properties == ()
+    wrong: Any
+    for wrong, given in (({1}, {}), (float("nan"), {}), ("\ud800", {}), (value, {"topic": "a/#"}), (value, {"qos": 2})):
         with pytest.raises(OutputError, match="publish"):
             made.prepare(wrong, step_of(value, b"p"), given)
 
@@ -347,6 +350,23 @@ def test_step_of_a_timer_publishes_without_a_message(monkeypatch: pytest.MonkeyP
     made, _ = wired(monkeypatch, {}, headers=["unit"])
     fired = SimpleNamespace(inputs={}, hash="h")
     assert made.prepare({"m": 2}, fired, {"topic": "b"}) == module.MqttMessage("b", b'{"m":2}', ())
+
+
+@pytest.mark.parametrize("name", ["a\n", "a\0", "cues-id", "x" * 65_536, 7])
+def test_properties_that_cannot_be_are_refused(name: Any) -> None:
+    """When the graph is made; brokers close the connection of one who sends them."""
+    with pytest.raises(GraphError, match=r"Mqtt\(...\).topic"):
+        Mqtt(URL).topic("a", headers=[name])
+
+
+def test_a_packet_larger_than_mqtt_has_is_an_error_of_the_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever limit is declared: the client would raise an error for the batch, again and again."""
+    for settings in ({}, {"max_bytes": 2**30}):
+        made, _ = wired(monkeypatch, {}, **settings)
+        value = bytes(module.LARGEST_BYTES - module.OVERHEAD_BYTES)
+        with pytest.raises(OutputError, match=r"268,434,943 bytes, and 268,435,455 are allowed"):
+            made.prepare(value, step_of(None, None), {"topic": "b"})
+        assert made.prepare(value[1:], step_of(None, None), {"topic": "b"}).topic == "b"
 
 
 def test_too_large_a_payload_is_an_error_of_the_message(monkeypatch: pytest.MonkeyPatch) -> None:
