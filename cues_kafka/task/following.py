@@ -60,6 +60,7 @@ class Tables:
         self._held: dict[TopicPartition, Held] = {}  # what calls see
         self._read: dict[TopicPartition, Held] = {}  # what the reader fills; the same, unless it is not at the end yet
         self._left: list[TopicPartition] = []
+        self._ids: dict[str, bytes] = {}  # of the topics that are read
 
     def values(self, partition: int) -> dict[str, Any]:
         """The tables as a task's calls get them, by name."""
@@ -123,6 +124,32 @@ class Tables:
         """Time, as the tasks know it."""
         assert self._around
         return self._around[1]
+
+    @property
+    def topics(self) -> Mapping[str, bytes]:
+        """The topics that are read, with their ids."""
+        return self._ids.copy()
+
+    def begin_again(self, topic: str) -> bool:
+        """
+        Read no more of a topic that was recreated, whose offsets mean other entries now.
+
+        Recoveries read it from its beginning. Calls under way see what was read.
+
+        Returns:
+            Whether it is done; not while a task begins, which holds the lock.
+        """
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            places = [place for place in self._read if place.topic == topic]
+            self._ids.pop(topic, None)
+            self._read = {place: held for place, held in self._read.items() if place.topic != topic}
+            if self._reader is not None:
+                self._reader.unassign(places)
+        finally:
+            self._lock.release()
+        return True
 
     def stable_ends(self, places: Collection[TopicPartition], *, timeout_s: float) -> Mapping[TopicPartition, int]:
         """
@@ -214,6 +241,8 @@ class Tables:
     ) -> Mapping[TopicPartition, Watermarks]:
         """Ask where the wanted ones end, and read the missing ones from their beginning."""
         try:
+            if topics := {place.topic for place in missing}:
+                self._ids |= {one.name: one.topic_id for one in broker.facts(topics).topics.values()}
             marks = broker.watermarks(list(wanted))
         except BrokerError as error:
             raise RetriableError(f"a table cannot be read: {error}") from error

@@ -11,8 +11,10 @@ from cues_kafka.observe.log import get_logger
 from cues_kafka.observe.together import CLUSTER
 from cues_kafka.ports.broker import Broker, Inlet
 from cues_kafka.ports.clock import Clock
+from cues_kafka.task.following import Tables
 from cues_kafka.task.lane import Lane
 from cues_kafka.task.parts.stores import Storing
+from cues_kafka.task.parts.tables import Following
 
 log = get_logger("cues_kafka.worker")
 
@@ -167,12 +169,19 @@ class Questions:
         self._unowned = found
 
     def compare_topic_ids(self) -> None:
-        """R6, R4b, L2: a topic that was recreated must not be read or written on as if it were the old one."""
+        """
+        R6, R4b, L2: a topic that was recreated must not be read or written on as if it were the old one.
+
+        A table is read again: its old entries are gone, and new ones may be below the place up to which it was read.
+        """
         first = self._first()
         try:
             facts = self._inlet.facts([i.topic for i in first.inputs]).topics
             tailed = [i.topic for i in first.tailers] + ([first.replay] if first.replay else [])
             facts = {**(self._broker.facts(tailed).topics if tailed else {}), **facts}
+            tables = self._tables()
+            looked_up = dict(tables.topics) if tables else {}
+            now = self._broker.facts(looked_up).topics if looked_up else {}
             kept = [topic for _, topic in first.stores]
             changelogs = self._broker.facts(kept).topics if kept else {}
         except BrokerError as error:
@@ -196,3 +205,13 @@ class Questions:
                 if one.place.topic_id and (there is None or there.topic_id != one.place.topic_id):
                     self._recover(lane, f"topic {topic!r} was deleted or recreated")
                     break
+        for topic, was in looked_up.items():
+            there = now.get(topic)
+            if tables and (there is None or there.topic_id != was) and tables.begin_again(topic):
+                for lane in list(self._lanes.values()):
+                    self._recover(lane, f"topic {topic!r} was deleted or recreated")
+
+    def _tables(self) -> Tables | None:
+        """What the tasks look keys up in, which they share; None: they have no tables."""
+        following = (lane.part(Following) for lane in list(self._lanes.values()))
+        return next((one.tables for one in following if one is not None), None)

@@ -21,6 +21,11 @@ class Following(Participant):
     def __init__(self, tables: Tables, spec: Spec) -> None:
         self._tables, self._spec = tables, spec
 
+    @property
+    def tables(self) -> Tables:
+        """Those of the processor, which its tasks in this process share."""
+        return self._tables
+
     def connect(self, around: Surroundings) -> None:
         self._around = around
 

@@ -25,6 +25,7 @@ from cues_kafka import (
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.memory.clients import MemoryReader
 from cues_kafka.plan.plan import plan
+from cues_kafka.ports.facts import NewTopic
 from cues_kafka.ports.log import Fetched
 from cues_kafka.state.tables import TableSpec
 from cues_kafka.task.following import Tables
@@ -241,3 +242,23 @@ def test_a_plan_names_the_tables() -> None:
     assert "table customers" in planned.text(topics=True)
     assert planned.to_dict()["processors"][0]["tables"] == {"customers": "customers"}
     assert ("worker", "customers", "Read") in {(one.role, one.name, one.operation) for one in planned.acls}
+
+
+@pytest.mark.parametrize("table", [Table("customers"), GlobalTable("customers")])
+def test_table_that_was_recreated_beside_a_worker_is_read_again(table: Table) -> None:
+    """R6: what it held is gone, and the first entries of the new topic are below the place of the reader."""
+    tester = Tester(graph_of(table))
+    for name in ("ann", "bob"):
+        tester.send("customers", Message(name.title(), key=name[0]))
+    tester.send("orders", Message("1a", key="a"))
+    [worker] = tester.run()._workers
+    tester.broker.delete(["customers"])
+    tester.broker.create([NewTopic("customers", 3)])
+    for name in ("cleo", "dora", "emma", "fay"):
+        tester.send("customers", Message(name.title(), key=name[0]))
+    worker._questions.compare_topic_ids()
+    for order in ("2a", "3c", "4d", "5e", "6f"):
+        tester.send("orders", Message(order, key=order[-1]))
+    tester.run()
+    behind = ["2a of unknown", "3c of Cleo", "4d of Dora", "5e of Emma", "6f of Fay"]
+    assert sorted(tester.values("out")) == ["1a of Ann", *behind]
