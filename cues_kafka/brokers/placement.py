@@ -47,8 +47,10 @@ class Placement:
     An input that has got more partitions holds older messages where fewer partitions put them. So a message counts as
     misplaced once no smaller number of partitions explains all that were seen. Partition 0 holds every key of a topic
     that had one partition, so there a misplaced key is not told from those. A message of a later time has no such
-    excuse: its key shows that the topic has more partitions by now, or another rule. Nor has a table: its entries are
-    looked up where the present number of partitions puts them.
+    excuse: its key shows that the topic has more partitions by now, or another rule. Nor has any message if the
+    processor began when the topic had as many partitions as now: nothing has moved the entries of its key, and the next
+    message of the key comes to another task. Nor has a table, or an input whose keys are looked up in one: entries are
+    where the present number of partitions puts them.
 
     Attributes:
         found: the first misplaced message; None: no message so far was misplaced.
@@ -72,7 +74,7 @@ class Placement:
             width: how many partitions the topic has.
             partitioner: the declared one.
             why: what counts on it, such as "the store 'totals'".
-            table: whether it is read as a table only.
+            table: whether it is a table, or an input whose keys are looked up in one.
             known_ms: from this time on all producers know of this number of partitions; in milliseconds since the
                 epoch. None: messages of any time may have been sent when there were fewer.
         """
@@ -80,10 +82,20 @@ class Placement:
         self._topic, self._partition, self._width, self._why = topic, partition, width, why
         self._partitioner = partitioner
         self._place = place_of(partitioner) if width > 1 else None
+        self._table = table
         self._widths = [] if table else list(range(1, width))  # that explain all misplaced keys so far
         self._others = [one for one in KNOWN if place_of(one) is not self._place]  # rules that explain them
         self._known_ms, self._right = known_ms, list[bytes]()
         self._seen = 0
+
+    def began(self, born: int | None) -> None:
+        """
+        Say how many partitions the topic had when the processor began: no smaller number explains a key.
+
+        Args:
+            born: see `core.records.Record`; None: the processor begins now.
+        """
+        self._widths = [] if self._table else list(range(born or self._width, self._width))
 
     def look(self, messages: Iterable[WireMessage]) -> int | None:
         """
@@ -155,5 +167,6 @@ class Placement:
 
 
 ADDED: Final = (
-    "If the topic was given more partitions while workers ran, `cues-kafka plan MODULE:GRAPH --records` says what to do"
+    "If the topic was given more partitions while workers ran, `cues-kafka plan MODULE:GRAPH --records` says what to "
+    "do; if that was before the processor first ran, rekey(...) helps"
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Final
+from collections.abc import Callable, Collection
+from typing import Final, TypeAlias
 
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import Task
@@ -31,6 +31,10 @@ from cues_kafka.task.proving import Proving, Unproven
 
 SHARE: Final = 10
 """While messages wait, replays get a tenth of the time (Y3): they neither starve nor hold messages up."""
+
+
+Moved: TypeAlias = Callable[[TopicPartition, bytes | None], str]
+"""Says of a key in a partition why it is another task's by now; empty: it is not. See `placements.moved_key`."""
 
 
 WHAT: Final = "a request to replay"
@@ -66,8 +70,15 @@ class PresentRequest:
 class Replaying:
     """The replays of one task in one process."""
 
-    def __init__(self, spec: Spec, broker: Broker, clock: Clock, error_topics: Collection[str]) -> None:
-        self._spec = spec
+    def __init__(
+        self,
+        spec: Spec,
+        broker: Broker,
+        clock: Clock,
+        error_topics: Collection[str],
+        moved: Moved = lambda *_: "",
+    ) -> None:
+        self._spec, self._moved = spec, moved
         self._broker = broker
         self._clock = clock
         self._settled: dict[bytes, bytes] | None = None
@@ -184,6 +195,8 @@ class Replaying:
                 message = Restored(topic, place, request.key, asked_ms, request.payload)  # at each attempt this time
                 known = place.binding in ids
                 gone = gone or ("" if unpaired and known else self._why_gone(request, place, topic, known=known))
+            if not gone and (why := self._moved(TopicPartition(topic, self._spec.partition), message.key())):
+                gone = f"{topic}/{place.partition} at {place.offset}: {why}"
             found.append(message)
         gone = gone or unpaired
         return Replayed(self._spec, request, tuple(found), gone)

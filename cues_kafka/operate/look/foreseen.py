@@ -135,7 +135,7 @@ def foresee(
                     found.setdefault((halt.text, _whole(spec, halt.remedy)), []).append(spec.name)
             warnings += part.warnings
     stops = [PlannedStop(tuple(tasks), why, remedy) for (why, remedy), tasks in found.items()]
-    return Foreseen((*stops, *misplaced(graph, broker, reading.facts, names)), tuple(warnings))
+    return Foreseen((*stops, *misplaced(reading, names, looking.records)), tuple(warnings))
 
 
 def _whole(spec: Spec, remedy: str) -> str:
@@ -185,6 +185,8 @@ def _migrating(spec: Spec, record: Record | None, halt: Halt, made: Collection[s
 class _Looking:
     reading: TaskReading
     cluster: Any
+    records: dict[tuple[str, int], Record] = field(default_factory=dict)
+    """The newest ones that were read, by processor and partition."""
 
     def parts(self, names: Sequence[str]) -> Iterator[_Compared]:
         identity = Identity("tool", "plan", "")
@@ -224,6 +226,8 @@ class _Looking:
         except RetriableError as error:
             part.warn(f"Not checked: {spec.name}: {error}")
             return spec, None
+        if record is not None:
+            self.records[spec.processor, partition] = record
         if isinstance(part.declared, DataFrameProcessor) and (record is None or self._is_staged(spec, record)):
             return spec, None if record is None else self._staged(spec, record, part.declared)
         inputs, tails = (

@@ -26,6 +26,7 @@ from cues_kafka.records.error_messages import read_error
 from cues_kafka.records.reading import record_below
 from cues_kafka.records.requests import kept_payload, not_paired, what_settled
 from cues_kafka.records.scanning import first_from, ranges_of, read_range
+from cues_kafka.task.calling.placements import moved_key
 
 PATIENCE_S: Final = 15.0
 """How long the cluster is asked for its topics: a partition may have no leader for a moment."""
@@ -155,7 +156,7 @@ class ErrorFinder:
             number=number,
             asked=ledger.asked.get(place.key) if ledger else None,
             settled=None if settled is None else what_settled(settled),
-            obstacle=never or self._gone(error),
+            obstacle=never or self._gone(error) or self._moved(error),
             droppable=not never and bool(error.consumed),
         )
 
@@ -273,6 +274,16 @@ class ErrorFinder:
                 )
         pairing = processor.input_shape if isinstance(processor, Processor) else "alts"
         return not_paired(pairing, list(bindings), error.consumed)
+
+    def _moved(self, error: ErrorMessage) -> str:
+        """Why the task of an error must not call its message again: its key has another task by now; empty: it may."""
+        name = self.ledgers.now(error.processor)
+        processor = self._graph.all_processors[name]
+        if not isinstance(processor, Processor) or len(error.consumed) != 1:
+            return ""
+        tasks = self._facts[backing_topic(self._graph.name, name)].partitions
+        place = TopicPartition(error.topics[0], error.consumed[0].partition)
+        return moved_key(self._graph, processor, tasks, place, error.key)
 
 
 def _bounds(place: TopicPartition, marks: Watermarks | None) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from cues_kafka.brokers.partitioners import place_of
 from cues_kafka.brokers.placement import Misplaced, Placement
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.placed import keyed_topics
 from cues_kafka.graph.processor import Processor
 from cues_kafka.ports.facts import ClusterFacts
+from cues_kafka.ports.log import TopicPartition
 
 
 class Placements:
@@ -17,6 +19,11 @@ class Placements:
 
     def __init__(self, inputs: Sequence[Placement], pairing: str) -> None:
         self._inputs, self._alts = tuple(inputs), pairing == "alts"
+
+    def began(self, born: int | None) -> None:
+        """See `Placement.began`."""
+        for placement in self._inputs:
+            placement.began(born)
 
     def first(self, steps: Sequence[Any]) -> tuple[int, Misplaced] | None:
         """The first of these steps whose message is in a wrong partition, as far as it is looked at."""
@@ -63,5 +70,32 @@ def placement_of(
 ) -> Placement:
     """What looks at one partition of a topic of `keyed_topics`."""
     width, why = facts.topics[topic].partitions, keyed_topics(processor)[topic]
-    table = topic not in processor.input_topics
+    table = any(one.kind == "table" for one in processor.tables.values())
     return Placement(topic, partition, width, graph.topic(topic).partitioner, why, table=table, known_ms=known_ms)
+
+
+def moved_key(graph: Graph, processor: Processor, tasks: int, place: TopicPartition, key: bytes | None) -> str:
+    """
+    Say why a message that failed must not be called again by the task that failed: its key is another task's by now.
+
+    Where an input got more partitions, `rebuild` gives the entries of a key to the task that gets its next messages.
+    The former task has none, so the call would begin a second entry, find nothing in a table, or replace a newer row.
+
+    Args:
+        graph: what runs.
+        processor: whose task it is.
+        tasks: how many tasks the processor has by now.
+        place: where the message is.
+        key: the message's; None: it has none, or it is not known.
+
+    Returns:
+        The reason, with the remedy; empty: the processor counts on no key, or the key is still this task's.
+    """
+    topic, partition = place
+    why, rule = keyed_topics(processor).get(topic), place_of(graph.topic(topic).partitioner)
+    if why is None or rule is None or not key or (home := rule(key, tasks)) == partition:
+        return ""
+    return (
+        f"its key belongs to {processor.name}/{home} by now, because {topic!r} got more partitions, and {why} of "
+        f"{processor.name}/{partition} has nothing of it. Drop the error message, and send the message again"
+    )

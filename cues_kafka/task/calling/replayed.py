@@ -17,7 +17,7 @@ from cues_kafka.task.calling.fired import Setter
 
 
 class MessageGone(CuesError):
-    """The message of a replay is not in its topic any more. Nothing is left to deliver."""
+    """The message of a replay is not in its topic any more, or its key is another task's. It is not called."""
 
 
 class Restored(Setter):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic, time
 from typing import Any
 
@@ -26,7 +27,7 @@ from cues_kafka.state.mapping import StoreSpec
 from cues_kafka.state.stores import Stores
 from cues_kafka.task.calling.imperative import Hands, TailerSpec
 from cues_kafka.task.calling.outputs import Target
-from cues_kafka.task.calling.placements import placements_of
+from cues_kafka.task.calling.placements import moved_key, placements_of
 from cues_kafka.task.following import Tables
 from cues_kafka.task.parts.calls import JournaledCalls
 from cues_kafka.task.parts.handlers import Handling
@@ -109,6 +110,7 @@ class TaskContexts:
         values = {**everything, **(hands.values if hands is not None else {})}
         given = {name: one for name, one in values.items() if name in processor.call.context}
         keys = placements_of(graph, processor, self.facts, spec.partition, self.known_ms)
+        moved = partial(moved_key, graph, processor, spec.width)
         declared = {name: store for name, store in processor.state.items() if isinstance(store, Handler)}
         handlers = Handlers(declared, given, stores, monotonic) if declared and stores else None
         parts = (
@@ -117,7 +119,7 @@ class TaskContexts:
             self.tracing(),
             Tailing(hands, spec, self.read_key) if hands is not None else None,
             Timing(processor, stores, self.targets, everything) if processor.timers and stores else None,
-            ReplayRequests(spec, graph.error_topics()) if spec.replays else None,
+            ReplayRequests(spec, graph.error_topics(), moved) if spec.replays else None,
             Storing(stores, spec) if stores else None,
             SinkBatches(published) if published else None,
             Following(tables, spec) if tables else None,

@@ -10,6 +10,8 @@ from typing import Any
 
 from cues_kafka.brokers.placement import Misplaced
 from cues_kafka.core.events import Halt
+from cues_kafka.core.records import Record
+from cues_kafka.ports.log import Positions
 from cues_kafka.task.calling.batch import Batch, Retrying
 from cues_kafka.task.calling.placements import Placements
 from cues_kafka.task.following import Tables
@@ -21,6 +23,10 @@ class Keys(StepParticipant):
 
     def __init__(self, placements: Placements, tables: Tables | None) -> None:
         self._placements, self._tables = placements, tables
+
+    def restore(self, record: Record | None, positions: Positions) -> None:
+        """How many partitions there were when the processor began decides which keys are explained."""
+        self._placements.began(record.born if record else None)
 
     def run(self, inner: Run, caller: Any, steps: Sequence[Any], batch: Batch, retrying: Retrying | None) -> int:
         """The steps before a misplaced one are called; the task then stops with the remedy."""

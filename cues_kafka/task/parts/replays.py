@@ -18,25 +18,26 @@ from cues_kafka.task.calling.replayed import MessageGone, Replayed
 from cues_kafka.task.desk import Desk
 from cues_kafka.task.filling import Filling
 from cues_kafka.task.parts.source import Announced, StepSource
-from cues_kafka.task.replaying import PresentRequest, Replaying
+from cues_kafka.task.replaying import Moved, PresentRequest, Replaying
 
 
 class ReplayRequests(StepSource):
     """Delivers the requests of one task."""
 
-    def __init__(self, spec: Spec, error_topics: Collection[str]) -> None:
+    def __init__(self, spec: Spec, error_topics: Collection[str], moved: Moved = lambda *_: "") -> None:
         """
         Args:
             spec: the task, which has a replay topic.
             error_topics: those of the graph.
+            moved: see `Moved`.
         """
-        self._spec, self._error_topics = spec, error_topics
+        self._spec, self._error_topics, self._moved = spec, error_topics, moved
         self._bindings = [one.binding for one in spec.inputs]
         self._present: tuple[Buffer, PresentRequest] | None = None  # the request that was announced
 
     def connect(self, around: Surroundings) -> None:
         self._clock = around.clock
-        self._replaying = Replaying(self._spec, around.broker, around.clock, self._error_topics)
+        self._replaying = Replaying(self._spec, around.broker, around.clock, self._error_topics, self._moved)
 
     def restore(self, record: Record | None, positions: Positions) -> None:
         """What another worker has settled is to be read."""
