@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 from cues_kafka.brokers.murmur2 import partition_for
 from cues_kafka.brokers.partitioners import place_of
 from cues_kafka.codecs.lookup import MadeFor
-from cues_kafka.errors import CodecError, ConfigError
+from cues_kafka.errors import CodecError, ConfigError, OutputError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.message import HeaderValue, Message, header_list, with_travelling
 from cues_kafka.graph.names import check_written_topic, tools_group
@@ -93,7 +93,7 @@ class TopicAccess:
         self._fresh_until_s = 0.0
         self._target: Target | None = None
         self._decoder: Decoder | None = None
-        self._place = place_of(settings.partitioner) or partition_for
+        self._place = place_of(settings.partitioner)  # None: only its other writers know the rule
         self._by_another_rule = self._place is not partition_for  # than the client's
         self._keyless = random.randrange(1 << 16)  # noqa: S311 - spreads messages without a key over partitions
 
@@ -179,7 +179,7 @@ class TopicAccess:
             placed: choose the partition here, as the client would: by the key, and without one in turns.
 
         Raises:
-            OutputError, CodecError: the message does not fit the topic.
+            OutputError, CodecError: the message does not fit the topic, or nothing says where its key belongs.
         """
         made = message if isinstance(message, Message) else Message(message)
         own = made.headers if headers is None else headers
@@ -201,12 +201,23 @@ class TopicAccess:
         return self.place(record) if placed or self._by_another_rule else record
 
     def place(self, record: Outgoing) -> Outgoing:
-        """A record with a partition, so that its place in the log is known before it is written."""
+        """
+        A record with a partition, so that its place in the log is known before it is written.
+
+        Raises:
+            OutputError: the topic has a rule of its writers' own (`custom`), which may put the key elsewhere.
+        """
         if record.partition is not None:
             return record
         count = self.facts.partitions
         if record.key is not None:
-            return record._replace(partition=self._place(record.key, count))
+            if self._place is None and count > 1:
+                raise OutputError(
+                    f"{self.name!r} is declared with partitioner='custom', so only its writers know which of its "
+                    f"{count} partitions has a key, and a key in two partitions has two entries in a store. Give the "
+                    "message its partition: Message(value, key=..., partition=...)"
+                )
+            return record._replace(partition=self._place(record.key, count) if self._place else 0)
         self._keyless += 1
         return record._replace(partition=self._keyless % count)
 

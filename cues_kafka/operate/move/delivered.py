@@ -67,7 +67,8 @@ class DeliveredInput:
         self._wishes, self._notes, self._told = wishes, notes, tell
         self._width = len(records)
         self._partitioner = tool.graph.topic(processor.lead).partitioner
-        self._place = place_of(self._partitioner) or partition_for
+        self._rule = place_of(self._partitioner)  # None: only the writers know it
+        self._place = self._rule or partition_for
         self._read = self._to_read = 0
         there = [record for record in records if record]
         self.born = min(record.born for record in there)
@@ -239,7 +240,13 @@ class DeliveredInput:
         strays = Counter[TopicPartition]()
         first, older = dict[TopicPartition, int](), dict[TopicPartition, int]()
         for place, message in self._between(whole):
-            if (key := message.key()) is None or self._place(key, self._width) == place.partition:
+            if (key := message.key()) is not None and self._rule is None:
+                raise ConfigError(
+                    f"{place.topic}/{place.partition} at {message.offset()}: the declared partitioner "
+                    f"({self._partitioner}) is a rule that only the writers know. So it is not known which task gets "
+                    f"the next message of a key, and the stores cannot be divided. {FRESH}"
+                )
+            if key is None or self._place(key, self._width) == place.partition:
                 continue
             if not any(self._place(key, width) == place.partition for width in range(self.born, self._width)):
                 raise ConfigError(

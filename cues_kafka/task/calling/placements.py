@@ -21,7 +21,7 @@ class Placements:
         self._inputs, self._alts = tuple(inputs), pairing == "alts"
 
     def began(self, born: int | None) -> None:
-        """See `Placement.began`."""
+        """Say how many partitions there were when the processor began; see `Placement.began`."""
         for placement in self._inputs:
             placement.began(born)
 

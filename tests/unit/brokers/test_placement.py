@@ -20,6 +20,7 @@ from cues_kafka import (
     JsonSchema,
     Memory,
     Message,
+    OutputError,
     Processor,
     Raw,
     Source,
@@ -275,6 +276,19 @@ def test_every_name_has_a_rule_but_a_custom_one() -> None:
     assert [name for name in PARTITIONERS if place_of(name) is None] == ["custom"]
     with pytest.raises(GraphError, match="not known"):
         Topic(partitioner="murmur")
+
+
+def test_client_refuses_to_place_a_key_by_a_rule_that_it_does_not_know() -> None:
+    """Any place might be a second one, and a topic of such a rule is not checked."""
+    tester = Tester(counting("custom"))
+    with pytest.raises(OutputError, match=r"partitioner='custom'.* Give the message its partition"):
+        tester.send("words", Message("ann", key="ann"))
+    tester.send("words", Message("ann", key="ann", partition=3))
+    tester.send("words", Message("no key"))
+    assert tester.run().values("out") == [1, 1]
+    only = Tester(counting("custom", partitions=1))
+    only.send("words", Message("ann", key="ann"))
+    assert only.run().values("out") == [1]
 
 
 def test_a_plan_refuses_topics_whose_rules_differ() -> None:
