@@ -73,7 +73,8 @@ class Programs:
         return {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL": "C", "TZ": "GMT", **own}
 
     def _libraries(self) -> list[Path]:
-        return sorted({file.parent for top in ("usr/lib", "lib") for file in (self.root / top).glob("**/lib*.so.*")})
+        # Some have no number behind their ending, such as libpulsecommon-16.1.so, in a directory of its own.
+        return sorted({file.parent for top in ("usr/lib", "lib") for file in (self.root / top).glob("**/lib*.so*")})
 
     def newest(self, pattern: str) -> Path | None:
         """The file below the root that matches, with the highest numbers in its path."""
