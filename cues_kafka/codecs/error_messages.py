@@ -38,6 +38,9 @@ _CAUSE_CAP: Final = 400
 _SPARED: Final[Mapping[str, Any]] = {"declaration": {}, "causes": (), "trace": ()}
 """What a message does without, in this order, where the coordinates of many inputs need the room."""
 
+_DEEPEST: Final = 100
+"""Values of a declaration inside each other; those of ours are less than ten."""
+
 _FIELDS: Final = tuple(each.name for each in fields(ErrorMessage) if each.name != "topics")
 
 
@@ -167,11 +170,46 @@ def _message(fields: Mapping[str, Any]) -> ErrorMessage:
             "consumed": tuple(Coordinates(*(each[name] for name in Coordinates._fields)) for each in consumed),
             "topics": tuple(each["topic"] for each in consumed),
             "kind": fields["kind"].replace("_", " "),
-            "declaration": json.loads(fields["declaration"]),
+            "declaration": _declaration(fields["declaration"]),
             "causes": tuple(ErrorCause(one["exception"], one["text"], tuple(one["trace"])) for one in fields["causes"]),
             **{name: tuple(fields[name]) for name in ("trace", "truncated", "redacted")},
         }
     )
+
+
+def _declaration(text: str) -> Mapping[str, Any]:
+    """
+    What the processor was declared as.
+
+    Raises:
+        CodecError: it is no object of JSON, or one that is too deep or has numbers that are too long: another program
+            wrote the error message.
+    """
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CodecError(
+            f"This error message is not one of ours: its declaration is no JSON ({error!s:.200})."
+        ) from None
+    if not isinstance(found, dict) or _is_deep(found):
+        raise CodecError(
+            f"This error message is not one of ours: its declaration is {text[:40]!a}, expected an object of at most "
+            f"{_DEEPEST} levels."
+        )
+    return found
+
+
+def _is_deep(found: Any) -> bool:
+    """Whether values are inside each other more than `_DEEPEST` deep, so that what shows them may fail."""
+    level = [found]
+    for _ in range(_DEEPEST):
+        level = [
+            inner
+            for one in level
+            for inner in (one.values() if isinstance(one, dict) else one)
+            if isinstance(inner, dict | list)
+        ]
+    return bool(level)
 
 
 def _text(value: Any) -> str:

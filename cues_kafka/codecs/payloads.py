@@ -25,7 +25,8 @@ def payload_of(error: ErrorMessage, graph: Graph, cluster: Any = None) -> Any:
 
     Raises:
         CodecError: the bytes are no value of the topic, which is then why the message became an error
-            (`error.kind` is `decode`); of several inputs, they may be those of another than the lead.
+            (`error.kind` is `decode`); of several inputs, they may be those of another than the lead. Or the payload of
+            an error message that another program wrote is no JSON, although fields of it are redacted.
         ConfigError: the error message has no payload, or not all of it, or the message came from no topic.
         GraphError: the graph does not have the topic.
     """
@@ -38,7 +39,10 @@ def payload_of(error: ErrorMessage, graph: Graph, cluster: Any = None) -> Any:
             "error.consumed has its place."
         )
     if error.redacted:
-        return json.loads(error.payload)
+        try:
+            return json.loads(error.payload)
+        except (ValueError, RecursionError) as unfit:
+            raise CodecError(f"{what} has a payload with redacted fields that is no JSON: {unfit!s:.200}.") from None
     if not error.topics:
         raise ConfigError(f"{what} is about a message of a feed, which was in no topic. error.payload has its bytes.")
     topic = error.topics[0]

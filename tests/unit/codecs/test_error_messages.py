@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 from dataclasses import fields, replace
+from typing import Any
 
 import fastavro
 import fastavro.schema
 import pytest
 
 from cues_kafka import CodecError, ErrorCause, ErrorMessage, ErrorMessages
-from cues_kafka.codecs.error_messages import ERROR_LIMIT, error_messages
+from cues_kafka.codecs.error_messages import ERROR_LIMIT, _plain, error_messages
 from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.codecs.text import text_of
 from cues_kafka.graph.own_schemas import load_schema
@@ -82,6 +83,22 @@ def test_foreign_or_damaged_bytes_are_a_codec_error(data: bytes) -> None:
     """They are never guessed at."""
     with pytest.raises(CodecError):
         error_messages().decode(data)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "null", "[" * 100_000, '{"a":' * 200 + "1" + "}" * 200, "9" * 5_000])
+def test_declaration_that_is_no_object_is_a_codec_error(text: str) -> None:
+    """Another program can write a record of the schema with any text in it: `errors list` ended with a traceback."""
+    record = {**_plain(ERROR), "declaration": text}
+    data = error_messages().encode(ERROR)[:10] + _written(record)
+
+    with pytest.raises(CodecError, match="not one of ours: its declaration"):
+        error_messages().decode(data)
+
+
+def _written(record: dict[str, Any]) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, load_schema("error"), record)
+    return out.getvalue()
 
 
 def test_an_error_message_of_another_version_is_a_codec_error() -> None:

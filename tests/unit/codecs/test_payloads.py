@@ -71,6 +71,9 @@ def test_payload_without_redacted_fields_is_plain_json() -> None:
     [error] = tester.run().errors()
 
     assert payload_of(error, graph) == {"id": "a1", "cents": "(redacted)"}
+    for forged in (b"{", b"\xff", b"[" * 100_000):
+        with pytest.raises(CodecError, match="redacted fields that is no JSON"):
+            payload_of(replace(error, payload=forged), graph)
 
 
 def test_error_message_without_a_whole_payload_says_what_to_do() -> None:
