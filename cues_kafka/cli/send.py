@@ -205,14 +205,17 @@ class _Sending:
 
     def _whole(self, line: str) -> _Given:
         from cues_kafka.codecs.lines import read_line
-        from cues_kafka.graph.message import Message
+        from cues_kafka.graph.message import Message, written_ms
 
         own = read_line(line)
         key = self._exact.key(own) if self._key is None else self._key
         value, key = self._exact.value(self._exact.data(own), key)
         more = {name for name, _ in own.headers}
         headers = [*((name, one) for name, one in self._headers if name not in more), *own.headers]
-        made = Message(value, key=key, headers=headers, timestamp_ms=own.timestamp_ms, partition=own.partition)
+        when = own.timestamp_ms
+        if type(when) is int:  # `tail` shows what others wrote, also -1 and times before 1970
+            when = written_ms(when)
+        made = Message(value, key=key, headers=headers, timestamp_ms=when, partition=own.partition)
         return made, own.id
 
 

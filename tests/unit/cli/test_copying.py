@@ -156,6 +156,16 @@ def test_value_that_was_changed_beside_its_bytes_is_refused() -> None:
         copied(client, Message(("Owed", {"n": 1})), change=lambda line: line.replace('{"n": 1}', '{"n": 2}'))
 
 
+@pytest.mark.parametrize(("written", "sent"), [(-1, 1), (-(2**40), 1), (0, 1), (1, 1)])
+def test_time_that_others_wrote_is_copied_as_far_as_kafka_takes_it(written: int, sent: int) -> None:
+    """A line of `tail` with -1, which stands for no time, or with one before 1970 was refused, and stopped the copy."""
+    line = f'{{"value": 1, "key": "k", "timestamp_ms": {written}}}'
+    with connect(Memory()) as client:
+        client.topic("t", Topic(partitions=1), create=True)
+        _Sending(client, "t", "message", key=None, headers=None, named=False).chunk([line])
+        assert [one.timestamp()[1] for one in client.committed("t")] == [sent]
+
+
 def test_json_of_the_command_line_is_written_as_it_came() -> None:
     """A parser would make 1.1 of 1.10, and another number of one with many digits."""
     texts = ["1.10", "12345678901234567.89", '{"a": 1.10, "b": [ ]}', '"\\u00e9"']
