@@ -93,7 +93,8 @@ def ask(question: Question, lanes: Mapping[int, Lane], width: int, default: Any)
         data, stands = said
         if data is not None:
             assert storing
-            values[partition] = storing.stores.cache(store).spec.value.decode(data)
+            spec = storing.stores.cache(store).spec
+            values[partition] = spec.value_of(spec.encode_key(key), data)
         if home in (None, partition):
             positions |= {TopicPartition(at.topic, partition): at.offset for at in stands}
     if len(values) > 1 or (home is not None and values.keys() - {home}):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -126,14 +127,19 @@ class StoreView(Mapping[Any, Any]):
 
     def scan(self, prefix: str = "") -> Iterator[tuple[Any, Any]]:
         """Keys that begin with this text, with their values, in the order of the keys' bytes."""
-        start, spec = prefix.encode(), self._spec
-        found = sorted(one for one in self._entries().items() if one[0].startswith(start))
-        return ((spec.decode_key(key), spec.value.decode(data)) for key, data in found)
+        spec = self._spec
+        return ((spec.key_of(key), spec.value_of(key, data)) for key, data in self._sorted(prefix))
+
+    def scan_all(self, prefix: str = "") -> Iterator[tuple[Any, Any]]:
+        """The same as `scan`, with the `CodecError` that says why in the place of what cannot be read."""
+        spec = self._spec
+        for key, data in self._sorted(prefix):
+            yield _or_why(partial(spec.key_of, key)), _or_why(partial(spec.value_of, key, data))
 
     def copy(self) -> dict[Any, Any]:
         """All entries as of one moment."""
         spec = self._spec
-        return {spec.decode_key(key): spec.value.decode(data) for key, data in self._entries().items()}
+        return {spec.key_of(key): spec.value_of(key, data) for key, data in self._entries().items()}
 
     def items(self) -> ItemsView[Any, Any]:
         """All entries as of one moment."""
@@ -159,7 +165,7 @@ class StoreView(Mapping[Any, Any]):
         if len(found) > 1:
             raise self._twice(data, sorted(found))
         [value] = found.values()
-        return self._spec.value.decode(value)
+        return self._spec.value_of(data, value)
 
     def __contains__(self, key: object) -> bool:
         data = self._spec.encode_key(key)
@@ -168,7 +174,7 @@ class StoreView(Mapping[Any, Any]):
             return any(part.get(data) is not None for part in (self._parts or {}).values())
 
     def __iter__(self) -> Iterator[Any]:
-        return (self._spec.decode_key(key) for key in self._entries())
+        return (self._spec.key_of(key) for key in self._entries())
 
     def __len__(self) -> int:
         return len(self._entries())
@@ -221,11 +227,16 @@ class StoreView(Mapping[Any, Any]):
                 found |= own
         return found
 
+    def _sorted(self, prefix: str) -> list[tuple[bytes, bytes]]:
+        """The entries whose keys begin with this text, by the bytes of their keys."""
+        start = prefix.encode()
+        return sorted(one for one in self._entries().items() if one[0].startswith(start))
+
     def _twice(self, key: bytes, partitions: list[int]) -> ConfigError:
-        name = self._place.processor
+        name, shown = self._place.processor, _or_why(partial(self._spec.key_of, key))
         return ConfigError(
-            f"{self._spec.name}[{self._spec.decode_key(key)!r:.60}] is in the stores of several tasks of {name!r}: "
-            f"partitions {partitions}. Give table(..., partition=) to see the entries of one"
+            f"{self._spec.name}[{shown!r:.60}] is in the stores of several tasks of {name!r}: partitions {partitions}. "
+            f"Give table(..., partition=) to see the entries of one"
         )
 
     # The view's thread.
@@ -260,3 +271,11 @@ class StoreView(Mapping[Any, Any]):
             if self._parts is not parts or self._error is not None:
                 self._parts, self._error = parts, None
                 self._news.notify_all()
+
+
+def _or_why(read: Callable[[], Any]) -> Any:
+    """What is read, or the error that says why it cannot be."""
+    try:
+        return read()
+    except CodecError as error:
+        return error

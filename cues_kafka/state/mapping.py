@@ -52,6 +52,38 @@ class StoreSpec:
         """The unit of the lifetime, see `Expiring`."""
         return MILLISECONDS if self.by_time else MESSAGES
 
+    def key_of(self, data: bytes) -> Any:
+        """
+        The key of these bytes.
+
+        Raises:
+            CodecError: they are none, as another program may have written them; names store and remedy.
+        """
+        try:
+            return self.decode_key(data)
+        except (CodecError, ValueError) as error:
+            raise self.unfit(f"the key {data[:80]!r}", error) from error
+
+    def value_of(self, key: bytes, data: bytes) -> Any:
+        """
+        The value of these bytes, under this key.
+
+        Raises:
+            CodecError: see `key_of`.
+        """
+        try:
+            return self.value.decode(data)
+        except CodecError as error:
+            raise self.unfit(f"the value of the key {key[:80]!r}", error) from error
+
+    def unfit(self, what: str, error: Exception) -> CodecError:
+        """The error for a part of an entry that the codecs do not read."""
+        return CodecError(
+            f"{what} in the store {self.name!r} cannot be read: {str(error).removesuffix('.')}. If another program "
+            f"wrote it to {self.changelog}, `cues-kafka rebuild MODULE:GRAPH PROCESSOR` writes the store again; if it "
+            "was written with another codec, declare that one"
+        )
+
 
 class State(MutableMapping[Any, Value]):
     """
@@ -80,14 +112,20 @@ class State(MutableMapping[Any, Value]):
     def get(self, key: Any, default: Value | Other) -> Value | Other: ...
     def get(self, key: Any, default: Any = None) -> Any:
         """The value; the default if there is no such entry. The inherited method raises and catches an error then."""
-        data = self._find(self._encode_key(key))
-        return default if data is None else self._decode(data)
+        data = self._find(at := self._encode_key(key))
+        try:
+            return default if data is None else self._decode(data)
+        except CodecError:
+            return self._spec.value_of(at, data or b"")  # it says which entry
 
     def __getitem__(self, key: Any) -> Value:
-        data = self._find(self._encode_key(key))
+        data = self._find(at := self._encode_key(key))
         if data is None:
             raise KeyError(key)
-        return self._decode(data)  # type: ignore[no-any-return]
+        try:
+            return self._decode(data)  # type: ignore[no-any-return]
+        except CodecError:
+            return self._spec.value_of(at, data)  # type: ignore[no-any-return]  # it says which entry
 
     def __setitem__(self, key: Any, value: Value) -> None:
         """
@@ -121,7 +159,7 @@ class State(MutableMapping[Any, Value]):
             self._layers.change(key, None)
 
     def __iter__(self) -> Iterator[Any]:
-        return (self._spec.decode_key(key) for key, _ in self._layers.entries())
+        return (self._spec.key_of(key) for key, _ in self._layers.entries())
 
     def __len__(self) -> int:
         return self._layers.count()
@@ -135,7 +173,7 @@ class State(MutableMapping[Any, Value]):
         """
         for key, data in self._layers.entries():
             self._layers.change(key, None)
-            return self._spec.decode_key(key), self._spec.value.decode(data)
+            return self._spec.key_of(key), self._spec.value_of(key, data)
         raise KeyError(f"popitem(): the store {self._spec.name!r} is empty")
 
     def count_late(self, timestamp_ms: int) -> int:
@@ -154,7 +192,7 @@ class State(MutableMapping[Any, Value]):
     def scan(self, prefix: str = "") -> Iterator[tuple[Any, Value]]:
         """Keys that begin with this text, with their values, in the order of the keys' bytes."""
         for key, data in self._layers.entries(prefix.encode()):
-            yield self._spec.decode_key(key), self._spec.value.decode(data)
+            yield self._spec.key_of(key), self._spec.value_of(key, data)
 
     def __repr__(self) -> str:
         return f"State({self._spec.name!r})"

@@ -77,7 +77,7 @@ class Cache:
     def decoded(self) -> dict[Any, Any]:
         """All committed entries."""
         spec, entries = self.spec, self.layers.committed_entries()
-        return {spec.decode_key(key): spec.value.decode(data) for key, data in entries.items()}
+        return {spec.key_of(key): spec.value_of(key, data) for key, data in entries.items()}
 
 
 class Stores:

@@ -39,7 +39,7 @@ class StoredRow:
     An entry of a store, as JSON.
 
     Attributes:
-        key, value: both as JSON.
+        key, value: both as JSON; in brackets why one cannot be read.
     """
 
     key: str
@@ -111,7 +111,7 @@ class StoreAnswers:
 def _entries(view: StoreView, key: str, *, text: bool) -> list[StoredRow]:
     """The entries that are shown, and one more if there are more."""
     if text:
-        return [_row(*entry) for entry in islice(view.scan(key), ENTRIES + 1)]
+        return [_row(*entry) for entry in islice(view.scan_all(key), ENTRIES + 1)]
     try:
         wanted = json.loads(key)
     except (ValueError, RecursionError) as error:
@@ -125,4 +125,4 @@ def _entries(view: StoreView, key: str, *, text: bool) -> list[StoredRow]:
 
 
 def _row(key: Any, value: Any) -> StoredRow:
-    return StoredRow(plain_json(key), plain_json(value))
+    return StoredRow(*(f"({part})" if isinstance(part, CodecError) else plain_json(part) for part in (key, value)))

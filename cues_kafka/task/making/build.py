@@ -260,7 +260,7 @@ def _table(name: str, declared: Table, settings: Topic, facts: ClusterFacts, clu
     made_for = MadeFor(declared.topic, cluster)
     codec = codec_for(settings.value, made_for)
     encode_key: Callable[[Any], bytes | None] = key_bytes
-    decode_key: Callable[[bytes], Any] = bytes.decode
+    decode_key = _naming(f"A key on {declared.topic!r}", _key_text)
     if settings.key_codec is not None:
         encode_key = _key_encoder(settings.key_codec, made_for._replace(part="key"))
         read_key = codec_for(settings.key_codec, made_for._replace(part="key")).decode
@@ -278,6 +278,13 @@ def _table(name: str, declared: Table, settings: Topic, facts: ClusterFacts, clu
         declared.wait_s,
         declared.then == "stop",
     )
+
+
+def _key_text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise CodecError(f"{data[:80]!r} is no text in UTF-8. Declare what it is: Topic(key_codec=...)") from error
 
 
 def _text_key(key: Any) -> bytes:

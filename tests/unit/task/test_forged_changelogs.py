@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import closing
 from typing import Any
 
 import pytest
 
-from cues_kafka import Graph, Json, Processor, Source, State, Store, TaskStopped, Topic
+from cues_kafka import CodecError, Graph, Json, Processor, Source, State, Store, TaskStopped, Topic
+from cues_kafka.client.client import Client
 from cues_kafka.state.layers import ENTRY, MARK
 from cues_kafka.testing.tester import Tester
 
@@ -57,3 +60,31 @@ def test_forged_entry_ends_no_worker(key: bytes, value: bytes | None, settings: 
         stopped = str(error)
     answered = len(tester.values("out")) + len(tester.errors())
     assert CHANGELOG in stopped if stopped else answered == 3
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "what"), [(b"\xff", b"1", "the key b"), (b"a", b"zz", "the value of the key b'a'")]
+)
+def test_forged_entry_that_a_codec_does_not_read_is_named_with_its_store(key: bytes, value: bytes, what: str) -> None:
+    """To the function that looks at all entries, and to a view of the store. Each got the bare error of a codec."""
+
+    def total(_: Any, s: State[int]) -> int:
+        s["all"] = 1
+        return sum(s[one] for one in s)
+
+    part = Processor(total, name="p", inputs="in", outputs="out", state={"s": Store(Json(int))})
+    graph = Graph("g", Source("in"), part, errors="e", defaults=Topic(value=Json(), partitions=1))
+    tester = Tester(graph)
+    tester.send("in", 1)
+    tester.run()
+    forge(tester, (ENTRY + key, value), (MARK, b"1"))
+    tester.send("in", 2)
+    tester.restart().run()
+
+    named = rf"^{re.escape(what)}.* in the store 's' cannot be read: .* wrote it to g\.p\.s\.changelog.*rebuild"
+    [error] = tester.errors()
+    assert re.search(named, error.text)
+    with closing(Client(tester.broker, graph)) as client, closing(client.table("p", "s")) as view:
+        assert view["all"] == 1
+        with pytest.raises(CodecError, match=named):
+            view.copy()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cues_kafka import ConfigError, Graph, Json, Memory, Processor, Source, State, Step, Store, Timers, Topic
+from cues_kafka.state.layers import ENTRY, MARK
 from cues_kafka.testing.tester import Tester
 from cues_kafka.ui.stores import ENTRIES, StoreAnswers
 from tests.unit.ui.hostile import HOSTILE, on_page
@@ -55,6 +56,20 @@ def test_a_text_finds_its_entry_and_those_that_begin_with_it() -> None:
     assert end.startswith("orders/0@")
     assert int(end.partition("@")[2]) > tester.messages("orders")[3].offset
     assert asked(tester, "wasp")["rows"] == []
+
+
+def test_forged_entry_is_shown_with_its_reason_beside_the_others() -> None:
+    """It ended the page with the error of a codec, or with a traceback."""
+    tester = shop("ant")
+    forged = [(ENTRY + b"\xff", b"1"), (ENTRY + b"bee", b"no JSON"), (MARK, b"1")]
+    tester.broker.sender("stranger").send([("shop.count.seen.changelog", 0, *one, None, 0) for one in forged])
+
+    rows = asked(tester, "")["rows"]
+
+    assert rows[0] == {"key": '"ant"', "value": '{"count": 1, "text": "ant"}'}
+    assert "(the value of the key b'bee' in the store 'seen' cannot be read: " in rows[1]["value"]
+    assert "(the key b'" in rows[2]["key"]
+    assert "cues-kafka rebuild" in rows[2]["key"]
 
 
 def test_a_key_that_is_json_finds_one_entry() -> None:
