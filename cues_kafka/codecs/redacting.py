@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
@@ -12,6 +13,10 @@ from cues_kafka.graph.declare import CodecSpec, Json
 
 COVERED: Final = "(redacted)"
 """What stands in the place of a field's value."""
+
+_exact: Final = msgspec.json.Decoder(float_hook=Decimal).decode
+_written: Final = msgspec.json.Encoder(decimal_format="number").encode
+"""Numbers stay as they are written: a float would make 1.1 of 1.10."""
 
 
 def redacted(data: bytes, declared: CodecSpec, decode: Callable[[], Any], names: Collection[str]) -> bytes | None:
@@ -29,8 +34,8 @@ def redacted(data: bytes, declared: CodecSpec, decode: Callable[[], Any], names:
     """
     try:
         # The bytes of JSON may have fields that the class lacks, and may be readable where they do not fit it.
-        value = msgspec.json.decode(data) if isinstance(declared, Json) else _plain(decode())
-        return msgspec.json.encode(_covered(value, frozenset(names)))
+        value = _exact(data) if isinstance(declared, Json) else _plain(decode())
+        return _written(_covered(value, frozenset(names)))
     except Exception:  # noqa: BLE001 - whatever a codec raises: what cannot be read must not be shown
         return None
 

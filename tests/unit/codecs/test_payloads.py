@@ -21,6 +21,7 @@ from cues_kafka import (
     Topic,
     payload_of,
 )
+from cues_kafka.codecs.redacting import redacted
 from cues_kafka.ports.log import Outgoing
 from cues_kafka.testing.tester import Tester
 
@@ -74,6 +75,13 @@ def test_payload_without_redacted_fields_is_plain_json() -> None:
     for forged in (b"{", b"\xff", b"[" * 100_000):
         with pytest.raises(CodecError, match="redacted fields that is no JSON"):
             payload_of(replace(error, payload=forged), graph)
+
+
+def test_numbers_beside_a_redacted_field_stay_as_they_were_written() -> None:
+    """1.10 was 1.1, and 12345678901234567.89 another number."""
+    data = b'{"a":1.10,"b":12345678901234567.89,"c":1e400,"d":-0.0,"iban":"x"}'
+
+    assert redacted(data, Json(), list, ["iban"]) == data.replace(b'"x"', b'"(redacted)"').replace(b"1e400", b"1E+400")
 
 
 def test_error_message_without_a_whole_payload_says_what_to_do() -> None:
