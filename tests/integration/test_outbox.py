@@ -128,6 +128,22 @@ def test_json_keeps_its_types_in_each_column_of_postgresql(postgres: PostgresDat
     assert delivered_json(made) == JSON_VALUES
 
 
+def test_number_that_a_float_would_change_is_refused_and_the_rows_beside_it_are_delivered(
+    postgres: PostgresDatabase,
+) -> None:
+    """12345678901234567.89 became 1.2345678901234568e+16, without a word."""
+    with psycopg.connect(postgres.url) as connection:
+        connection.execute(TABLES["postgres"])
+        for text in ("1.10", "12345678901234567.89", str(2**70), "[0.1]"):
+            connection.execute("INSERT INTO outbox (value) VALUES (%s)", (text,))
+    feed = Feed(SqlOutbox(postgres.url), into="orders", name="outbox")
+    tester = Tester(Graph("shop", feed, defaults=Topic(value=Json(), partitions=1), errors="shop.errors"))
+    tester.run()
+
+    assert tester.values("orders") == [1.1, 2**70, [0.1]]
+    assert ["no form for Decimal" in one.text for one in tester.errors()] == [True]
+
+
 def test_rows_are_delivered_once_in_order_with_their_keys(database: Database) -> None:
     """Rows of before the start and of later, over a restart of the process."""
     database.write(*range(5))

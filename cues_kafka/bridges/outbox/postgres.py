@@ -8,12 +8,15 @@ the oldest one that still runs. Nothing can come any more among them.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from decimal import Decimal
 from typing import Any, Final
 
 import psycopg
+from psycopg.types.json import set_json_loads
 
 from cues_kafka.bridges.outbox.reader import OutboxReader, OutboxTable
 from cues_kafka.errors import BrokerError, ConfigError, RecoveryError, RetriableError
@@ -29,6 +32,16 @@ AGAIN_S: Final = 5.0
 
 JSON_TYPES: Final = frozenset({114, 3802})
 """The numbers of the types `json` and `jsonb`, which the driver parses."""
+
+
+def plain_json(data: bytes | str) -> Any:
+    """What JSON means; a number with more digits than a float keeps is a `Decimal`, and not another number."""
+    return json.loads(data, parse_float=_number)
+
+
+def _number(text: str) -> float | Decimal:
+    near, exact = float(text), Decimal(text)
+    return near if Decimal(repr(near)) == exact else exact
 
 
 class PostgresOutbox(OutboxReader):
@@ -127,7 +140,9 @@ class PostgresOutbox(OutboxReader):
     def _connect(self) -> psycopg.Connection[Any]:
         address = self._address
         try:
-            return psycopg.connect(address.url, autocommit=True, connect_timeout=CONNECT_S)
+            connection = psycopg.connect(address.url, autocommit=True, connect_timeout=CONNECT_S)
+            set_json_loads(plain_json, connection)
+            return connection
         except psycopg.OperationalError as error:
             address.refuse_port(error)
             raise RetriableError(f"the database: {address.attempt(error)}") from None
