@@ -86,9 +86,11 @@ class Database:
         Raises:
             OutputError: the statement would end the transaction.
         """
+        # psycopg holds its lock while it takes the rows: code that gives them would wait for it without end.
+        given = rows if isinstance(rows, list | tuple) else [*rows]
         cursor = self._cursor(statement)
         with self._noting():
-            cursor.executemany(statement, rows)
+            cursor.executemany(statement, given)
         self._target.in_use  # noqa: B018  as above
         return Result(cursor)
 

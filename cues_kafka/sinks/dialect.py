@@ -92,6 +92,13 @@ def creating(shape: Mapping[str, Mapping[str, str]], behind: str = "") -> tuple[
     return tuple(found)
 
 
+def named(dialect: Dialect, name: str) -> str:
+    """A name of a table or column as it is written in statements."""
+    # SQLite takes a name in double quotes for text where there is no such column.
+    mark = '"' if dialect.name == "postgresql" else "`"
+    return ".".join(f"{mark}{part}{mark}" for part in name.split("."))
+
+
 class Dialect(Protocol):
     """
     One kind of database. What a database does not have stands here, so that its dialect leaves it out.

@@ -8,6 +8,7 @@ import secrets
 import socket
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, time
+from decimal import Decimal
 from select import select
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
@@ -70,6 +71,9 @@ TIME_LIMITS: Final = {1969: "max_statement_time", 3024: "max_execution_time"}
 """The settings by which a statement takes too long, by error number: MariaDB's and MySQL's."""
 
 OF_FILES: Final = "the server failed to use a file of its own"
+MOST_DIGITS: Final = 100
+"""More than a decimal of the server has."""
+
 LAST_OF_FILES: Final = 999
 """Lower numbers are of the server's operations on files, such as a full disk or too many open files."""
 
@@ -136,7 +140,13 @@ def _clock(value: time, mapping: Any) -> Any:
     return converters.escape_time(value, mapping)
 
 
-CONVERSIONS: Final = {**converters.conversions, datetime: _moment, time: _clock}
+def _digits(value: Decimal, mapping: Any) -> str:
+    """Write all digits: the driver writes `1.5E+25`, which the server reads as a number of 15 digits."""
+    del mapping
+    return format(value, "f") if abs(value.adjusted()) <= MOST_DIGITS else str(value)
+
+
+CONVERSIONS: Final = {**converters.conversions, datetime: _moment, time: _clock, Decimal: _digits}
 """What the driver does with values, where it is not the driver's own."""
 
 

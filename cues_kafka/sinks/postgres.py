@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from cues_kafka.errors import ConfigError, RetriableError
@@ -30,6 +31,7 @@ try:
     import psycopg
     from psycopg import sql
     from psycopg.pq import TransactionStatus
+    from psycopg.types.datetime import DatetimeDumper
 except ImportError as error:  # pragma: no cover - the environment of the tests has it
     raise missing("PostgreSQL", PSYCOPG, error=error) from None
 
@@ -83,6 +85,20 @@ _PLACES: Final = (
 )
 
 
+class _InUtc(DatetimeDumper):
+    """
+    Writes a moment in UTC: a column of type TIMESTAMP leaves the zone of a text out, so one moment became several.
+
+    `COPY` gives all values as text.
+    """
+
+    def dump(self, obj: Any) -> Any:
+        try:
+            return super().dump(obj if obj.utcoffset() is None else obj.astimezone(UTC))
+        except OverflowError:  # at an end of the years that Python has
+            return super().dump(obj)
+
+
 class _PostgresConnection(psycopg.Connection[Any]):
     """
     With what is known of it.
@@ -133,6 +149,7 @@ class Postgres(Dialect):
                 keepalives_count=3,
                 tcp_user_timeout=30_000,
             )
+            connection.adapters.register_dumper(datetime, _InUtc)
             row = connection.execute(_OF_CONNECTION).fetchone()
             connection.deferrable, connection.limited = row or (True, False)
         except psycopg.OperationalError as error:

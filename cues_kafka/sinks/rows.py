@@ -22,16 +22,28 @@ from cues_kafka.errors import OutputError, RetriableError
 from cues_kafka.graph.effects import DELETED, OFFSET, SOURCE, Effect, SqlTable, Upsert
 from cues_kafka.graph.targets import TaskName
 from cues_kafka.ports.log import Coordinates
+from cues_kafka.sinks.column_fit import Fitting
+from cues_kafka.sinks.column_kinds import kinds
 from cues_kafka.sinks.connection import InTransaction
-from cues_kafka.sinks.dialect import Dialect
+from cues_kafka.sinks.dialect import Dialect, named
+from cues_kafka.sinks.exact_keys import is_exactly, put_or_fail, refusal
 from cues_kafka.sinks.sql import SqlTarget
 
 
-def named(dialect: Dialect, name: str) -> str:
-    """A name of a table or column as it is written in statements."""
-    # SQLite takes a name in double quotes for text where there is no such column.
-    mark = '"' if dialect.name == "postgresql" else "`"
-    return ".".join(f"{mark}{part}{mark}" for part in name.split("."))
+class _Columns:
+    """Fits rows to the columns of a table, which each connection asks for once."""
+
+    def __init__(self, table: str, columns: Sequence[str]) -> None:
+        self._table, self._columns = table, columns
+        self._known: tuple[Any, Fitting] | None = None
+
+    def of(self, target: InTransaction) -> Fitting:
+        """The fitting for the table as this connection finds it."""
+        dialect, connection = target.dialect, target.in_use
+        if self._known is None or self._known[0] is not connection:
+            found = kinds(dialect, connection, self._table)
+            self._known = connection, Fitting(self._table, dialect.name, found, self._columns)
+        return self._known[1]
 
 
 class RowsTable:
@@ -42,6 +54,7 @@ class RowsTable:
         self.table = declared.table
         self._columns = tuple(column for column, _ in declared.columns)
         self._row_of = _row_of(declared.table, declared.columns)
+        self._fitting = _Columns(declared.table, self._columns)
         self._rows: list[tuple[Any, ...]] = []
 
     def insert(self, value: Any) -> None:
@@ -77,6 +90,7 @@ class RowsTable:
         if not rows:
             return
         dialect, connection = self._target.dialect, self._target.in_use
+        rows = [*map(self._fitting.of(self._target).row, rows)]
         if dialect.name != "sqlite":
             dialect.insert(connection, self.table, self._columns, rows)
             return
@@ -106,6 +120,10 @@ class UpsertTable:
         self._row_of = _row_of(declared.table, declared.columns)
         self._key_of = _row_of(declared.table, declared.columns[: len(declared.key)])
         self._put, self._delete = statements(target.dialect, declared)
+        self._fitting = _Columns(declared.table, [column for column, _ in declared.columns])
+        self._twice = 2 if target.dialect.name == "mysql" else 1  # is a key among the parameters of `_delete`
+        in_delete = [one for one in declared.key for _ in range(self._twice)]
+        self._fitting_keys = _Columns(declared.table, ["", "", *in_delete])
         self._changes: list[_Change] = []
         self.places: Sequence[Coordinates] = ()
 
@@ -142,7 +160,8 @@ class UpsertTable:
             RuntimeError: the call is over.
         """
         source, offset = self._guard(index)
-        self._changes.append(_Change(True, (source, offset, *self._key(key), source, offset)))
+        found = [one for one in self._key(key) for _ in range(self._twice)]
+        self._changes.append(_Change(True, (source, offset, *found, source, offset)))
 
     def write(self, values: Sequence[Any], messages: Sequence[Any]) -> None:
         """Put each of the values of these messages; one that is None deletes the row of its message's key."""
@@ -164,7 +183,14 @@ class UpsertTable:
             return
         dialect, connection = self._target.dialect, self._target.in_use
         for deletes, group in groupby(changes, itemgetter(0)):
-            dialect.executemany(connection, self._delete if deletes else self._put, [one.row for one in group])
+            fit = (self._fitting_keys if deletes else self._fitting).of(self._target).row
+            rows = [fit(one.row) for one in group]
+            try:
+                dialect.executemany(connection, self._delete if deletes else self._put, rows)
+            except dialect.errors as error:
+                if dialect.name == "mysql" and (why := refusal(error, self._declared.key)):
+                    raise OutputError(why) from error
+                raise
 
     def drop(self) -> None:
         """Forget the changes that were collected."""
@@ -303,7 +329,7 @@ def statements(dialect: Dialect, declared: Upsert) -> tuple[str, str]:
 
     Returns:
         The one that puts a row: its parameters are the columns, source, offset and False. And the one that deletes:
-        source, offset, the key, source and offset.
+        source, offset, the key, source and offset. In MySQL each part of the key is there twice.
     """
     table, columns = named(dialect, declared.table), [column for column, _ in declared.columns]
     names = [named(dialect, one) for one in (*columns, SOURCE, OFFSET, DELETED)]
@@ -311,12 +337,17 @@ def statements(dialect: Dialect, declared: Upsert) -> tuple[str, str]:
     insert = f"({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
     rest = [named(dialect, one) for one in columns if one not in declared.key]
     put = (_on_duplicate if dialect.name == "mysql" else _on_conflict)(dialect, declared, table, insert, rest)
-    keys = " AND ".join(f"{named(dialect, one)} = ?" for one in declared.key)
+    is_key = is_exactly if dialect.name == "mysql" else _is
+    keys = " AND ".join(is_key(named(dialect, one)) for one in declared.key)
     delete = (
         f"UPDATE {table} SET {DELETED} = TRUE, {SOURCE} = ?, {OFFSET} = ? WHERE {keys} AND "  # noqa: S608
         f"({SOURCE} IS NULL OR {SOURCE} <> ? OR {OFFSET} <= ?)"
     )
     return put, delete
+
+
+def _is(column: str) -> str:
+    return f"{column} = ?"
 
 
 def _on_conflict(dialect: Dialect, declared: Upsert, table: str, insert: str, rest: Sequence[str]) -> str:
@@ -336,9 +367,10 @@ def _on_duplicate(dialect: Dialect, declared: Upsert, table: str, insert: str, r
     So the guard comes last. Its offset goes before its source: where the new row wins, it still wins with the new
     offset; where it does not, nothing has changed.
     """
-    del dialect, declared
     wins = f"({SOURCE} IS NULL OR {SOURCE} <> VALUES({SOURCE}) OR {OFFSET} <= VALUES({OFFSET}))"
-    changed = ", ".join(f"{one} = IF({wins}, VALUES({one}), {one})" for one in (*rest, DELETED, OFFSET, SOURCE))
+    put = {one: f"IF({wins}, VALUES({one}), {one})" for one in (*rest, DELETED, OFFSET, SOURCE)}
+    put[DELETED] = put_or_fail([named(dialect, one) for one in declared.key], put[DELETED])
+    changed = ", ".join(f"{one} = {value}" for one, value in put.items())
     return f"INSERT INTO {table} {insert} ON DUPLICATE KEY UPDATE {changed}"
 
 

@@ -8,8 +8,7 @@ from typing import Any
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.effects import DELETED, OFFSET, SOURCE, Sql, SqlTable, Upsert
 from cues_kafka.graph.names import quoted
-from cues_kafka.sinks.dialect import Dialect
-from cues_kafka.sinks.rows import named
+from cues_kafka.sinks.dialect import Dialect, named
 from cues_kafka.sinks.table_facts import (
     columns_of_mysql,
     deferrable,

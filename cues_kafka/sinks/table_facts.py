@@ -10,8 +10,7 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from cues_kafka.errors import RetriableError
-from cues_kafka.sinks.dialect import Dialect
-from cues_kafka.sinks.rows import named
+from cues_kafka.sinks.dialect import Dialect, named
 
 
 def rows(dialect: Dialect, connection: Any, statement: str, *parameters: Any) -> Any:

@@ -19,6 +19,17 @@ def rows_that_run(db: Any) -> None:
     db.insert("t", ["x"], rows())
 
 
+def many_that_run(db: Any) -> None:
+    """Runs a statement while rows of `executemany` are made: psycopg would wait for its own lock without end."""
+
+    def rows() -> Iterator[tuple[int]]:
+        for number in (2000, 2001):
+            [found] = db.execute("SELECT count(*) FROM t WHERE x = 3").fetchone()
+            yield (number + 10 * found,)
+
+    db.executemany("INSERT INTO t (x) VALUES (%s)", rows())
+
+
 def rows_that_fail(db: Any) -> None:
     """Fails while rows go to the database."""
 
@@ -118,6 +129,7 @@ MORE: Final = (
     Case("COPY from the client that is taken", quietly(sql("COPY t FROM STDIN")), KEPT, PG),
     Case("COPY to the client", sql("COPY t TO STDOUT"), REFUSED, PG),
     Case("rows that run a statement", rows_that_run, REFUSED, PG),
+    Case("rows of a statement that run another", many_that_run, KEPT, (*PG, *MY)),
     Case("rows that fail", rows_that_fail, REFUSED),
     Case("cursor that is held", sql("DECLARE c CURSOR WITH HOLD FOR SELECT 1"), KEPT, PG),
     Case("cursor that is open", sql("DECLARE c CURSOR FOR SELECT 1", "FETCH 1 FROM c"), KEPT, PG),

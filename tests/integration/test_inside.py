@@ -20,6 +20,7 @@ SHORT = {
     "our row deleted by a function",
     "commit of the driver",
     "our row deleted by a trigger of MariaDB",
+    "rows of a statement that run another",
 }
 """What is tried on servers in each run of the tests; the rest in the long ones."""
 
