@@ -67,10 +67,10 @@ def payloads(count: int, begin: int = 0) -> list[bytes]:
     return [b"%d" % n for n in range(begin, begin + count)]
 
 
-def fed(source: Any, **more: Any) -> Graph:
+def fed(source: Any, *, name: str = "feed", **more: Any) -> Graph:
     """A feed of a queue."""
     settings = {"defaults": Topic(value=Raw(), partitions=1), "errors": "g.errors", **more}
-    return Graph("g", Feed(source, into="ingress", name="feed", poll_seconds=0.02), **settings)
+    return Graph("g", Feed(source, into="ingress", name=name, poll_seconds=0.02), **settings)
 
 
 def a_tester(source: Any, *, most: int = 10) -> Tester:

@@ -19,10 +19,8 @@ from cues_kafka.task.making.prepare import prepare
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 from tests.fault.support import committed
-from tests.servers.amqp_world import HAS_PROTON, AmqpShop, amqp_url
 from tests.servers.bridge_world import payloads as numbered
-from tests.servers.jms_world import JmsClient
-from tests.servers.mqtt_world import Device
+from tests.servers.other_broker import LAST, QUEUES, OtherBroker, other_broker
 
 pytestmark = [pytest.mark.bridge, pytest.mark.timeout(500)]
 
@@ -60,56 +58,26 @@ def graph_of(name: str, url: str) -> Graph:
     return Graph(name, feed, defaults=Topic(value=Raw(), partitions=1))
 
 
-@pytest.fixture(params=["mosquitto", "activemq", "artemis", *(["artemis-amqp"] if HAS_PROTON else [])])
-def other(request: pytest.FixtureRequest) -> Any:
-    """A name of this test in each broker, and the address of the protocol by which it is read."""
-    kind, _, protocol = request.param.partition("-")
-    found = request.getfixturevalue(kind)
-    return replace(found, url=amqp_url(found)) if protocol else found
-
-
-def sent(other: Any, name: str, bodies: list[bytes]) -> None:
-    """Send, and wait until the broker has it."""
-    if other.url.startswith("mqtt"):
-        with Device(other.server.port) as device:
-            device.publish_many(f"{name}/a", bodies)
-    elif other.url.startswith("amqp"):
-        with AmqpShop(other.url) as writer:
-            writer.send(name, *bodies)
-    else:
-        with JmsClient(other.url) as shop:
-            shop.send(name, *bodies)
-
-
-def left(other: Any, name: str) -> list[bytes]:
-    """What the broker has still, up to a last message that is sent now."""
-    if other.url.startswith("mqtt"):
-        with Device(other.server.port, name) as device:
-            device.publish(f"{name}/a", b"last")
-            return [bytes(one.payload) for one in device.hears(1)]
-    if other.url.startswith("amqp"):
-        with AmqpShop(other.url) as reader:
-            reader.send(name, b"last")
-            return [bytes(one.body) for one in reader.takes(name, 1)]
-    with JmsClient(other.url) as shop:
-        shop.send(name, b"last")
-        return shop.takes(name, 1)
+@pytest.fixture(params=[one for one in QUEUES if one != "rabbitmq"])
+def other(request: pytest.FixtureRequest) -> OtherBroker:
+    """Each broker, and the address of the protocol by which it is read; test_rabbitmq_process.py has that one."""
+    return other_broker(request, request.param)
 
 
 @pytest.mark.parametrize("broker_dies", [False, True], ids=["lives", "dies"])
 def test_processes_that_are_killed_around_commits_leave_each_message_once(
-    kafka: KafkaFixture, other: Any, broker_dies: bool
+    kafka: KafkaFixture, other: OtherBroker, broker_dies: bool
 ) -> None:
     """The other broker gets SIGKILL behind each death, or not. The system closes a process's connections."""
     name = re.sub(r"[^A-Za-z0-9-]", "-", kafka.unique("bridge"))
-    graph = graph_of(name, other.url)
+    other, graph = replace(other, name=name), graph_of(name, other.url)
     with closing(open_broker(Kafka(kafka.bootstrap))) as broker:
         prepare(graph, broker)
         if other.url.startswith("mqtt"):  # the broker keeps messages from the subscription on
             assert run(kafka, name, other.url, "", "0") == 0
         codes = []
         for turn, moment in enumerate((*MOMENTS, "")):
-            sent(other, name, numbered(EACH, EACH * turn))
+            other.send(*numbered(EACH, EACH * turn))
             codes.append(run(kafka, name, other.url, moment, str(EACH * (len(MOMENTS) + 1))))
             if broker_dies and moment:
                 other.server.kill()
@@ -119,7 +87,7 @@ def test_processes_that_are_killed_around_commits_leave_each_message_once(
         found = Counter(message.value() for message in committed(kafka.bootstrap, f"{name}.ingress"))
         assert found == dict.fromkeys(numbered(EACH * (len(MOMENTS) + 1)), 1)
         assert verify(graph, broker).ok
-    assert left(other, name) == [b"last"]
+    assert other.left() == [LAST]
 
 
 def run(kafka: KafkaFixture, name: str, url: str, *arguments: str, program: str = PROGRAM) -> int:
