@@ -1,4 +1,4 @@
-"""RabbitMQ on a real broker: messages come exactly once into Kafka, whatever dies when; and one case of the way out."""
+"""RabbitMQ on a real broker: messages come exactly once into Kafka, whatever dies when; short cases of the way out."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from cues_kafka.errors import RetriableError
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
 from tests.fault.support import until
-from tests.servers.bridge_world import a_tester, counted, fed, payloads, run_until
+from tests.servers.bridge_world import a_tester, counted, deliver_over_a_death, fed, payloads, run_until
 from tests.servers.fixtures import RabbitMqQueues
 from tests.servers.packages import ServerError
-from tests.servers.rabbitmq_world import Shop
+from tests.servers.rabbitmq_world import Shop, bodies_of, new_stream, out
 
 KINDS = ("classic", "quorum", "stream")
 QUEUES = ("classic", "quorum")
@@ -106,6 +106,15 @@ def test_messages_go_out_with_an_id_and_are_confirmed_before_the_commit(rabbitmq
     }
     tester.stop()
     sever(rabbitmq.server.port)
+
+
+def test_messages_go_to_a_stream_once_over_a_death_behind_the_entry(rabbitmq: RabbitMqQueues) -> None:
+    """The next owner publishes it again, and the stream drops it. test_rabbitmq_streams_out.py has the matrix."""
+    stream = new_stream(rabbitmq)
+    deliver_over_a_death(
+        Graph(rabbitmq.name, Source("orders"), Sink("out", inputs="orders", into=out(rabbitmq, stream))), 9
+    )
+    assert bodies_of(rabbitmq, stream) == [b'{"id":%d}' % number for number in range(9)]
 
 
 # The matrix. A restart of RabbitMQ takes three seconds, and twenty on a machine that is busy.
