@@ -1,6 +1,6 @@
 // The frame of the view: its pages, the filter, and the newest overview, which all pages show.
 
-import { ask, at, clock, make, number } from "./dom.js";
+import { ask, at, clock, make } from "./dom.js";
 import { lookAtJob } from "./actions.js";
 import * as graph from "./graph.js";
 import * as tasks from "./tasks.js";
@@ -59,9 +59,9 @@ function show() {
   at("graph").textContent = state.graph;
   document.title = `${state.ok ? "" : "(!) "}${state.graph} - cues-kafka`;
   const bad = state.tasks.filter((one) => one.tone === "wrong").length;
-  const lag = state.tasks.reduce((sum, one) => sum + (one.lag || 0), 0);
-  at("whole").textContent = `${state.ok ? "all is well" : bad ? `${bad} of ${state.tasks.length} tasks are unwell` : "not well"}, ${number(lag)} behind, ${clock(state.at_s)}`;
-  at("whole").className = state.ok ? "well" : "wrong";
+  const worse = state.ok ? "" : bad ? `${bad} of ${state.tasks.length} tasks are unwell: ` : "not well: ";
+  at("whole").textContent = `${worse}${state.words || "not known"}, ${clock(state.at_s)}`;
+  at("whole").className = !state.ok ? "wrong" : state.unwell.length ? "paused" : "well";
   for (const page of PAGES) if (page.show && !at(page.name).hidden) page.show(state, picture);
 }
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, is_dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
 from cues_kafka.operate.look.seen import GraphStatus, SeenTask
+from cues_kafka.operate.look.summary import words
 from cues_kafka.operate.repair.filed import FailureCause, FiledError
 from cues_kafka.ui.layout import PlacedArrow
 from cues_kafka.ui.spread import Spread
@@ -68,7 +69,8 @@ class Overview:
 
     Attributes:
         at_s: when the tasks were seen, in seconds since the epoch.
-        ok: whether all is well.
+        ok: whether nothing is wrong; what may pass by itself counts as well.
+        words: the whole in the sentence that ends `cues-kafka status`; empty: not known.
         trouble: why nothing newer is seen; empty: it is the newest.
         tones: by processor, the worst of its tasks.
         unwell: what is unwell and what to do, in sentences.
@@ -77,6 +79,7 @@ class Overview:
     graph: str
     at_s: float
     ok: bool
+    words: str
     trouble: str
     tasks: tuple[SeenRow, ...]
     flows: tuple[Traffic, ...]
@@ -103,6 +106,7 @@ def overview(seen: GraphStatus, arrows: Iterable[PlacedArrow], text: Callable[[s
         graph=seen.graph,
         at_s=seen.at_s,
         ok=seen.ok,
+        words=words(seen),
         trouble=seen.unreachable,
         tasks=rows,
         flows=tuple(_flow(arrow, seen.tasks) for arrow in arrows if arrow.reads),
@@ -121,7 +125,7 @@ def after_loss(last: Overview | None, graph: str, at_s: float, trouble: str) -> 
         at_s: the time of now.
         trouble: why nothing is seen.
     """
-    last = last or Overview(graph, at_s, ok=False, trouble="", tasks=(), flows=(), tones={}, unwell=())
+    last = last or Overview(graph, at_s, ok=False, words="", trouble="", tasks=(), flows=(), tones={}, unwell=())
     return replace(last, ok=False, trouble=trouble)
 
 

@@ -15,6 +15,7 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.cli import status as command
 from cues_kafka.cli.main import app
 from cues_kafka.errors import RetriableError
+from cues_kafka.operate.look import summary
 from cues_kafka.operate.look.seen import GraphStatus, InputLag, SeenTask
 
 AT_S = 1_800_000_000.0
@@ -109,7 +110,7 @@ def test_transactions_that_are_open_for_long_are_named() -> None:
     assert "find-hanging --topic orders --partition 0" in of_input
     blocked = seen(report(inputs=(long,), lag=1))
     assert not blocked.ok
-    assert command.words(blocked) == "1 offset behind, 1 task held back by an open transaction"
+    assert summary.words(blocked) == "1 offset behind, 1 task held back by an open transaction"
 
 
 def test_throttled_processes_are_named_with_their_tasks_and_the_remedy() -> None:
@@ -123,7 +124,7 @@ def test_throttled_processes_are_named_with_their_tasks_and_the_remedy() -> None
     )
     assert "`kafka-configs --bootstrap-server k:9092 --describe" in first
     assert "to blue.2 for 0.5 s in all (check/2)" in second
-    assert command.words(found) == "all is well, no messages are waiting, 2 processes throttled by a quota"
+    assert summary.words(found) == "all is well, no messages are waiting, 2 processes throttled by a quota"
     assert found.ok
     assert found.to_dict()["tasks"][0]["throttled_s"] == 12.3
 
@@ -146,7 +147,7 @@ def test_throttled_processes_are_named_with_their_tasks_and_the_remedy() -> None
     ],
 )
 def test_whole_is_said_in_a_sentence(status: GraphStatus, words: str) -> None:
-    assert command.words(status).startswith(words)
+    assert summary.words(status).startswith(words)
 
 
 @pytest.mark.parametrize(

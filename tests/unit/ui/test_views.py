@@ -66,6 +66,16 @@ def test_a_paused_task_is_neither_well_nor_wrong() -> None:
     assert found.tasks[1].notes == ("paused by an operator",)
 
 
+def test_header_says_what_the_last_line_of_status_says() -> None:
+    """Also while nothing is wrong: an open transaction of a killed worker may end by itself, and holds readers back."""
+    held = InputLag(topic="orders", partition=1, position=5, end=9, lag=4, open_s=12.0)
+    found = overview(seen(task(0), task(1, inputs=(held,))), PICTURE.arrows, named)
+
+    assert found.ok
+    assert found.words == "8 offsets behind, 1 task held back by an open transaction"
+    assert overview(seen(task(0, lag=0)), PICTURE.arrows, named).words == "all is well, no messages are waiting"
+
+
 @pytest.mark.parametrize("sign", ["\x1b[2J", "\u202e", "\u200b", "\x00", "\ud800"])
 def test_signs_that_hide_or_turn_a_text_are_shown_as_escapes(sign: str) -> None:
     """In values and in names."""
