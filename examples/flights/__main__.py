@@ -21,7 +21,7 @@ from examples.flights.database import LEDGER, NAMES, NONE, POSTGRES, NotStarted,
 from examples.flights.demo import BESIDE, ROWS, Demo, Failed
 from examples.flights.picture import draw
 from examples.flights.table import Bars, print_result
-from examples.flights.view import NoView, watched
+from examples.flights.view import NoView, target, watched
 
 PICTURE = Path(__file__).with_name("flights.png")
 
@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
         with (
             _cluster(args.bootstrap, console) as (bootstrap, directory),
             opened(args.database, directory) as database,
-            _view(args, bootstrap, console),
+            _view(args, bootstrap, console, database.kind),
         ):
             if database.why:
                 console.print(f"The ledger is in SQLite. No PostgreSQL was started: {database.why}", markup=False)
@@ -137,11 +137,11 @@ def _kills(args: argparse.Namespace) -> str:
     return f"{args.kills} kills{server}"
 
 
-def _view(args: argparse.Namespace, bootstrap: str, console: Console) -> AbstractContextManager[object]:
-    """The browser view, if it is wanted."""
+def _view(args: argparse.Namespace, bootstrap: str, console: Console, database: str) -> AbstractContextManager[object]:
+    """The browser view of what runs, if it is wanted."""
     if not args.ui:
         return nullcontext()
-    graph = f"examples.flights.graph:{'plain' if args.native else 'graph'}"
+    graph = target(native=args.native, database=database)
     return watched(graph, bootstrap, lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True))
 
 

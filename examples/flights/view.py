@@ -12,9 +12,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO
 
+from examples.flights.database import NONE
+
 
 class NoView(Exception):
     """The view has not started."""
+
+
+def target(*, native: bool, database: str) -> str:
+    """The graph that runs, as MODULE:GRAPH; without a database it has no ledger."""
+    module = "without_ledger" if database == NONE else "graph"
+    return f"examples.flights.{module}:{'plain' if native else 'graph'}"
 
 
 @contextmanager
