@@ -177,6 +177,27 @@ def test_the_view_replays_drops_pauses_and_resumes(kafka: KafkaFixture, tmp_path
         [cause] = browser.data("/api/errors")["causes"]
         assert (cause["count"], sum(cause["bars"])) == (2, 2)
         chosen = {key: cause[key] for key in ("processor", "exception", "kind")}
+        assert entry["read"] in ("partition 0", "partition 1", "all partitions"), "its messages have another key"
+
+
+def test_an_open_page_comes_back_to_the_command_that_was_started_again(kafka: KafkaFixture, tmp_path: Path) -> None:
+    """At the same port, which was not given; not after --log-out, and not to a view that may do less or more."""
+    (tmp_path / "app.py").write_text(MODULE.format(name=kafka.unique("shop")))
+    target, user = f"{tmp_path / 'app.py'}:graph", {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    with viewed(kafka, target, env=user) as (program, browser):
+        kept = browser.data("/api/pass")
+        assert program.ended_by(signal.SIGTERM) == 0
+    with viewed(kafka, target, env=user) as (program, other):
+        assert other.port == browser.port
+        assert browser.comes_back(kept) == 200
+        assert browser.data("/api/pass")["id"] != kept["id"]
+        program.expect("view opened again")
+        assert not [line for line in program.lines if kept["key"] in line]
+    with viewed(kafka, target, "--read-only", "--port", str(browser.port), env=user):
+        assert browser.comes_back(kept) == 403
+    with viewed(kafka, target, "--log-out", env=user) as (_, other):
+        assert other.port == browser.port
+        assert browser.comes_back(kept) == 403
 
         dry = browser.does("replay", **chosen)
         assert (dry["state"], dry["more"]["asked"], dry["more"]["dry"]) == ("done", 2, True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import ConfigError, Graph, Json, Memory, Processor, Source, State, Step, Store, Timers, Topic
+from cues_kafka import ConfigError, Graph, Json, Memory, Message, Processor, Source, State, Step, Store, Timers, Topic
 from cues_kafka.state.layers import ENTRY, MARK
 from cues_kafka.testing.tester import Tester
 from cues_kafka.ui.stores import ENTRIES, StoreAnswers
@@ -47,7 +47,7 @@ def test_a_text_finds_its_entry_and_those_that_begin_with_it() -> None:
     """With the position up to which they are true."""
     tester = shop("ant", "anthem", "bee", "ant")
 
-    found = asked(tester, "ant")
+    found = asked(tester, "ant", begins="yes")
 
     assert [row["key"] for row in found["rows"]] == ['"ant"', '"anthem"']
     assert found["rows"][0]["value"] == '{"count": 2, "text": "ant"}'
@@ -55,7 +55,9 @@ def test_a_text_finds_its_entry_and_those_that_begin_with_it() -> None:
     [end] = found["true_up_to"]
     assert end.startswith("orders/0@")
     assert int(end.partition("@")[2]) > tester.messages("orders")[3].offset
-    assert asked(tester, "wasp")["rows"] == []
+    assert asked(tester, "wasp", begins="yes")["rows"] == []
+    assert [row["key"] for row in asked(tester, "ant")["rows"]] == ['"ant"']
+    assert asked(tester, "an")["rows"] == []
 
 
 def test_forged_entry_is_shown_with_its_reason_beside_the_others() -> None:
@@ -64,7 +66,7 @@ def test_forged_entry_is_shown_with_its_reason_beside_the_others() -> None:
     forged = [(ENTRY + b"\xff", b"1"), (ENTRY + b"bee", b"no JSON"), (MARK, b"1")]
     tester.broker.sender("stranger").send([("shop.count.seen.changelog", 0, *one, None, 0) for one in forged])
 
-    rows = asked(tester, "")["rows"]
+    rows = asked(tester, "", begins="yes")["rows"]
 
     assert rows[0] == {"key": '"ant"', "value": '{"count": 1, "text": "ant"}'}
     assert "(the value of the key b'bee' in the store 'seen' cannot be read: " in rows[1]["value"]
@@ -85,7 +87,7 @@ def test_a_key_that_is_json_finds_one_entry() -> None:
 
 def test_no_more_entries_are_shown_than_a_number() -> None:
     """And it is said that there are more."""
-    found = asked(shop(*(f"k{number:03}" for number in range(ENTRIES + 5))), "")
+    found = asked(shop(*(f"k{number:03}" for number in range(ENTRIES + 5))), "", begins="yes")
 
     assert (len(found["rows"]), found["more"], found["entries"]) == (ENTRIES, True, ENTRIES + 5)
 
@@ -138,3 +140,41 @@ def test_the_stores_are_named_and_timers_are_none() -> None:
     assert other.stores()["stores"] == []
     with pytest.raises(ConfigError, match="holds timers"):
         other.look_up({"processor": "wait", "store": "timers", "key": "k"})
+
+
+def by_name(order: Any, names: State[Any], backward: State[Any]) -> None:
+    """Keep an order under the key of its message, and under another one."""
+    names[order["name"]] = order
+    backward[order["name"][::-1]] = order
+
+
+@pytest.mark.parametrize("key", ["name", None], ids=["declared", "not declared"])
+def test_a_key_is_looked_up_in_its_partition_alone(key: str | None) -> None:
+    """The others are read only where the entry is not in the partition that messages with this key have."""
+    graph = Graph(
+        "shop",
+        Source("orders"),
+        Processor(by_name, inputs="orders", state={"names": Store(), "backward": Store()}),
+        defaults=Topic(value=Json(), partitions=4, key=key),
+    )
+    tester = Tester(graph)
+    names = [f"name-{number}" for number in range(40)]
+    tester.send_many("orders", [Message({"name": name}, key=name) for name in names])
+    tester.run()
+    look = StoreAnswers(graph, tester.broker, Memory()).look_up
+    homes = {message.value["name"]: message.partition for message in tester.messages("orders")}
+    assert {*homes.values()} == {0, 1, 2, 3}
+    for name in names[:6]:
+        given = {"processor": "by_name", "key": name}
+        found = on_page(look({**given, "store": "names"}))
+        assert [row["key"] for row in found["rows"]] == [f'"{name}"']
+        assert found["read"] == f"partition {homes[name]}"
+        assert found["entries"] == [*homes.values()].count(homes[name])
+        assert [one.partition("@")[0] for one in found["true_up_to"]] == [f"orders/{homes[name]}"]
+    several = on_page(look({"processor": "by_name", "store": "names", "key": "name-1", "begins": "yes"}))
+    assert (len(several["rows"]), several["entries"], several["read"]) == (11, 40, "all partitions")
+    reversed_ = [on_page(look({"processor": "by_name", "store": "backward", "key": name[::-1]})) for name in names[:6]]
+    assert [len(one["rows"]) for one in reversed_] == [1] * 6
+    assert "all partitions" in {one["read"] for one in reversed_}
+    gone = on_page(look({"processor": "by_name", "store": "names", "key": "nothing"}))
+    assert (gone["rows"], gone["read"]) == ([], "all partitions")
