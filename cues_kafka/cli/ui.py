@@ -131,7 +131,7 @@ def _serve(
     drawn, sides = picture(graph), Sides.of(kafka)
     with (
         StatusView(graph, broker, sides=sides) as view,
-        closing(Poller(drawn, view.look, text)) as poller,
+        closing(Poller(drawn, view.look, text, left=lambda: view.left)) as poller,
     ):
         errors = ErrorAnswers(graph, broker, kafka, text)
         asked = questions(graph, broker, kafka, errors)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from cues_kafka.operate.look.seen import GraphStatus, SeenTask
+from cues_kafka.ui.moves import Move, Moves
 
 KEPT_S: Final = 3_600.0
 """How long a point is kept."""
@@ -49,7 +51,7 @@ class TaskMark(NamedTuple):
 @dataclass(slots=True)
 class _TaskPast:
     points: deque[Point] = field(default_factory=deque)
-    marks: deque[TaskMark] = field(default_factory=lambda: deque(maxlen=MARKS))
+    marks: deque[TaskMark | Move] = field(default_factory=lambda: deque(maxlen=MARKS))
     owner: str = ""
     state: str = ""
     failures: int | None = None
@@ -60,9 +62,16 @@ class LastHour:
 
     def __init__(self) -> None:
         self._tasks: dict[str, _TaskPast] = {}
+        self._moves = Moves()
 
-    def take(self, seen: GraphStatus) -> None:
-        """Keep a look. One without an answer of the cluster leaves a gap."""
+    def take(self, seen: GraphStatus, left: Collection[str] = ()) -> None:
+        """
+        Keep a look. One without an answer of the cluster leaves a gap.
+
+        Args:
+            seen: the look.
+            left: the processes that have told that they leave.
+        """
         if seen.unreachable:
             return
         for one in seen.tasks:
@@ -74,6 +83,7 @@ class LastHour:
                 past.points.popleft()
             while past.marks and seen.at_s - past.marks[0].at_s > KEPT_S:
                 past.marks.popleft()
+        self._moves.look(seen.tasks, left, seen.at_s)
         gone = self._tasks.keys() - {one.task for one in seen.tasks}
         for task in gone:
             self._tasks.pop(task, None)
@@ -81,11 +91,12 @@ class LastHour:
     def of(self, task: str) -> dict[str, Any]:
         """The points and the marks of a task; empty lists: it is not known."""
         past = self._tasks.get(task) or _TaskPast()
-        return {"task": task, "points": list(past.points.copy()), "marks": list(past.marks.copy())}
+        marks = [TaskMark(one.at_s, one.text) if isinstance(one, Move) else one for one in past.marks.copy()]
+        return {"task": task, "points": list(past.points.copy()), "marks": marks}
 
     def _mark(self, past: _TaskPast, one: SeenTask, at_s: float) -> None:
         if past.state and one.owner and past.owner and one.owner != past.owner:
-            past.marks.append(TaskMark(at_s, f"moved to {one.owner}"))
+            past.marks.append(self._moves.begin(at_s, past.owner, one))
         if past.state and one.state != past.state and one.state in MARKED:
             past.marks.append(TaskMark(at_s, one.state))
         if one.failures and past.failures is not None and one.owner == past.owner and one.failures > past.failures:

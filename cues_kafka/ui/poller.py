@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from cues_kafka.errors import BrokerError
@@ -28,6 +28,7 @@ class Poller:
         look: gives a status; the same as that of the command.
         text: see `views.overview`.
         every_s: seconds from look to look.
+        left: gives the processes that have told that they leave.
 
     Attributes:
         history: the last hour.
@@ -40,9 +41,10 @@ class Poller:
         text: Callable[[str], str],
         *,
         every_s: float = EVERY_S,
+        left: Callable[[], Collection[str]] = tuple,
     ) -> None:
         self.history = LastHour()
-        self._picture, self._look, self._text, self._every_s = picture, look, text, every_s
+        self._picture, self._look, self._text, self._every_s, self._left = picture, look, text, every_s, left
         self._last: Overview | None = None
         self._answer = (0, to_json(after_loss(None, picture.graph, 0.0, "not looked yet")))
         self._ending = threading.Event()
@@ -72,7 +74,7 @@ class Poller:
         if seen.unreachable:
             self._show(after_loss(self._last, seen.graph, seen.at_s, seen.unreachable))
             return
-        self.history.take(seen)
+        self.history.take(seen, self._left())
         self._last = overview(seen, self._picture.arrows, self._text)
         self._show(self._last)
 

@@ -106,6 +106,7 @@ class StatusView:
         self._newest = NewestRecords(broker, self._group, self._clock)
         self._told: dict[str, StatusRecord] = {}
         self._told_to = 0
+        self.left: set[str] = set()  # processes that have told that they leave, as `SeenTask.owner` names them
         self._before: dict[str, tuple[float, int]] = {}  # by task: when, and its deliveries then
         self._reader: Reader | None = None
 
@@ -180,6 +181,7 @@ class StatusView:
             found = readable(message, decode_status, "a status record")
             if found is not None:  # else the task counts as not told
                 self._told[task] = found
+                (self.left.add if found.state == "left" else self.left.discard)(str(found.owner))
 
     def _tasks(self, look: _Look) -> Iterator[SeenTask]:
         graph = self._graph
