@@ -159,3 +159,4 @@ def _log_to_stderr() -> None:
     log = logging.getLogger("cues_kafka.ui")
     log.handlers = [handler]
     log.setLevel(logging.INFO)
+            "/api/commands": lambda _: {name: text(f"cues-kafka {name} MODULE:GRAPH") for name in ("pause", "resume")},

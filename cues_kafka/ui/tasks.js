@@ -33,9 +33,19 @@ function verbOf([text, name, means]) {
   return verb(`${text} \u2026`, `${text} the chosen processor`, () => {
     const processor = which.value;
     const title = `${text} ${processor || "all processors"}?`;
-    const command = `cues-kafka ${name} MODULE:GRAPH ${processor}`.trim();
-    confirmed({ title, name, given: processor ? { processor } : {}, text: `${means}\nThe same as: ${command}`, button: text });
+    const command = await commandOf(name);
+    const same = command ? `\nThe same as: ${command} ${processor}`.trimEnd() : "";
+    confirmed({ title, name, given: processor ? { processor } : {}, text: means + same, button: text });
   });
+}
+
+// What does the same in a terminal; empty: the program does not answer.
+async function commandOf(name) {
+  try {
+    return (await ask("api/commands"))[name];
+  } catch (error) {
+    return "";
+  }
 }
 
 function showProcessors(picture) {

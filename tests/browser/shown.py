@@ -133,6 +133,7 @@ def view(page: Page, name: str) -> None:
     page.until(f"!document.getElementById('{name}').hidden")
     if name == "errors":
         page.until("document.querySelector('#causes tr')")
+                "/api/commands": lambda _: {name: f"cues-kafka {name} app:shop" for name in ("pause", "resume")},
 
 
 def texts(page: Page, selector: str) -> list[str]:
