@@ -4,18 +4,23 @@ import { ask, copies, draw, keepFocus, make, number, put, short, wanted } from "
 
 export const name = "picture", title = "Graph";
 
-const WIDE = 190, HIGH = 40, GAP_X = 120, GAP_Y = 26;
+const WIDE = 190, HIGH = 40, GAP_X = 100, GAP_Y = 26;
+const LEAST = 0.6, BESIDE = 0.8, BAR = 16; // The smallest picture that is read well, also beside the list; a scroll bar.
 
 const canvas = make("div", undefined, { id: "canvas", tabindex: "0", role: "group", "aria-label": "Picture of the graph" });
 const list = make("ul", undefined, { id: "processors", "aria-label": "Processors" });
 const unwell = make("ul", undefined, { id: "unwell" });
+const beside = put(make("div", undefined, { class: "beside" }), list, canvas);
 const folds = new Set();
-let shell = null, state = null, whole = null, picture = null, zoom = 1;
+let shell = null, state = null, whole = null, picture = null, zoom = 1, fitted = "", byHand = false;
 
 export function begin(given) {
   shell = given;
   const closer = make("button", "+", { type: "button", "aria-label": "Zoom in" });
   const farther = make("button", "\u2212", { type: "button", "aria-label": "Zoom out" });
+  const fitting = make("button", "Fit", { type: "button", "aria-label": "Fit the picture into its frame" });
+  fitting.addEventListener("click", () => { byHand = false; fitted = ""; if (state) showPicture(); });
+  window.addEventListener("resize", () => { if (state && canvas.clientWidth) showPicture(); });
   closer.addEventListener("click", () => larger(1.25));
   farther.addEventListener("click", () => larger(0.8));
   canvas.addEventListener("keydown", (event) => {
@@ -23,8 +28,7 @@ export function begin(given) {
     if (event.key === "-") larger(0.8);
   });
   const help = " Scroll with the arrow keys; + and - zoom. Tab goes from processor to processor, Enter shows its tasks.";
-  const beside = put(make("div", undefined, { class: "beside" }), list, canvas);
-  return [put(make("p"), closer, " ", farther, help), beside, make("h2", "What is unwell"), unwell];
+  return [put(make("p"), closer, " ", farther, " ", fitting, help), beside, make("h2", "What is unwell"), unwell];
 }
 
 export function show(seen, given) {
@@ -60,10 +64,23 @@ function showPicture() {
   const nodes = new Map(picture.nodes.map((node) => [node.id, node]));
   const width = 40 + WIDE + Math.max(0, ...picture.nodes.map((node) => place(node)[0]));
   const height = 40 + HIGH + Math.max(0, ...picture.nodes.map((node) => place(node)[1]));
+  fit(width, height);
   const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, width: width * zoom, height: height * zoom });
   for (const arrow of picture.arrows) drawArrow(svg, arrow, place(nodes.get(arrow.start)), place(nodes.get(arrow.end)));
   for (const node of picture.nodes) svg.append(drawNode(node, ...place(node)));
   keepFocus(canvas, "data-node", () => canvas.replaceChildren(svg));
+}
+
+// As a whole in its frame where it can be read then, else in its own size; below the list where that gives more room.
+// Only where something has changed that it depends on: to ask for a width makes the browser lay out the page.
+function fit(width, height) {
+  const now = `${width} ${height} ${window.innerWidth} ${window.innerHeight}`;
+  if (now === fitted || !canvas.clientWidth) return;
+  fitted = now;
+  const room = () => (canvas.clientWidth - (canvas.scrollHeight > canvas.clientHeight ? 0 : BAR)) / width;
+  beside.classList.remove("stacked");
+  if (room() < BESIDE) beside.classList.add("stacked");
+  if (!byHand) zoom = room() < LEAST ? 1 : Math.min(1, room());
 }
 
 function drawArrow(svg, arrow, [x, y], [u, v]) {
@@ -165,6 +182,7 @@ function showUnwell() {
 }
 
 function larger(factor) {
+  byHand = true;
   zoom = Math.min(3, Math.max(0.2, zoom * factor));
   if (state) showPicture();
 }

@@ -85,6 +85,21 @@ def test_a_graph_of_any_size_is_drawn_without_one_box_on_another(browser: Browse
     ]
 
 
+@pytest.mark.parametrize(("width", "processors"), [(1280, 1), (1280, 3), (1920, 4), (768, 1)])
+def test_the_picture_of_a_graph_fits_into_its_frame(browser: Browser, width: int, processors: int) -> None:
+    """Beside the list or below it; its texts stay as large as can be read. Zooming by hand is left alone until Fit."""
+    wider = "(() => { const one = document.querySelector('#canvas'); return one.scrollWidth - one.clientWidth; })()"
+    with opened(browser, Shown(picture(chain(processors)), status(task("step0"))), width=width) as page:
+        page.until(f"{wider} <= 0")
+        assert page.run("document.querySelector('#canvas text').getBoundingClientRect().height") > 7
+        page.click("[aria-label='Zoom in']")
+        page.click("[aria-label='Zoom in']")
+        page.size(width, 1000)
+        page.until(f"{wider} > 0")
+        page.click("[aria-label='Fit the picture into its frame']")
+        page.until(f"{wider} <= 0")
+
+
 @pytest.mark.parametrize("width", [360, 768, 1280, 1920])
 def test_no_page_is_wider_than_its_window(browser: Browser, width: int) -> None:
     """Wide tables and pictures scroll in their own frames; texts are broken, also those without a space."""
