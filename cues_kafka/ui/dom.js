@@ -30,7 +30,11 @@ export function span(seconds) {
   return seconds >= 10 ? `${Math.round(seconds)} s` : `${Math.max(0, seconds).toFixed(1)} s`;
 }
 
-export const number = (value) => value === null ? "-" : value.toLocaleString("en", { maximumFractionDigits: 1 });
+// Made once: `toLocaleString` makes such a format at each call, for thousands of cells.
+const format = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+const collator = new Intl.Collator("en", { numeric: true });
+
+export const number = (value) => value === null ? "-" : format.format(value);
 export const clock = (seconds) => seconds ? new Date(seconds * 1000).toISOString().slice(0, 19) + "Z" : "-";
 export const short = (text, most) => text.length > most ? text.slice(0, most - 1) + "\u2026" : text;
 
@@ -41,7 +45,7 @@ export function wanted(...texts) {
 
 export function compare(one, other) {
   if (one === null || other === null) return (one === null) - (other === null);
-  return typeof one === "number" ? one - other : String(one).localeCompare(String(other), "en", { numeric: true });
+  return typeof one === "number" ? one - other : collator.compare(String(one), String(other));
 }
 
 // Whatever is asked is answered in JSON; a refusal has its reason in `why`.

@@ -30,7 +30,7 @@ const VERBS = [
 ];
 
 function verbOf([text, name, means]) {
-  return verb(`${text} \u2026`, `${text} the chosen processor`, () => {
+  return verb(`${text} \u2026`, `${text} the chosen processor`, async () => {
     const processor = which.value;
     const title = `${text} ${processor || "all processors"}?`;
     const command = await commandOf(name);
@@ -54,11 +54,19 @@ function showProcessors(picture) {
   which.replaceChildren(make("option", "all processors", { value: "" }), ...names.map((name) => make("option", name, { value: name })));
 }
 
+export function opened() {
+  looks = 0; // All rows are written, not only those that were in sight before.
+}
+
 export function show(seen, picture) {
   state = seen;
   showProcessors(picture);
   const known = new Set(state.tasks.map((one) => one.task));
-  for (const task of kept.keys()) if (!known.has(task)) kept.delete(task);
+  for (const [task, row] of kept) {
+    if (known.has(task)) continue;
+    sight.unobserve(row.node);
+    kept.delete(task);
+  }
   showTasks();
   const one = state.tasks.find((task) => task.task === chosen);
   if (one && said !== `${one.state} ${one.why}`) showDetails();
@@ -69,31 +77,56 @@ function cells(one) {
   return [one.task, one.state, number(one.lag), span(one.waiting_s), number(one.rate), number(one.errors), number(one.retries), commit, one.position || "-", one.owner || "-"];
 }
 
-// The row of each task is kept: most of its cells are the same the next time, and to draw is what costs.
+// The row of each task is kept, with the texts in it: most of its cells are the same the next time, and to draw is what
+// costs. Rows that are out of sight are written at every fifth look, and when they come into sight.
 const kept = new Map();
+const SELDOM = 5;
+let looks = 0;
+const sight = new IntersectionObserver((seen) => {
+  for (const one of seen) {
+    const row = kept.get(one.target.dataset.row);
+    if (!row) continue;
+    row.seen = one.isIntersecting;
+    if (row.seen && row.due) write(row, row.due);
+  }
+}, { rootMargin: "300px" });
 
 function newRow(task) {
-  const row = make("tr");
-  COLUMNS.forEach((_, index) => row.append(make("td", undefined, index > 1 && index < 8 ? { class: "number" } : {})));
-  const button = make("button", task, { type: "button", "data-task": task });
+  const node = make("tr", undefined, { "data-row": task });
+  COLUMNS.forEach((_, index) => node.append(put(make("td", undefined, index > 1 && index < 8 ? { class: "number" } : {}), "")));
+  const button = make("button", "", { type: "button", "data-task": task });
   button.addEventListener("click", () => { chosen = task; showDetails(); });
-  row.cells[0].append(button);
+  node.cells[0].replaceChildren(put(button, ""));
+  const places = [...node.cells].map((cell, index) => (index ? cell : button).lastChild);
+  const row = { node, places, texts: COLUMNS.map(() => ""), tone: "", seen: true, due: null };
   kept.set(task, row);
+  sight.observe(node);
   return row;
+}
+
+// Put a task into its row, where a cell has another text now.
+function write(row, one) {
+  row.due = null;
+  cells(one).forEach((text, index) => {
+    if (row.texts[index] === text) return;
+    row.texts[index] = text;
+    row.places[index].data = text;
+  });
+  if (row.tone === one.tone) return;
+  row.tone = one.tone;
+  row.node.cells[1].className = `state ${one.tone}`;
 }
 
 function showTasks() {
   const [column, way] = sorted;
   const found = state.tasks.filter((one) => wanted(one.task, one.state, one.owner));
   if (column) found.sort((one, other) => way * compare(one[column], other[column]));
+  const all = looks++ % SELDOM === 0;
   const made = found.map((one) => {
     const row = kept.get(one.task) || newRow(one.task);
-    cells(one).forEach((text, index) => {
-      const place = index ? row.cells[index] : row.cells[0].firstChild;
-      if (place.textContent !== text) place.textContent = text;
-    });
-    row.cells[1].className = `state ${one.tone}`;
-    return row;
+    if (all || row.seen || row.tone !== one.tone || !row.node.isConnected) write(row, one);
+    else row.due = one;
+    return row.node;
   });
   if (made.length !== rows.rows.length || made.some((row, index) => rows.rows[index] !== row))
     keepFocus(rows, "data-task", () => rows.replaceChildren(...made));
