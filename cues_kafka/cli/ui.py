@@ -6,7 +6,8 @@ import logging
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -14,13 +15,19 @@ from cues_kafka.brokers.secrets import without_user
 from cues_kafka.cli.config import ClusterOptions
 from cues_kafka.cli.options import Target, interrupts, pasteable
 from cues_kafka.cli.printing import say
+from cues_kafka.errors import ConfigError
+from cues_kafka.observe.log import get_logger
 from cues_kafka.words import at_address
 
 if TYPE_CHECKING:
     from cues_kafka.brokers.options import Options
     from cues_kafka.graph.definition import Graph
     from cues_kafka.ports.broker import Broker
-    from cues_kafka.ui.server import Address
+    from cues_kafka.ui.memory import ViewMemory
+    from cues_kafka.ui.passes import Passes
+    from cues_kafka.ui.server import Address, ViewServer
+
+log = get_logger("cues_kafka.ui")
 
 epilog = """
 \b
@@ -49,7 +56,13 @@ def ui(
     target: Target,
     *,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Listen here.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(metavar="PORT", help="Listen on this port; 0 takes a free one.")] = 0,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT",
+            help="Listen on this port; 0 takes a free one [default: that of the last time, or a free one].",
+        ),
+    ] = None,
     read_only: Annotated[
         bool | None,
         typer.Option(
@@ -68,6 +81,9 @@ def ui(
 ) -> None:
     """
     Show a running graph in a browser.
+    log_out: Annotated[
+        bool, typer.Option("--log-out", help="Refuse pages that were opened before; they need the new address.")
+    ] = False,
 
     The view has the graph with its lag, the tasks and their last hour, the open
     error messages, messages with their lineage, and entries of stores.
@@ -78,8 +94,9 @@ def ui(
     from cues_kafka.ui.actions import READ_ONLY
     from cues_kafka.ui.server import Address
 
-    address = Address(host, port, behind_proxy, certificate, key)
+    address = Address(host, port or 0, behind_proxy, certificate, key)
     closed = read_only if read_only is not None else not address.private
+    from cues_kafka.ui.memory import ViewMemory, memory_file
     settings = cluster.load()
     kafka = settings.kafka()
     bootstrap = without_user(str(settings["bootstrap"]))
@@ -91,14 +108,57 @@ def ui(
     with closing(open_broker(kafka)) as broker:
         graph = on_cluster(load_graph(target), broker)
         name = f"{graph.name} on {settings.address}"
-        _serve(graph, broker, kafka, address, text, name=name, refusal=READ_ONLY if closed else "")
+        opening = _Opening(address, memory, chosen=port is not None)
+        _serve(graph, broker, kafka, opening, text, name=name, refusal=READ_ONLY if closed else "")
 
 
+class _Opening(NamedTuple):
+    """
+    Where the view listens, and what it keeps from one start to the next.
+
+    Attributes:
+        address: where.
+        memory: what it keeps.
+        chosen: whether the user gave the port; if not, one that is taken is left for a free one.
+    """
+
+    address: Address
+    memory: ViewMemory
+    chosen: bool
+
+    def listen(self, make: Callable[[Address, Passes], ViewServer]) -> ViewServer:
+        """
+        The server that `make` gives, which listens.
+
+        Raises:
+            ConfigError: it cannot listen there.
+        """
+        from cues_kafka.ui.passes import Passes
+
+        passes = Passes(self.memory.secret)
+        try:
+            server = make(self.address, passes)
+        except ConfigError:
+            if self.chosen or not self.address.port:
+                raise
+            server = make(replace(self.address, port=0), passes)
+        self.memory.remember(server.port)
+        if self.memory.trouble:
+            log.warning("open pages will not come back after a restart", why=self.memory.trouble)
+        return server
+
+
+        # A page that may only look does not come back to a view that acts.
+        reached = "" if address.private else "others"
+        file = memory_file(graph.name, bootstrap, host, reached, "read-only" if closed else "")
+        memory = ViewMemory(file, forget=log_out)
+        if port is None:
+            address = replace(address, port=memory.port)
 def _serve(
     graph: Graph,
     broker: Broker,
     kafka: Options,
-    address: Address,
+    opening: _Opening,
     text: Callable[[str], str],
     *,
     name: str,
@@ -111,7 +171,7 @@ def _serve(
         graph: the graph.
         broker: where it runs.
         kafka: its settings.
-        address: where to listen.
+        opening: where to listen.
         text: makes commands name the graph and the cluster.
         name: of graph and cluster, for people.
         refusal: why nothing is changed; empty: things are.
@@ -141,10 +201,15 @@ def _serve(
         }
         repairs, pauses = RepairVerbs(graph, broker, errors.forget), PauseVerbs(graph, broker, sides)
         actions = Actions({**repairs.verbs, **pauses.verbs}, refusal=refusal, text=text)
+            "/api/commands": lambda _: {name: text(f"cues-kafka {name} MODULE:GRAPH") for name in ("pause", "resume")},
         with (
             interrupts() as ended,
             closing(actions),
-            closing(ViewServer(address, poller.newest, asked, actions=actions)) as server,
+
+        def server_at(address: Address, passes: Passes) -> ViewServer:
+            return ViewServer(address, poller.newest, asked, actions=actions, passes=passes)
+
+            closing(opening.listen(server_at)) as server,
         ):
             poller.start()
             server.start()
@@ -159,4 +224,3 @@ def _log_to_stderr() -> None:
     log = logging.getLogger("cues_kafka.ui")
     log.handlers = [handler]
     log.setLevel(logging.INFO)
-            "/api/commands": lambda _: {name: text(f"cues-kafka {name} MODULE:GRAPH") for name in ("pause", "resume")},

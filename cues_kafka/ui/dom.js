@@ -62,9 +62,12 @@ export function send(path, given) {
 async function answered(path, options) {
   const answer = await fetch(path, options);
   const data = await answer.json();
-  if (!answer.ok) throw new Error(data.why);
+  if (!answer.ok) throw refused(answer, data);
   return data;
 }
+
+// What the program has refused: its reason, the status, and the challenge to a page that it does not know.
+export const refused = (answer, data) => Object.assign(new Error(data.why), { status: answer.status, challenge: data.challenge });
 
 // A list has new rows at each look; what had the focus keeps it.
 export function keepFocus(parent, attribute, change) {

@@ -34,7 +34,7 @@ def why_foreign(headers: Message, *, behind_proxy: bool) -> str:
     site = _header(headers, "Sec-Fetch-Site")
     if site and site != "same-origin":
         return f"Sec-Fetch-Site is {site!r:.40}"
-    origin = _place(_header(headers, "Origin"))
+    origin = origin_of(headers)
     own = {_header(headers, "Host").lower()}
     if behind_proxy:
         own.add(_header(headers, "X-Forwarded-Host").lower())
@@ -49,9 +49,10 @@ def _header(headers: Message, name: str) -> str:
     return str(headers.get(name) or "")
 
 
-def _place(origin: str) -> str:
+def origin_of(headers: Message) -> str:
+    """Host and port of the page that sends a request, as its browser says them; empty: they are missing."""
     try:
-        found = urlsplit(origin)
+        found = urlsplit(_header(headers, "Origin"))
     except ValueError:
         return ""
     return found.netloc.lower() if found.scheme in ("http", "https") else ""

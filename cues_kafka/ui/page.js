@@ -1,6 +1,7 @@
 // The frame of the view: its pages, the filter, and the newest overview, which all pages show.
 
-import { ask, at, clock, make } from "./dom.js";
+import { ask, at, clock, make, refused } from "./dom.js";
+import { comeBack, keepPass } from "./back.js";
 import { lookAtJob } from "./actions.js";
 import * as graph from "./graph.js";
 import * as tasks from "./tasks.js";
@@ -29,7 +30,7 @@ async function newer() {
   const answer = await fetch("api/state", { headers: tag ? { "If-None-Match": tag } : {} });
   if (answer.status === 304) return null;
   const data = await answer.json();
-  if (!answer.ok) throw new Error(data.why);
+  if (!answer.ok) throw refused(answer, data);
   tag = answer.headers.get("ETag");
   return data;
 }
@@ -44,15 +45,23 @@ async function look() {
     picture = picture || await ask("api/graph");
     const found = await newer();
     await lookAtJob();
+    await keepPass();
     if (found) state = found;
     const old = state.tasks.length ? ` What is below was seen at ${clock(state.at_s)}.` : "";
     tell(state.trouble ? `No news of the cluster: ${state.trouble}${old}` : "");
     if (found) show();
   } catch (error) {
     tag = "";
-    tell(`The program does not answer: ${error.message}. Does cues-kafka ui still run? After a restart, open the address that it prints.`);
+    if (error.status === 403) await enter(error);
+    else tell(`The program does not answer: ${error.message}. Does cues-kafka ui still run? After a restart on the same port, this page comes back by itself.`);
   }
   setTimeout(look, EVERY_MS);
+}
+
+// The program was restarted and does not know this page. Scripts and graph may be others now, so all is loaded again.
+async function enter(error) {
+  if (await comeBack(error.challenge)) location.reload();
+  else tell(`This page may not look: ${error.message}.`);
 }
 
 function show() {
@@ -70,9 +79,14 @@ function go(name, filter) {
   if (filter !== undefined) at("search").value = filter;
   for (const section of document.querySelectorAll("main > section")) section.hidden = section.id !== page.name;
   for (const button of document.querySelectorAll("[data-view]")) button.setAttribute("aria-pressed", String(button.dataset.view === page.name));
-  history.replaceState(null, "", `#${page.name}`);
-  if (state) show();
+  keep(page.name);
   if (page.opened) page.opened();
+  if (state) show();
+}
+
+// The page and its filter stay across a reload.
+function keep(name) {
+  history.replaceState({ filter: at("search").value }, "", `#${name}`);
 }
 
 for (const page of PAGES) {
@@ -83,6 +97,9 @@ for (const page of PAGES) {
   section.append(...page.begin({ go }));
   document.querySelector("main").append(section);
 }
-at("search").addEventListener("input", () => { if (state) show(); });
-go(location.hash.slice(1));
+at("search").addEventListener("input", () => {
+  keep(location.hash.slice(1));
+  if (state) show();
+});
+go(location.hash.slice(1), history.state ? history.state.filter : undefined);
 look();

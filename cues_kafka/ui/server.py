@@ -24,7 +24,8 @@ from cues_kafka.errors import BrokerError, ConfigError, CuesError
 from cues_kafka.observe.limited import LimitedServer, cut_later
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ui.actions import READ_ONLY, Actions, Busy, Forbidden
-from cues_kafka.ui.foreign import BODY, json_object, who, why_foreign
+from cues_kafka.ui.foreign import BODY, json_object, origin_of, who, why_foreign
+from cues_kafka.ui.passes import SECRET, Passes
 from cues_kafka.ui.views import to_json
 
 log = get_logger("cues_kafka.ui")
@@ -41,6 +42,7 @@ FIELDS: Final = 10
 SCRIPTS: Final = (
     "page.js",  # the frame, with the table of pages
     "actions.js",  # what changes something
+    "back.js",  # how a page comes back after a restart
     "dom.js",  # what pages share
     "graph.js",
     "tasks.js",
@@ -74,6 +76,9 @@ HEADERS: Final[Mapping[str, str]] = {
 
 DO: Final = "/api/do/"
 """Behind it is the name of a verb."""
+
+BACK: Final = "/api/back"
+"""Where a page without the cookie shows its pass."""
 
 Question: TypeAlias = Callable[[Mapping[str, str]], Any]
 """Takes the arguments of a request and gives data for `to_json`."""
@@ -140,9 +145,10 @@ class ViewServer(LimitedServer):
         questions: by path, what answers.
         actions: what changes something; None: nothing is changed.
         token: who knows it may look; None: a new one.
+        passes: let open pages come back after a restart; None: those of this process only.
 
     Attributes:
-        token: as above.
+        token, passes: as above.
 
     Raises:
         ConfigError: it cannot listen there.
@@ -156,10 +162,12 @@ class ViewServer(LimitedServer):
         *,
         actions: Actions | None = None,
         token: str | None = None,
+        passes: Passes | None = None,
     ) -> None:
         self.address, self.newest, self.questions = address, newest, questions
         self.actions = actions or Actions({}, refusal=READ_ONLY)
         self.token = token or secrets.token_urlsafe(24)
+        self.passes = passes or Passes(secrets.token_bytes(SECRET))
         self._tls = _tls(address)
         self.files = {path: (Path(__file__).parent / name).read_bytes() for path, (name, _) in FILES.items()}
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
@@ -264,6 +272,8 @@ class _ViewHandler(BaseHTTPRequestHandler):
             self._state()
         elif url.path == "/api/job":
             self._job()
+        elif url.path == "/api/pass":
+            self._send(HTTPStatus.OK, "application/json", to_json(self.server.passes.issue()))
         elif (question := self.server.questions.get(url.path)) is not None:
             self._answer(question, given)
         else:
@@ -284,11 +294,13 @@ class _ViewHandler(BaseHTTPRequestHandler):
             return
         if not known:
             self._say(HTTPStatus.MISDIRECTED_REQUEST, "this view has another address")
-        elif not self._may_look():
+        elif path != BACK and not self._may_look():
             self._refuse()
         elif why := why_foreign(self.headers, behind_proxy=behind):
             log.warning("change refused", client=self.address_string(), why=why)
             self._say(HTTPStatus.FORBIDDEN, f"this request is not one of a page of the view: {why}")
+        elif path == BACK:
+            self._come_back(body)
         elif not path.startswith(DO):
             self._say(HTTPStatus.NOT_FOUND, "there is no such page")
         else:
@@ -366,15 +378,36 @@ class _ViewHandler(BaseHTTPRequestHandler):
             self._refuse()
             return
         log.info("view opened", client=self.address_string())
-        secure = "; Secure" if self.server.address.behind_proxy or self.server.address.tls else ""
         self.send_response(HTTPStatus.SEE_OTHER)
         self.send_header("Location", "./")
-        self.send_header("Set-Cookie", f"{self._cookie}={self.server.token}; HttpOnly; SameSite=Strict; Path=/{secure}")
+        self._give_cookie()
         self._end(b"")
 
-    def _refuse(self) -> None:
-        log.warning("view refused", client=self.address_string(), why="without the token")
-        self._say(HTTPStatus.FORBIDDEN, "open the address with the token, which `cues-kafka ui` has printed")
+    def _come_back(self, body: bytes) -> None:
+        """Let a page look that has a pass: it was open before this process began."""
+        try:
+            given = json_object(body)
+        except ValueError:
+            given = {}
+        name, proof = str(given.get("id", "")), str(given.get("proof", ""))
+        if not self.server.passes.accepts(name, proof, origin_of(self.headers)):
+            self._refuse("without a pass of this view")
+            return
+        log.info("view opened again", client=self.address_string())
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", "application/json")
+        self._give_cookie()
+        self._end(b"{}")
+
+    def _give_cookie(self) -> None:
+        secure = "; Secure" if self.server.address.behind_proxy or self.server.address.tls else ""
+        self.send_header("Set-Cookie", f"{self._cookie}={self.server.token}; HttpOnly; SameSite=Strict; Path=/{secure}")
+
+    def _refuse(self, why: str = "without the token") -> None:
+        log.warning("view refused", client=self.address_string(), why=why)
+        said = "open the address with the token, which `cues-kafka ui` has printed"
+        body = to_json({"why": said, "challenge": self.server.passes.challenge})
+        self._send(HTTPStatus.FORBIDDEN, "application/json", body)
 
     def _state(self) -> None:
         number, body = self.server.newest()

@@ -102,7 +102,8 @@ class Live:
 
     def _command(self, word: str) -> Program:
         command = [sys.executable, "-m", "cues_kafka.cli.main", word, self._target, "--bootstrap"]
-        self._running.append(Program([*command, self.kafka.bootstrap]))
+        env = {**os.environ, "XDG_STATE_HOME": str(self._file.parent)}
+        self._running.append(Program([*command, self.kafka.bootstrap], env=env))
         return self._running[-1]
 
     def open(self, page: Page) -> None:

@@ -13,11 +13,13 @@ from cues_kafka.ui.folding import folded
 from cues_kafka.ui.history import LastHour
 from cues_kafka.ui.layout import Picture, picture
 from cues_kafka.ui.server import Address, ViewServer
+from cues_kafka.ui.passes import Passes
 from cues_kafka.ui.views import Overview, after_loss, overview, to_json
 from tests.browser.devtools import Browser, Page
 
 TOKEN = "token-of-the-test"
 CAUSE = {
+SECRET = b"s" * 32
     "processor": "check", "exception": "ValueError", "kind": "exception", "count": 3, "asked": 0,
     "first_ms": 1_760_000_000_000, "last_ms": 1_760_000_090_000, "example": "shop.errors/0@2", "text": "no such size",
     "bars": [1, 0, 2],
@@ -77,8 +79,14 @@ class Shown:
             found = self._last = overview(seen, self.drawn.arrows, str)
         self._answer = (self._answer[0] + 1, to_json(found))
 
-    def server(self, port: int = 0) -> ViewServer:
-        """A server of it that has begun to answer."""
+    def _found(self, path: str, given: Mapping[str, str]) -> Any:
+        self.asked.append((path, dict(given)))
+        if isinstance(found := self.answers[path], Exception):
+            raise found
+        return found
+
+    def server(self, port: int = 0, *, token: str = TOKEN, secret: bytes = SECRET) -> ViewServer:
+        """A server of it that has begun to answer; the secret is that of its passes."""
         made = ViewServer(
             Address(port=port),
             lambda: self._answer,
@@ -88,7 +96,8 @@ class Shown:
                 "/api/errors": lambda _: {"causes": self.causes, "unreadable": 0},
                 "/api/error": lambda given: {"lines": [given.get("place", ""), *self.lines]},
             },
-            token=TOKEN,
+            token=token,
+            passes=Passes(secret),
         )
         made.start()
         return made

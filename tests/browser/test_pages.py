@@ -166,20 +166,44 @@ def test_a_server_that_is_gone_is_said_and_comes_back_by_itself(browser: Browser
             again.close()
 
     assert "The program does not answer" in said
-    assert "open the address that it prints" in said
+    assert "comes back by itself" in said
 
 
-def test_a_server_that_was_restarted_with_another_token_says_what_to_open(browser: Browser) -> None:
+def test_a_server_that_was_restarted_with_another_token_is_found_by_the_page_itself(browser: Browser) -> None:
+    """With another graph, on the page and with the filter that it had."""
+    given = shop()
+    server = given.server()
+    with browser.page() as page:
+        page.open(server.url)
+        ready(page)
+        view(page, "tasks")
+        page.run("document.getElementById('search').focus()")
+        page.type("step1")
+        page.run("window.old = true")
+        server.close()
+        page.until("!document.querySelector('#trouble').hidden")
+        after = Shown(picture(chain(5)), status(*(task(f"step{number}") for number in range(5))))
+        again = after.server(server.port, token="of-the-second-start")
+        try:
+            page.until("window.old === undefined && document.querySelector('#whole').className === 'well'")
+            assert texts(page, "#rows tr td:first-child") == ["step1/0"]
+            assert page.run("!document.getElementById('tasks').hidden && document.getElementById('trouble').hidden")
+            assert page.run("document.cookie") == "", "no script reads the cookie"
+            view(page, "picture")
+            assert len(texts(page, "#canvas .node.processor title")) == 5
+        finally:
+            again.close()
+
+
+def test_a_server_that_was_restarted_with_another_secret_says_what_to_open(browser: Browser) -> None:
     """The page is refused, and tells the remedy."""
     given = shop()
     server = given.server()
     with browser.page() as page:
         page.open(server.url)
         ready(page)
-        port = server.port
         server.close()
-        again = given.server(port)
-        again.token = "another"
+        again = given.server(server.port, token="another", secret=b"t" * 32)
         try:
             page.until("document.querySelector('#trouble').textContent.includes('with the token')")
         finally:

@@ -508,6 +508,11 @@ class Program:
         """Wait for its end; gives the exit code."""
         return self.process.wait(timeout_s)
 
+    def ended_by(self, number: int, timeout_s: float = PATIENCE_S) -> int:
+        """Send it a signal and wait for its end; gives the exit code."""
+        self.process.send_signal(number)
+        return self.dead(timeout_s)
+
     def ask(self, text: str) -> None:
         """Tell it a line."""
         assert self.process.stdin

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from cues_kafka.testing.fixtures import KafkaFixture
@@ -9,8 +11,11 @@ from examples.flights.view import NoView, watched
 from tests.integration.test_ui import Browser
 
 
-def test_the_demo_shows_its_view_while_it_runs(kafka: KafkaFixture) -> None:
+def test_the_demo_shows_its_view_while_it_runs(
+    kafka: KafkaFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And says why where it cannot start; without a screen no browser is opened."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     said: list[str] = []
     with watched("examples.flights.graph:plain", kafka.bootstrap, said.append) as address:
         nodes = Browser(address).data("/api/graph")["nodes"]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import http.client
 import json
 import re
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +16,8 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from cues_kafka import Kafka, Message, connect, start
+import pytest
+
 from cues_kafka.cli.loading import load_graph
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.fault.support import Program, committed, until
@@ -39,24 +44,48 @@ graph = Graph(
 
 class Browser:
     """Opens the address that the command has printed, and asks with its cookie."""
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user whose views were never started."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
 
     def __init__(self, address: str) -> None:
         self._place = urlsplit(address)
         self._cookie = ""
-        answer = self._ask(f"{self._place.path}?{self._place.query}")
+        answer = self.ask(f"{self._place.path}?{self._place.query}")
         assert answer.status == 303
         self._cookie = (answer.getheader("Set-Cookie") or "").split(";")[0]
 
+        self._take_cookie(answer)
+
+    def _take_cookie(self, answer: http.client.HTTPResponse) -> None:
     def data(self, path: str) -> Any:
-        answer = self._ask(path)
+        answer = self.ask(path)
+    @property
+    def port(self) -> int:
+        """That of the view."""
+        assert self._place.port
+        return self._place.port
+
+    def comes_back(self, kept: Mapping[str, str]) -> int:
+        """Show the pass that `/api/pass` gave before, as the script of a page does; gives the status."""
+        refused = self.ask("/api/state")
+        assert refused.status == 403
+        signed = f"{json.loads(refused.read())['challenge']}\n{self._place.netloc}".encode()
+        proof = hmac.new(bytes.fromhex(kept["key"]), signed, hashlib.sha256).hexdigest()
+        answer = self.post("/api/back", {"id": kept["id"], "proof": proof})
+        if answer.status == 200:
+            self._take_cookie(answer)
+        return answer.status
+
         assert answer.status == 200, answer.read()
         return json.loads(answer.read())
 
     def does(self, verb: str, **given: Any) -> Any:
         """Begin a job, and wait for its end."""
-        origin = f"{self._place.scheme}://{self._place.netloc}"
-        headers = {"Content-Type": "application/json", "X-Cues-Kafka": "page", "Origin": origin}
-        answer = self._ask(f"/api/do/{verb}", "POST", json.dumps(given), headers)
+        answer = self.post(f"/api/do/{verb}", given)
         assert answer.status == 202, answer.read()
         begun = json.loads(answer.read())
         until(lambda: self.data("/api/job")["state"] != "running", f"{verb} has ended")
@@ -64,21 +93,35 @@ class Browser:
         assert job["number"] == begun["number"]
         return job
 
-    def _ask(
+    def post(self, path: str, given: Mapping[str, Any]) -> http.client.HTTPResponse:
+        """Send something, as a page of the view does."""
+        origin = f"{self._place.scheme}://{self._place.netloc}"
+        headers = {"Content-Type": "application/json", "X-Cues-Kafka": "page", "Origin": origin}
+        return self.ask(path, "POST", json.dumps(given), headers)
+
+    def ask(
         self, path: str, method: str = "GET", body: str | None = None, headers: Mapping[str, str] | None = None
     ) -> http.client.HTTPResponse:
         connection = http.client.HTTPConnection(self._place.netloc, timeout=30)
         connection.request(method, path, body, {"Cookie": self._cookie, **(headers or {})})
+        """The answer to a request with the cookie."""
         return connection.getresponse()
 
 
 @contextmanager
-def opened(kafka: KafkaFixture, target: str) -> Iterator[Browser]:
-    """The view of a graph, as its command starts it."""
-    command = [sys.executable, "-m", "cues_kafka.cli.main", "ui", target, "--bootstrap", kafka.bootstrap]
+def viewed(kafka: KafkaFixture, target: str, *options: str) -> Iterator[tuple[Program, Browser]]:
+    """The view of a graph, as its command starts it, and a browser."""
+    command = [sys.executable, "-m", "cues_kafka.cli.main", "ui", target, "--bootstrap", kafka.bootstrap, *options]
     with Program(command) as program:
         [address] = re.findall(r"http://\S+", program.expect("token="))
-        yield Browser(address)
+        yield program, Browser(address)
+
+
+@contextmanager
+def opened(kafka: KafkaFixture, target: str) -> Iterator[Browser]:
+    """The view of a graph, and nothing else."""
+    with viewed(kafka, target) as (_, browser):
+        yield browser
 
 
 def test_the_view_shows_a_graph_its_tasks_and_an_error_message(kafka: KafkaFixture, tmp_path: Path) -> None:
@@ -139,6 +182,27 @@ def test_messages_their_path_and_an_entry_are_found(kafka: KafkaFixture, tmp_pat
         assert (entry["rows"], entry["entries"]) == ([{"key": '"Anna 3"', "value": "3"}], 5)
 
 
+        assert entry["read"] in ("partition 0", "partition 1", "all partitions"), "its messages have another key"
+
+
+def test_an_open_page_comes_back_to_the_command_that_was_started_again(kafka: KafkaFixture, tmp_path: Path) -> None:
+    """At the same port, which was not given; not after --log-out, and not to a view that may do less or more."""
+    (tmp_path / "app.py").write_text(MODULE.format(name=kafka.unique("shop")))
+    target = f"{tmp_path / 'app.py'}:graph"
+    with viewed(kafka, target) as (program, browser):
+        kept = browser.data("/api/pass")
+        assert program.ended_by(signal.SIGTERM) == 0
+    with viewed(kafka, target) as (program, other):
+        assert other.port == browser.port
+        assert browser.comes_back(kept) == 200
+        assert browser.data("/api/pass")["id"] != kept["id"]
+        program.expect("view opened again")
+        assert not [line for line in program.lines if kept["key"] in line]
+    with viewed(kafka, target, "--read-only", "--port", str(browser.port)):
+        assert browser.comes_back(kept) == 403
+    with viewed(kafka, target, "--log-out") as (_, other):
+        assert other.port == browser.port
+        assert browser.comes_back(kept) == 403
 REPAIRED = """
 from typing import Any
 from cues_kafka import Graph, Json, Processor, Source, Topic
@@ -177,27 +241,6 @@ def test_the_view_replays_drops_pauses_and_resumes(kafka: KafkaFixture, tmp_path
         [cause] = browser.data("/api/errors")["causes"]
         assert (cause["count"], sum(cause["bars"])) == (2, 2)
         chosen = {key: cause[key] for key in ("processor", "exception", "kind")}
-        assert entry["read"] in ("partition 0", "partition 1", "all partitions"), "its messages have another key"
-
-
-def test_an_open_page_comes_back_to_the_command_that_was_started_again(kafka: KafkaFixture, tmp_path: Path) -> None:
-    """At the same port, which was not given; not after --log-out, and not to a view that may do less or more."""
-    (tmp_path / "app.py").write_text(MODULE.format(name=kafka.unique("shop")))
-    target, user = f"{tmp_path / 'app.py'}:graph", {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
-    with viewed(kafka, target, env=user) as (program, browser):
-        kept = browser.data("/api/pass")
-        assert program.ended_by(signal.SIGTERM) == 0
-    with viewed(kafka, target, env=user) as (program, other):
-        assert other.port == browser.port
-        assert browser.comes_back(kept) == 200
-        assert browser.data("/api/pass")["id"] != kept["id"]
-        program.expect("view opened again")
-        assert not [line for line in program.lines if kept["key"] in line]
-    with viewed(kafka, target, "--read-only", "--port", str(browser.port), env=user):
-        assert browser.comes_back(kept) == 403
-    with viewed(kafka, target, "--log-out", env=user) as (_, other):
-        assert other.port == browser.port
-        assert browser.comes_back(kept) == 403
 
         dry = browser.does("replay", **chosen)
         assert (dry["state"], dry["more"]["asked"], dry["more"]["dry"]) == ("done", 2, True)
