@@ -42,10 +42,14 @@ Examples:
   cues-kafka ui shop:graph --host 0.0.0.0 --port 8080 --behind-proxy
 
 The command prints an address with a token, which opens the view until the
-command ends. Its pages show what `status`, `errors list`, `tail` and `lineage`
-show. They replay and drop error messages, pause and resume, as these commands do,
-unless the view is read-only: with --read-only, or where other machines reach it
-and --allow-changes is missing. Ctrl-C ends the wait of a job; requests remain.
+command ends. A page that is open then comes back by itself when you start the
+command again in the same way within a day; --log-out refuses it. The pages show
+what `status`, `errors list`, `tail` and `lineage` show. They replay and drop
+error messages, pause and resume, as these commands do, unless the view is
+read-only: with --read-only, or where other machines reach it and
+--allow-changes is missing. Ctrl-C ends the wait of a job: requests remain, and the
+command says what was done and what was not. It ends at the latest half a minute
+after the signal.
 
 Exits with 0 at Ctrl-C or SIGTERM, with 1 if the cluster cannot be reached at the
 start and the graph has patterns, and with 2 if the graph or a setting is wrong.
@@ -77,13 +81,13 @@ def ui(
         str, typer.Option(metavar="FILE", help="Answer with TLS: a certificate in PEM form, with those of its issuers.")
     ] = "",
     key: Annotated[str, typer.Option(metavar="FILE", help="The key of the certificate, in PEM form.")] = "",
+    log_out: Annotated[
+        bool, typer.Option("--log-out", help="Refuse pages that were opened before; they need the new address.")
+    ] = False,
     cluster: ClusterOptions,
 ) -> None:
     """
     Show a running graph in a browser.
-    log_out: Annotated[
-        bool, typer.Option("--log-out", help="Refuse pages that were opened before; they need the new address.")
-    ] = False,
 
     The view has the graph with its lag, the tasks and their last hour, the open
     error messages, messages with their lineage, and entries of stores.
@@ -92,11 +96,11 @@ def ui(
     from cues_kafka.cli.loading import load_graph
     from cues_kafka.task.making.patterns import on_cluster
     from cues_kafka.ui.actions import READ_ONLY
+    from cues_kafka.ui.memory import ViewMemory, memory_file
     from cues_kafka.ui.server import Address
 
     address = Address(host, port or 0, behind_proxy, certificate, key)
     closed = read_only if read_only is not None else not address.private
-    from cues_kafka.ui.memory import ViewMemory, memory_file
     settings = cluster.load()
     kafka = settings.kafka()
     bootstrap = without_user(str(settings["bootstrap"]))
@@ -107,6 +111,12 @@ def ui(
 
     with closing(open_broker(kafka)) as broker:
         graph = on_cluster(load_graph(target), broker)
+        # A page that may only look does not come back to a view that acts.
+        reached = "" if address.private else "others"
+        file = memory_file(graph.name, bootstrap, host, reached, "read-only" if closed else "")
+        memory = ViewMemory(file, forget=log_out)
+        if port is None:
+            address = replace(address, port=memory.port)
         name = f"{graph.name} on {settings.address}"
         opening = _Opening(address, memory, chosen=port is not None)
         _serve(graph, broker, kafka, opening, text, name=name, refusal=READ_ONLY if closed else "")
@@ -148,12 +158,6 @@ class _Opening(NamedTuple):
         return server
 
 
-        # A page that may only look does not come back to a view that acts.
-        reached = "" if address.private else "others"
-        file = memory_file(graph.name, bootstrap, host, reached, "read-only" if closed else "")
-        memory = ViewMemory(file, forget=log_out)
-        if port is None:
-            address = replace(address, port=memory.port)
 def _serve(
     graph: Graph,
     broker: Broker,
@@ -165,7 +169,7 @@ def _serve(
     refusal: str,
 ) -> None:
     """
-    Answer until SIGINT or SIGTERM, and then wait for the job that runs.
+    Answer until SIGINT or SIGTERM, and then wait a bounded time for the job that runs; pages see its end.
 
     Args:
         graph: the graph.
@@ -180,7 +184,7 @@ def _serve(
     from cues_kafka.cli.view.repairs import RepairVerbs
     from cues_kafka.operate.look.status import StatusView
     from cues_kafka.plan.topics import Sides
-    from cues_kafka.ui.actions import Actions
+    from cues_kafka.ui.actions import Actions, last_words
     from cues_kafka.ui.answers import questions
     from cues_kafka.ui.errors import ErrorAnswers
     from cues_kafka.ui.folding import folded
@@ -197,24 +201,26 @@ def _serve(
         asked = questions(graph, broker, kafka, errors)
         asked |= {
             "/api/graph": lambda given: folded(drawn, given.get("fold", "").split(",")),
+            "/api/commands": lambda _: {name: text(f"cues-kafka {name} MODULE:GRAPH") for name in ("pause", "resume")},
             "/api/history": lambda given: poller.history.of(given.get("task", "")),
         }
         repairs, pauses = RepairVerbs(graph, broker, errors.forget), PauseVerbs(graph, broker, sides)
-        actions = Actions({**repairs.verbs, **pauses.verbs}, refusal=refusal, text=text)
-            "/api/commands": lambda _: {name: text(f"cues-kafka {name} MODULE:GRAPH") for name in ("pause", "resume")},
-        with (
-            interrupts() as ended,
-            closing(actions),
 
         def server_at(address: Address, passes: Passes) -> ViewServer:
             return ViewServer(address, poller.newest, asked, actions=actions, passes=passes)
 
+        actions = Actions({**repairs.verbs, **pauses.verbs}, refusal=refusal, text=text)
+        with (
+            interrupts() as ended,
+            closing(actions),
             closing(opening.listen(server_at)) as server,
         ):
             poller.start()
             server.start()
             say(f"{name}: {server.url}")
             ended.wait()
+            for line in last_words(actions.close()):
+                say(text(line), err=True)
 
 
 def _log_to_stderr() -> None:

@@ -19,6 +19,10 @@ log = get_logger("cues_kafka.ui")
 
 State: TypeAlias = Literal["none", "running", "done", "failed"]
 
+END_S: Final = 10.0
+"""How long the end of a view waits for its job. A job that waits for tasks ends at once; only a call to a cluster that
+does not answer takes longer. It writes requests, in no transaction, so a job that is cut leaves nothing open."""
+
 READ_ONLY: Final = "this view is read-only. Use the command, or start the view with --allow-changes."
 """Why a view that is read-only does nothing."""
 
@@ -203,7 +207,10 @@ class Actions:
             self._job = RunningJob()
             self._seen = SeenJob(self._seen.number + 1, work.what, who, "running")
             self._began_s = time.monotonic()
-            self._thread = threading.Thread(target=self._run, args=(work, self._job, self._seen), name="ui job")
+            # A daemon: one that hangs in a call does not keep the process.
+            self._thread = threading.Thread(
+                target=self._run, args=(work, self._job, self._seen), name="ui job", daemon=True
+            )
             log.info("change begun", who=who, what=work.what, job=self._seen.number)
             self._thread.start()
             return self._seen
@@ -230,14 +237,24 @@ class Actions:
         log.info("wait ended", who=who, what=self._seen.what)
         self._job.ended.set()
 
-    def close(self) -> None:
-        """Take nothing more, and wait for the end of the job, which waits for nothing more itself."""
+    def close(self, timeout_s: float = END_S) -> SeenJob | None:
+        """
+        Take nothing more, and wait for the end of the job, which waits for nothing more itself.
+
+        Args:
+            timeout_s: how long; a second call waits for nothing.
+
+        Returns:
+            The job that ran, as it is now; None: none ran.
+        """
         with self._alone:
+            thread, ran = self._thread, self._seen.state == "running"
+            timeout_s = 0.0 if self._closed else timeout_s
             self._closed = True
-            thread = self._thread
         self._job.ended.set()
         if thread is not None:
-            thread.join()
+            thread.join(timeout_s)
+        return self.newest() if ran else None
 
     def _run(self, work: JobWork, job: RunningJob, begun: SeenJob) -> None:
         state: State = "failed"
@@ -258,6 +275,22 @@ class Actions:
                 begun.number, begun.what, begun.who, state,
                 lines=lines, why=why, more=outcome.more, seconds=seconds,
             )  # fmt: skip
+
+
+def last_words(job: SeenJob | None) -> list[str]:
+    """What is said at the end of a view of the job that ran then: what was done, and what was not."""
+    if job is None:
+        return []
+    if job.state == "running":
+        part = f", {job.done:,} of {job.total:,} done" if job.total else ""
+        said = (
+            f"{job.what} was cut off in this step: {job.step or 'the first'}{part}. What it has asked for stays, and "
+            "tasks do it; the rest was not asked for. `cues-kafka errors list MODULE:GRAPH` shows what is open, and "
+            "`cues-kafka status MODULE:GRAPH` what is paused."
+        )
+        return [said]
+    end = "is done" if job.state == "done" else "is not done"
+    return [f"{job.what} {end}:", *job.lines, *([job.why] if job.why else [])]
 
 
 def text_of(given: Mapping[str, Any], name: str) -> str | None:

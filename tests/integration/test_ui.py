@@ -9,18 +9,20 @@ import json
 import re
 import signal
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from cues_kafka import Kafka, Message, connect, start
 import pytest
 
+from cues_kafka import Kafka, Message, connect, start
 from cues_kafka.cli.loading import load_graph
 from cues_kafka.testing.fixtures import KafkaFixture
-from tests.fault.support import Program, committed, until
+from cues_kafka.ui.actions import END_S
+from tests.fault.support import Program, committed, committed_all, until
 
 MODULE = """
 from typing import Any
@@ -42,27 +44,25 @@ graph = Graph(
 """
 
 
-class Browser:
-    """Opens the address that the command has printed, and asks with its cookie."""
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user whose views were never started."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
+class Browser:
+    """Opens the address that the command has printed, and asks with its cookie."""
 
     def __init__(self, address: str) -> None:
         self._place = urlsplit(address)
         self._cookie = ""
         answer = self.ask(f"{self._place.path}?{self._place.query}")
         assert answer.status == 303
-        self._cookie = (answer.getheader("Set-Cookie") or "").split(";")[0]
-
         self._take_cookie(answer)
 
     def _take_cookie(self, answer: http.client.HTTPResponse) -> None:
-    def data(self, path: str) -> Any:
-        answer = self.ask(path)
+        self._cookie = (answer.getheader("Set-Cookie") or "").split(";")[0]
+
     @property
     def port(self) -> int:
         """That of the view."""
@@ -80,6 +80,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             self._take_cookie(answer)
         return answer.status
 
+    def data(self, path: str) -> Any:
+        answer = self.ask(path)
         assert answer.status == 200, answer.read()
         return json.loads(answer.read())
 
@@ -102,9 +104,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(
         self, path: str, method: str = "GET", body: str | None = None, headers: Mapping[str, str] | None = None
     ) -> http.client.HTTPResponse:
+        """The answer to a request with the cookie."""
         connection = http.client.HTTPConnection(self._place.netloc, timeout=30)
         connection.request(method, path, body, {"Cookie": self._cookie, **(headers or {})})
-        """The answer to a request with the cookie."""
         return connection.getresponse()
 
 
@@ -180,8 +182,6 @@ def test_messages_their_path_and_an_entry_are_found(kafka: KafkaFixture, tmp_pat
         assert browser.data("/api/stores")["stores"] == [{"processor": "check", "store": "seen", "keys": "text"}]
         entry = browser.data(f"/api/entry?{urlencode({'processor': 'check', 'store': 'seen', 'key': 'Anna 3'})}")
         assert (entry["rows"], entry["entries"]) == ([{"key": '"Anna 3"', "value": "3"}], 5)
-
-
         assert entry["read"] in ("partition 0", "partition 1", "all partitions"), "its messages have another key"
 
 
@@ -203,6 +203,8 @@ def test_an_open_page_comes_back_to_the_command_that_was_started_again(kafka: Ka
     with viewed(kafka, target, "--log-out") as (_, other):
         assert other.port == browser.port
         assert browser.comes_back(kept) == 403
+
+
 REPAIRED = """
 from typing import Any
 from cues_kafka import Graph, Json, Processor, Source, Topic
@@ -274,3 +276,68 @@ def test_the_view_replays_drops_pauses_and_resumes(kafka: KafkaFixture, tmp_path
         [line] = browser.does("resume")["lines"]
         assert line.startswith(f"{name}: check goes on; it was ")
         assert "127.0.0.1 in the browser view" in line
+
+
+def failed_three(kafka: KafkaFixture, tmp_path: Path) -> tuple[str, str]:
+    """Three error messages of a graph that no worker runs. Gives its name, and the graph with the fixed code."""
+    name = kafka.unique("shop")
+    broken, fixed = tmp_path / "broken.py", tmp_path / "app.py"
+    broken.write_text(REPAIRED.format(name=name, least=0))
+    fixed.write_text(REPAIRED.format(name=name, least=-9))
+    with start(load_graph(f"{broken}:graph"), Kafka(kafka.bootstrap)) as running:
+        with connect(Kafka(kafka.bootstrap), load_graph(f"{broken}:graph")) as client:
+            client.send_many(f"{name}.orders", [{"n": -1}, {"n": -2}, {"n": -3}])
+        running.wait_idle()
+    return name, f"{fixed}:graph"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.full)])
+def test_a_signal_within_a_replay_ends_the_view_soon_and_says_what_was_not_done(
+    kafka: KafkaFixture, tmp_path: Path, number: int
+) -> None:
+    """No transaction stays open, the requests stay, and the worker that comes later does each of them once."""
+    name, target = failed_three(kafka, tmp_path)
+    with viewed(kafka, target) as (program, browser):
+        until(lambda: browser.data("/api/state")["tasks"], "the view has looked")
+        [cause] = browser.data("/api/errors")["causes"]
+        chosen = {key: cause[key] for key in ("processor", "exception", "kind")}
+        assert browser.post("/api/do/replay", {**chosen, "yes": True}).status == 202
+        until(lambda: browser.data("/api/job")["step"] == "settling", "the requests are sent, and no worker takes them")
+        began_s = time.monotonic()
+        assert program.ended_by(number) == 0
+        assert time.monotonic() - began_s < 2 * END_S, "the job would have waited for 60 s"
+        program.expect("replay of check, ValueError, raised is not done:")
+        program.expect(f"{name}: replay requested for 3 error messages")
+        program.expect(f"{name}: 3 error messages not settled in time. The requests stay.")
+    topics = [f"{name}.{one}" for one in ("checked", "errors", "check.replay")]
+    found = committed_all(kafka.bootstrap, topics)  # which an open transaction would hold
+    assert [len(found[topic]) for topic in topics] == [0, 3, 3]
+    with start(load_graph(target), Kafka(kafka.bootstrap)) as running:
+        running.wait_idle()
+        until(lambda: len(committed(kafka.bootstrap, topics[0])) == 3, "the requests are done")
+    assert [json.loads(one.value() or b"")["n"] for one in committed(kafka.bootstrap, topics[0])] == [-1, -2, -3]
+
+
+def test_a_view_that_was_started_read_only_changes_nothing_by_any_way(kafka: KafkaFixture, tmp_path: Path) -> None:
+    """With the cookie and all headers of its own page: each verb by each method, and the end of a wait."""
+    name, target = failed_three(kafka, tmp_path)
+    with viewed(kafka, target, "--read-only") as (_, browser):
+        assert "read-only" in browser.data("/api/job")["refusal"]
+        [cause] = browser.data("/api/errors")["causes"]
+        chosen = {key: cause[key] for key in ("processor", "exception", "kind")}
+        wishes: list[tuple[str, dict[str, Any]]] = [
+            *((verb, {**chosen, "yes": yes}) for verb in ("replay", "drop") for yes in (True, False)),
+            *((verb, given) for verb in ("pause", "resume") for given in ({}, {"processor": "check"})),
+            ("drop", {"place": cause["example"], "yes": True}), ("end-wait", {}), ("reset", {}), ("../do/pause", {}),
+        ]  # fmt: skip
+        for verb, given in wishes:
+            assert browser.post(f"/api/do/{verb}", given).status == 403, (verb, given)
+            asked = f"/api/do/{verb}?{urlencode(given)}"
+            for method in ("GET", "HEAD"):
+                assert browser.ask(asked, method, headers={"X-HTTP-Method-Override": "POST"}).status == 404
+            for method in ("PUT", "PATCH", "DELETE"):
+                assert browser.ask(asked, method, json.dumps(given)).status == 501
+        assert browser.data("/api/job")["number"] == 0
+        assert browser.data("/api/errors")["causes"][0]["asked"] == 0
+    topics = [f"{name}.{one}" for one in ("check.replay", "control")]
+    assert [*committed_all(kafka.bootstrap, topics).values()] == [[], []]

@@ -17,7 +17,9 @@ from cues_kafka.ui.actions import (
     JobOutcome,
     JobWork,
     RunningJob,
+    SeenJob,
     flag_of,
+    last_words,
     only,
     text_of,
 )
@@ -137,6 +139,30 @@ def test_the_end_of_the_view_waits_for_the_job_and_takes_no_other(actions: Actio
     assert actions.newest().state == "done"
     with pytest.raises(Busy, match="ends"):
         actions.begin("gate", {}, "bob")
+
+
+def test_the_end_of_the_view_does_not_wait_long_for_a_job_that_hangs(actions: Actions, gate: Gate) -> None:
+    """It says how far the job was, and what to do; a second end waits for nothing."""
+    actions.begin("gate", {}, "ann")
+    assert gate.begun.wait(SOON_S)
+    [said] = last_words(actions.close(0.01))
+    assert actions.close(SOON_S * 10) is not None
+
+    assert said.startswith("gate of ann was cut off in this step: waiting, 3 of 10 done. What it has asked for stays")
+    assert actions._thread is not None
+    assert actions._thread.daemon, "it does not keep the process"
+
+
+def test_the_end_of_the_view_says_what_its_job_came_to(actions: Actions, gate: Gate) -> None:
+    """If one ran: the lines of the command, or why it failed."""
+    gate.go.set()
+    actions.begin("gate", {}, "ann")
+    ended(actions)
+    assert last_words(actions.close()) == [], "it had ended before"
+    done = SeenJob(1, "pause of check", "ann", "done", lines=["check paused"])
+    failed = SeenJob(1, "replay of check", "ann", "failed", why="no broker answers")
+    assert last_words(done) == ["pause of check is done:", "check paused"]
+    assert last_words(failed) == ["replay of check is not done:", "no broker answers"]
 
 
 def test_a_step_that_hears_of_the_end_only_by_its_progress_is_cut(actions: Actions) -> None:
