@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from cues_kafka import Graph, Processor, Source
@@ -12,18 +13,53 @@ from cues_kafka.operate.look.seen import GraphStatus, InputLag, SeenTask
 from cues_kafka.ui.folding import folded
 from cues_kafka.ui.history import LastHour
 from cues_kafka.ui.layout import Picture, picture
-from cues_kafka.ui.server import Address, ViewServer
 from cues_kafka.ui.passes import Passes
+from cues_kafka.ui.server import Address, ViewServer
 from cues_kafka.ui.views import Overview, after_loss, overview, to_json
 from tests.browser.devtools import Browser, Page
 
 TOKEN = "token-of-the-test"
-CAUSE = {
 SECRET = b"s" * 32
+CAUSE = {
     "processor": "check", "exception": "ValueError", "kind": "exception", "count": 3, "asked": 0,
     "first_ms": 1_760_000_000_000, "last_ms": 1_760_000_090_000, "example": "shop.errors/0@2", "text": "no such size",
     "bars": [1, 0, 2],
 }  # fmt: skip
+MESSAGE = {
+    "place": "orders/3@17", "timestamp_ms": 1_760_000_000_000, "time": "2025-10-09T08:53:20.000Z", "key": "ann",
+    "value": '{"n": 1}', "why": "", "headers": [["trace", "t1"]], "more": 2, "size": 11,
+}  # fmt: skip
+NODE = {"key": "ann", "state": "present", "error": "", "row": 0}
+ANSWERS: Mapping[str, Any] = {
+    "/api/topics": {"topics": ["orders", "packed"], "shown": 100, "bounds": "20,000 messages, 32 MB or 5 s"},
+    "/api/messages": {
+        "rows": [MESSAGE], "messages": 5, "bytes": 55, "bounds": "20,000 messages, 32 MB or 5 s", "ended": "",
+        "whole": True,
+    },
+    "/api/path": {
+        "root": "orders/3@17",
+        "nodes": [
+            {"id": "orders/3@17", "topic": "orders", "column": 0, **NODE},
+            {"id": "packed/1@4", "topic": "packed", "column": 1, **NODE},
+        ],
+        "arrows": [{"start": "orders/3@17", "end": "packed/1@4", "task": "shop.pack/3", "sequence": 7}],
+        "back": ["orders/3@17  the message"], "forward": ["packed/1@4  made of it"], "ended": "",
+        "bounds": "100 messages each way",
+    },
+    "/api/stores": {
+        "stores": [
+            {"processor": "pack", "store": "seen", "keys": "text"},
+            {"processor": "pack", "store": "pairs", "keys": "JSON"},
+        ],
+        "bounds": "50 entries",
+    },
+    "/api/entry": {
+        "rows": [{"key": '"ann"', "value": "3"}], "more": False, "entries": 5, "true_up_to": ["orders/3@18"],
+        "read": "partition 3",
+    },
+}  # fmt: skip
+"""What is found on the pages of messages, lineage and stores."""
+
 LINES = ("shop.errors/0@2: open; it can be replayed", "ValueError: no such size", "payload: {'size': 'XXL'}")
 
 
@@ -60,12 +96,16 @@ class Shown:
 
     Attributes:
         causes, lines: the answers about error messages.
+        answers: by path, those of the pages of messages, lineage and stores; an error is raised.
+        asked: the questions of these pages.
     """
 
     def __init__(self, drawn: Picture, seen: GraphStatus) -> None:
         self.drawn, self.history = drawn, LastHour()
         self.causes: list[dict[str, Any]] = [CAUSE]
         self.lines: list[str] = list(LINES)
+        self.answers: dict[str, Any] = dict(ANSWERS)
+        self.asked: list[tuple[str, Mapping[str, str]]] = []
         self._answer = (0, b"")
         self._last: Overview | None = None
         self.show(seen)
@@ -93,7 +133,9 @@ class Shown:
             {
                 "/api/graph": lambda given: folded(self.drawn, given.get("fold", "").split(",")),
                 "/api/history": lambda given: self.history.of(given.get("task", "")),
+                "/api/commands": lambda _: {name: f"cues-kafka {name} app:shop" for name in ("pause", "resume")},
                 "/api/errors": lambda _: {"causes": self.causes, "unreadable": 0},
+                **{path: partial(self._found, path) for path in ANSWERS},
                 "/api/error": lambda given: {"lines": [given.get("place", ""), *self.lines]},
             },
             token=token,
@@ -142,7 +184,6 @@ def view(page: Page, name: str) -> None:
     page.until(f"!document.getElementById('{name}').hidden")
     if name == "errors":
         page.until("document.querySelector('#causes tr')")
-                "/api/commands": lambda _: {name: f"cues-kafka {name} app:shop" for name in ("pause", "resume")},
 
 
 def texts(page: Page, selector: str) -> list[str]:

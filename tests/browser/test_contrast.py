@@ -9,6 +9,7 @@ import pytest
 from cues_kafka.ui.layout import picture
 from tests.browser.devtools import Browser, Page
 from tests.browser.shown import Shown, chain, opened, shop, status, task, view
+from tests.browser.test_finding import LOOKED, looked_for
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
@@ -40,9 +41,13 @@ def test_texts_lines_and_controls_have_the_contrast_of_aa(browser: Browser, dark
         page.click("#causes button")
         page.until("document.querySelector('#message').textContent")
         found += weak(page, 20)
+        for name in LOOKED:
+            view(page, name)
+            looked_for(page, name)
+            found += weak(page, 15)
         given.show(status(unreachable="no broker answers"))
         page.until("!document.querySelector('#trouble').hidden")
-        found += weak(page, 20)
+        found += weak(page, 15)
 
     assert found == []
     assert back == ("rgb(20, 23, 26)" if dark else "rgb(255, 255, 255)")

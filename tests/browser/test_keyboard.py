@@ -9,6 +9,7 @@ import pytest
 from cues_kafka.ui.layout import picture
 from tests.browser.devtools import Browser, Page
 from tests.browser.shown import Shown, chain, opened, shop, status, task, texts
+from tests.browser.test_finding import LOOKED, looked_for
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
@@ -48,10 +49,12 @@ def to(page: Page, name: str) -> None:
 def test_tab_leads_to_everything_that_can_be_pressed_and_shows_where_it_is(browser: Browser) -> None:
     """On each page, with a line around it, and each has a name that is read aloud."""
     with opened(browser, shop()) as page:
-        for name in ("picture", "tasks", "errors"):
+        for name in ("picture", "tasks", "errors", "messages", "lineage", "stores"):
             to(page, name)
             page.press("Enter")
             page.until(f"!document.getElementById('{name}').hidden")
+            if name in LOOKED:
+                looked_for(page, name)
             if name == "errors":
                 page.until("document.querySelector('#causes button') && !document.querySelector('#count').disabled")
             found = walk(page)
