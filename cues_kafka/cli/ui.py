@@ -81,9 +81,7 @@ def ui(
         str, typer.Option(metavar="FILE", help="Answer with TLS: a certificate in PEM form, with those of its issuers.")
     ] = "",
     key: Annotated[str, typer.Option(metavar="FILE", help="The key of the certificate, in PEM form.")] = "",
-    log_out: Annotated[
-        bool, typer.Option("--log-out", help="Refuse pages that were opened before; they need the new address.")
-    ] = False,
+    log_out: Annotated[bool, typer.Option("--log-out", help="Refuse pages that were opened before.")] = False,
     cluster: ClusterOptions,
 ) -> None:
     """
@@ -112,13 +110,10 @@ def ui(
     with closing(open_broker(kafka)) as broker:
         graph = on_cluster(load_graph(target), broker)
         # A page that may only look does not come back to a view that acts.
-        reached = "" if address.private else "others"
-        file = memory_file(graph.name, bootstrap, host, reached, "read-only" if closed else "")
-        memory = ViewMemory(file, forget=log_out)
-        if port is None:
-            address = replace(address, port=memory.port)
+        kind = "" if address.private else "others", "read-only" if closed else ""
+        memory = ViewMemory(memory_file(graph.name, bootstrap, host, *kind), forget=log_out)
         name = f"{graph.name} on {settings.address}"
-        opening = _Opening(address, memory, chosen=port is not None)
+        opening = _Opening(address, memory, port is not None)
         _serve(graph, broker, kafka, opening, text, name=name, refusal=READ_ONLY if closed else "")
 
 
@@ -129,7 +124,7 @@ class _Opening(NamedTuple):
     Attributes:
         address: where.
         memory: what it keeps.
-        chosen: whether the user gave the port; if not, one that is taken is left for a free one.
+        chosen: whether the user gave the port; if not, it is that of the last time, or a free one.
     """
 
     address: Address
@@ -147,11 +142,11 @@ class _Opening(NamedTuple):
 
         passes = Passes(self.memory.secret)
         try:
-            server = make(self.address, passes)
+            server = make(self.address if self.chosen else replace(self.address, port=self.memory.port), passes)
         except ConfigError:
-            if self.chosen or not self.address.port:
+            if self.chosen or not self.memory.port:
                 raise
-            server = make(replace(self.address, port=0), passes)
+            server = make(self.address, passes)
         self.memory.remember(server.port)
         if self.memory.trouble:
             log.warning("open pages will not come back after a restart", why=self.memory.trouble)
@@ -201,7 +196,7 @@ def _serve(
         asked = questions(graph, broker, kafka, errors)
         asked |= {
             "/api/graph": lambda given: folded(drawn, given.get("fold", "").split(",")),
-            "/api/commands": lambda _: {name: text(f"cues-kafka {name} MODULE:GRAPH") for name in ("pause", "resume")},
+            "/api/commands": lambda _: {verb: text(f"cues-kafka {verb} MODULE:GRAPH") for verb in pauses.verbs},
             "/api/history": lambda given: poller.history.of(given.get("task", "")),
         }
         repairs, pauses = RepairVerbs(graph, broker, errors.forget), PauseVerbs(graph, broker, sides)
@@ -210,11 +205,7 @@ def _serve(
             return ViewServer(address, poller.newest, asked, actions=actions, passes=passes)
 
         actions = Actions({**repairs.verbs, **pauses.verbs}, refusal=refusal, text=text)
-        with (
-            interrupts() as ended,
-            closing(actions),
-            closing(opening.listen(server_at)) as server,
-        ):
+        with interrupts() as ended, closing(actions), closing(opening.listen(server_at)) as server:
             poller.start()
             server.start()
             say(f"{name}: {server.url}")

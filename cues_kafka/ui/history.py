@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from cues_kafka.operate.look.seen import GraphStatus, SeenTask
-from cues_kafka.ui.moves import Move, Moves
+from cues_kafka.ui.moves import Moves, TaskMoved
 
 KEPT_S: Final = 3_600.0
 """How long a point is kept."""
@@ -51,7 +51,7 @@ class TaskMark(NamedTuple):
 @dataclass(slots=True)
 class _TaskPast:
     points: deque[Point] = field(default_factory=deque)
-    marks: deque[TaskMark | Move] = field(default_factory=lambda: deque(maxlen=MARKS))
+    marks: deque[TaskMark | TaskMoved] = field(default_factory=lambda: deque(maxlen=MARKS))
     owner: str = ""
     state: str = ""
     failures: int | None = None
@@ -91,7 +91,7 @@ class LastHour:
     def of(self, task: str) -> dict[str, Any]:
         """The points and the marks of a task; empty lists: it is not known."""
         past = self._tasks.get(task) or _TaskPast()
-        marks = [TaskMark(one.at_s, one.text) if isinstance(one, Move) else one for one in past.marks.copy()]
+        marks = [TaskMark(one.at_s, one.text) if isinstance(one, TaskMoved) else one for one in past.marks.copy()]
         return {"task": task, "points": list(past.points.copy()), "marks": marks}
 
     def _mark(self, past: _TaskPast, one: SeenTask, at_s: float) -> None:

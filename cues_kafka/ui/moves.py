@@ -19,7 +19,7 @@ SILENT_S: Final = 30.0
 
 
 @dataclass(slots=True)
-class Move:
+class TaskMoved:
     """
     A task that has another owner now.
 
@@ -46,11 +46,11 @@ class Moves:
     """Says what became of the processes that had tasks. Give it each look."""
 
     def __init__(self) -> None:
-        self._open: list[Move] = []
+        self._open: list[TaskMoved] = []
 
-    def begin(self, at_s: float, old: str, one: SeenTask) -> Move:
+    def begin(self, at_s: float, old: str, one: SeenTask) -> TaskMoved:
         """A task has another owner than before."""
-        move = Move(at_s, old, one.owner, one.told_s)
+        move = TaskMoved(at_s, old, one.owner, one.told_s)
         self._open.append(move)
         return move
 
@@ -74,11 +74,11 @@ class Moves:
         self._open = [move for move in self._open if not move.why]
 
 
-def _why(move: Move, heard: Mapping[str, float], left: Collection[str], at_s: float) -> str:
+def _why(move: TaskMoved, heard: Mapping[str, float], left: Collection[str], at_s: float) -> str:
     if move.old in left:
         return f"{move.old} was stopped in order"
     if heard.get(move.old, 0.0) > move.told_s:
         return f"{move.old} goes on, and the tasks were shared out again"
     if at_s - move.at_s < SILENT_S:
         return ""
-    return f"{move.old} is silent without a farewell: it was killed or cut off, or it has no task any more"
+    return f"{move.old} is silent without a farewell: it was killed or cut off, or it has no task left"
