@@ -200,6 +200,13 @@ class Page:
         if not self._loaded.wait(ANSWER_S):
             raise BrowserError(f"{url} has not loaded in {ANSWER_S:g} s")
 
+    @contextmanager
+    def loads_again(self) -> Iterator[None]:
+        """Wait at the end of the block until it has loaded itself again."""
+        self._loaded.clear()
+        yield
+        assert self._loaded.wait(ANSWER_S), f"not within {ANSWER_S:g} s: the page loads itself again"
+
     def run(self, script: str) -> Any:
         """
         The value of an expression on the page; a promise is awaited.

@@ -183,7 +183,8 @@ def test_a_server_that_was_restarted_with_another_token_is_found_by_the_page_its
         server.close()
         page.until("!document.querySelector('#trouble').hidden")
         after = Shown(picture(chain(5)), status(*(task(f"step{number}") for number in range(5))))
-        again = after.server(server.port, token="of-the-second-start")
+        with page.loads_again():
+            again = after.server(server.port, token="of-the-second-start")
         try:
             page.until("window.old === undefined && document.querySelector('#whole').className === 'well'")
             assert texts(page, "#rows tr td:first-child") == ["step1/0"]
