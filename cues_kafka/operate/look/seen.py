@@ -30,7 +30,8 @@ class InputLag:
         topic, partition: which one.
         position: the next offset that the task delivers; None: not known.
         end: the high watermark.
-        lag: how many offsets are behind the position; 0 where they hold no messages, only markers. None: not known.
+        lag: how many messages are behind the position; of more than `waiting.COUNTED` offsets, and of what is in open
+            transactions, how many offsets, with the markers among them. None: not known.
         waiting_s: age of the oldest message that waits, by its timestamp; None: none waits, or it is not known.
         open_s: for how long the oldest open transaction has written to it; readers wait there. None: none is open.
     """

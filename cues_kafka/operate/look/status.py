@@ -19,17 +19,17 @@ from cues_kafka.arguments import known_call
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Options
 from cues_kafka.core.records import Totals
-from cues_kafka.errors import BrokerError, ConfigError, UnreadableError, UnstableOffsets
+from cues_kafka.errors import BrokerError, ConfigError, UnstableOffsets
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, group_id, status_topic, tools_group
 from cues_kafka.operate.look.newest import NewestRecord, NewestRecords
 from cues_kafka.operate.look.seen import GraphStatus, InputLag, SeenState, SeenTask
+from cues_kafka.operate.look.waiting import Waiting, WaitingMessages
 from cues_kafka.plan.inspectors import facts_of
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import Sides
 from cues_kafka.plan.wellness import AHEAD, REPLAY, late, quarantined, recreated, without_record, without_task
 from cues_kafka.ports.broker import Broker
-from cues_kafka.ports.clients import Reader
 from cues_kafka.ports.clock import Clock
 from cues_kafka.ports.facts import ClusterFacts, TopicFacts, Watermarks
 from cues_kafka.ports.log import Position, TopicPartition
@@ -48,9 +48,6 @@ UNREADABLE: Final = (
 
 PERIODS: Final = 3
 """After this number of periods without news a task counts as not heard of."""
-
-WAITING_S: Final = 5.0
-"""How long the oldest messages that wait are looked for; where it is not found in time, the lag in seconds is open."""
 
 _Answer = TypeVar("_Answer")
 
@@ -90,8 +87,8 @@ class _Look:
     marks: Mapping[TopicPartition, Watermarks] = field(default_factory=dict)
     records: Mapping[TopicPartition, NewestRecord] = field(default_factory=dict)
     open_since: Mapping[TopicPartition, float] = field(default_factory=dict)
-    oldest: Mapping[tuple[TopicPartition, int], float | None] = field(default_factory=dict)
-    """Timestamps of the first messages at or behind an offset; None: only markers come. Readers stand at several."""
+    waiting: Mapping[tuple[TopicPartition, int], Waiting] = field(default_factory=dict)
+    """What waits from an offset on. Readers stand at several."""
     running: dict[str, SeenState] = field(default_factory=dict)
     unseen: dict[str, None] = field(default_factory=dict)
 
@@ -108,7 +105,7 @@ class StatusView:
         self._told_to = 0
         self.left: set[str] = set()  # processes that have told that they leave, as `SeenTask.owner` names them
         self._before: dict[str, tuple[float, int]] = {}  # by task: when, and its deliveries then
-        self._reader: Reader | None = None
+        self._waiting = WaitingMessages(broker, self._group, self._clock)
 
     def look(self) -> GraphStatus:
         """
@@ -127,7 +124,7 @@ class StatusView:
         except BrokerError as error:
             if error.forbidden or error.final:
                 raise
-            self._drop_reader()
+            self._waiting.close()
             return GraphStatus(graph=self._graph.name, at_s=look.at_s, unreachable=str(error))
         return GraphStatus(
             graph=self._graph.name, at_s=look.at_s, tasks=tasks, unseen=tuple(look.unseen), refusals=refusals
@@ -164,7 +161,7 @@ class StatusView:
 
     def close(self) -> None:
         """Release the reader."""
-        self._drop_reader()
+        self._waiting.close()
 
     def __enter__(self) -> Self:
         return self
@@ -196,7 +193,7 @@ class StatusView:
         told = self._may(look, "what processes told", self.told, nothing)
         reports = [one for name in graph.all_processors for one in self._of_processor(name, look, told)]
         look.open_since = self._open_since(look)
-        look.oldest = self._oldest(look, reports)
+        look.waiting = self._what_waits(look, reports)
         yield from (self._finished(one, look) for one in reports)
 
     def _may(self, look: _Look, what: str, question: Callable[[], _Answer], otherwise: _Answer) -> _Answer:
@@ -215,7 +212,7 @@ class StatusView:
             return {}
         return self._may(look, "open transactions", lambda: self._broker.open_since(places, group=self._group), {})
 
-    def _oldest(self, look: _Look, reports: Iterable[SeenTask]) -> Mapping[tuple[TopicPartition, int], float | None]:
+    def _what_waits(self, look: _Look, reports: Iterable[SeenTask]) -> Mapping[tuple[TopicPartition, int], Waiting]:
         starts: dict[TopicPartition, set[int]] = {}
         for one in (one for report in reports for one in report.inputs):
             if one.position is None or one.lag is None:  # without an end the topic is not there
@@ -226,49 +223,9 @@ class StatusView:
                 starts.setdefault(place, set()).add(at)
         if not starts:
             return {}
-        return self._may(look, "the age of messages that wait", lambda: self._first_messages(starts), {})
-
-    def _first_messages(
-        self, starts: Mapping[TopicPartition, Iterable[int]]
-    ) -> dict[tuple[TopicPartition, int], float | None]:
-        """The timestamps of the first committed messages at or behind each offset; None: only markers come."""
-        found: dict[tuple[TopicPartition, int], float | None] = {}
-        reader = self._reader = self._reader or self._broker.reader(self._group, prompt=True)
-        left = {place: sorted(offsets) for place, offsets in starts.items()}
-        try:
-            reader.assign({place: offsets[0] for place, offsets in left.items()})
-            deadline = self._clock.monotonic() + WAITING_S
-            while left and self._clock.monotonic() < deadline:
-                further: dict[TopicPartition, list[int]] = {}
-                try:
-                    polled = reader.poll(0.1)
-                except UnreadableError as error:  # its age is not known
-                    place = TopicPartition(*error.place)
-                    reader.unassign([place])
-                    left.pop(place, None)
-                    continue
-                for place, messages, eof in polled:
-                    if place not in left or not (messages or eof is not None):
-                        continue
-                    reader.unassign([place])
-                    for at in left.pop(place):
-                        first = next((one for one in messages if one.offset() >= at), None)
-                        if first is None and eof is None:
-                            further.setdefault(place, []).append(at)
-                        else:
-                            found[place, at] = first.timestamp()[1] / 1000 if first is not None else None
-                reader.assign({place: offsets[0] for place, offsets in further.items()})
-                left |= further
-            reader.unassign(left)
-        except BrokerError:
-            self._drop_reader()
-            raise
-        return found
-
-    def _drop_reader(self) -> None:
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            reader.close()
+        ranges = {place: (offsets, look.marks[place].stable) for place, offsets in starts.items()}
+        nothing: Mapping[tuple[TopicPartition, int], Waiting] = {}
+        return self._may(look, "the age of messages that wait", lambda: self._waiting.look(ranges), nothing)
 
     # Tasks
 
@@ -464,12 +421,13 @@ def _input(look: _Look, place: TopicPartition, position: int | None) -> InputLag
 def _with_age(one: InputLag, look: _Look) -> InputLag:
     place = TopicPartition(one.topic, one.partition)
     one = replace(one, open_s=_age(look, look.open_since.get(place)))
-    if one.position is None or (place, _start(one, look)) not in look.oldest:
+    waiting = look.waiting.get((place, _start(one, look)))
+    if one.position is None or waiting is None:
         return one
-    if (oldest_s := look.oldest[place, _start(one, look)]) is not None:
-        return replace(one, waiting_s=_age(look, oldest_s))
-    marks = look.marks[place]
-    return replace(one, lag=marks.high - marks.stable)  # below the last stable offset there are only markers
+    marks, waiting_s = look.marks[place], _age(look, waiting.oldest_s)
+    if waiting.messages is None:
+        return replace(one, waiting_s=waiting_s)
+    return replace(one, waiting_s=waiting_s, lag=waiting.messages + marks.high - marks.stable)
 
 
 def _start(one: InputLag, look: _Look) -> int:

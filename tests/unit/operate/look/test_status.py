@@ -12,16 +12,18 @@ import pytest
 
 from cues_kafka import BrokerError, Feed, Graph, Iterate, Json, Memory, Processor, Source, Topic, connect, start
 from cues_kafka.brokers.memory import MemoryBroker
+from cues_kafka.brokers.memory.clients import MemoryReader
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.records import Totals
 from cues_kafka.errors import FatalError, RetriableError
 from cues_kafka.operate.look import newest as newest_module
+from cues_kafka.operate.look import waiting
 from cues_kafka.operate.look.seen import GraphStatus, SeenTask
 from cues_kafka.operate.look.status import StatusView, _of_slots, _of_task, status
 from cues_kafka.plan.topics import Sides
 from cues_kafka.plan.wellness import AHEAD
 from cues_kafka.ports.facts import NewTopic
-from cues_kafka.ports.log import Outgoing, TopicPartition
+from cues_kafka.ports.log import Fetched, Outgoing, TopicPartition
 from cues_kafka.records.reading import OPEN_TRANSACTION, newest
 from cues_kafka.records.status import StatusRecord, TaskOwner, encode_status
 from cues_kafka.running import status_writer
@@ -139,7 +141,7 @@ def test_stopped_task_shows_the_cause_the_remedy_and_what_waits(cluster: Memory)
     assert task.remedy == "fix the cause, or declare an errors topic"
     assert (task.at, len(task.hash)) == ("orders/0 at 1", 32)
     assert task.stopped_s > 0
-    assert (task.deliveries, task.lag) == (1, 3)  # two messages, and the marker behind them
+    assert (task.deliveries, task.lag) == (1, 2)  # without the marker behind them
     assert task.waiting_s is not None
     assert 0 <= task.waiting_s < WAIT_S
 
@@ -251,7 +253,7 @@ def test_each_reader_of_a_topic_has_the_lag_and_the_age_of_its_own_place() -> No
     clock.later_s = 100.0
     with StatusView(graph, broker, sides=SIDES, clock=clock) as view:
         seen = view.look()
-        assert (seen["check/0"].lag, seen["count/0"].lag) == (3, 0)  # with the marker behind them
+        assert (seen["check/0"].lag, seen["count/0"].lag) == (2, 0)  # without the marker behind them
         assert seen["check/0"].waiting_s == pytest.approx(100.0, abs=10.0)
         assert seen["count/0"].waiting_s is None
 
@@ -263,7 +265,7 @@ def test_each_reader_of_a_topic_has_the_lag_and_the_age_of_its_own_place() -> No
         broker.session("other").init(timeout_s=1.0)
         seen = view.look()
 
-    assert (seen["check/0"].lag, seen["count/0"].lag) == (5, 0)
+    assert (seen["check/0"].lag, seen["count/0"].lag) == (2, 0)  # nor what was aborted
     assert seen["check/0"].waiting_s == pytest.approx(100.0, abs=10.0)
     assert seen["count/0"].waiting_s is None
 
@@ -562,3 +564,30 @@ def test_a_staged_processor_is_not_shown_as_its_predecessor_that_ended() -> None
     assert _of_slots(ended, [works]) is works
     assert _of_slots(None, [works, stopped]) is stopped
     assert _of_slots(ended, []) is ended
+
+
+def test_lag_of_many_offsets_is_not_read_and_counts_markers(cluster: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound is on what is read; below it each message counts as one, however many transactions wrote them."""
+    graph = graph_of(same)
+    start(graph, cluster).stop()
+    broker = open_broker(cluster)
+    session = broker.session("other")
+    session.init(timeout_s=1.0)
+    for _ in range(5):
+        session.begin()
+        session.produce([Outgoing("orders", 0, None, b"{}")])
+        session.flush()
+        session.commit()
+    poll = MemoryReader.poll
+
+    def first(reader: MemoryReader, timeout_s: float) -> list[Fetched]:
+        polled = poll(reader, timeout_s)
+        cut = [Fetched(one.partition, one.messages[:1], None) for one in polled if one.partition.topic == "orders"]
+        return cut or polled
+
+    with StatusView(graph, broker, sides=SIDES) as view:
+        assert view.look()["check/0"].lag == 5
+    monkeypatch.setattr(waiting, "COUNTED", 9)
+    monkeypatch.setattr(MemoryReader, "poll", first)
+    with StatusView(graph, broker, sides=SIDES) as view:
+        assert view.look()["check/0"].lag == 10
