@@ -106,12 +106,17 @@ class StompSource:
 
 
 class StompDeliveries:
-    """What arrives on one connection; see `Deliveries`."""
+    """
+    What arrives on one connection; see `Deliveries`.
+
+    A delivery is made ready on the connection's thread: the feed's thread has more to do, and often waits for Kafka.
+    """
 
     def __init__(self, declared: ReadsQueues, arrived: Callable[[], None]) -> None:
         self._declared, self._arrived = declared, arrived
         self._lock = threading.Lock()
-        self._held: deque[Frame] = deque()
+        self._held: deque[Arrival] = deque()
+        self._refused: RecoveryError | None = None
         self._connection: StompConnection | None = None
 
     def begin(self, connection: StompConnection) -> None:
@@ -119,19 +124,29 @@ class StompDeliveries:
         self._connection = connection
 
     def receive(self, frame: Frame) -> None:
-        """Keep a delivery; on the connection's thread."""
+        """Keep a delivery; on the connection's thread. Behind one that is refused nothing is kept."""
+        if self._refused is not None:
+            return
+        try:
+            arrival = self._arrival(frame)
+        except RecoveryError as error:
+            self._refused = error
+            self._arrived()
+            return
         with self._lock:
             first = not self._held  # else the reader was told, and takes until none is left
-            self._held.append(frame)
+            self._held.append(arrival)
         if first:
             self._arrived()
 
     def take(self, limit: int) -> Sequence[Arrival]:
         with self._lock:
-            frames = [self._held.popleft() for _ in range(min(limit, len(self._held)))]
-        if not frames:
+            found = [self._held.popleft() for _ in range(min(limit, len(self._held)))]
+        if not found:
+            if self._refused is not None:
+                raise self._refused
             self._open.check()
-        return [self._arrival(frame) for frame in frames]
+        return found
 
     def ack(self, tokens: Sequence[Any]) -> None:
         """

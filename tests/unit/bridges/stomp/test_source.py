@@ -13,7 +13,7 @@ from cues_kafka import Feed, Graph, GraphError, Json, Memory, Topic, start
 from cues_kafka.bridges.acked import Acked
 from cues_kafka.bridges.stomp.declare import Stomp
 from cues_kafka.bridges.stomp.frames import Frame
-from cues_kafka.bridges.stomp.source import destination, name_of
+from cues_kafka.bridges.stomp.source import StompDeliveries, destination, name_of
 from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.plan.edges import edges_of
 from tests.unit.bridges.stomp.broker import FakeBroker, fake_broker
@@ -98,6 +98,20 @@ def test_a_message_brings_its_headers_its_key_and_its_time(broker: FakeBroker) -
     headers = dict(message.headers)
     assert headers["colour"] == "red:\n"
     assert not headers.keys() & {"ack", "message-id", "subscription", "redelivered"}
+
+
+def test_a_delivery_without_an_id_is_refused_behind_those_before_it() -> None:
+    """Deliveries are made ready on the connection's thread, and the refusal comes where the feed takes them."""
+    told: list[int] = []
+    made = StompDeliveries(Stomp("stomp://127.0.0.1:1", queue="q"), lambda: told.append(1))
+    for headers in ({"message-id": "ID:1", "ack": "1"}, {"ack": "2"}, {"message-id": "ID:3", "ack": "3"}):
+        made.receive(Frame("MESSAGE", headers, b"v"))
+
+    assert [(one.id, one.token) for one in made.take(10)] == [("ID:1", "1")]
+    for _ in range(2):
+        with pytest.raises(RecoveryError, match="without a message-id"):
+            made.take(10)
+    assert told
 
 
 def test_each_part_reads_its_queue_or_its_selector(broker: FakeBroker) -> None:
