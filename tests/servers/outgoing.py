@@ -30,7 +30,7 @@ ONCE = ["activemq", "artemis", "rabbitmq-stream", *BY_AMQP]
 REPEATED = ["mosquitto", "rabbitmq"]
 """Those that get a message again after a crash, under the same id."""
 
-TIMES = {"heart_beat_s": 0.5, "timeout_s": 5.0}
+TIMES: dict[str, Any] = {"heart_beat_s": 0.5, "timeout_s": 5.0}
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ def test_graph_of_the_same_name_on_another_cluster_is_refused_until_it_has_names
             assert told(second) == []
         finally:
             second.stop()
-    own = {"logs": f"{name}-2"} if into.kind == "rabbitmq-stream" else {"markers": f"cues.{name}"}
+    own: dict[str, Any] = {"logs": f"{name}-2"} if into.kind == "rabbitmq-stream" else {"markers": f"cues.{name}"}
     with start(telling(into.target(**own), name), Memory()) as third:
         for payload in payloads(COUNT):
             third.send("numbers", payload)
