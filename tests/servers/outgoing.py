@@ -43,7 +43,7 @@ class Outgoing:
         name: of the queue, the stream or the topic.
         port: where the broker listens for the protocol.
         found: what the fixture of the broker gives.
-        hears: what a subscriber of MQTT has heard, at least so many.
+        hears: waits until a subscriber of MQTT has heard this number of messages, and gives them.
     """
 
     kind: str

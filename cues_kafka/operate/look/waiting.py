@@ -40,7 +40,7 @@ class Waiting(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Reading:
+class _Counted:
     """One partition that is read."""
 
     starts: list[int]
@@ -95,7 +95,7 @@ class WaitingMessages:
         Raises:
             BrokerError: the cluster does not answer, or this user may not read a topic.
         """
-        left = {place: _Reading(sorted(starts), end) for place, (starts, end) in ranges.items()}
+        left = {place: _Counted(sorted(starts), end) for place, (starts, end) in ranges.items()}
         found: dict[tuple[TopicPartition, int], Waiting] = {}
         reader = self._reader = self._reader or self._broker.reader(self._group, prompt=True)
         try:
