@@ -43,7 +43,7 @@ class Outgoing:
         name: of the queue, the stream or the topic.
         port: where the broker listens for the protocol.
         found: what the fixture of the broker gives.
-        hears: waits until a subscriber of MQTT has heard this number of messages, and gives them.
+        hears: waits for a number of messages, and gives what a subscriber of MQTT has heard.
     """
 
     kind: str
