@@ -81,7 +81,7 @@ def test_feed_has_each_message_once_behind_suspect_commits(
     """
     The session is given up, although its commit has succeeded, and with it the connection to the other broker.
 
-    What was committed was not acknowledged. So it comes again, and the ledger drops it.
+    What was read ahead, and is void, comes again on the next connection. What was committed does not come twice.
     """
     name = f"lost-{next(numbers)}"
     feed = Feed(other.source(), into=f"{name}.ingress", name="feed", poll_seconds=0.05)
