@@ -193,18 +193,18 @@ def _serve(
         closing(Poller(drawn, view.look, text, left=lambda: view.left)) as poller,
     ):
         errors = ErrorAnswers(graph, broker, kafka, text)
+        repairs, pauses = RepairVerbs(graph, broker, errors.forget), PauseVerbs(graph, broker, sides)
+        actions = Actions({**repairs.verbs, **pauses.verbs}, refusal=refusal, text=text)
         asked = questions(graph, broker, kafka, errors)
         asked |= {
             "/api/graph": lambda given: folded(drawn, given.get("fold", "").split(",")),
             "/api/commands": lambda _: {verb: text(f"cues-kafka {verb} MODULE:GRAPH") for verb in pauses.verbs},
             "/api/history": lambda given: poller.history.of(given.get("task", "")),
         }
-        repairs, pauses = RepairVerbs(graph, broker, errors.forget), PauseVerbs(graph, broker, sides)
 
         def server_at(address: Address, passes: Passes) -> ViewServer:
             return ViewServer(address, poller.newest, asked, actions=actions, passes=passes)
 
-        actions = Actions({**repairs.verbs, **pauses.verbs}, refusal=refusal, text=text)
         with interrupts() as ended, closing(actions), closing(opening.listen(server_at)) as server:
             poller.start()
             server.start()
