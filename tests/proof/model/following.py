@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from cues_kafka.brokers.memory.log import MemoryMessage
 from cues_kafka.errors import BrokerError, RetriableError
-from cues_kafka.ports.facts import Watermarks
+from cues_kafka.ports.facts import ClusterFacts, TopicFacts, Watermarks
 from cues_kafka.ports.log import Fetched, TopicPartition
 from cues_kafka.records.reading import PATIENCE_S
 from cues_kafka.state.tables import Held as HeldTable
@@ -127,6 +127,10 @@ class Source:
     fault: str
     at: dict[TopicPartition, int]
     now_s: float = 0.0
+
+    def facts(self, topics: Iterable[str]) -> ClusterFacts:
+        """Topics that nobody recreates."""
+        return ClusterFacts(1, {topic: TopicFacts(topic, topic.encode(), len(self.come)) for topic in topics})
 
     def watermarks(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         """Ends of now."""
