@@ -35,7 +35,7 @@ def main() -> int:
                 page.open(given.address)
                 ready(page)
                 page.until("[...document.querySelectorAll('#canvas svg > text')].length > 8")  # rates and lags
-                page.size(WIDTH, int(page.run("document.documentElement.scrollHeight")))
+                page.size(WIDTH, int(page.run("Math.ceil(document.body.getBoundingClientRect().bottom)")))
                 wider = "document.querySelector('#canvas').scrollWidth - document.querySelector('#canvas').clientWidth"
                 if page.run(wider) > 0:
                     print("The picture of this graph does not fit into its frame.", file=sys.stderr)
