@@ -129,7 +129,7 @@ class Source:
     now_s: float = 0.0
 
     def facts(self, topics: Iterable[str]) -> ClusterFacts:
-        """Topics that nobody recreates."""
+        """Each topic keeps its id."""
         return ClusterFacts(1, {topic: TopicFacts(topic, topic.encode(), len(self.come)) for topic in topics})
 
     def watermarks(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
