@@ -57,7 +57,7 @@ class StoreSpec:
         The key of these bytes.
 
         Raises:
-            CodecError: they are none, as another program may have written them; names store and remedy.
+            CodecError: the bytes are no key. Another program may have written them. Names the store and a remedy.
         """
         try:
             return self.decode_key(data)

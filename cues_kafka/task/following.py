@@ -241,7 +241,7 @@ class Tables:
     ) -> Mapping[TopicPartition, Watermarks]:
         """Ask where the wanted ones end, and read the missing ones from their beginning."""
         try:
-            if topics := {place.topic for place in missing}:
+            if topics := {place.topic for place in missing} - self._ids.keys():
                 self._ids |= {one.name: one.topic_id for one in broker.facts(topics).topics.values()}
             marks = broker.watermarks(list(wanted))
         except BrokerError as error:

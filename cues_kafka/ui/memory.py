@@ -32,7 +32,7 @@ def memory_file(*parts: str) -> Path:
 
 class ViewMemory:
     """
-    Reads the file, or makes a new secret where there is none, or where others may have read or written it.
+    Reads the file. Makes a new secret if there is no file, or if other users may have read or written it.
 
     Args:
         file: see `memory_file`.

@@ -60,7 +60,7 @@ def test_a_process_that_tells_of_another_task_after_the_move_goes_on() -> None:
 
 
 def test_a_process_that_is_killed_is_silent_without_a_farewell() -> None:
-    """The farewell of another process, or of the new one, is none of it."""
+    """The farewell of another process, or of the new owner, does not explain the move."""
     looks = Looks()
     looks.take(2.0, task(0, "b", 1.5), task(1, "a", 1.0), left=("c",))
     looks.take(10.0, task(0, "b", 9.5), task(1, "a", 1.0, "not heard of"))
