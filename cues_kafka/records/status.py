@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from cues_kafka.errors import CodecError
@@ -123,10 +123,14 @@ class StatusRecord:
 
 def encode_status(record: StatusRecord) -> bytes:
     """The value of a record."""
-    plain = {"version": VERSION, **asdict(record)}
-    del plain["told_s"]
+    plain = {"version": VERSION, **{name: getattr(record, name) for name in _TOLD}}
+    plain["owner"] = {name: getattr(record.owner, name) for name in _OWNER}
     plain["positions"] = [{**one._asdict(), "topic_id": one.topic_id.hex()} for one in record.positions]
     return json.dumps(plain, separators=(",", ":")).encode()
+
+
+_TOLD: Final = tuple(one.name for one in fields(StatusRecord) if one.name != "told_s")
+_OWNER: Final = tuple(one.name for one in fields(TaskOwner))
 
 
 def decode_status(message: WireMessage) -> StatusRecord:

@@ -1,8 +1,8 @@
 """Tells other machines the state of the tasks of this process, on the graph's status topic.
 
-A thread looks at the tasks twice a second. It writes what changed, and the rest every few seconds, with an idempotent
-producer of its own. So no transaction and no message waits for it. If it cannot write, it says so once in the log, and
-tries again.
+A thread looks at the tasks twice a second, and less often if a look takes long. It writes what changed, and the rest
+every few seconds, with an idempotent producer of its own. So no transaction and no message waits for it. If it cannot
+write, it says so once in the log, and tries again.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ log = get_logger("cues_kafka.status")
 
 LOOK_S: Final = 0.5
 """How soon a change is told. A process that ends sooner opens no client for it."""
+
+SHARE: Final = 0.01
+"""The part of its thread's time that looking may take: a look at 256 tasks takes 10 ms, so they are looked at once a
+second. But every task is told in its period."""
 
 SEND_S: Final = 10.0
 """How long a record may take."""
@@ -142,6 +146,7 @@ class StatusWriter:
         self._not_before_s = float("-inf")  # after an error
         self._again_s = 0.0
         self._refused = ""  # what the log has said
+        self._wait_s = LOOK_S  # until the next look
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="status", daemon=True)
 
@@ -158,8 +163,11 @@ class StatusWriter:
 
     def _run(self) -> None:
         try:
-            while not self._ending.wait(LOOK_S):
+            while not self._ending.wait(self._wait_s):
+                began_s = self._clock.monotonic()
                 self.look()
+                took_s = self._clock.monotonic() - began_s
+                self._wait_s = min(max(LOOK_S, took_s / SHARE), max(LOOK_S, self._every_s / 2))
             self._leave()
         except Exception as error:  # noqa: BLE001 - the tasks go on; `cues-kafka status` shows since when nothing was heard
             log.error("status writer ended", topic=self._topic, error=f"{type(error).__name__}: {error}")
@@ -171,27 +179,28 @@ class StatusWriter:
         now_s = self._clock.monotonic()
         if now_s < self._not_before_s:
             return
-        found = self._records()
-        due = [one for one in found if self._is_due(one, now_s)]
+        found = self._looked()
+        due = [one for one in found if self._is_due(*one, now_s)]
         # A task that is gone belongs to another process now, which tells its own. A processor that had stopped as a
         # whole has no other process.
-        over = [name for name in self._told.keys() - {one.task for one in found} if "/" not in name]
+        over = [name for name in self._told.keys() - {facts.task for facts, _ in found} if "/" not in name]
         if due or over:
-            self._tell(due, now_s, SEND_S, over)
+            throttled_s = self._throttling.recent_s
+            records = [record_of(facts, self._owner, self._every_s, pause, throttled_s) for facts, pause in due]
+            self._tell(records, now_s, SEND_S, over)
 
-    def _records(self) -> list[StatusRecord]:
-        """The present records; a pause is asked for first, so that a task that rests does so under it."""
+    def _looked(self) -> list[tuple[TaskFacts, str]]:
+        """The tasks of now, and the pause of each: asked for first, so that a task that rests does so under it."""
         pauses = {name: self._pause(name) for name in self._processors}
         found = self._collect()
         self._processors = {one.processor for one in found}
-        throttled_s = self._throttling.recent_s
-        return [record_of(one, self._owner, self._every_s, pauses.get(one.processor, ""), throttled_s) for one in found]
+        return [(one, pauses.get(one.processor, "")) for one in found]
 
     _processors: Iterable[str] = ()
 
-    def _is_due(self, record: StatusRecord, now_s: float) -> bool:
-        told, told_s = self._told.get(record.task, (None, 0.0))
-        return told is None or now_s - told_s >= self._every_s - LOOK_S / 2 or _changed(told, record)
+    def _is_due(self, facts: TaskFacts, pause: str, now_s: float) -> bool:
+        told, told_s = self._told.get(facts.task, (None, 0.0))
+        return told is None or now_s - told_s >= self._every_s - self._wait_s / 2 or _changed(told, facts, pause)
 
     def _tell(self, records: Sequence[StatusRecord], now_s: float, timeout_s: float, over: Sequence[str] = ()) -> None:
         try:
@@ -245,14 +254,19 @@ class StatusWriter:
             sender.close()
 
 
-def _changed(told: StatusRecord, now: StatusRecord) -> bool:
+def _changed(told: StatusRecord, facts: TaskFacts, pause: str) -> bool:
     """Whether something is new that is worth a record at once; counts and positions wait for the period."""
-    return any(getattr(told, name) != getattr(now, name) for name in _AT_ONCE) or _busy(told) != _busy(now)
+    status = facts.status
+    return (
+        told.pause != pause
+        or any(getattr(told, name) != getattr(status, name) for name in _AT_ONCE)
+        or _busy(told.state) != _busy(state_of(facts))
+    )
 
 
-_AT_ONCE: Final = ("stopped", "remedy", "held", "pause", "unpausable", "at", "rival")
+_AT_ONCE: Final = ("stopped", "remedy", "held", "unpausable", "at", "rival")
 
 
-def _busy(record: StatusRecord) -> str:
+def _busy(state: TaskState) -> str:
     """The state; whether a task works or is idle changes with each message."""
-    return "idle" if record.state == "working" else record.state
+    return "idle" if state == "working" else state

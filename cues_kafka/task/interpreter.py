@@ -27,6 +27,7 @@ from cues_kafka.records.bytes import encode_record
 from cues_kafka.records.extents import offsets_of
 from cues_kafka.state.layers import MARK
 from cues_kafka.task.gate import Gate
+from cues_kafka.task.lookups import LookupsAlone
 from cues_kafka.task.recovering import Recovering
 from cues_kafka.task.session_of import AWAITED, OwnSession, TaskSession
 from cues_kafka.task.task_log import TaskLog
@@ -81,6 +82,7 @@ class Interpreter(Recovering):
         self.log = TaskLog(spec.name, world.clock)
         self.observers: Sequence[Observer] = (self.log, *world.observers)
         self._world = world
+        self._lookups = world.lookups or LookupsAlone(world.broker, world.clock)
         self._records: Records = ()  # of the called batch, produced behind the next attempt
         self._acts: Mapping[type[do.Effect], Callable[[Any], on.Event | None]] = {
             do.Init: self._init,

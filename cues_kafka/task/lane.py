@@ -34,6 +34,7 @@ from cues_kafka.task.calling.pairing import Buffer
 from cues_kafka.task.desk import Desk
 from cues_kafka.task.filling import Filling
 from cues_kafka.task.interpreter import CommitOffsets, Hook, Interpreter, World
+from cues_kafka.task.lookups import Lookups
 from cues_kafka.task.seen import Calling, Seen
 from cues_kafka.task.session_of import TaskSession
 
@@ -82,6 +83,7 @@ class Lane(Seen):
         wake: Callable[[], None] = lambda: None,
         fills: Callable[[Desk], Filling] = Filling,
         session_of: Callable[[Interpreter], TaskSession] | None = None,
+        lookups: Lookups | None = None,
     ) -> None:
         self.spec = spec
         self._alone = alone or Alone()
@@ -101,6 +103,7 @@ class Lane(Seen):
             commit_offsets=commit_offsets,
             waits=lambda: wake() if self.wakes_to_call_ahead else None,
             session_of=session_of,
+            lookups=lookups,
         )
         self.interpreter = interpreter = Interpreter(spec, world)
         self._desk = Desk(spec, caller, context, interpreter, clock=clock, policy=policy)

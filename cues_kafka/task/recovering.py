@@ -15,7 +15,8 @@ from cues_kafka.observe.log import get_logger
 from cues_kafka.ports.broker import Inlet
 from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.held import published, row_of
-from cues_kafka.records.reading import newest, read_record, record_below
+from cues_kafka.records.reading import read_record, record_below
+from cues_kafka.task.lookups import Lookups
 from cues_kafka.task.outbox_places import check_places
 from cues_kafka.task.world import Records, World
 
@@ -37,23 +38,24 @@ class Recovering:
 
     task: Task
     _world: World
+    _lookups: Lookups
     _records: Records
     _low: int  # of the backing partition
 
     def _fetch_offsets(self, _: do.FetchOffsets) -> on.Event:
         spec = self.task.spec
         places = self._places()
-        committed = self._world.broker.committed(spec.group, list(places.values())) if places else {}
+        committed = self._lookups.committed(spec.group, list(places.values())) if places else {}
         return on.OffsetsFetched({binding: committed.get(place) for binding, place in places.items()})
 
     def _fetch_watermark(self, _: do.FetchWatermark) -> on.Event:
         place = TopicPartition(self.task.spec.backing, self.task.spec.partition)
         try:
-            marks = self._world.broker.watermarks([place])[place]
+            marks = self._lookups.watermarks([place])[place]
             self._low = marks.low
             return on.WatermarkFetched(marks.high)
         except BrokerError as error:
-            facts = self._world.broker.facts([place.topic]).topics.get(place.topic)
+            facts = self._lookups.facts([place.topic]).get(place.topic)
             if facts is None or place.partition < facts.partitions:
                 raise
             raise FatalError(
@@ -64,7 +66,7 @@ class Recovering:
     def _read_newest(self, effect: do.ReadNewest) -> on.Event:
         spec = self.task.spec
         place = TopicPartition(spec.backing, spec.partition)
-        found = newest(self._world.broker, place, self._low, effect.high, self._world.clock, group=spec.group)
+        found = self._lookups.newest(place, self._low, effect.high, group=spec.group)
         if found is None:
             return on.NewestRead(None)
         try:
@@ -76,27 +78,28 @@ class Recovering:
             )
 
     def _fetch_inputs(self, _: do.FetchInputs) -> on.Event:
-        spec, inlet = self.task.spec, self._world.inlet or self._world.broker
+        spec = self.task.spec
+        inlet = None if self._world.inlet is self._world.broker else self._world.inlet
         if not spec.inputs:
             return on.InputsFetched({}, self._world.clock.monotonic())
         replay = (Input(REPLAY, spec.replay),) if spec.replays else ()
-        together = inlet is self._world.broker and not spec.tailers
+        together = inlet is None and not spec.tailers
         found = self._facts_of(inlet, spec.inputs + replay if together else spec.inputs)
         tails = {REPLAY: found.pop(REPLAY)} if REPLAY in found else {}
         if others := () if together else spec.tailers + replay:
-            tails = self._facts_of(self._world.broker, others)
+            tails = self._facts_of(None, others)
         return on.InputsFetched(found, self._world.clock.monotonic(), tails)
 
-    def _facts_of(self, inlet: Inlet, bindings: Sequence[Input]) -> dict[str, on.InputFacts]:
+    def _facts_of(self, inlet: Inlet | None, bindings: Sequence[Input]) -> dict[str, on.InputFacts]:
         """Ask about the partition of each binding; those whose topic does not have it are left out."""
-        partition = self.task.spec.partition
-        facts = inlet.facts(list(dict.fromkeys(i.topic for i in bindings))).topics
+        partition, topics = self.task.spec.partition, list(dict.fromkeys(i.topic for i in bindings))
+        facts = self._lookups.facts(topics) if inlet is None else inlet.facts(topics).topics
         places = {
             i.binding: TopicPartition(i.topic, partition)
             for i in bindings
             if i.topic in facts and partition < facts[i.topic].partitions
         }
-        marks = inlet.watermarks(list(dict.fromkeys(places.values())))
+        marks = (inlet or self._lookups).watermarks(list(dict.fromkeys(places.values())))
         return {b: on.InputFacts(facts[place.topic].topic_id, *marks[place]) for b, place in places.items()}
 
     def _ask_target(self, effect: do.AskTarget) -> on.Event:
@@ -116,14 +119,16 @@ class Recovering:
         return on.TargetAsked(row)
 
     def _fetch_sibling(self, _: do.FetchSibling) -> on.Event:
-        spec, broker = self.task.spec, self._world.broker
-        width = broker.partitions([spec.backing]).get(spec.backing)
+        spec, lookups = self.task.spec, self._lookups
+        width = lookups.partitions([spec.backing]).get(spec.backing)
         if width is None:  # the broker that was asked does not know yet a topic that was created just now
             raise RetriableError(f"asking for the partitions of {spec.backing}: the topic is not there")
         others = [TopicPartition(spec.backing, p) for p in range(width) if p != spec.partition]
-        for place, marks in broker.watermarks(others).items() if others else ():
-            record = record_below(broker, place, marks.low, marks.stable, self._world.clock, group=spec.group)
-            if record is not None:
+        marked = lookups.watermarks(others) if others else {}
+        for place in others:
+            found = lookups.newest(place, marked[place].low, marked[place].stable, group=spec.group)
+            if found is not None:
+                record = read_record(found)
                 return on.SiblingRead(record.born, record.moving_from)
         return on.SiblingRead(None)
 

@@ -12,6 +12,7 @@ from cues_kafka.ports.clock import Clock
 from cues_kafka.ports.log import Positions, TopicPartition
 from cues_kafka.ports.observer import Observer
 from cues_kafka.ports.target import HeldAttempt
+from cues_kafka.task.lookups import Lookups
 from cues_kafka.task.session_of import Parts, TaskSession
 
 Hook: TypeAlias = Callable[[str, str], None]
@@ -58,6 +59,7 @@ class World:
             `BrokerError` if that is no.
         waits: called before the task waits for the cluster within a transaction: user code may be called ahead (P7).
         session_of: gives an interpreter its part of a session of many tasks (J1); None: it has a session of its own.
+        lookups: asks the cluster for recoveries; None: each asks by itself.
     """
 
     broker: Broker
@@ -73,3 +75,4 @@ class World:
     commit_offsets: CommitOffsets = lambda _, __: None
     waits: Callable[[], None] = lambda: None
     session_of: Callable[[Any], TaskSession] | None = None
+    lookups: Lookups | None = None

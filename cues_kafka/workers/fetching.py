@@ -73,6 +73,7 @@ class Fetching:
         self._routes: dict[TopicPartition, tuple[Lane, Buffer]] = {}
         self._refused: dict[TopicPartition, UnreadableError] = {}  # what the client refuses behind what it gave
         self._paused: set[TopicPartition] = set()
+        self._steady = False  # all have room, and nothing has come since: buffers only get emptier
         self._room = threading.Event()
 
     def point(self, lane: Lane, positions: Positions) -> None:
@@ -93,6 +94,7 @@ class Fetching:
 
     def drop(self, lane: Lane) -> None:
         """Read nothing more for a task."""
+        self._steady = False
         places = [place for place, (owner, _) in self._routes.items() if owner is lane]
         for place in places:
             del self._routes[place]
@@ -110,10 +112,11 @@ class Fetching:
             self.reader.unassign(list(starts))
             self._paused -= starts.keys()
             self.reader.assign(starts)
+            self._steady = False
             self._routes |= dict.fromkeys(starts, (lane, buffer))
 
     def _fetch(self) -> None:
-        if not self._balance():
+        if not self._steady and not self._balance():
             self._room.wait(self._poll_s)
             self._room.clear()
             return
@@ -133,6 +136,7 @@ class Fetching:
                 self.drop(lane)
                 self._submit(lane, lane.fail(str(error)))
         if fetched:
+            self._steady = False
             self._arrived()
 
     def _balance(self) -> bool:
@@ -170,6 +174,7 @@ class Fetching:
         if behind:
             self.reader.resume(behind)
             self._paused.difference_update(behind)
+        self._steady = room and not self._paused
         return room
 
     def broken(self, error: BrokerError) -> None:

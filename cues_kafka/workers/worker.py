@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -39,8 +39,10 @@ from cues_kafka.task.workers import Stopped, Worker
 from cues_kafka.workers.fetching import POLL_S, Fetching
 from cues_kafka.workers.joint.choice import Sessions
 from cues_kafka.workers.long_calls import LongCalls
+from cues_kafka.workers.lookups_together import LookupsTogether
 from cues_kafka.workers.membership import WorkerMembership
 from cues_kafka.workers.options import WorkerOptions
+from cues_kafka.workers.pool import TaskPool
 from cues_kafka.workers.questions import Questions
 
 log = get_logger("cues_kafka.worker")
@@ -93,7 +95,9 @@ class ProcessorWorker(Worker):
         self.first = spec_of(0)
         submit = lambda *given: self._pool.submit(*given)  # noqa: E731, PLW0108  the pool comes later
         self._sessions = Sessions(options.sessions, self.first, broker, clock, caller.batch_bytes, submit=submit)
-        self._pool: Executor = executor or ThreadPoolExecutor(self._sessions.threads, thread_name_prefix=f"{name}-task")
+        self._pool: Executor = executor or TaskPool(self._sessions.threads, name=f"{name}-task")
+        # Who drives the worker step by step has one thread, and no question may wait for another one.
+        self._lookups = LookupsTogether(broker, clock, self.first.group) if executor is None else None
         self._membership = WorkerMembership(name, self.first.group, clock, waits=executor is None, changed=changed)
         self._fetching = Fetching(name, poll_s=0.0 if executor else POLL_S, submit=self._submit, arrived=self._notify)
         self._long_calls = LongCalls(clock, options.calls)
@@ -294,6 +298,7 @@ class ProcessorWorker(Worker):
             wake=self._notify,
             fills=fills,
             session_of=self._sessions.session_of,
+            lookups=self._lookups,
             **world,
         )
         self._sessions.serve(spec.partition, partial(self._advance, lane, go=lane.resume))

@@ -12,8 +12,9 @@ from cues_kafka.task.interpreter import Interpreter
 from cues_kafka.task.session_of import TaskSession
 from cues_kafka.workers.joint.session import JointSession
 
-THREADS: Final = 16
-"""How many recoveries, and ends of commits, go side by side where tasks share a session."""
+THREADS: Final = 64
+"""How many recoveries, and ends of commits, go side by side where tasks share a session. Tasks that recover ask the
+cluster together, so with more threads there are fewer questions."""
 
 
 class Sessions:
