@@ -15,7 +15,7 @@ TOGETHER_S: Final = 1.0
 """How long one reader may take for all. An open transaction may hide one of the records, and the others do not wait."""
 
 
-class Extent(NamedTuple):
+class BackingRange(NamedTuple):
     """Where a partition of a backing topic begins, and its high watermark, see `records.reading.newest`."""
 
     low: int
@@ -27,10 +27,10 @@ class Extent(NamedTuple):
         return max(self.low, self.high - FIRST_WINDOW)
 
 
-class _Search:
+class _PlaceSearch:
     """What was read of one partition."""
 
-    def __init__(self, extent: Extent) -> None:
+    def __init__(self, extent: BackingRange) -> None:
         self.extent = extent
         self.found: WireMessage | None = None
 
@@ -47,7 +47,12 @@ class _Search:
 
 
 def newest_of_many(
-    broker: Broker, extents: Mapping[TopicPartition, Extent], clock: Clock, *, group: str, limit_s: float = TOGETHER_S
+    broker: Broker,
+    extents: Mapping[TopicPartition, BackingRange],
+    clock: Clock,
+    *,
+    group: str,
+    limit_s: float = TOGETHER_S,
 ) -> dict[TopicPartition, WireMessage | None]:
     """
     Read the newest committed record of each task, or None.
@@ -67,7 +72,7 @@ def newest_of_many(
         BrokerError: a partition cannot be read.
     """
     found: dict[TopicPartition, WireMessage | None] = {p: None for p, (low, high) in extents.items() if high <= low}
-    open_ = {place: _Search(extent) for place, extent in extents.items() if place not in found}
+    open_ = {place: _PlaceSearch(extent) for place, extent in extents.items() if place not in found}
     if not open_:
         return found
     reader = broker.reader(group, prompt=True)

@@ -86,16 +86,14 @@ class Lane(Seen):
         lookups: Lookups | None = None,
     ) -> None:
         self.spec = spec
-        self._alone = alone or Alone()
+        self._alone, self._point_reader = alone or Alone(), point_reader
         self._pending = 0
         self._under_way: tuple[on.Event, Batch | None] | None = None
         self._deferred: list[on.Event] = []
         self.stopped: on.Halt | None = None
         self.stopped_at: Mapping[str, str] = {}
         self.cause: BaseException | None = None
-        self._point_reader = point_reader
-        self._working = False
-        self._restart_s, self._restart_at_s = RESTART_FIRST_S, 0.0
+        self._working, self._restart_s, self._restart_at_s = False, RESTART_FIRST_S, 0.0
         context = caller.context_of(spec)
         world = World(
             *(broker, clock, self.assign, membership, hook, caller.batch_bytes, inlet, observers),

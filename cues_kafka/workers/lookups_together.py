@@ -15,16 +15,16 @@ from cues_kafka.ports.broker import Broker
 from cues_kafka.ports.clock import Clock
 from cues_kafka.ports.facts import TopicFacts, Watermarks
 from cues_kafka.ports.log import TopicPartition, WireMessage
-from cues_kafka.records.newest_of_many import Extent, newest_of_many
+from cues_kafka.records.newest_of_many import BackingRange, newest_of_many
 from cues_kafka.task.lookups import LookupsAlone
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Answer = TypeVar("_Answer")
-_Read: TypeAlias = tuple[TopicPartition, Extent]
+_Read: TypeAlias = tuple[TopicPartition, BackingRange]
 
 
 class _Question(Generic[_Key, _Answer]):
-    """One question of some callers; guarded by the lock of `Together`."""
+    """One question of some callers; guarded by the lock of `AskedOnce`."""
 
     def __init__(self) -> None:
         self.keys: dict[_Key, None] = {}  # in the order in which they came
@@ -33,7 +33,7 @@ class _Question(Generic[_Key, _Answer]):
         self.over = False
 
 
-class Together(Generic[_Key, _Answer]):
+class AskedOnce(Generic[_Key, _Answer]):
     """
     Asks for several callers at once; may be called on any thread.
 
@@ -94,11 +94,11 @@ class LookupsTogether:
         """
         self._broker, self._clock, self._group = broker, clock, group
         self._alone = alone = LookupsAlone(broker, clock)
-        self._committed = Together[TopicPartition, int | None](lambda places: alone.committed(group, places))
-        self._watermarks = Together(alone.watermarks)
-        self._facts = Together(alone.facts)
-        self._partitions = Together(alone.partitions)
-        self._newest = Together(self._read)
+        self._committed = AskedOnce[TopicPartition, int | None](lambda places: alone.committed(group, places))
+        self._watermarks = AskedOnce(alone.watermarks)
+        self._facts = AskedOnce(alone.facts)
+        self._partitions = AskedOnce(alone.partitions)
+        self._newest = AskedOnce(self._read)
 
     def committed(self, group: str, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | None]:
         assert group == self._group
@@ -119,7 +119,7 @@ class LookupsTogether:
 
     def newest(self, place: TopicPartition, low: int, high: int, *, group: str) -> WireMessage | None:
         assert group == self._group
-        key = place, Extent(low, high)
+        key = place, BackingRange(low, high)
         found = self._newest([key])
         return found[key] if key in found else self._alone.newest(place, low, high, group=group)
 

@@ -20,7 +20,7 @@ IDLE_S: Final = 5.0
 """A thread that has had nothing to do for so long ends."""
 
 
-class _Job:
+class _Submitted:
     """A call, and where its result goes."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
@@ -54,7 +54,7 @@ class TaskPool(Executor):
             idle_s: after how long without work a thread ends, in seconds.
         """
         self._most, self._name, self._idle_s = most, name, idle_s
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Submitted | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # guards what follows; innermost
         self._threads = 0
         self._free = 0  # threads that wait, and to which no job belongs
@@ -69,7 +69,7 @@ class TaskPool(Executor):
         Raises:
             RuntimeError: the pool is shut down.
         """
-        job = _Job(lambda: fn(*args, **kwargs))
+        job = _Submitted(lambda: fn(*args, **kwargs))
         with self._lock:
             if self._closed:
                 raise RuntimeError("the pool is shut down")
@@ -107,7 +107,7 @@ class TaskPool(Executor):
         with self._lock:
             self._threads -= 1
 
-    def _next(self) -> _Job | None:
+    def _next(self) -> _Submitted | None:
         """The next job; None: this thread ends."""
         with self._lock:
             if self._left:

@@ -96,7 +96,6 @@ class ProcessorWorker(Worker):
         submit = lambda *given: self._pool.submit(*given)  # noqa: E731, PLW0108  the pool comes later
         self._sessions = Sessions(options.sessions, self.first, broker, clock, caller.batch_bytes, submit=submit)
         self._pool: Executor = executor or TaskPool(self._sessions.threads, name=f"{name}-task")
-        # Who drives the worker step by step has one thread, and no question may wait for another one.
         self._lookups = LookupsTogether(broker, clock, self.first.group) if executor is None else None
         self._membership = WorkerMembership(name, self.first.group, clock, waits=executor is None, changed=changed)
         self._fetching = Fetching(name, poll_s=0.0 if executor else POLL_S, submit=self._submit, arrived=self._notify)

@@ -10,7 +10,7 @@ from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.core.records import KEY
 from cues_kafka.ports.facts import NewTopic
 from cues_kafka.ports.log import TopicPartition
-from cues_kafka.records.newest_of_many import Extent, newest_of_many
+from cues_kafka.records.newest_of_many import BackingRange, newest_of_many
 from cues_kafka.records.reading import FIRST_WINDOW, newest
 from cues_kafka.testing.tester import VirtualClock
 
@@ -39,8 +39,8 @@ class _World:
         elif end == "abort":
             session.abandon()
 
-    def extents(self) -> dict[TopicPartition, Extent]:
-        return {place: Extent(marks.low, marks.high) for place, marks in self.broker.watermarks(PLACES).items()}
+    def extents(self) -> dict[TopicPartition, BackingRange]:
+        return {place: BackingRange(marks.low, marks.high) for place, marks in self.broker.watermarks(PLACES).items()}
 
     def found(self) -> dict[TopicPartition, bytes | None]:
         """The values of the newest records, by one reader."""

@@ -15,7 +15,7 @@ from cues_kafka.errors import RetriableError
 from cues_kafka.ports.facts import NewTopic
 from cues_kafka.ports.log import TopicPartition
 from cues_kafka.testing.tester import VirtualClock
-from cues_kafka.workers.lookups_together import LookupsTogether, Together
+from cues_kafka.workers.lookups_together import AskedOnce, LookupsTogether
 
 OTHERS = 5
 
@@ -39,11 +39,11 @@ class _Cluster:
         return dict.fromkeys(keys, number)
 
 
-class _Watched(Together[int, int]):
+class _Watched(AskedOnce[int, int]):
     """Tells when callers wait."""
 
     def wait_for(self, callers: int) -> None:
-        """Until so many wait for the next question."""
+        """Until this number of callers wait for the next question."""
         with self._changed:
             while self._next.callers < callers:  # joined under the lock, which this loop gives back
                 self._changed.wait(0.01)
@@ -85,7 +85,7 @@ def test_who_asks_alone_hears_the_error_itself() -> None:
     cluster = _Cluster(fails=[0])
     cluster.go_on.set()
     with pytest.raises(RetriableError, match="refused"):
-        Together(cluster.ask)([0])
+        AskedOnce(cluster.ask)([0])
     assert cluster.asked == [[0]]
 
 
@@ -93,7 +93,7 @@ def test_a_caller_behind_a_failed_question_asks_again() -> None:
     """Nothing of a failure stays."""
     cluster = _Cluster(fails=[0])
     cluster.go_on.set()
-    together = Together(cluster.ask)
+    together = AskedOnce(cluster.ask)
     with pytest.raises(RetriableError):
         together([0])
     assert together([1]) == {1: 2}
