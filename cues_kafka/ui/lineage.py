@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -16,6 +15,7 @@ from cues_kafka.operate.look.lineage_lines import descent_tree, tree
 from cues_kafka.operate.shown import key_text
 from cues_kafka.ports.broker import Broker
 from cues_kafka.ui.layout import placed
+from cues_kafka.ui.turns import Turns
 
 _Node = TypeVar("_Node")
 
@@ -79,7 +79,7 @@ class LineageAnswers:
 
     def __init__(self, graph: Graph, broker: Broker) -> None:
         self._graph, self._broker = graph, broker
-        self._alone = threading.Lock()
+        self._turns = Turns()
 
     def path(self, place: str) -> dict[str, Any]:
         """
@@ -88,11 +88,12 @@ class LineageAnswers:
         Raises:
             ConfigError: there is no such message.
             BrokerError: the cluster cannot be read.
+            TooMany: others ask as well.
         """
         if not place:
             raise ConfigError("name a message, such as orders/3@17.")
         at, offset = parse_place(place)
-        with self._alone:
+        with self._turns:
             back = lineage(self._broker, at, offset, most=MOST, graph=self._graph)
             where, _ = parse_place(back.place)
             ahead = descendants(self._broker, self._graph, where, offset, EFFORT)

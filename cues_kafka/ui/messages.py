@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import threading
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing
@@ -22,6 +21,8 @@ from cues_kafka.ports.clients import Reader
 from cues_kafka.ports.log import UNREADABLE, TopicPartition, WireMessage, headers_of
 from cues_kafka.ui.bounds import Bounds, Spent, read_bounded
 from cues_kafka.ui.given import partition_of
+from cues_kafka.ui.turns import Turns
+from cues_kafka.ui.views import LONGEST
 from cues_kafka.words import hint, quoted
 
 SHOWN: Final = 100
@@ -131,7 +132,7 @@ class MessageAnswers:
     def __init__(self, graph: Graph, broker: Broker, cluster: Options, bounds: Bounds | None = None) -> None:
         self._graph, self._broker, self._cluster = graph, broker, cluster
         self._bounds = bounds or Bounds()
-        self._alone = threading.Lock()
+        self._turns = Turns()
 
     def topics(self) -> dict[str, Any]:
         """The topics that can be read, and the bounds."""
@@ -144,6 +145,7 @@ class MessageAnswers:
         Raises:
             ConfigError: the graph has no such topic, or a filter is wrong.
             BrokerError: the cluster does not answer.
+            TooMany: others ask as well.
         """
         wanted = MessageFilter.of(given)
         if wanted.topic not in self._graph.topics_used():
@@ -152,7 +154,7 @@ class MessageAnswers:
                 f"graph {self._graph.name!r} has no topic {wanted.topic!r:.300}{hint(wanted.topic[:300], known)}. "
                 f"It has {quoted(known)}."
             )
-        with self._alone, closing(Client(self._broker, self._graph, cluster=self._cluster)) as client:
+        with self._turns, closing(Client(self._broker, self._graph, cluster=self._cluster)) as client:
             spent = Spent(self._bounds)
             search = BackwardSearch(client.topic(wanted.topic), wanted, self._broker, spent)
             rows = search.run()
@@ -181,7 +183,7 @@ class BackwardSearch:
                 for place, (low, end) in [*left.items()]:
                     start = max(low, end - min(width, self._spent.room))
                     rows = self._part(reader, place, start, end)
-                    found += rows
+                    found = _newest(found, rows)
                     counts[place] += len(rows)
                     if self._spent.over:
                         break
@@ -191,7 +193,7 @@ class BackwardSearch:
                         left[place] = low, start
                 width = min(width * GROWS, WIDEST)
         self.whole = not left
-        return heapq.nlargest(SHOWN, found, key=lambda row: (row.timestamp_ms, int(row.place.rpartition("@")[2])))
+        return found
 
     def _ranges(self) -> dict[TopicPartition, tuple[int, int]]:
         wanted = self._wanted
@@ -242,15 +244,29 @@ class BackwardSearch:
         )
 
 
+def _newest(found: list[MessageRow], more: list[MessageRow]) -> list[MessageRow]:
+    """Those that are shown: whatever a topic holds, no more than these are kept."""
+    return heapq.nlargest(SHOWN, found + more, key=lambda row: (row.timestamp_ms, int(row.place.rpartition("@")[2])))
+
+
 def shown_headers(message: WireMessage) -> tuple[tuple[tuple[str, str], ...], int]:
     """The first headers of a message as text, and how many more there are."""
     found = headers_of(message)
     if found is UNREADABLE:
         return (("(not readable)", "the name of a header is not UTF-8"),), 0
     pairs = found or []
-    first = tuple((name, _header(value)) for name, value in pairs[:HEADERS])
+    first = tuple((_header(name.encode()), _header(value)) for name, value in pairs[:HEADERS])
     return first, len(pairs) - len(first)
 
 
 def _header(value: bytes | None) -> str:
-    return "null" if value is None else value.decode(errors="backslashreplace")
+    """
+    A name or a value as text. The bounds of a search count keys and values only, because to read all headers takes
+    long. So a long one is cut here, before it is kept.
+    """
+    if value is None:
+        return "null"
+    if len(value) <= LONGEST:
+        return value.decode(errors="backslashreplace")
+    text = value[:LONGEST].decode(errors="backslashreplace")
+    return f"{text[: LONGEST - 100]} ... (as a whole {len(value):,} bytes)"

@@ -25,7 +25,9 @@ from cues_kafka.observe.limited import LimitedServer, cut_later
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ui.actions import READ_ONLY, Actions, Busy, Forbidden
 from cues_kafka.ui.foreign import BODY, json_object, origin_of, who, why_foreign
+from cues_kafka.ui.heads import HeadReader
 from cues_kafka.ui.passes import SECRET, Passes
+from cues_kafka.ui.turns import TooMany
 from cues_kafka.ui.views import to_json
 
 log = get_logger("cues_kafka.ui")
@@ -234,10 +236,12 @@ class _ViewHandler(BaseHTTPRequestHandler):
         self._due = cut_later(self.connection, REQUEST_S)
 
     def parse_request(self) -> bool:
-        """The request is here."""
+        """The request is here, or it is too large."""
+        body, self.rfile = self.rfile, HeadReader(self.rfile)
         try:
             return super().parse_request()
         finally:
+            self.rfile = body
             self._due.cancel()
 
     def finish(self) -> None:
@@ -431,6 +435,8 @@ class _ViewHandler(BaseHTTPRequestHandler):
             self._say(HTTPStatus.BAD_REQUEST, str(error))
         except BrokerError as error:
             self._say(HTTPStatus.BAD_GATEWAY, str(error))
+        except TooMany as error:
+            self._say(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
         except CuesError as error:
             self._say(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from cues_kafka.ports.broker import Broker
 from cues_kafka.task.clock import SystemClock
 from cues_kafka.ui.bounds import MEGABYTE, megabytes
 from cues_kafka.ui.given import partition_of
+from cues_kafka.ui.turns import Turns
 
 SIZE: Final = 64 * MEGABYTE
 """Memory that the entries of a partition, or of a store, may take while they are read for a look-up."""
@@ -66,7 +66,7 @@ class StoreAnswers:
     ) -> None:
         self._graph, self._broker, self._cluster = graph, broker, cluster
         self._size, self._seconds = size, seconds
-        self._alone = threading.Lock()
+        self._turns = Turns()
 
     def stores(self) -> dict[str, Any]:
         """The stores of the graph without its timers, which are not looked up by key, and the bounds."""
@@ -89,13 +89,14 @@ class StoreAnswers:
         Raises:
             ConfigError: there is no such store, the store cannot have this key, or it has too many entries.
             BrokerError: the changelog cannot be read.
+            TooMany: others ask as well.
         """
         processor, store, partition = given.get("processor", ""), given.get("store", ""), partition_of(given)
         declared = processor_with(self._graph, processor, store).state[store]
         if isinstance(declared, Timers):
             raise ConfigError(f"{store!r} of {processor!r} holds timers, which are not looked up by key.")
         wanted = _Wanted.of(given, text=declared.key is None)
-        with self._alone, closing(Client(self._broker, self._graph, cluster=self._cluster)) as client:
+        with self._turns, closing(Client(self._broker, self._graph, cluster=self._cluster)) as client:
             for read in self._partitions(self._graph.processors[processor], partition, wanted):
                 view = self._opened(client, processor, store, read)
                 if (found := wanted.entries(view)) or read == partition:

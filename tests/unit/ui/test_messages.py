@@ -10,8 +10,9 @@ from cues_kafka import ConfigError, Graph, Json, Memory, Processor, Source, Topi
 from cues_kafka.ports.facts import NewTopic
 from cues_kafka.ports.log import Headers, Outgoing
 from cues_kafka.testing.tester import Tester
+from cues_kafka.ui import messages as messages_module
 from cues_kafka.ui.bounds import Bounds
-from cues_kafka.ui.messages import HEADERS, SHOWN, MessageAnswers
+from cues_kafka.ui.messages import HEADERS, SHOWN, MessageAnswers, MessageRow
 from cues_kafka.ui.views import LONGEST
 from tests.unit.ui.hostile import HOSTILE, on_page
 
@@ -155,6 +156,49 @@ def test_a_message_that_cannot_be_decoded_is_shown_with_its_bytes_and_why(shop: 
     assert (wrong["key"], wrong["value"], wrong["size"]) == (None, "<b>\\xff", 4)
     assert "orders/0 at offset 0 cannot be decoded" in wrong["why"]
     assert (gone["key"], gone["value"], gone["why"]) == ("gone", "(tombstone)", "")
+
+
+def test_long_headers_are_cut_before_they_are_kept(shop: Tester) -> None:
+    """The bounds of a search count keys and values, so headers could fill the memory."""
+    headers: Headers = [("n" * 9_000, b"v" * 1_000_000), ("wild", b"\xff" * 9_000), ("short", b"\xff" * LONGEST)]
+    shop.broker.sender("test").send([Outgoing("orders", 0, b"k", b"1", headers)])
+
+    [row] = MessageAnswers(GRAPH, shop.broker, Memory()).newest({"topic": "orders"})["rows"]
+
+    assert row.headers[0][1].endswith("vvv ... (as a whole 1,000,000 bytes)")
+    assert max(len(text) for pair in row.headers[:2] for text in pair) <= LONGEST
+    assert row.headers[2][1] == "\\xff" * LONGEST, "what has no more bytes is cut by the page, which counts characters"
+
+
+def test_a_search_keeps_no_more_messages_than_it_shows_and_looks_at(
+    shop: Tester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many partitions have them."""
+    now, most = 0, 0
+
+    class Counted(MessageRow):
+        def __init__(self, **given: Any) -> None:
+            nonlocal now, most
+            super().__init__(**given)
+            now += 1
+            most = max(most, now)
+
+        def __del__(self) -> None:
+            nonlocal now
+            now -= 1
+
+    wide = Graph("shop", Source("orders"), defaults=Topic(value=Json(), partitions=12))
+    tester = Tester(wide)
+    start_ms = 1_764_000_000_000
+    tester.broker.sender("test").send(
+        [Outgoing("orders", n % 12, b"k", b"%d" % n, None, start_ms + n) for n in range(SHOWN * 12)]
+    )
+    monkeypatch.setattr(messages_module, "MessageRow", Counted)
+
+    rows = MessageAnswers(wide, tester.broker, Memory()).newest({"topic": "orders"})["rows"]
+
+    assert [row.value for row in rows] == [str(n) for n in range(SHOWN * 12)][: -SHOWN - 1 : -1]
+    assert most <= 3 * SHOWN, "those of a part, and those that were found before"
 
 
 def test_a_million_headers_and_a_long_value_are_cut(shop: Tester) -> None:

@@ -146,6 +146,9 @@ def test_requests_have_a_limit(server: ViewServer) -> None:
     assert ask(server, "/" + "x" * 70_000).status == 414
     many: Mapping[str, str] = {f"X{number}": "x" for number in range(200)}
     assert ask(server, "/", **many).status == 431
+    large: Mapping[str, str] = {f"X{number}": "x" * 30_000 for number in range(3)}
+    assert ask(server, "/", **large).status == 431, "no line and no number is too large, but their sum"
+    assert ask(server, "/", Cookie=cookie(server), X1="x" * 60_000).status == 200
     assert ask(server, "/api/history?" + "&".join(f"a{n}=1" for n in range(50)), Cookie=cookie(server)).status == 400
 
 
