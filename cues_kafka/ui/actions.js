@@ -5,6 +5,7 @@ import { ask, at, make, number, put, send } from "./dom.js";
 const QUICK_MS = 400;
 let job = { number: 0, state: "none" }, polling = false, refusal = "";
 const waiting = new Map(); // By number of a job: what to do at its end.
+const LOST = { lines: [], more: {}, why: "Another page has begun something else since, so this page does not know what came of it. Ask again." };
 
 export function verb(text, label, open) {
   const button = make("button", text, { type: "button", class: "verb", "aria-label": label });
@@ -21,11 +22,10 @@ export async function lookAtJob() {
   job = found;
   showJob();
   if (job.state === "running") pollSoon();
-  for (const number of [...waiting.keys()].filter((one) => one < job.number)) waiting.delete(number); // Another page was quicker.
-  const then = job.state === "running" ? undefined : waiting.get(job.number);
-  if (then) {
-    waiting.delete(job.number);
-    then(job);
+  for (const [mine, then] of [...waiting]) {
+    if (mine > job.number || (mine === job.number && job.state === "running")) continue;
+    waiting.delete(mine);
+    then(mine === job.number ? job : LOST);
   }
 }
 
@@ -68,9 +68,10 @@ function showBar(bar, seen) {
   }
 }
 
-// Begin a job; `then` gets it when it has ended.
-async function begin(name, given, then) {
+// Begin a job; `then` gets it when it has ended, and `started` its number.
+async function begin(name, given, then, started) {
   const begun = await send(`api/do/${name}`, given);
+  if (started) started(begun.number);
   if (then) waiting.set(begun.number, then);
   await lookAtJob();
 }
@@ -80,13 +81,15 @@ export function confirmed({ title, name, given, text, button, dry, then }) {
   const [lines, bar] = [make("pre", text, { class: "text", tabindex: "0" }), make("progress")];
   const [yes, no] = [make("button", button, { type: "button" }), make("button", "Cancel", { type: "button" })];
   const dialog = at("dialog");
-  let closed = false, reading = false, sure = given;
+  let closed = false, reading = false, mine = 0, sure = given;
+  // Its page does not want the answer any longer. Only this job is ended: another page may have begun one since.
+  const giveUp = () => { if (closed && reading && mine) send("api/do/end-wait", { job: mine }).catch(() => {}); };
   bar.setAttribute("aria-label", "reading what would happen");
   bar.hidden = true;
   no.addEventListener("click", () => dialog.close());
   dialog.addEventListener("close", () => {
     closed = true;
-    if (reading) send("api/do/end-wait", {}).catch(() => {}); // Its page does not want the answer any longer.
+    giveUp();
   }, { once: true });
   yes.addEventListener("click", async () => {
     yes.disabled = true;
@@ -117,6 +120,9 @@ export function confirmed({ title, name, given, text, button, dry, then }) {
         yes.textContent = `${button} ${number(found.more.asked)}`;
         sure = { ...given, yes: true, ...(given.place ? {} : { until_ms: found.more.until_ms }) };
         yes.disabled = false;
+      }, (begun) => {
+        mine = begun;
+        giveUp();
       });
     } catch (error) {
       reading = false;
@@ -132,4 +138,4 @@ function failed(title, why) {
   at("job-told").className = "text wrong";
 }
 
-at("job-end").addEventListener("click", () => send("api/do/end-wait", {}).catch((error) => failed("end the wait", error.message)));
+at("job-end").addEventListener("click", () => send("api/do/end-wait", { job: job.number }).catch((error) => failed("end the wait", error.message)));

@@ -225,17 +225,26 @@ class Actions:
         seconds = round(time.monotonic() - self._began_s, 1)
         return SeenJob(seen.number, seen.what, seen.who, "running", step, done, total, seconds=seconds)
 
-    def end_wait(self, who: str) -> None:
+    def end_wait(self, who: str, number: int | None = None) -> None:
         """
         Let the running job wait no longer, as Ctrl-C does for the command. What it has asked for stays.
+
+        Args:
+            who: who asks.
+            number: of the job that is meant: a page may not know yet that it has ended, and that another one runs;
+                None: the one that runs.
 
         Raises:
             Forbidden: the view is read-only.
         """
         if self.refusal:
             raise Forbidden(self.refusal)
-        log.info("wait ended", who=who, what=self._seen.what)
-        self._job.ended.set()
+        with self._alone:
+            seen, job = self._seen, self._job
+        if number not in (None, seen.number):
+            return
+        log.info("wait ended", who=who, what=seen.what)
+        job.ended.set()
 
     def close(self, timeout_s: float = END_S) -> SeenJob | None:
         """
@@ -316,6 +325,19 @@ def flag_of(given: Mapping[str, Any], name: str) -> bool:
     value = given.get(name, False)
     if not isinstance(value, bool):
         raise ConfigError(f"{name}: takes true or false.")
+    return value
+
+
+def number_of(given: Mapping[str, Any], name: str) -> int | None:
+    """
+    A whole number that a page has sent; None: it has not.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    value = given.get(name)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise ConfigError(f"{name}: takes a whole number.")
     return value
 
 

@@ -23,7 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 from cues_kafka.errors import BrokerError, ConfigError, CuesError
 from cues_kafka.observe.limited import LimitedServer, cut_later
 from cues_kafka.observe.log import get_logger
-from cues_kafka.ui.actions import READ_ONLY, Actions, Busy, Forbidden
+from cues_kafka.ui.actions import READ_ONLY, Actions, Busy, Forbidden, number_of
 from cues_kafka.ui.foreign import BODY, json_object, origin_of, who, why_foreign
 from cues_kafka.ui.heads import HeadReader
 from cues_kafka.ui.passes import SECRET, Passes
@@ -340,7 +340,7 @@ class _ViewHandler(BaseHTTPRequestHandler):
             return
         try:
             if verb == "end-wait":
-                actions.end_wait(person)
+                actions.end_wait(person, number_of(given, "job"))
                 self._say(HTTPStatus.OK, "")
             elif actions.refusal or actions.knows(verb):
                 self._send(HTTPStatus.ACCEPTED, "application/json", to_json(actions.begin(verb, given, person)))

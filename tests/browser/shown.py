@@ -10,6 +10,7 @@ from typing import Any
 
 from cues_kafka import Graph, Processor, Source
 from cues_kafka.operate.look.seen import GraphStatus, InputLag, SeenTask
+from cues_kafka.ui.actions import Actions
 from cues_kafka.ui.folding import folded
 from cues_kafka.ui.history import LastHour
 from cues_kafka.ui.layout import Picture, picture
@@ -125,8 +126,10 @@ class Shown:
             raise found
         return found
 
-    def server(self, port: int = 0, *, token: str = TOKEN, secret: bytes = SECRET) -> ViewServer:
-        """A server of it that has begun to answer; the secret is that of its passes."""
+    def server(
+        self, port: int = 0, *, token: str = TOKEN, secret: bytes = SECRET, actions: Actions | None = None
+    ) -> ViewServer:
+        """A server of it that has begun to answer; the secret is that of its passes; without actions it only shows."""
         made = ViewServer(
             Address(port=port),
             lambda: self._answer,
@@ -140,6 +143,7 @@ class Shown:
             },
             token=token,
             passes=Passes(secret),
+            actions=actions,
         )
         made.start()
         return made

@@ -20,6 +20,7 @@ from cues_kafka.ui.actions import (
     SeenJob,
     flag_of,
     last_words,
+    number_of,
     only,
     text_of,
 )
@@ -113,6 +114,20 @@ def test_a_second_job_is_refused_while_one_runs(actions: Actions, gate: Gate) ->
     assert actions.begin("gate", {}, "bob").number == 2
 
 
+def test_the_end_of_a_wait_is_for_the_job_that_its_page_has_seen(actions: Actions, gate: Gate) -> None:
+    """A page may not know yet that another one has begun a job since."""
+    gate.go.set()
+    first = actions.begin("gate", {}, "ann")
+    ended(actions)
+    gate.go.clear()
+    second = actions.begin("gate", {}, "bob")
+
+    actions.end_wait("ann", first.number)
+    assert not actions._job.ended.is_set()
+    actions.end_wait("ann", second.number)
+    assert actions._job.ended.is_set()
+
+
 def test_an_error_of_ours_keeps_its_remedy_and_a_defect_its_name(actions: Actions) -> None:
     """Both end the job, not the view."""
     actions.begin("refused", {}, "ann")
@@ -202,6 +217,10 @@ def test_what_pages_send_is_of_the_kind_that_verbs_take() -> None:
     assert (flag_of({}, "a"), flag_of({"a": True}, "a")) == (False, True)
     texts: list[Any] = [1, [], {}, True]
     flags: list[Any] = [1, "true", None]
+    assert (number_of({}, "a"), number_of({"a": 0}, "a")) == (None, 0)
+    for value in ("1", 1.0, True, []):
+        with pytest.raises(ConfigError, match="a: takes a whole number"):
+            number_of({"a": value}, "a")
     for value in texts:
         with pytest.raises(ConfigError, match="a: takes a text"):
             text_of({"a": value}, "a")
