@@ -118,7 +118,7 @@ export function confirmed({ title, name, given, text, button, dry, then }) {
         lines.textContent = [...found.lines, found.why].filter(Boolean).join("\n");
         if (!found.more.asked) return;
         yes.textContent = `${button} ${number(found.more.asked)}`;
-        sure = { ...given, yes: true, ...(given.place ? {} : { until_ms: found.more.until_ms }) };
+        sure = { ...given, yes: true, ...(given.place ? {} : { counted: found.more.counted }) };
         yes.disabled = false;
       }, (begun) => {
         mine = begun;

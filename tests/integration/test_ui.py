@@ -250,7 +250,7 @@ def test_the_view_replays_drops_pauses_and_resumes(kafka: KafkaFixture, tmp_path
         assert browser.data("/api/errors")["causes"][0]["asked"] == 0
         assert "who='127.0.0.1'" in program.expect("change begun")
 
-        done = browser.does("replay", **chosen, yes=True, until_ms=dry["more"]["until_ms"])
+        done = browser.does("replay", **chosen, yes=True, counted=dry["more"]["counted"])
         assert (done["state"], done["why"]) == ("done", "")
         assert "replayed now: 1 with outputs, 1 with a new error message" in done["lines"]
         assert [json.loads(one.value() or b"")["n"] for one in committed(kafka.bootstrap, f"{name}.checked")] == [1, -1]

@@ -22,6 +22,7 @@ from cues_kafka.operate.repair.find import ErrorFinder, Progress
 from cues_kafka.ports.broker import Broker
 from cues_kafka.ports.clients import Sender
 from cues_kafka.ports.clock import Clock
+from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.requests import ReplayRequest, Wish, encode_request, kept_payload, what_settled
 from cues_kafka.running.given import check_graph
 from cues_kafka.task.clock import SystemClock
@@ -63,6 +64,11 @@ class Repairs:
     def unreadable(self) -> int:
         """How many messages the last `find` could not read."""
         return self._finder.unreadable
+
+    @property
+    def ends(self) -> Mapping[TopicPartition, int]:
+        """Behind what the last `find` or `ask` has read, by partition: error messages from there on came later."""
+        return self._finder.ends
 
     # Reading
 
@@ -132,6 +138,7 @@ class Repairs:
         limit: int | None = None,
         dry: bool = False,
         progress: Progress | None = None,
+        below: Mapping[TopicPartition, int] | None = None,
     ) -> Requested:
         """
         Ask tasks to replay error messages, or to drop them. What is settled, or was asked for before, stays as it is.
@@ -142,6 +149,7 @@ class Repairs:
             limit: how many to ask for at most, in the order of the errors topics; None: all.
             dry: write nothing, and say what would be asked for.
             progress: told how far the reading is.
+            below: only those before these offsets, and in these partitions, such as the `ends` of a dry run; None: all.
 
         Raises:
             ConfigError: see `find`; what is asked for by name cannot be done, with the reason and the remedy; or an
@@ -155,7 +163,7 @@ class Repairs:
         for place in sorted(wanted.places):
             self._finder.read(*place)
         result, due = Requested(wish), list[FiledError]()
-        for one in self.find(wanted, progress=progress):
+        for one in self._finder.find(wanted, progress, below):
             why = one.obstacle if wish == "replay" or not one.droppable else ""
             if one.settled is not None:
                 result.settled += 1

@@ -43,6 +43,7 @@ class ErrorFinder:
         ledgers: what is asked for and settled, as of the last look.
         foreign: how many messages of the last look were of other graphs.
         unreadable: how many of them could not be read.
+        ends: behind what the last look has read, by partition.
 
     Raises:
         ConfigError: the graph has no errors topic, or it does not exist.
@@ -74,6 +75,7 @@ class ErrorFinder:
         self._lows: Mapping[TopicPartition, Watermarks] = broker.watermarks(places) if places else {}
         self._staged: dict[str, bool] = {}
         self.foreign = self.unreadable = 0
+        self.ends: Mapping[TopicPartition, int] = {}
         self.look()
 
     def look(self) -> None:
@@ -92,11 +94,20 @@ class ErrorFinder:
         if wanted.processor is not None and self.ledgers.now(wanted.processor) not in known:
             raise ConfigError(no_such_processor(self._graph.name, [wanted.processor], known))
 
-    def find(self, wanted: Selection, progress: Progress | None = None) -> Iterator[FiledError]:
+    def find(
+        self,
+        wanted: Selection,
+        progress: Progress | None = None,
+        below: Mapping[TopicPartition, int] | None = None,
+    ) -> Iterator[FiledError]:
         self.check(wanted)
         self.foreign = self.unreadable = 0
         self.look()
         ranges = {p: r for topic in self._topics for p, r in self._ranges(topic, wanted).items()}
+        if below is not None:
+            cut = {place: (start, min(end, below.get(place, 0))) for place, (start, end) in ranges.items()}
+            ranges = {place: (start, end) for place, (start, end) in cut.items() if start < end}
+        self.ends = {place: end for place, (_, end) in ranges.items()}
         done, total = 0, sum(end - start for start, end in ranges.values())
         for place, (start, end) in ranges.items():
             for message in read_range(self._broker, place, start, end, group=self._group, passing="an error message"):
