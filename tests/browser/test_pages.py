@@ -8,7 +8,7 @@ import pytest
 
 from cues_kafka.ui.layout import picture
 from tests.browser.devtools import Browser
-from tests.browser.shown import Shown, chain, opened, ready, shop, status, task, texts, view
+from tests.browser.shown import CAUSE, Shown, chain, opened, ready, shop, status, task, texts, view
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
@@ -44,6 +44,27 @@ def test_each_page_shows_what_the_view_has(browser: Browser) -> None:
             "shop.errors/0@2",
             "shop.errors/0@2: open; it can be replayed",
         ]
+
+
+@pytest.mark.parametrize(
+    ("first_ms", "last_ms", "shown"),
+    [
+        (-5, 1 << 62, ["1969-12-31T23:59:59Z", "4611686018427388000 ms"]),
+        (1_700_000_000_000_000, 253_402_300_800_000, ["1700000000000000 ms", "253402300800000 ms"]),
+        (0, 253_402_300_799_000, ["-", "9999-12-31T23:59:59Z"]),
+    ],
+)
+def test_a_time_of_any_number_leaves_the_causes_in_sight(
+    browser: Browser, first_ms: int, last_ms: int, shown: list[str]
+) -> None:
+    """A clock may be wrong, and a program may count in microseconds."""
+    given = shop()
+    given.causes = [{**CAUSE, "first_ms": first_ms, "last_ms": last_ms}, CAUSE]
+    with opened(browser, given) as page:
+        view(page, "errors")
+
+        assert len(texts(page, "#causes tr")) == 2
+        assert texts(page, "#causes tr:first-child td")[5:7] == shown
 
 
 def test_a_title_sorts_and_the_filter_leaves_what_matches(browser: Browser) -> None:

@@ -148,7 +148,7 @@ class FailureCause:
         self.settled += one.settled is not None
         at_ms = one.message.timestamp_ms
         self.first_ms = min(self.first_ms, at_ms)
-        if at_ms >= self.last_ms:
+        if not self.example or at_ms >= self.last_ms:  # a time before 1970 is one, too
             self.last_ms, self.example, self.text = at_ms, str(one), one.message.text
 
 

@@ -32,7 +32,7 @@ from cues_kafka.core.records import Attempt
 from cues_kafka.errors import RecoveryError
 from cues_kafka.operate.repair import ask as repairing
 from cues_kafka.operate.repair.ask import Repairs
-from cues_kafka.operate.repair.filed import Requested
+from cues_kafka.operate.repair.filed import FailureCause, Requested
 from cues_kafka.plan.topics import CLOCKS_MS
 from cues_kafka.ports.log import TopicPartition
 from cues_kafka.records.bytes import encode_record
@@ -94,6 +94,15 @@ def test_list_counts_by_cause() -> None:
     assert found[0].first_ms <= found[0].last_ms
     shown = tool_of(tester).show(*_parts(found[0].example))
     assert (shown.message.text, shown.obstacle, shown.number) == ("-3 is negative", "", 1)
+
+
+def test_a_failure_before_1970_is_an_example_as_well() -> None:
+    """A clock may be wrong."""
+    one = next(iter(tool_of(failed(Bug(), -2)).find()))
+    cause = FailureCause("check", "ValueError", "raised")
+    cause.add(replace(one, message=replace(one.message, timestamp_ms=-5)))
+
+    assert (cause.example, cause.first_ms) == (str(one), -5)
 
 
 def _parts(where: str) -> tuple[str, int, int]:
