@@ -55,6 +55,8 @@ async function newest() {
     whole.textContent = "";
   } catch (error) {
     told.textContent = error.message;
+    rows.replaceChildren();
+    whole.textContent = "";
   }
   read.disabled = false;
 }

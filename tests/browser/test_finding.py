@@ -137,13 +137,16 @@ def test_bounds_that_ended_a_search_are_said(browser: Browser) -> None:
 
 @pytest.mark.parametrize("name", LOOKED)
 def test_a_search_that_fails_says_why_and_can_be_repeated(browser: Browser, name: str) -> None:
-    """The text of the cluster is shown; the next answer takes its place."""
+    """The text of the cluster is shown alone, without what was found before; the next answer takes its place."""
     path = {"messages": "/api/messages", "lineage": "/api/path", "stores": "/api/entry"}[name]
     given = shop()
     with opened(browser, given) as page:
         view(page, name)
+        looked_for(page, name)
         given.answers[path] = BrokerError("no broker answers at kafka:9092")
         looked_for(page, name, until="no broker answers at kafka:9092")
+        assert texts(page, "#message-rows tr, #entries tr, #lineage .node") == []
+        assert "".join(texts(page, "#messages pre, #lineage pre")) == ""
         given.answers[path] = ANSWERS[path]
         looked_for(page, name)
         page.told.clear()  # the browser logs the status 502
