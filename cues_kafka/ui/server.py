@@ -156,6 +156,8 @@ class ViewServer(LimitedServer):
         ConfigError: it cannot listen there.
     """
 
+    hears = True
+
     def __init__(
         self,
         address: Address,
@@ -243,6 +245,8 @@ class _ViewHandler(BaseHTTPRequestHandler):
         finally:
             self.rfile = body
             self._due.cancel()
+            if self.command != "POST":  # of which the body is due
+                self.server.heard(self.connection)
 
     def finish(self) -> None:
         """Also where no request came."""
@@ -322,6 +326,7 @@ class _ViewHandler(BaseHTTPRequestHandler):
             body = self.rfile.read(min(length, READ))
         finally:
             due.cancel()
+            self.server.heard(self.connection)
         if length > BODY:
             self._say(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a page sends {BODY:,} bytes at most")
             return None

@@ -13,7 +13,7 @@ are always left for those that ask how the graph is."""
 
 
 class TooMany(CuesError):
-    """As many questions of this kind wait as may."""
+    """A question that is refused, because too many of its kind wait."""
 
 
 class Turns:
@@ -24,7 +24,7 @@ class Turns:
         waiting: how many may wait.
 
     Raises:
-        TooMany: by the `with`: so many wait.
+        TooMany: by the `with`: that number waits already.
     """
 
     def __init__(self, waiting: int = WAITING) -> None:

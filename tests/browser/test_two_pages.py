@@ -52,7 +52,7 @@ def asked(page: Page, url: str) -> None:
 
 
 def test_a_question_whose_answer_is_lost_says_so(browser: Browser) -> None:
-    """It does not wait for ever, and it cannot be confirmed."""
+    """It does not go on waiting, and it cannot be confirmed."""
     actions = Given(SeenJob(MINE + 1, "pause of check", "bob", "running"))
     server = shop().server(actions=actions)
     try:

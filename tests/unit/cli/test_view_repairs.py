@@ -89,6 +89,7 @@ def test_a_dry_run_that_is_not_known_confirms_nothing(shop: Tester) -> None:
     for counted in (old, 0, 10_000, -1):
         with pytest.raises(ConfigError, match="Ask again what would happen"):
             job(verbs, "replay", yes=True, counted=counted)
-    for wrong in ("1", 1.0, True, []):
+    wrongs: list[Any] = ["1", 1.0, True, []]
+    for wrong in wrongs:
         with pytest.raises(ConfigError, match="counted: takes a whole number"):
             job(verbs, "replay", yes=True, counted=wrong)

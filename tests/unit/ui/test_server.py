@@ -7,12 +7,14 @@ import json
 import re
 import socket
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cues_kafka.errors import BrokerError, ConfigError
+from cues_kafka.observe.limited import MOST
 from cues_kafka.ui import server as server_module
 from cues_kafka.ui.server import FILES, HEADERS, SCRIPTS, Address, ViewServer
 
@@ -159,6 +161,26 @@ def test_a_client_that_sends_byte_by_byte_is_cut_off(server: ViewServer, monkeyp
         client.sendall(b"GET / HT")
 
         assert client.recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET / HT", b"POST /api/do/pause HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n{"]
+)
+def test_silent_clients_keep_no_other_one_out(server: ViewServer, sent: bytes) -> None:
+    """To connect takes no token. A client that asks takes the place of the one that has been silent for longest."""
+    with ExitStack() as held:
+        silent = [
+            held.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=10)) for _ in range(MOST)
+        ]
+        for client in silent:
+            client.sendall(sent)
+
+        for _ in range(3):
+            assert ask(server, "/api/state", Cookie=f"cues_kafka_ui_{server.port}={TOKEN}").status == 200
+        assert silent[0].recv(1) == b"", "it was cut off"
+        silent[-1].settimeout(0.0)
+        with pytest.raises(BlockingIOError):
+            silent[-1].recv(1)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org"])
