@@ -1,9 +1,11 @@
-"""Start and restart of ``cues-kafka run --engine spark``, with the quick start and without it.
+"""Start and restart of ``cues-kafka run --engine spark``, with a standby, with the quick start and without it.
 
-    python -m benchmarks.spark_start [--repetitions 3] [--timeline] [--json FILE] [--write]
+    python -m benchmarks.spark_start [--repetitions 3] [--timeline] [--json FILE] [--cache DIR] [--write]
 
 Three queries run on `local[2]`: a plain processor, and DataFrames that are written directly and staged. `--timeline`
-also shows what happens when, and which process uses the processors; looking costs some time.
+also shows what happens when, and which process uses the processors; looking costs some time. With `--cache` the class
+archive stays for later runs, whose first turn counts then, and with `--json` the figures of earlier runs are added. So
+one measurement can be made in several runs.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from operator import itemgetter
 from pathlib import Path
@@ -40,8 +42,11 @@ from cues_kafka.ports.log import TopicPartition
 EACH = 10
 """Messages for each partition."""
 
-SIDES = {"quick": "", "by itself": "no"}
+SIDES = {"standby": "", "quick": "", "by itself": "no"}
 """Values of the variable `OFF`."""
+
+STANDBY = "standby"
+"""The side with the option of this name."""
 
 TARGET = 0.33
 PATIENCE_S = 400.0
@@ -54,9 +59,9 @@ HOW = """A plain processor, DataFrames that are written directly, and DataFrames
 messages for all three are there, or are sent right after the kill. *First* ends with the first committed message of any
 query, *all* when each query has committed all of its messages, seen from outside. *Processor* is the processor time of
 all processes that the start began, until then, and of *Java* among them; beside other programs it says more than the
-time on the clock. *Quick* is the command as it is, *by
-itself* the same with `CUES_KAFKA_QUICK_START=no`, in turn; a run of each that is not counted fills the caches
-([benchmarks/spark_start.py](../benchmarks/spark_start.py))."""
+time on the clock. *Quick* is the command as it is, *standby* the same with `--standby`, whose standby is ready before
+the kill, and *by itself* the command with `CUES_KAFKA_QUICK_START=no`, in turn; a run of each that is not counted fills
+the caches ([benchmarks/spark_start.py](../benchmarks/spark_start.py))."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +113,7 @@ class Processes:
     def __init__(self, pid: int) -> None:
         self._root = psutil.Process(pid)
         self._seen: dict[tuple[int, float], Seen] = {}
+        self._before: dict[tuple[int, float], float] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -122,18 +128,32 @@ class Processes:
     def _run(self) -> None:
         known = {self._root}
         while not self._over.wait(0.1):
-            for one in [*known]:
-                try:
-                    known.update(one.children())
-                    times = one.cpu_times()
-                    words = program_of(one.cmdline())
-                    self._seen[one.pid, one.create_time()] = Seen(times.user + times.system, words)
-                except psutil.Error:
-                    known.discard(one)
+            self._look(known)
+
+    def _look(self, known: set[psutil.Process]) -> None:
+        """Look once at these processes and their children, which are known then."""
+        for one in [*known]:
+            try:
+                known.update(one.children())
+                times = one.cpu_times()
+                words = program_of(one.cmdline())
+                self._seen[one.pid, one.create_time()] = Seen(times.user + times.system, words)
+            except psutil.Error:
+                known.discard(one)
+
+    def mark(self) -> None:
+        """From now on `since` also tells what the processes use that are there, such as those of a standby."""
+        self._look({self._root, *self._root.children(recursive=True)})
+        self._before = {key: seen.used_s for key, seen in list(self._seen.items())}
 
     def since(self, began_s: float) -> dict[tuple[int, float], Seen]:
-        """What each process has used that began after this time, by its id and when it began."""
-        return {key: seen for key, seen in list(self._seen.items()) if key[1] > began_s - SLACK_S}
+        """What each process has used that began after this time, or is marked, by its id and when it began."""
+        found = list(self._seen.items())
+        return {
+            key: replace(seen, used_s=seen.used_s - self._before.get(key, 0.0))
+            for key, seen in found
+            if key in self._before or key[1] > began_s - SLACK_S
+        }
 
 
 def program_of(words: list[str]) -> str:
@@ -153,7 +173,7 @@ class Run:
         side: see `SIDES`.
         name: of the graph.
         log: the file of its output.
-        command: the supervisor; its only child is the driver.
+        command: the supervisor; its first child is the driver.
         cluster: the broker.
         began_s: when it was started.
     """
@@ -187,6 +207,11 @@ class Run:
         until(over, timeout_s=PATIENCE_S, every_s=0.05, what="committed", process=self.command)
         return found
 
+    def driver(self) -> psutil.Process:
+        """The older of its children; the other one is the standby."""
+        driver: psutil.Process = min(self.command.children(), key=psutil.Process.create_time)
+        return driver
+
     def said(self) -> Iterator[tuple[float, str]]:
         """Lines of its log, with their times."""
         for line in self.log.read_text("utf-8", "replace").splitlines():
@@ -195,13 +220,13 @@ class Run:
 
 
 @contextmanager
-def running(side: str, cluster: Cluster, directory: Path, *options: str) -> Iterator[Run]:
+def running(side: str, cluster: Cluster, directory: Path, cache: Path, *options: str) -> Iterator[Run]:
     """The command with new topics, which hold messages; and at the end its end."""
     name = unique("s")
     for topic in make(name).topics_used():
         cluster.create(topic, WIDTH)
     cluster.fill(f"{name}.orders", [b'{"n": 1}'], EACH * WIDTH)
-    env = {**os.environ, NAME: name, OFF: SIDES[side], "CUES_KAFKA_CACHE": str(directory / "cache")}
+    env = {**os.environ, NAME: name, OFF: SIDES[side], "CUES_KAFKA_CACHE": str(cache)}
     words = [
         "run",
         "benchmarks.spark_start_graph:graph",
@@ -234,25 +259,32 @@ def running(side: str, cluster: Cluster, directory: Path, *options: str) -> Iter
                 one.kill()
 
 
-def measure_once(side: str, cluster: Cluster, directory: Path, *, archive: bool, timeline: bool) -> list[Taken]:
+def measure_once(
+    side: str, cluster: Cluster, directory: Path, *, cache: Path, archive: bool, timeline: bool
+) -> list[Taken]:
     """
     One start, and one restart after a SIGKILL.
 
     Args:
         side: see `SIDES`.
         cluster: the broker.
-        directory: of caches, checkpoints and logs.
+        directory: of checkpoints and logs.
+        cache: of the class archive.
         archive: wait for the class archive, which the first run with the quick start writes.
         timeline: print what happens when.
     """
-    with running(side, cluster, directory, *(["--log-level", "info"] if timeline else [])) as run:
+    with running(side, cluster, directory, cache, *(["--standby"] if side == STANDBY else [])) as run:
         with Processes(run.command.pid) as processes:
             found = [_taken(run, "start", run.began_s, dict.fromkeys(QUERIES, 0), processes, timeline=timeline)]
         if archive:
-            cache = directory / "cache"
             until(lambda: any(cache.glob("spark/*.jsa")), timeout_s=90, every_s=0.2, what="a class archive")
+        if side == STANDBY:
+            ready = "standby ready"
+            until(lambda: ready in run.log.read_text("utf-8"), timeout_s=PATIENCE_S, every_s=0.2, what=ready)
         with Processes(run.command.pid) as processes:
-            before, [driver] = run.ends(), run.command.children()
+            before, driver = run.ends(), run.driver()
+            if side == STANDBY:
+                processes.mark()
             began_s = time.time()
             os.killpg(driver.pid, signal.SIGKILL)
             cluster.fill(f"{run.name}.orders", [b'{"n": 2}'], EACH * WIDTH)
@@ -309,18 +341,21 @@ def threads_of(pid: int) -> dict[str, float]:
     return found
 
 
-def measure_all(repetitions: int, cluster: Cluster, *, timeline: bool = False) -> list[Taken]:
-    """The sides in turn, each side first in every other turn; the first turn is not counted."""
-    found: list[Taken] = []
+def measure_all(
+    repetitions: int, cluster: Cluster, *, timeline: bool = False, cache: Path | None = None
+) -> Iterator[Taken]:
+    """The sides in turn, and in the other order in every other turn; the turn that fills the caches is not counted."""
     with tempfile.TemporaryDirectory() as name:
-        for turn in range(repetitions + 1):
+        cache = (cache or Path(name, "cache")).absolute()
+        filled = any(cache.glob("spark/*.jsa"))
+        for turn in range(1 if filled else 0, repetitions + 1):
             for side in list(SIDES) if turn % 2 == 0 else reversed(SIDES):
-                first = turn == 0
-                print("not counted:" if first else f"turn {turn}:", flush=True)
-                archive = first and not SIDES[side]
-                taken = measure_once(side, cluster, Path(name), archive=archive, timeline=timeline and not first)
-                found += [] if first else taken
-    return found
+                print(f"turn {turn}:" if turn else "not counted:", flush=True)
+                archive = turn == 0 and not SIDES[side]
+                taken = measure_once(
+                    *(side, cluster, Path(name)), cache=cache, archive=archive, timeline=timeline and turn > 0
+                )
+                yield from taken if turn else ()
 
 
 FIGURES: dict[str, Callable[[Taken], float]] = {
@@ -333,40 +368,48 @@ FIGURES: dict[str, Callable[[Taken], float]] = {
 
 def section_of(found: list[Taken]) -> report.Section:
     """The table of the page."""
-    section = report.Section("Spark, start", HOW, ("case", "quick, s", "by itself, s", "ratio", "goal"))
+    titles = ("case", *(f"{side}, s" for side in SIDES), "quick / by itself", "standby / quick", "goal")
+    section = report.Section("Spark, start", HOW, titles)
     for what in ("start", "restart"):
         for label, of in FIGURES.items():
-            quick, other = ([of(one) for one in found if (one.what, one.side) == (what, side)] for side in SIDES)
-            ratio = median(quick) / median(other)
+            sides = [[of(one) for one in found if (one.what, one.side) == (what, side)] for side in SIDES]
+            standby, quick, other = map(median, sides)
+            ratios = (quick / other, standby / quick)
+            ratio = ratios[0] if what == "start" else ratios[1]
             goal = "" if "Java" in label else f"<= {TARGET}: {report.holds(ratio <= TARGET)}"
-            section.rows.append(
-                [f"{what}, {label}", spread(quick, "{:.1f}"), spread(other, "{:.1f}"), f"{ratio:.2f}", goal]
-            )
+            shown = [spread(one, "{:.1f}") for one in sides]
+            section.rows.append([f"{what}, {label}", *shown, *(f"{one:.2f}" for one in ratios), goal])
     return section
 
 
 def measure(repetitions: int, cluster: Cluster) -> report.Section:
     """Measure all, for `make bench-spark`."""
-    return section_of(measure_all(repetitions, cluster))
+    return section_of(list(measure_all(repetitions, cluster)))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--timeline", action="store_true", help="show what happens when")
-    parser.add_argument("--json", type=Path, help="a file for the raw figures")
+    parser.add_argument("--json", type=Path, help="a file with the raw figures of all runs")
+    parser.add_argument("--cache", type=Path, help="a directory that keeps the class archive for later runs")
     parser.add_argument("--write", action="store_true", help="write the section into docs/benchmarks.md")
     given = parser.parse_args()
     load = os.getloadavg()[0]
     with LocalBroker(benchmark=True) as broker:
-        found = measure_all(given.repetitions, Cluster(broker.bootstrap), timeline=given.timeline)
+        found = []
+        if given.json and given.json.exists():
+            found += [Taken(**one) for one in json.loads(given.json.read_text())]
+        for one in measure_all(
+            given.repetitions, Cluster(broker.bootstrap), timeline=given.timeline, cache=given.cache
+        ):
+            found.append(one)
+            if given.json:  # at once: a run that is ended has measured something, too
+                given.json.write_text(json.dumps([asdict(one) for one in found], indent=1))
     section = section_of(found)
     section.load = load
     print(section.text())
-    raw = json.dumps([asdict(one) for one in found], indent=1)
-    print(raw)
-    if given.json:
-        given.json.write_text(raw)
+    print(json.dumps([asdict(one) for one in found], indent=1))
     if given.write:
         report.save([section])
 

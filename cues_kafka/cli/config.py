@@ -71,6 +71,7 @@ RUN: Final = {
     "master": (str, None),
     "checkpoint": (str, None),
     "trigger": (str, None),
+    "standby": (bool, False),
     "max_memory": (str, None),
     "stall_timeout": (float, None),
     "stop_timeout": (float, None),
@@ -82,7 +83,7 @@ RUN: Final = {
 }
 """Options of `run` that are settings under ``[run]``, with the same names. A test compares them."""
 
-OTHERS: Final = ("FILE", "PROFILE", "HOME", "CACHE", "STATE", "MAVEN_MIRROR", "READY")
+OTHERS: Final = ("FILE", "PROFILE", "HOME", "CACHE", "STATE", "MAVEN_MIRROR", "READY", "GO")
 """Variables of ours that are not settings."""
 
 _TABLES: Final = ("CONFIG__", "PRODUCER__", "CONSUMER__", "REGISTRY__", "SECURITY__")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cues_kafka.cli.options import BROKEN, UNDONE
 from cues_kafka.cli.printing import say
+from cues_kafka.cli.standby import stand_by
 from cues_kafka.cli.watch import Signals, TaskWatch, announce
 from cues_kafka.errors import ConfigError
 from cues_kafka.extras import SPARK, require
@@ -45,9 +46,16 @@ def announce_on_spark(chosen: GraphRun, options: SparkOptions) -> None:
     _widest_input(graph, chosen.settings.kafka(), carried)
 
 
-def run_on_spark(chosen: GraphRun, options: SparkOptions) -> int:
+def run_on_spark(chosen: GraphRun, options: SparkOptions, *, choose: Callable[[], GraphRun]) -> int:
     """
     Run under a supervisor until a signal comes, or all is delivered; the exit code.
+
+    A standby first makes a session ready, and waits until it is the driver.
+
+    Args:
+        chosen: what to run.
+        options: of Spark.
+        choose: chooses again, for a standby, which may have waited for days.
 
     Raises:
         ConfigError: Spark is not installed or does not start, it cannot carry what was chosen, or the plan is refused.
@@ -56,17 +64,30 @@ def run_on_spark(chosen: GraphRun, options: SparkOptions) -> int:
     """
     require_spark()
     from cues_kafka.on_spark.session import choose_shuffle_partitions, opened_session
+    from cues_kafka.workers.standby import Go
 
-    graph, kafka, quiet = chosen.graph, chosen.settings.kafka(), chosen.settings["log_level"] != "debug"
-    carried, _ = _carried(graph, chosen.names, chosen=bool(chosen.options.only))
-    frames = any(name in graph.dataframes for name in carried)
+    go = Go.given()
+    graph, quiet = chosen.graph, chosen.settings["log_level"] != "debug"
+    carried, frames = _to_carry(chosen)
     with Signals() as signals:
-        beside = _beside(partial(_make_ready, graph, kafka, carried))
+        beside = _beside(partial(_make_ready, graph, chosen.settings.kafka(), carried))
         with opened_session(options.master, name=graph.name, quiet=quiet, frames=frames) as session:
+            if go is not None:
+                if not stand_by(session, go, signals, frames=frames, began=chosen.began):
+                    return 0
+                chosen = choose()
+                carried, _ = _to_carry(chosen)
+                beside = _beside(partial(_widest_input, chosen.graph, chosen.settings.kafka(), carried))
             slots = beside.result()
             if frames and (said := choose_shuffle_partitions(session, slots)):
                 say(f"{graph.name}: {said}")
             return _run(chosen, options, session, carried, signals)
+
+
+def _to_carry(chosen: GraphRun) -> tuple[list[str], bool]:
+    """The processors that Spark runs, and whether they compute DataFrames."""
+    carried, _ = _carried(chosen.graph, chosen.names, chosen=bool(chosen.options.only))
+    return carried, any(name in chosen.graph.dataframes for name in carried)
 
 
 def _run(chosen: GraphRun, options: SparkOptions, session: Any, carried: list[str], signals: Signals) -> int:

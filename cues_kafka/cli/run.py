@@ -27,6 +27,7 @@ from cues_kafka.words import count
 
 if TYPE_CHECKING:
     from cues_kafka.cli.config import Config
+    from cues_kafka.graph.definition import Graph
 
 epilog = """
 \b
@@ -94,12 +95,13 @@ def _run(options: RunOptions, settings: Config, began: float) -> int:
     _log_to_stderr(
         settings["log_level"], as_json=settings["log_format"] == "json", unwarned=options.unwarned, worker=worker
     )
-    chosen = GraphRun.chosen(options, settings, load_graph(options.target), began=began)
+    graph = load_graph(options.target)
+    chosen = GraphRun.chosen(options, settings, graph, began=began)
     if chosen.spark is not None and options.parent is not None:
         from cues_kafka.cli.on_spark import run_on_spark
 
         _write_stacks()
-        return run_on_spark(chosen, chosen.spark)
+        return run_on_spark(chosen, chosen.spark, choose=partial(_choose, options, graph))
     if chosen.spark is not None or chosen.told["workers"] is not None:
         return _supervise(chosen)
     code = _work(chosen)
@@ -107,6 +109,11 @@ def _run(options: RunOptions, settings: Config, began: float) -> int:
         sys.stdout.flush()
         os.execv(sys.executable, [sys.executable, "-m", "cues_kafka.cli.main", *sys.argv[1:]])  # noqa: S606
     return code
+
+
+def _choose(options: RunOptions, graph: Graph) -> GraphRun:
+    """What to run of a graph, with the settings and the topics of its patterns as they are now."""
+    return GraphRun.chosen(options, options.load(), graph, began=time.monotonic())
 
 
 def _work(chosen: GraphRun) -> int:
@@ -146,10 +153,13 @@ def _supervise(chosen: GraphRun) -> int:
     else:
         from cues_kafka.cli.on_spark import STOP_S, announce_on_spark
         from cues_kafka.on_spark.query.triggers import AVAILABLE_NOW
+        from cues_kafka.workers.standby import AFTER_S
 
         announce_on_spark(chosen, chosen.spark)
         workers, said = 1, Said.of_driver(graph.name)
         care = {"stop_timeout_s": STOP_S, "may_end": chosen.spark.trigger == AVAILABLE_NOW, **care}
+        if chosen.spark.standby:
+            care["standby_after_s"] = AFTER_S
     command = partial(worker_command, absolute(chosen.options.target), options=chosen.passed())
     may_reload = partial(_may_reload, chosen.options)
     with served(graph.name, workers, told["http"]) as endpoint:

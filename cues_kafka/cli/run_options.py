@@ -66,6 +66,13 @@ class RunOptions(Options):
             metavar="INTERVAL", help="Spark: interval between micro-batches, such as '10 seconds'; or available-now."
         ),
     ] = None
+    standby: Annotated[
+        bool | None,
+        typer.Option(
+            "--standby/--no-standby",
+            help="Spark: keep a second driver ready, which takes over if the driver dies. It needs as much memory.",
+        ),
+    ] = None
     new: New = None
     require: Require = None
     call_timeout: Annotated[
@@ -135,11 +142,13 @@ class SparkOptions:
         checkpoint: directory of the queries' progress.
         master: of the cluster.
         trigger: see `Spark`; its default is a micro-batch as soon as there is something.
+        standby: keep a second driver ready.
     """
 
     checkpoint: str
     master: str = "local[*]"
     trigger: str = "0 seconds"
+    standby: bool = False
 
     @property
     def directory(self) -> str:
@@ -279,6 +288,7 @@ def _spark_options(settings: Config, told: Mapping[str, Any]) -> SparkOptions | 
     """None: native workers were asked for."""
     engine = told["engine"] or "native"
     given = {name: told[name] for name in ("master", "checkpoint", "trigger")}
+    given["standby"] = told["standby"] or None
     if engine not in ("native", "spark"):
         raise ConfigError(f"--engine {engine!r} is not known. Choose native or spark.")
     if engine == "native":
@@ -288,7 +298,21 @@ def _spark_options(settings: Config, told: Mapping[str, Any]) -> SparkOptions | 
         raise ConfigError(
             "--engine spark needs --checkpoint DIR: a directory that Spark's driver and executors can write."
         )
-    return SparkOptions(**{name: value for name, value in given.items() if value})
+    options = SparkOptions(**{name: value for name, value in given.items() if value})
+    if options.standby:
+        _check_standby(options)
+    return options
+
+
+def _check_standby(options: SparkOptions) -> None:
+    """Refuse a standby where it would hold what the driver needs, or where the driver has an end."""
+    if options.master.partition("[")[0] != "local":
+        raise ConfigError(
+            f"--standby with --master {options.master}: its session would hold executors of the cluster all the time. "
+            "Leave --standby out; a dead driver is started again without it. It is for --master 'local[...]'."
+        )
+    if options.trigger == "available-now":
+        raise ConfigError("--standby with --trigger available-now: this run has an end. Leave --standby out.")
 
 
 def _resolved(

@@ -32,6 +32,9 @@ OPTION: Final = "SharedArchiveFile"
 
 _QUIET: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
+WARMING: Final = "cues-warming"
+"""The name of the query that warms a session. It loads fewer classes than the queries of a graph."""
+
 LOOK_S: Final = 2.0
 """How often it is asked whether each query has finished a micro-batch."""
 
@@ -83,7 +86,7 @@ def written(session: Any, archive: Path | None) -> Iterator[None]:
 def _write_when_at_work(session: Any, archive: Path, over: threading.Event) -> None:
     try:
         while not over.wait(LOOK_S):
-            queries = session.streams.active
+            queries = [query for query in session.streams.active if query.name != WARMING]
             if queries and all(query.lastProgress for query in queries):
                 write(session, archive)
                 return

@@ -220,6 +220,12 @@ def _end(session: SparkSession | None, before: set[int]) -> None:
             jvm.poll()  # it was our child: without this it would stay in the process table until we end
 
 
+def jvm_end() -> int:
+    """Open a descriptor that becomes readable when the JVM of this process's session has ended; close it."""
+    gateway: Any = SparkContext._gateway  # noqa: SLF001 - Spark has no public way to its JVM
+    return os.pidfd_open(gateway.proc.pid)
+
+
 def _close_gateway() -> Popen[bytes] | None:
     """Close the JVM's standard input, which ends the JVM."""
     gateway = SparkContext._gateway  # noqa: SLF001 - Spark has no public way to end its JVM

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from pathlib import Path
+from typing import IO, Final, NamedTuple
 
+from cues_kafka.task.heart import READY
 from cues_kafka.workers.deaths import Crashes
 
 FIRST_BACKOFF_S: Final = 0.02
@@ -34,6 +37,7 @@ class WorkerProcess:
         said: the descriptor that becomes readable when the newest process is ready, and at each heartbeat; None: there
             is none.
         beat_s: when its last heartbeat was seen; None: it is not ready yet.
+        ready_s: when its first heartbeat was seen; None: it is not ready yet.
         crashes: its ends in a row.
         over_s: when it was first seen above its memory limit.
         hard: whether it was above `HARD` times the limit when looked at before.
@@ -50,6 +54,7 @@ class WorkerProcess:
     code: int | None = None
     said: int | None = None
     beat_s: float | None = None
+    ready_s: float | None = None
     crashes: Crashes = field(default_factory=Crashes)
     over_s: float | None = None
     hard: bool = False
@@ -61,12 +66,17 @@ class WorkerProcess:
         """Its process; None: it has ended, and the keeper has seen that."""
         return self.process if self.process is not None and self.process.returncode is None else None
 
+    @property
+    def took_s(self) -> float | None:
+        """How long the process that runs took until it was ready; None: it is not, or none runs."""
+        return self.ready_s - self.started_s if self.running and self.ready_s is not None else None
+
     def hears(self, said: int | None) -> None:
         """Listen to the newest process, and no more to the one before."""
         if self.said is not None:
             os.close(self.said)
         self.said = said
-        self.beat_s = self.over_s = self.kill_s = None
+        self.beat_s = self.ready_s = self.over_s = self.kill_s = None
         self.hard, self.why = False, ""
 
     def listen(self, now: float) -> None:
@@ -79,6 +89,7 @@ class WorkerProcess:
             return
         if came:
             self.beat_s = now
+            self.ready_s = now if self.ready_s is None else self.ready_s
         else:  # it ended, or a function closed the descriptor: without it, nothing is known of its loops
             os.close(self.said)
             self.said = None
@@ -95,3 +106,57 @@ class WorkerProcess:
         """Start the next one later, and the one after it later still; `share` of `JITTER` is added."""
         self.due_s = now + self.backoff_s * (1 + JITTER * share)
         self.backoff_s = min(self.backoff_s * 2, MAX_BACKOFF_S)
+
+
+class Launched(NamedTuple):
+    """
+    A process that was started.
+
+    Attributes:
+        process: the process.
+        heard: the descriptor that becomes readable at each of its heartbeats.
+    """
+
+    process: subprocess.Popen[bytes]
+    heard: int
+
+
+def launch(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: Path | None,
+    output: IO[bytes] | int | None,
+    fds: Sequence[int] = (),
+) -> Launched:
+    """
+    Start a worker process, which sends heartbeats.
+
+    Args:
+        command: its command line.
+        env: its environment, but for the variable that tells it the descriptor for heartbeats.
+        cwd: its working directory; None: this process's.
+        output: where its stdout and stderr go, as `Popen` takes it; None: where this process's go.
+        fds: what else it inherits.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    said, tells = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env={**env, READY: str(tells)},
+            cwd=cwd,
+            pass_fds=[tells, *fds],
+            start_new_session=True,  # Ctrl-C in a terminal is for the supervisor, which then asks its workers
+        )
+    except BaseException:
+        os.close(said)
+        raise
+    finally:
+        os.close(tells)
+    return Launched(process, said)

@@ -28,11 +28,11 @@ from typing import IO, Final, Self
 
 from cues_kafka.errors import ConfigError
 from cues_kafka.observe.log import get_logger
-from cues_kafka.task.heart import READY
 from cues_kafka.workers.deaths import Crashes, cause
 from cues_kafka.workers.exit_codes import BROKEN, DECIDES, ENDS, GIVE_UP, REFUSAL, REFUSED, WRONG
 from cues_kafka.workers.memory import MIB, memory_of
-from cues_kafka.workers.process import WorkerProcess
+from cues_kafka.workers.process import Launched, WorkerProcess, launch
+from cues_kafka.workers.standby import Standby, end_group
 
 log = get_logger("cues_kafka.supervisor")
 
@@ -104,6 +104,7 @@ class Supervisor:
         stall_s: float = STALL_S,
         stop_timeout_s: float = STOP_TIMEOUT_S,
         may_end: bool = False,
+        standby_after_s: float | None = None,
         jitter: Callable[[], float] = random.random,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
@@ -119,15 +120,19 @@ class Supervisor:
             stall_s: a worker without a heartbeat for so long is killed; only one that has sent its first one.
             stop_timeout_s: how long workers have for leaving in order.
             may_end: the work of the workers has an end, see `DONE` and `UNDONE`.
+            standby_after_s: have a process ready that takes the place of the only worker if that dies, and start it so
+                long after the worker is ready, see `standby`; None: there is none.
             jitter: from 0 to 1: how much of `JITTER` a back-off takes.
             on_change: called on the keeper's thread when a worker started, became ready or ended, or the supervisor
                 gave up.
 
         Raises:
-            ConfigError: fewer than one worker.
+            ConfigError: fewer than one worker, or more than one with a standby.
         """
         if workers < 1:
             raise ConfigError(f"workers={workers}: takes a whole number from 1 on.")
+        if standby_after_s is not None and workers > 1:
+            raise ConfigError(f"standby_after_s= with workers={workers}: leave one of them out. It stands by for one.")
         self.gave_up: int | None = None
         self._command = command
         self._env = dict(os.environ if env is None else env)
@@ -140,6 +145,7 @@ class Supervisor:
         self._jitter = jitter
         self._on_change = on_change
         self._workers = [WorkerProcess(k) for k in range(1, workers + 1)]
+        self._standby = None if standby_after_s is None else Standby(self._launch_standby, after_s=standby_after_s)
         self._changed = threading.Condition()
         self._stopping = self._let_in = False
         self._stop_timeout_s = stop_timeout_s
@@ -195,6 +201,9 @@ class Supervisor:
         Returns:
             Whether all are replaced. If a successor is not ready in time, the other workers stay as they are.
         """
+        if self._standby:
+            self._standby.expire()
+            self._wake()
         for worker in self._workers:
             before = self.signal(worker.k, KEEP_PLACE)
             if before is None:
@@ -273,6 +282,8 @@ class Supervisor:
                 if self._stopping or self.gave_up is not None:
                     return False
                 self._look_after(worker, now)
+            if self._standby:
+                self._standby.look(now, took_s=self._workers[0].took_s)
             if os.getpid() == INIT:
                 self._reap_orphans()
             self._changed.notify_all()
@@ -280,6 +291,8 @@ class Supervisor:
 
     def _look_after(self, worker: WorkerProcess, now: float) -> None:
         if (process := worker.running) is not None:
+            if self._standby:
+                end_group(process)
             code = process.poll()
             if code is None:
                 self._watch(worker, process, now)
@@ -290,7 +303,7 @@ class Supervisor:
 
     def _reap_orphans(self) -> None:
         """Collect ended processes that functions had started and whose worker has died: process 1 inherits them."""
-        own = {worker.process.pid for worker in self._workers if worker.process}
+        own = {process.pid for process in self._processes()}
         while True:
             try:
                 found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -361,6 +374,8 @@ class Supervisor:
         if lived or asked:
             worker.forgive()
         if asked:
+            if self._standby:
+                self._standby.throw_away(now)
             worker.due_s = now
             log.info("worker replaced", worker=worker.k)
         else:
@@ -374,23 +389,8 @@ class Supervisor:
     def _spawn(self, worker: WorkerProcess, now: float) -> None:
         replaced = worker.process is not None
         try:
-            said, tells = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-            try:
-                worker.process = subprocess.Popen(
-                    list(self._command(worker.k)),
-                    stdin=subprocess.DEVNULL,
-                    stdout=self._output,
-                    stderr=self._output,
-                    env={**self._env, READY: str(tells)},
-                    cwd=self._cwd,
-                    pass_fds=[tells],
-                    start_new_session=True,  # Ctrl-C in a terminal is for the supervisor, which then asks its workers
-                )
-            except BaseException:
-                os.close(said)
-                raise
-            finally:
-                os.close(tells)
+            stood_by = self._standby.take() if self._standby else None
+            worker.process, said = stood_by or self._launch(worker.k, self._env)
             worker.hears(said)
         except OSError as error:
             if error.errno in _PASSING:
@@ -402,14 +402,27 @@ class Supervisor:
             return
         worker.restarts += replaced
         worker.started_s, worker.due_s = now, None
-        log.info("worker started", worker=worker.k, pid=worker.process.pid)
+        log.info("worker started", worker=worker.k, pid=worker.process.pid, **({"stood_by": True} if stood_by else {}))
         self._on_change()
+
+    def _launch(self, k: int, env: Mapping[str, str], fds: Sequence[int] = ()) -> Launched:
+        return launch(self._command(k), env=env, cwd=self._cwd, output=self._output, fds=fds)
+
+    def _launch_standby(self, env: Mapping[str, str], fds: Sequence[int]) -> Launched:
+        return self._launch(1, {**self._env, **env}, fds)
+
+    def _processes(self) -> list[subprocess.Popen[bytes]]:
+        """Those that have not been seen to end."""
+        standby = self._standby.processes() if self._standby else []
+        return [*(w.running for w in self._workers if w.running), *standby]
 
     def _sleep(self) -> None:
         """Wait until a worker ends, one is due, or `stop` is called."""
         with self._changed:
             due = [w.due_s for w in self._workers if w.due_s is not None]
-            running = [w.running.pid for w in self._workers if w.running]
+            if self._standby and (due_s := self._standby.due()) is not None:
+                due.append(due_s)
+            running = [process.pid for process in self._processes()]
         wait_s = max(0.0, min(due) - time.monotonic()) if due else None
         with _Ends(running) as ends:
             # A process without a descriptor to wait on is checked ten times a second.
@@ -429,7 +442,7 @@ class Supervisor:
 
     def _end_all(self, timeout_s: float) -> None:
         with self._changed:
-            living = [process for w in self._workers if (process := w.running) and process.poll() is None]
+            living = [process for process in self._processes() if process.poll() is None]
             for process in living:
                 process.terminate()
         deadline = time.monotonic() + timeout_s

@@ -23,6 +23,19 @@ from cues_kafka.cli.run_options import GraphRun
         (["--stop-timeout", "-1"], "--stop-timeout must be more than 0 seconds, not -1"),
         (["--stall-timeout", "60"], "--stall-timeout: with --workers and --engine spark only"),
         (["--engine", "spark", "--checkpoint", "c", "--stop-timeout", "0"], "--stop-timeout must be more than 0"),
+        (["--standby"], "--standby: with --engine spark only"),
+        (
+            ["--engine", "spark", "--checkpoint", "c", "--standby", "--master", "spark://one:7077"],
+            "--standby with --master spark://one:7077: its session would hold executors of the cluster all the time",
+        ),
+        (
+            ["--engine", "spark", "--checkpoint", "c", "--standby", "--master", "local-cluster[2,1,1024]"],
+            "It is for --master 'local[...]'",
+        ),
+        (
+            ["--engine", "spark", "--checkpoint", "c", "--standby", "--trigger", "available-now"],
+            "--standby with --trigger available-now: this run has an end. Leave --standby out",
+        ),
         (
             ["--engine", "spark", "--checkpoint", "c", "--max-memory", "1GB"],
             "--max-memory: with native workers only. Spark limits its processes itself. In spark-defaults.conf,",
