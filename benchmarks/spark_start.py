@@ -1,11 +1,11 @@
 """Start and restart of ``cues-kafka run --engine spark``, with a standby, with the quick start and without it.
 
-    python -m benchmarks.spark_start [--repetitions 3] [--timeline] [--json FILE] [--cache DIR] [--write]
+    python -m benchmarks.spark_start [--repetitions 3] [--timeline] [--json FILE] [--cache DIR] [--side NAME] [--write]
 
 Three queries run on `local[2]`: a plain processor, and DataFrames that are written directly and staged. `--timeline`
 also shows what happens when, and which process uses the processors; looking costs some time. With `--cache` the class
 archive stays for later runs, whose first turn counts then, and with `--json` the figures of earlier runs are added. So
-one measurement can be made in several runs.
+one measurement can be made in several runs, with the sides in turn.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -342,14 +342,19 @@ def threads_of(pid: int) -> dict[str, float]:
 
 
 def measure_all(
-    repetitions: int, cluster: Cluster, *, timeline: bool = False, cache: Path | None = None
+    repetitions: int,
+    cluster: Cluster,
+    *,
+    timeline: bool = False,
+    cache: Path | None = None,
+    sides: Sequence[str] = tuple(SIDES),
 ) -> Iterator[Taken]:
     """The sides in turn, and in the other order in every other turn; the turn that fills the caches is not counted."""
     with tempfile.TemporaryDirectory() as name:
         cache = (cache or Path(name, "cache")).absolute()
         filled = any(cache.glob("spark/*.jsa"))
         for turn in range(1 if filled else 0, repetitions + 1):
-            for side in list(SIDES) if turn % 2 == 0 else reversed(SIDES):
+            for side in reversed(sides) if turn % 2 == 0 else sides:
                 print(f"turn {turn}:" if turn else "not counted:", flush=True)
                 archive = turn == 0 and not SIDES[side]
                 taken = measure_once(
@@ -392,6 +397,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--timeline", action="store_true", help="show what happens when")
     parser.add_argument("--json", type=Path, help="a file with the raw figures of all runs")
+    parser.add_argument("--side", action="append", choices=SIDES, help="only this side; repeatable, in this order")
     parser.add_argument("--cache", type=Path, help="a directory that keeps the class archive for later runs")
     parser.add_argument("--write", action="store_true", help="write the section into docs/benchmarks.md")
     given = parser.parse_args()
@@ -401,7 +407,10 @@ def main() -> None:
         if given.json and given.json.exists():
             found += [Taken(**one) for one in json.loads(given.json.read_text())]
         for one in measure_all(
-            given.repetitions, Cluster(broker.bootstrap), timeline=given.timeline, cache=given.cache
+            *(given.repetitions, Cluster(broker.bootstrap)),
+            timeline=given.timeline,
+            cache=given.cache,
+            sides=given.side or tuple(SIDES),
         ):
             found.append(one)
             if given.json:  # at once: a run that is ended has measured something, too

@@ -118,7 +118,7 @@ def _run(chosen: GraphRun, options: SparkOptions, session: Any, carried: list[st
 def _make_ready(graph: Graph, kafka: Kafka, names: Sequence[str]) -> int:
     """Import what the run needs, and ask the cluster for the widest input, while Java starts."""
     import cues_kafka.on_spark.engine
-    import cues_kafka.running.start  # noqa: F401
+    import cues_kafka.running.starting  # noqa: F401
 
     return _widest_input(graph, kafka, names)
 
