@@ -47,7 +47,7 @@ class Fetching:
     """
     What a worker fetches, for which task.
 
-    It is used on the poller's thread, which owns the reader. `point` and `wake` may be called on any.
+    It is used on the poller's thread, which owns the reader. `point`, `wake` and `made_room` may be called on any.
 
     Attributes:
         reader: the worker's, once it is open.
@@ -85,6 +85,11 @@ class Fetching:
     def wake(self) -> None:
         """End a wait for room in the buffers."""
         self._room.set()
+
+    def made_room(self) -> None:
+        """Like `wake`, behind calls that have taken messages; a feed fetches none, and its poller sleeps on."""
+        if self._routes:
+            self._room.set()
 
     def once(self) -> None:
         """Point the reader, fetch, and stop tasks that have come to what cannot be read."""

@@ -368,7 +368,7 @@ class ProcessorWorker(Worker):
             if event is not None:
                 worked = True
                 self._pool.submit(self._advance, lane, event)
-        self._fetching.wake()
+        self._fetching.made_room()
         return worked
 
     def _sleep(self) -> None:
