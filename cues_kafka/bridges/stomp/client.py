@@ -79,6 +79,7 @@ class StompConnection:
         login: StompLogin,
         *,
         on_message: Callable[[Frame], None] = lambda _: None,
+        on_read: Callable[[], None] = lambda: None,
         on_lost: Callable[[], None] = lambda: None,
     ) -> None:
         """
@@ -87,6 +88,8 @@ class StompConnection:
         Args:
             login: where and how.
             on_message: called with each MESSAGE frame, on the connection's thread.
+            on_read: called behind the messages of one read, on the connection's thread. A receiver that wakes another
+                thread there, and not for each message, shares the interpreter with it less often.
             on_lost: called once when the connection is lost, on any thread; not after `close`.
 
         Raises:
@@ -94,7 +97,7 @@ class StompConnection:
             StompRefused: it refuses.
         """
         self._login = login
-        self._on_message, self._on_lost = on_message, on_lost
+        self._on_message, self._on_read, self._on_lost = on_message, on_read, on_lost
         self._news = threading.Condition()
         self._receipts: set[str] = set()
         self._numbers = itertools.count(1)
@@ -357,6 +360,7 @@ class StompConnection:
         try:
             for frame in self._waiting:
                 self._take(frame)
+            self._on_read()
             while not (self._closing and time.monotonic() - self._sent_s > LEAVE_S):
                 wait_s = LEAVE_S if self._closing else max(0.01, min(self._beat_s, self._silence_s) / 4)
                 data = self._read(min(wait_s, LEAVE_S))
@@ -365,8 +369,11 @@ class StompConnection:
                     break
                 if data is not None:
                     heard_s = now_s
-                    for frame in self._parser.feed(data):
-                        self._take(frame)
+                    try:
+                        for frame in self._parser.feed(data):
+                            self._take(frame)
+                    finally:
+                        self._on_read()
                 if now_s - heard_s > self._silence_s:
                     raise TimeoutError(f"the STOMP broker was silent for {self._silence_s:g} s")
                 if now_s - self._sent_s > self._beat_s / 2 and not self._closing:

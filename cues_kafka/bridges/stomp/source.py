@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Final, Protocol
 
@@ -14,7 +14,7 @@ from cues_kafka.bridges.stomp.client import StompConnection, StompLogin
 from cues_kafka.bridges.stomp.frames import Frame
 from cues_kafka.errors import RecoveryError
 from cues_kafka.graph.feed import Encoded
-from cues_kafka.graph.message import Message
+from cues_kafka.graph.message import Message, quick_message
 
 SUBSCRIPTION: Final = "cues"
 
@@ -70,13 +70,14 @@ class StompSource:
 
     def connect(self, part: int, arrived: Callable[[], None]) -> StompDeliveries:
         made = StompDeliveries(self._declared, arrived)
-        connection = StompConnection(self._login, on_message=made.receive, on_lost=arrived)
+        connect = partial(StompConnection, on_message=made.receive, on_read=made.hand_over, on_lost=arrived)
+        connection = connect(self._login)
         if connection.server.startswith("ActiveMQ-Artemis"):
             # By STOMP 1.2 it cleans up twice at once when a connection is lost, and may hold a message back then until
             # it is restarted: `StompSession.guard`. By 1.1 it does so once.
             connection.close()
             login = replace(self._login, version="1.1")
-            connection = StompConnection(login, on_message=made.receive, on_lost=arrived)
+            connection = connect(login)
         try:
             if connection.server.startswith("RabbitMQ"):
                 raise RecoveryError(
@@ -110,12 +111,15 @@ class StompDeliveries:
     What arrives on one connection; see `Deliveries`.
 
     A delivery is made ready on the connection's thread: the feed's thread has more to do, and often waits for Kafka.
+    What one read of the connection brought is handed over at once, and the feed is woken once for it.
     """
 
     def __init__(self, declared: ReadsQueues, arrived: Callable[[], None]) -> None:
-        self._declared, self._arrived = declared, arrived
+        self._arrived = arrived
+        self._key, self._timed = declared.key, declared.timestamps
+        self._ready: list[Arrival] = []  # of this read; the connection's thread has it
         self._lock = threading.Lock()
-        self._held: deque[Arrival] = deque()
+        self._held: list[Arrival] = []
         self._refused: RecoveryError | None = None
         self._connection: StompConnection | None = None
 
@@ -124,24 +128,33 @@ class StompDeliveries:
         self._connection = connection
 
     def receive(self, frame: Frame) -> None:
-        """Keep a delivery; on the connection's thread. Behind one that is refused nothing is kept."""
+        """Make a delivery ready; on the connection's thread. Behind one that is refused nothing is kept."""
         if self._refused is not None:
             return
+        headers = frame.headers
         try:
-            arrival = self._arrival(frame)
+            name = name_of(frame)
         except RecoveryError as error:
+            self.hand_over()  # what came before it is taken first
             self._refused = error
             self._arrived()
             return
+        self._ready.append(Arrival(name, True, self._message(frame), headers.get("ack") or headers["message-id"]))
+
+    def hand_over(self) -> None:
+        """Give what is ready to the reader; on the connection's thread."""
+        ready, self._ready = self._ready, []
+        if not ready:
+            return
         with self._lock:
             first = not self._held  # else the reader was told, and takes until none is left
-            self._held.append(arrival)
+            self._held += ready
         if first:
             self._arrived()
 
     def take(self, limit: int) -> Sequence[Arrival]:
         with self._lock:
-            found = [self._held.popleft() for _ in range(min(limit, len(self._held)))]
+            found, self._held = self._held[:limit], self._held[limit:]
         if not found:
             if self._refused is not None:
                 raise self._refused
@@ -167,20 +180,14 @@ class StompDeliveries:
             raise ConnectionError("the connection to the STOMP broker is not open")
         return self._connection
 
-    def _arrival(self, frame: Frame) -> Arrival:
-        headers = frame.headers
-        token = headers.get("ack") or headers.get("message-id", "")
-        return Arrival(name_of(frame), True, self._message(frame), token)
-
     def _message(self, frame: Frame) -> Message[Any]:
-        declared, headers = self._declared, frame.headers
-        at = headers.get("timestamp", "")
-        timed = declared.timestamps and at.isdecimal() and at.isascii() and len(at) <= MOST_DIGITS
-        return Message(
+        headers, key = frame.headers, self._key
+        at = headers.get("timestamp", "") if self._timed else ""
+        return quick_message(
             Encoded(frame.body),
-            key=headers.get(declared.key) if declared.key else None,
-            headers=[pair for pair in headers.items() if pair[0] not in OWN_HEADERS],
-            timestamp_ms=int(at) if timed else None,
+            headers.get(key) if key else None,
+            [pair for pair in headers.items() if pair[0] not in OWN_HEADERS],
+            int(at) if at.isdecimal() and at.isascii() and len(at) <= MOST_DIGITS else None,
         )
 
 
@@ -209,4 +216,9 @@ def name_of(frame: Frame) -> str:
     consumer, comma, number = name.partition(",")
     if not (comma and consumer.isdecimal() and number.isdecimal()):
         return name
-    return f"{number} {frame.headers.get('timestamp', '')} {blake2b(frame.body, digest_size=16).hexdigest()}"
+    body = _BODY.copy()  # takes a third less time than a new one
+    body.update(frame.body)
+    return f"{number} {frame.headers.get('timestamp', '')} {body.hexdigest()}"
+
+
+_BODY: Final = blake2b(digest_size=16)

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from cues_kafka import Message, Out, OutputError
-from cues_kafka.graph.message import header_list, key_bytes, travelling, travels, with_travelling, writable
+from cues_kafka.graph.message import (
+    header_list,
+    key_bytes,
+    quick_message,
+    travelling,
+    travels,
+    with_travelling,
+    writable,
+)
 
 LEAD: list[tuple[str, bytes | None]] = [
     ("traceparent", b"1"),
@@ -22,6 +30,14 @@ OTHER: list[tuple[str, bytes | None]] = [
     ("baggage", b"b"),
     ("cues-type", b"y"),
 ]
+
+
+def test_quick_message_is_the_same_message() -> None:
+    """Bridges make one for each delivery."""
+    made = quick_message(b"v", "k", [("a", "b")], 7)
+    assert type(made) is Message
+    assert made == Message(b"v", key="k", headers=[("a", "b")], timestamp_ms=7)
+    assert made.partition is None
 
 
 @pytest.mark.parametrize(

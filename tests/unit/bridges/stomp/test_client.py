@@ -50,6 +50,23 @@ def test_a_client_says_who_it_is_and_takes_messages(broker: FakeBroker) -> None:
     connection.close()
 
 
+def test_receiver_hears_of_the_end_of_each_read(broker: FakeBroker) -> None:
+    """It comes behind the messages of the read, on the same thread."""
+    came: queue.SimpleQueue[str] = queue.SimpleQueue()
+    connection = StompConnection(
+        login(broker), on_message=lambda one: came.put(one.body.decode()), on_read=lambda: came.put("end")
+    )
+    assert came.get(timeout=5) == "end"  # of what came with the login
+    connection.send("SUBSCRIBE", {"id": "1", "destination": "q", "ack": "client-individual"})
+    connection.send("SEND", {"destination": "q"}, b"body", receipt=True)
+
+    heard = [came.get(timeout=5)]
+    while "body" not in heard or heard[-1] != "end":
+        heard.append(came.get(timeout=5))
+    assert heard.count("body") == 1
+    connection.close()
+
+
 def test_a_transaction_is_done_whole_or_not_at_all(broker: FakeBroker) -> None:
     """Committed, it sends; aborted or with a lost connection, it does not."""
     for end in ("COMMIT", "ABORT", "lost"):

@@ -106,12 +106,32 @@ def test_a_delivery_without_an_id_is_refused_behind_those_before_it() -> None:
     made = StompDeliveries(Stomp("stomp://127.0.0.1:1", queue="q"), lambda: told.append(1))
     for headers in ({"message-id": "ID:1", "ack": "1"}, {"ack": "2"}, {"message-id": "ID:3", "ack": "3"}):
         made.receive(Frame("MESSAGE", headers, b"v"))
+    made.hand_over()
 
     assert [(one.id, one.token) for one in made.take(10)] == [("ID:1", "1")]
     for _ in range(2):
         with pytest.raises(RecoveryError, match="without a message-id"):
             made.take(10)
     assert told
+
+
+def test_feed_is_woken_once_for_what_one_read_brought() -> None:
+    """Each wake-up takes the interpreter from the thread that reads; what is handed over behind is told again."""
+    told: list[int] = []
+    made = StompDeliveries(Stomp("stomp://127.0.0.1:1", queue="q"), lambda: told.append(1))
+
+    def read(*ids: str) -> None:
+        for one in ids:
+            made.receive(Frame("MESSAGE", {"message-id": one}, b"v"))
+        made.hand_over()
+
+    read("a", "b", "c")
+    read("d")  # the feed was told already, and takes all
+    assert [(len(told), one.id) for one in made.take(3)] == [(1, "a"), (1, "b"), (1, "c")]
+    assert [one.token for one in made.take(10)] == ["d"]
+    read("e", "f")
+    assert len(told) == 2
+    assert [one.id for one in made.take(10)] == ["e", "f"]
 
 
 def test_each_part_reads_its_queue_or_its_selector(broker: FakeBroker) -> None:
