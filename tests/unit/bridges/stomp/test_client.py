@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from cues_kafka.bridges.stomp.address import StompAddress
-from cues_kafka.bridges.stomp.client import StompConnection, StompLogin
+from cues_kafka.bridges.stomp.client import QUICK_ACK, StompConnection, StompLogin
 from cues_kafka.bridges.stomp.frames import Frame
 from cues_kafka.bridges.stomp.refusals import StompRefused
 from cues_kafka.errors import GraphError
@@ -64,6 +64,15 @@ def test_receiver_hears_of_the_end_of_each_read(broker: FakeBroker) -> None:
     while "body" not in heard or heard[-1] != "end":
         heard.append(came.get(timeout=5))
     assert heard.count("body") == 1
+    connection.close()
+
+
+def test_system_tells_at_once_that_an_answer_has_come(broker: FakeBroker) -> None:
+    """Else it waits for something to send, and a broker holds back the small packet behind the answer for 40 ms."""
+    connection = StompConnection(login(broker))
+    for _ in range(3):  # the system takes it for a conversation by now
+        connection.send("SEND", {"destination": "q"}, b"body", receipt=True)
+    assert QUICK_ACK is None or connection._socket.getsockopt(socket.IPPROTO_TCP, QUICK_ACK) == 1
     connection.close()
 
 
