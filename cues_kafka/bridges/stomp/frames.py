@@ -93,6 +93,7 @@ class Parser:
         self._most = most
         self._data: bytes | bytearray = b""
         self._at = 0  # where the next frame begins
+        self._heads = _Heads()
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """
@@ -128,7 +129,7 @@ class Parser:
                     raise FrameError(f"the headers of a frame are larger than {MOST_HEAD:,} bytes")
                 return None
             head = data[at:end]
-        command, headers = _head(head)
+        command, headers = self._heads.read(head)
         length = _length(headers)
         stop = data.find(b"\0", begin) if length is None else begin + length
         if (size if stop < 0 else stop) - begin > self._most:
@@ -151,27 +152,47 @@ def _end_of_head(data: bytes | bytearray, at: int) -> tuple[int, int]:
     return (other, other + 3) if other >= 0 else (end, end + 2)
 
 
-def _head(data: bytes | bytearray) -> tuple[str, dict[str, str]]:
-    """The command and the headers."""
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        raise FrameError("the headers of a frame are not UTF-8") from None
-    lines = text.split("\n")
-    if "\r" in text:
-        lines = [line.removesuffix("\r") for line in lines]
-    command = lines.pop(0)
-    found: dict[str, str] = {}
-    escaped = "\\" in text and command not in UNESCAPED
-    for line in lines:
-        name, colon, value = line.partition(":")
-        if not colon:
-            raise FrameError(f"a header of a frame has no colon: {line[:80]!r}")
-        if escaped and "\\" in line:
-            name, value = _read(name), _read(value)
-        if name not in found:
-            found[name] = value
-    return command, found
+class _Heads:
+    """Reads the heads of the frames of one connection. Most lines of a message are those of the message before it."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._pairs: list[tuple[str, str]] = []
+
+    def read(self, data: bytes | bytearray) -> tuple[str, dict[str, str]]:
+        """The command and the headers."""
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            raise FrameError("the headers of a frame are not UTF-8") from None
+        lines = text.split("\n")
+        if "\r" in text:
+            lines = [line.removesuffix("\r") for line in lines]
+        command, before, pairs = lines[0], self._lines, self._pairs
+        self._lines = []  # should a line be refused
+        if len(lines) != len(before) or command != before[0]:
+            pairs = [_pair(line, command) for line in lines[1:]]
+        else:
+            for at, (line, old) in enumerate(zip(lines, before, strict=True)):
+                if line != old:
+                    pairs[at - 1] = _pair(line, command)
+        self._lines, self._pairs = lines, pairs
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            found = {}
+            for name, value in pairs:
+                found.setdefault(name, value)
+        return command, found
+
+
+def _pair(line: str, command: str) -> tuple[str, str]:
+    """Name and value of a header."""
+    name, colon, value = line.partition(":")
+    if not colon:
+        raise FrameError(f"a header of a frame has no colon: {line[:80]!r}")
+    if "\\" in line and command not in UNESCAPED:
+        return _read(name), _read(value)
+    return name, value
 
 
 def _read(text: str) -> str:

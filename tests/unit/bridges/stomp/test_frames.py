@@ -66,6 +66,36 @@ def test_the_first_of_several_headers_counts() -> None:
     assert frame == Frame("MESSAGE", {"name": "first"}, b"body")
 
 
+def test_lines_of_the_frame_before_are_read_where_they_are_the_same() -> None:
+    """Those that differ, have an escape, come twice or are in another place are read for themselves."""
+    heads = [
+        "MESSAGE\na:1\nb:2\\c\nc:3",
+        "MESSAGE\na:1\nb:2\\\\c\nc:4",
+        "MESSAGE\nb:2\\\\c\na:1\nc:4",
+        "MESSAGE\na:1\na:5\nc:4",
+        "RECEIPT\na:1\na:5\nc:4",
+        "CONNECTED\na:1\na:\\c\nc:4",
+    ]
+    parser = Parser(100)
+    together = [one for head in heads for one in parser.feed(f"{head}\n\n\0".encode())]
+    alone = [one for head in heads for one in Parser(100).feed(f"{head}\n\n\0".encode())]
+
+    assert together == alone
+    assert [dict(one.headers) for one in together[:4]] == [
+        {"a": "1", "b": "2:", "c": "3"},
+        {"a": "1", "b": "2\\c", "c": "4"},
+        {"b": "2\\c", "a": "1", "c": "4"},
+        {"a": "1", "c": "4"},
+    ]
+    for line in ("without colon", "x:\\t"):  # it is no frame, and one behind it is read for itself
+        with pytest.raises(FrameError):
+            list(Parser(100).feed(f"MESSAGE\na:1\n{line}\n\n\0".encode()))
+        parser = Parser(100)
+        list(parser.feed(b"MESSAGE\na:1\nb:2\n\n\0"))
+        with pytest.raises(FrameError):
+            list(parser.feed(f"MESSAGE\na:3\n{line}\n\n\0".encode()))
+
+
 def test_headers_of_connect_are_not_escaped() -> None:
     """A password with a colon stays what it is; one with a line break cannot be sent."""
     assert Frame("CONNECT", {"passcode": "a:b\\c"}).encode() == b"CONNECT\npasscode:a:b\\c\n\n\0"
