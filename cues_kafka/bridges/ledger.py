@@ -76,10 +76,12 @@ class Ledger(NamedTuple):
 @lru_cache(maxsize=32)
 def digest(name: str) -> str:
     """An id as a ledger has it. One that is not known is offered next, so those of the last ones are kept."""
-    made = blake2b(name.encode(errors="surrogatepass"), digest_size=12).digest()
-    return b2a_base64(made, newline=False).translate(_FOR_URLS).decode()
+    made = _ID.copy()  # takes a third less time than a new one
+    made.update(name.encode("utf-8", "surrogatepass"))
+    return b2a_base64(made.digest(), newline=False).translate(_FOR_URLS).decode()
 
 
+_ID: Final = blake2b(digest_size=12)
 _FOR_URLS: Final = bytes.maketrans(b"+/", b"-_")
 
 

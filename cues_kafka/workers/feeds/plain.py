@@ -46,6 +46,7 @@ class PlainRows:
         self._fits = decode is as_is and target.key_of is None and target.older_ms is None
         self._any_key = target.encode_key is key_bytes
         self._names: dict[str, int] = {}  # with their sizes
+        self._pairs: dict[tuple[str, str], tuple[int, tuple[str, bytes | None]]] = {}  # encoded, with their sizes
 
     def record(self, message: Any, keyless: int, now: Now) -> FeedRow | None:
         """
@@ -88,24 +89,38 @@ class PlainRows:
             return 0
         if type(given) is not list:
             return -1
-        names, size = self._names, 0
-        for name, value in given:
-            room = names.get(name) if type(name) is str else None
-            if room is None:
-                if not self._is_usual(name):
-                    return -1
-                room = HEADER_BYTES + len(name)
-                if len(names) < MOST_NAMES:
-                    names[name] = room
-            if type(value) is str and value.isascii():
-                data: bytes | None = value.encode()
-            elif value is None or type(value) is bytes:
-                data = value
-            else:
+        pairs, size = self._pairs, 0
+        for pair in given:
+            try:
+                known = pairs.get(pair)
+            except TypeError:  # a part of it cannot be a key, so it is unusual
                 return -1
-            size += room + len(data or b"")
-            headers.append((name, data))
+            if known is None and (known := self._encoded(*pair)) is None:
+                return -1
+            size += known[0]
+            headers.append(known[1])
         return size
+
+    def _encoded(self, name: Any, value: Any) -> tuple[int, tuple[str, bytes | None]] | None:
+        """A header and its size; None: it is unusual. A short text is remembered: messages share most of theirs."""
+        names = self._names
+        room = names.get(name) if type(name) is str else None
+        if room is None:
+            if not self._is_usual(name):
+                return None
+            room = HEADER_BYTES + len(name)
+            if len(names) < MOST_NAMES:
+                names[name] = room
+        if value is None or type(value) is bytes:
+            return room + len(value or b""), (name, value)
+        if type(value) is not str or not value.isascii():
+            return None
+        made = room + len(value), (name, value.encode())
+        if len(value) <= LONGEST_NAME:
+            if len(self._pairs) >= MOST_NAMES:  # those of one message, such as its time, fill it up
+                self._pairs.clear()
+            self._pairs[name, value] = made
+        return made
 
     def _is_usual(self, name: Any) -> bool:
         """Whether a header of this name is written as it is."""

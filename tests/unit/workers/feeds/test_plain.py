@@ -100,6 +100,33 @@ def test_names_of_strangers_are_not_kept() -> None:
     assert len(rows._names) == MOST_NAMES
 
 
+def test_headers_of_messages_before_are_not_made_again() -> None:
+    """Short ones are remembered, and no number of others takes more room; the record is the same."""
+    rows, now = PlainRows(TARGET, as_is), Now(lambda: NOW_MS / 1000)
+    given: list[tuple[str, str | bytes | None]] = [
+        ("a", "b"),
+        ("n", "x" * (LONGEST_NAME + 1)),
+        ("c", b"b"),
+        ("d", None),
+    ]
+    first, again = (rows.record(Message(Encoded(b"x"), headers=given), 0, now) for _ in range(2))
+    assert first == again
+    assert first is not None
+    assert again is not None
+    assert first.headers is not None
+    assert again.headers is not None
+    assert [one is two for one, two in zip(first.headers, again.headers, strict=True)] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+    for number in range(2 * MOST_NAMES):
+        assert rows.record(Message(Encoded(b"x"), headers=[("a", str(number))]), 0, now) is not None
+    assert len(rows._pairs) <= MOST_NAMES
+
+
 def test_rows_of_a_batch_say_which_they_are() -> None:
     """The header of provenance is written at the end, for rows of both ways."""
     into = Into(TARGET, as_is, None, str, None, None)  # type: ignore[arg-type]
