@@ -16,10 +16,10 @@ PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 INTRO = """# Benchmarks
 
 With this page you can see what the framework costs, beside a transactional loop written by hand with the same client.
-`make bench` measures it again and writes this page. `make bench ARGS="--only latency"` renews one section, and
-`ARGS=--quick` tries the programs and writes nothing. Every figure comes from a run of
-[benchmarks/run.py](../benchmarks/run.py), on a real broker on the same machine. Absolute figures belong to that
-machine; the last line of each section names its processor. Ratios are of runs that alternated within minutes, so they
+`make bench` measures it again and writes this page. `make bench ARGS="--only latency"` renews one section,
+`ARGS="--bridge artemis-in"` one row of *Bridges*, and `ARGS=--quick` tries the programs and writes nothing. Every
+figure comes from a run of [benchmarks/run.py](../benchmarks/run.py), on a real broker on the same machine. Absolute
+figures belong to that machine; the last line of each section names its processor. Ratios are of runs that alternated within minutes, so they
 hold elsewhere, too.
 
 The other side is [benchmarks/hand.py](../benchmarks/hand.py): `consume(10_000)`, one transaction for what came,
@@ -54,13 +54,17 @@ class Section:
 
     def text(self) -> str:
         """The section as Markdown."""
-        table = [list(self.head), *map(list, self.rows)]
-        widths = [max(len(row[i]) for row in table) for i in range(len(self.head))]
-        lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |" for row in table]
-        lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
+        lines = table_of([self.head, *self.rows])
         day = time.strftime("%Y-%m-%d %H:%M")
         parts = [f"## {self.title}", self.how, "\n".join(lines), *([self.after] if self.after else [])]
         return "\n\n".join([*parts, f"*{day}; {processor()}; load average before the start {self.load:.2f}.*"]) + "\n"
+
+
+def table_of(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table, whose first row is its head."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |" for row in rows]
+    return [lines[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *lines[1:]]
 
 
 def holds(yes: bool) -> str:
@@ -104,6 +108,33 @@ def save(sections: Sequence[Section]) -> None:
     order = sorted(kept, key=TITLES.index)
     PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text("\n".join([INTRO, machine(), *(kept[title] for title in order)]), "utf-8")
+
+
+def renew(section: Section, note: str) -> None:
+    """
+    Replace these rows in the table of a section that the page has, and say below it when they were measured.
+
+    Args:
+        section: with the new rows only; the first cell names a row.
+        note: how, in a few words.
+    """
+    page = PAGE.read_text("utf-8")
+    began = page.index(f"## {section.title}\n")
+    ended = page.find("\n## ", began)
+    part = page[began:] if ended < 0 else page[began:ended]
+    table = [line for line in part.splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table if not line.startswith("|--")]
+    new = {row[0]: list(row) for row in section.rows}
+    assert new.keys() <= {row[0] for row in rows}, "the page has no such row: measure the whole section"
+    part = part.replace("\n".join(table), "\n".join(table_of([new.get(row[0], row) for row in rows])))
+    for name in new:
+        said = f"- {name}: {time.strftime('%Y-%m-%d %H:%M')}, {note}; load average before the start {section.load:.2f}."
+        kept = [line for line in part.splitlines() if not line.startswith(f"- {name}: 20")]
+        kept.insert(max(at for at, line in enumerate(kept) if line.startswith("*20")), f"{said}\n")
+        part = "\n".join(kept) + "\n"
+    part = re.sub(r"(\n- .*\.)\n\n(?=- )", r"\1\n", part)
+    behind = "" if ended < 0 else "\n" + page[ended:].lstrip("\n")
+    PAGE.write_text(page[:began] + part + behind, "utf-8")
 
 
 TITLES = (

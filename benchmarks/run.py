@@ -78,10 +78,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Ratios against a hand-written transactional loop, on a real broker.")
     parser.add_argument("--quick", action="store_true", help="measure a little, once, and write nothing")
     parser.add_argument("--only", action="append", choices=list(PROGRAMS), help="run this program only; repeatable")
+    cases = [one.case for one in bridges.BRIDGES]
+    parser.add_argument("--bridge", action="append", choices=cases, help="renew the row of this bridge; repeatable")
     given = parser.parse_args()
     size = QUICK if given.quick else FULL
     if (load := os.getloadavg()[0]) > 1:
         print(f"The load average is {load:.1f}: something else runs here, and the figures will be worth less.")
+    for case in given.bridge or []:
+        _renew(case, size, quick=given.quick)
+    if given.bridge:
+        return
     for name in given.only or [name for name in PROGRAMS if name not in ("spark", "staged", "spark-start")]:
         began, load = time.monotonic(), os.getloadavg()[0]
         print(f"{name} ...", flush=True)
@@ -91,6 +97,15 @@ def main() -> None:
         print(f"\n{section.text()}\n({time.monotonic() - began:.0f} s)\n", flush=True)
         if not given.quick:
             report.save([section])
+
+
+def _renew(case: str, size: Size, *, quick: bool) -> None:
+    load, repetitions, seconds = os.getloadavg()[0], min(3, size.repetitions), size.moved / 150_000
+    with LocalBroker(benchmark=True) as broker:
+        section = bridges.measure(repetitions, seconds, Cluster(broker.bootstrap), case)
+    section.load = load
+    if not quick:
+        report.renew(section, f"medians of {repetitions} runs of {seconds:g} s on the quicker side")
 
 
 if __name__ == "__main__":
