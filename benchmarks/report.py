@@ -19,8 +19,8 @@ With this page you can see what the framework costs, beside a transactional loop
 `make bench` measures it again and writes this page. `make bench ARGS="--only latency"` renews one section,
 `ARGS="--bridge artemis-in"` one row of *Bridges*, and `ARGS=--quick` tries the programs and writes nothing. Every
 figure comes from a run of [benchmarks/run.py](../benchmarks/run.py), on a real broker on the same machine. Absolute
-figures belong to that machine; the last line of each section names its processor. Ratios are of runs that alternated within minutes, so they
-hold elsewhere, too.
+figures belong to that machine; the last line of each section names its processor. Ratios are of runs that alternated
+within minutes, so they hold elsewhere, too.
 
 The other side is [benchmarks/hand.py](../benchmarks/hand.py): `consume(10_000)`, one transaction for what came,
 delivery reports counted, positions sent with the group's metadata, lz4, the same function and codec. It has no
