@@ -25,7 +25,7 @@ from cues_kafka.codecs.json_checks import Checks, JsonMisfit, as_json
 from cues_kafka.codecs.json_faults import half_pair, why_no_json
 from cues_kafka.codecs.json_fractions import Fractions, holds_time
 from cues_kafka.codecs.json_twins import Twins, is_native
-from cues_kafka.codecs.json_usual import usual
+from cues_kafka.codecs.json_usual import form_of, usual
 from cues_kafka.codecs.schema import (
     Anything,
     Shape,
@@ -76,6 +76,7 @@ class JsonCodec:
     Attributes:
         quick: as `decode`, but it raises what msgspec raises. Of a class with plain fields it is msgspec's own
             function, so a loop in C calls no line of Python for a message.
+        unchecked: writes values of a form, which need no check, and the form; None: every value is checked.
 
     Raises:
         GraphError: the class has a field that cannot travel.
@@ -89,7 +90,9 @@ class JsonCodec:
         self._root = name[:1].lower() + name[1:] if isinstance(shape, Structure) else "value"
         native = is_native(shape)
         self._check = check = Checks(native=native).convert(shape)
-        self._usual = usual(shape, native=native or (isinstance(shape, Structure) and is_struct(shape.cls)))
+        whole = native or (isinstance(shape, Structure) and is_struct(shape.cls))
+        self._usual, form = usual(shape, native=whole), form_of(shape, native=whole)
+        self.unchecked = None if form is None else (_encode, form)
         try:
             self._read = read = _reader(annotation, shape)
         except TypeError as error:

@@ -17,6 +17,10 @@ from cues_kafka.codecs.schema import Anything, Scalar, Shape, Structure
 
 Usual: TypeAlias = Callable[[Sequence[Any]], bool]
 
+Form: TypeAlias = "tuple[()] | tuple[type[Any], tuple[tuple[str, tuple[type[Any], ...]], ...]]"
+"""The same for one value, for the compiled module: a class and the types of its fields, of which a float is finite;
+empty: an object, with nothing in it but what JSON has."""
+
 _PLAIN: Final = frozenset({str, int, bool, type(None)})
 _TEXT: Final = frozenset({str})
 
@@ -37,6 +41,21 @@ def usual(shape: Shape, *, native: bool) -> Usual | None:
             columns = [one for one in fields if one is not None]
             return _of(cls, columns) if len(columns) == len(fields) else None
     return None
+
+
+def form_of(shape: Shape, *, native: bool) -> Form | None:
+    """The form of values that msgspec writes as they are; None: values of this shape are checked. See `usual`."""
+    match shape:
+        case Anything():
+            return ()
+        case Structure(cls) if native and shape.fields:
+            fields = tuple((each.name, tuple(_types(each.shape))) for each in shape.fields)
+            return (cls, fields) if all(types for _, types in fields) else None
+    return None
+
+
+def _types(shape: Shape) -> frozenset[type[Any]]:
+    return frozenset({float}) if shape == Scalar(float) else deciding(shape)
 
 
 def _flat_objects(values: Sequence[Any]) -> bool:

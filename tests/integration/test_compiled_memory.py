@@ -17,6 +17,8 @@ from tests.integration.compiled_crash import graph_of
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "cues_kafka/brokers/kafka/compiled"
+TESTS = "tests/integration/test_compiled.py", "tests/unit/task/calling/test_tight.py"
+"""Those of the module."""
 
 
 def test_a_crash_inside_the_module_is_as_harmless_as_a_kill(kafka: KafkaFixture) -> None:
@@ -93,7 +95,7 @@ def test_a_sanitizer_finds_nothing_in_the_tests_of_the_module(kafka: KafkaFixtur
     program = f"import _cues_kafka; assert _cues_kafka.__file__.startswith({str(tmp_path)!r})"
     subprocess.run([sys.executable, "-c", program], env=environment, check=True)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-o", f"cache_dir={tmp_path}", "tests/integration/test_compiled.py"],
+        [sys.executable, "-m", "pytest", "-q", "-o", f"cache_dir={tmp_path}", *TESTS],
         cwd=ROOT,
         env=environment,
         capture_output=True,

@@ -137,6 +137,7 @@ class Target(Output):
         encode: the codec's method.
         encode_all: the same for many values, where the codec has something quicker; it may raise other errors, so a
             caller asks `encode` then. None: there is nothing quicker.
+        unchecked: see `codecs.json.JsonCodec`; None: every value is checked.
         key_of: reads the value's key field; None: the topic has no `key=`.
         encode_key: from a key to bytes.
         inherit: from the lead input's key to the key of an output without one; None: it is the same.
@@ -150,6 +151,7 @@ class Target(Output):
     inherit: Callable[[bytes], bytes | None] | None = None
     foreign: tuple[str, ...] = ()
     encode_all: Callable[[Sequence[Any]], list[bytes]] | None = None
+    unchecked: tuple[Callable[[Any], bytes], tuple[Any, ...]] | None = None
 
 
 class Now:

@@ -409,6 +409,7 @@ def target_of(settings: Topic, found: TopicFacts, binding: str, client_bytes: in
         binding=binding,
         encode=_outages_told(settings.value, codec.encode),
         encode_all=getattr(codec, "encode_all", None),
+        unchecked=getattr(codec, "unchecked", None),
         key_of=key_field(settings.key) if settings.key else None,
         foreign=() if isinstance(settings.value, Raw) else (header_of("value"),),
         encode_key=key_bytes

@@ -103,6 +103,8 @@ static PyMethodDef functions[] = {
     {"produce", produce, METH_VARARGS, "Enqueue records by column; gives how many, and why no more: 0, or a code."},
     {"tally_of", tally_of, METH_O, "The Acknowledged of a Producer; None: it was made without this module as its plugin."},
     {"fetcher_of", fetcher_of, METH_VARARGS, "A Fetcher of a Consumer, which makes errors of this type."},
+    {"columns_of", columns_of, METH_O, "Keys, values, headers and timestamps of messages; None: one of them is unusual."},
+    {"each", each, METH_VARARGS, "Decode, call and encode values up to an unusual one; see `task.calling.tight`."},
     {NULL, NULL, 0, NULL},
 };
 

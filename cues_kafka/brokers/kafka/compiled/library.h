@@ -75,6 +75,8 @@ PyObject *name_of(PyObject *module, PyObject *handle);
 PyObject *produce(PyObject *module, PyObject *args);
 PyObject *tally_of(PyObject *module, PyObject *handle);
 PyObject *fetcher_of(PyObject *module, PyObject *args);
+PyObject *columns_of(PyObject *module, PyObject *messages);
+PyObject *each(PyObject *module, PyObject *args);
 
 /* Add the types of these names; -1 with an exception. */
 int add_tally(PyObject *module);

@@ -161,3 +161,35 @@ PyObject *message_of(wire_t *wire, PyObject *topic, PyObject *error_type) {
     }
     return (PyObject *)one;
 }
+
+/* Keys, values, headers and timestamps of messages, as columns; None: one is no message of this module, or has headers
+ * that cannot be read. */
+PyObject *columns_of(PyObject *Py_UNUSED(module), PyObject *messages) {
+    PyObject *columns[4] = {NULL, NULL, NULL, NULL}, *made = NULL;
+    Py_ssize_t count;
+    if (!PyList_CheckExact(messages))
+        Py_RETURN_NONE;
+    count = PyList_Size(messages);
+    for (int i = 0; i < 4; i++)
+        if ((columns[i] = PyList_New(count)) == NULL)
+            goto done;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        Message *one = (Message *)PyList_GetItem(messages, i);
+        PyObject *time_ms;
+        if ((PyObject *)Py_TYPE(one) != message_type || one->headers == NULL) {
+            made = Py_NewRef(Py_None);
+            goto done;
+        }
+        if ((time_ms = PyLong_FromLongLong(one->timestamp_ms)) == NULL)
+            goto done;
+        PyList_SetItem(columns[0], i, Py_NewRef(one->key));
+        PyList_SetItem(columns[1], i, Py_NewRef(one->value));
+        PyList_SetItem(columns[2], i, Py_NewRef(one->headers));
+        PyList_SetItem(columns[3], i, time_ms);
+    }
+    made = Py_BuildValue("(OOOO)", columns[0], columns[1], columns[2], columns[3]);
+done:
+    for (int i = 0; i < 4; i++)
+        Py_XDECREF(columns[i]);
+    return made;
+}
