@@ -26,6 +26,7 @@ from cues_kafka.errors import BrokerError
 from cues_kafka.ports.facts import NewTopic
 from cues_kafka.ports.log import UNREADABLE, TopicPartition, headers_of_each
 from cues_kafka.task.calling.outbox import Outbox
+from cues_kafka.task.calling.tight import compiled
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.fault.support import until
 
@@ -225,6 +226,11 @@ def test_both_ways_take_the_same_messages_and_ends(module: Module, kafka: KafkaF
     assert len(by_module) == 402
     assert shown(by_module) == shown(by_client)
     del by_client
+    only = [one for one in by_module if one.error() is None]
+    found = compiled().columns_of(only)  # type: ignore[union-attr]
+    times = [one.timestamp()[1] for one in only]
+    assert found == ([one.key() for one in only], [one.value() for one in only], headers_of_each(only), times)
+    assert compiled().columns_of([*only, None]) is None  # type: ignore[union-attr, list-item]
     first = by_module[0]
     first.set_headers(UNREADABLE)
     assert first.headers() is UNREADABLE

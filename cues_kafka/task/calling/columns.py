@@ -36,6 +36,8 @@ class Columns(NamedTuple):
 
     def cut(self, start: int, end: int | None) -> Columns:
         """The messages in `[start, end)`."""
+        if not start and end is None:
+            return self
         return Columns(self.messages[start:end], self.keys[start:end], self.came[start:end], self.times[start:end])
 
     def having(self, data: Sequence[bytes | None]) -> Columns:

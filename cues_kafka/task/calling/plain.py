@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import length_hint
-from typing import Any
+from typing import Any, cast
 
 from cues_kafka.codecs.framing import in_front
 from cues_kafka.codecs.raw import RawCodec, as_is
@@ -227,7 +227,7 @@ class PlainLoops:
         """Add usual results, column by column; None is nil."""
         output = self._function.output
         batch.deliveries += len(data)
-        values = [made for made in data if made is not None]
+        values = cast("Sequence[bytes]", data) if None not in data else [made for made in data if made is not None]
         if output is None or not values:
             return
         if len(values) < len(data):

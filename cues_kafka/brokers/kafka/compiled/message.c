@@ -174,9 +174,9 @@ PyObject *columns_of(PyObject *Py_UNUSED(module), PyObject *messages) {
         if ((columns[i] = PyList_New(count)) == NULL)
             goto done;
     for (Py_ssize_t i = 0; i < count; i++) {
-        Message *one = (Message *)PyList_GetItem(messages, i);
-        PyObject *time_ms;
-        if ((PyObject *)Py_TYPE(one) != message_type || one->headers == NULL) {
+        PyObject *given = PyList_GetItem(messages, i), *time_ms;
+        Message *one = (Message *)given;
+        if ((PyObject *)Py_TYPE(given) != message_type || one->headers == NULL) {
             made = Py_NewRef(Py_None);
             goto done;
         }

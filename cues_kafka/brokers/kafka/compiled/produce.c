@@ -2,17 +2,19 @@
 
 #include "library.h"
 
-enum { AT_ONCE = 512 }; /* records that are taken from the columns before the lock of Python is let go */
+/* Records that are taken from the columns before the lock of Python is let go: to get it back can take 5 ms, while the
+ * function is called on another thread. Where the client's queue is full, those behind are taken again. */
+enum { AT_ONCE = 4096 };
 enum { UNUSUAL = 1 };   /* the next record needs the Python client */
 
 typedef struct {
-    PyObject *value_of, *key_of; /* held, so that their bytes stay; NULL: none */
-    const char *value, *key;
-    Py_ssize_t value_size, key_size;
+    PyObject *value_of, *key_of, *header_of; /* held, so that their bytes stay; NULL: none */
+    const char *value, *key, *header;
+    Py_ssize_t value_size, key_size, header_size;
     int64_t timestamp_ms;
     int32_t partition;
     topic_t *topic;
-    headers_t *headers;
+    headers_t *headers; /* NULL also where a header is given as bytes alone: they are made of it without the lock */
 } record_t;
 
 typedef struct {
@@ -61,30 +63,21 @@ static int add_pair(headers_t *headers, PyObject *pair) {
     return library.header_add(headers, name, name_size, value, size) == 0;
 }
 
-/* Make the headers of one record: bytes are the value of one header, a list has pairs; 0: it is something else. */
-static int headers_of(PyObject *given, const columns_t *columns, headers_t **made) {
-    Py_ssize_t count = 1;
-    char *value;
-    Py_ssize_t size;
-    *made = NULL;
+/* Take the headers of one record: bytes are the value of one header, a list has pairs; 0: it is something else. */
+static int headers_of(PyObject *given, record_t *record) {
+    Py_ssize_t count;
     if (given == NULL)
         return 0;
     if (given == Py_None)
         return 1;
-    if (PyBytes_CheckExact(given)) {
-        if (PyBytes_AsStringAndSize(given, &value, &size) < 0) {
-            PyErr_Clear();
-            return 0;
-        }
-        *made = library.headers_new(1);
-        return library.header_add(*made, columns->header_name, columns->header_name_size, value, size) == 0;
-    }
+    if (PyBytes_CheckExact(given))
+        return bytes_of(given, &record->header_of, &record->header, &record->header_size);
     if (!PyList_CheckExact(given))
         return 0;
     count = PyList_Size(given);
-    *made = library.headers_new(count > 0 ? (size_t)count : 1);
+    record->headers = library.headers_new(count > 0 ? (size_t)count : 1);
     for (Py_ssize_t i = 0; i < count; i++)
-        if (!add_pair(*made, PyList_GetItem(given, i)))
+        if (!add_pair(record->headers, PyList_GetItem(given, i)))
             return 0;
     return 1;
 }
@@ -92,6 +85,7 @@ static int headers_of(PyObject *given, const columns_t *columns, headers_t **mad
 static void release(record_t *record) {
     Py_CLEAR(record->value_of);
     Py_CLEAR(record->key_of);
+    Py_CLEAR(record->header_of);
     if (record->headers != NULL)
         library.headers_destroy(record->headers);
     record->headers = NULL;
@@ -102,7 +96,7 @@ static int take(const columns_t *columns, Py_ssize_t index, record_t *record) {
     PyObject *partition_of = PyList_GetItem(columns->partitions, index), *time_of = PyList_GetItem(columns->times, index);
     long partition = partition_of == NULL ? -1 : PyLong_AsLong(partition_of);
     long long time_ms = time_of == NULL ? -1 : PyLong_AsLongLong(time_of);
-    record->value_of = record->key_of = NULL;
+    record->value_of = record->key_of = record->header_of = NULL;
     record->headers = NULL;
     if (PyErr_Occurred()) {
         PyErr_Clear();
@@ -113,7 +107,7 @@ static int take(const columns_t *columns, Py_ssize_t index, record_t *record) {
     if (record->partition != partition ||
         !bytes_of(PyList_GetItem(columns->values, index), &record->value_of, &record->value, &record->value_size) ||
         !bytes_of(PyList_GetItem(columns->keys, index), &record->key_of, &record->key, &record->key_size) ||
-        !headers_of(PyList_GetItem(columns->headers, index), columns, &record->headers)) {
+        !headers_of(PyList_GetItem(columns->headers, index), record)) {
         release(record);
         return 0;
     }
@@ -121,9 +115,16 @@ static int take(const columns_t *columns, Py_ssize_t index, record_t *record) {
 }
 
 /* Enqueue records in their order, without the lock of Python; gives how many, and why no more. */
-static Py_ssize_t enqueue(client_t *client, record_t *records, Py_ssize_t count, int *error) {
+static Py_ssize_t enqueue(client_t *client, const columns_t *columns, record_t *records, Py_ssize_t count, int *error) {
     for (Py_ssize_t i = 0; i < count; i++) {
         record_t *one = &records[i];
+        if (one->header_of != NULL) {
+            one->headers = library.headers_new(1);
+            *error = library.header_add(one->headers, columns->header_name, columns->header_name_size, one->header,
+                                        one->header_size);
+            if (*error != 0)
+                return i;
+        }
         *error = library.producev(
             client, TOPIC, one->topic, PARTITION, one->partition, FLAGS, COPY, VALUE, one->value, (size_t)one->value_size,
             KEY, one->key, (size_t)one->key_size, TIMESTAMP, one->timestamp_ms, OPAQUE, NULL, HEADERS, one->headers, END);
@@ -154,7 +155,7 @@ PyObject *produce(PyObject *Py_UNUSED(module), PyObject *args) {
     client_t *client;
     topic_t *topic = NULL;
     int error = 0;
-    record_t records[AT_ONCE];
+    record_t *records;
 
     if (!PyArg_ParseTuple(args, "On(O!O!O!O!O!O!)s#:produce", &handle, &start, &PyList_Type, &columns.topics,
                           &PyList_Type, &columns.partitions, &PyList_Type, &columns.keys, &PyList_Type, &columns.values,
@@ -164,6 +165,8 @@ PyObject *produce(PyObject *Py_UNUSED(module), PyObject *args) {
         return NULL;
     if (start < 0 || start > length)
         return PyErr_Format(PyExc_ValueError, "%zd is outside of %zd records", start, length);
+    if ((records = PyMem_Malloc((length - start < AT_ONCE ? length - start : AT_ONCE) * sizeof(*records))) == NULL)
+        return PyErr_NoMemory();
     for (done = start; done < length && error == 0;) {
         Py_ssize_t count = 0, sent;
         while (count < AT_ONCE && done + count < length) {
@@ -193,7 +196,7 @@ PyObject *produce(PyObject *Py_UNUSED(module), PyObject *args) {
         }
         int refused = 0;
         Py_BEGIN_ALLOW_THREADS
-        sent = enqueue(client, records, count, &refused);
+        sent = enqueue(client, &columns, records, count, &refused);
         Py_END_ALLOW_THREADS
         for (Py_ssize_t i = 0; i < count; i++)
             release(&records[i]);
@@ -203,5 +206,6 @@ PyObject *produce(PyObject *Py_UNUSED(module), PyObject *args) {
     if (topic != NULL)
         library.topic_destroy(topic);
     Py_XDECREF(known);
+    PyMem_Free(records);
     return Py_BuildValue("(ni)", done - start, error);
 }
