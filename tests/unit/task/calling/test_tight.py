@@ -209,7 +209,7 @@ def each(values: list[Any], codec: JsonCodec, limit: int = 10**6) -> tuple[list[
     encode, form = codec.unchecked or (None, None)
     data: list[Any] = []
     way = (lambda value: value), encode, codec.encode, Message, form
-    stopped = module.each(iter(values), data, lambda value: value, way, limit)  # type: ignore[arg-type]
+    stopped = module.each(iter(values), data, lambda value: value, way, limit)
     return data, stopped
 
 
@@ -282,7 +282,13 @@ def test_what_is_no_loop_is_refused() -> None:
     """So would values that are no iterator, or a place for results that is no list."""
     module: Any = tight.compiled()
     way = int, str, str, Message, None
-    for bad in ((5, [], int, way, 5), ([], [], int, way, 5), (iter([]), (), int, way, 5), (iter([]), [], int, way)):
+    wrong: list[Any] = [
+        (5, [], int, way, 5),
+        ([], [], int, way, 5),
+        (iter([]), (), int, way, 5),
+        (iter([]), [], int, way),
+    ]
+    for bad in wrong:
         with pytest.raises(TypeError):
             module.each(*bad)
     for given in (5, (), [5], [None], [object()], [Message(1)]):
