@@ -339,3 +339,42 @@ def test_the_environment_decides_whether_it_is_used() -> None:
         [sys.executable, "-c", hidden], env={**os.environ, CHOICE: ""}, capture_output=True, text=True, check=True
     )
     assert "module=None" in absent.stdout
+
+
+def test_a_partition_that_is_gone_does_not_end_the_process(kafka: KafkaFixture) -> None:
+    """The client tells its error callback, which ends the process where another than the client calls it."""
+    topic = kafka.unique("shrunk")
+    program = (
+        "import logging, sys, time\n"
+        "from cues_kafka import Kafka\n"
+        "from cues_kafka.brokers.open import open_broker\n"
+        "from cues_kafka.brokers.kafka.polled import ModulePolling\n"
+        "from cues_kafka.ports.facts import NewTopic\n"
+        "from cues_kafka.ports.log import TopicPartition\n"
+        "broker = open_broker(Kafka(sys.argv[1]))\n"
+        "topic = sys.argv[2]\n"
+        "places = [TopicPartition(topic, p) for p in (0, 1)]\n"
+        "broker.create([NewTopic(topic, 2, 1, {})])\n"
+        "reader = broker.reader('shrunk')\n"
+        "assert isinstance(reader._polling, ModulePolling)\n"
+        "reader.assign(dict.fromkeys(places, 0))\n"
+        "reader.poll(1.0)\n"
+        "broker.delete([topic])\n"
+        "broker.create([NewTopic(topic, 1, 1, {})])\n"
+        "changed, end = [], time.monotonic() + 60\n"
+        "logs = logging.getLogger('cues_kafka.librdkafka')\n"
+        "logs.setLevel(logging.INFO)\n"
+        "logs.addFilter(lambda line: changed.append(1) if 'count changed' in line.getMessage() else True)\n"
+        "while not changed and time.monotonic() < end:\n"
+        "    reader.poll(0.2)\n"
+        "reader.poll(1.0)\n"
+        "print('alive', bool(changed))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, kafka.bootstrap, topic],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=110,
+    )
+    assert (done.returncode, done.stdout) == (0, "alive True\n"), done.stderr[-2000:]

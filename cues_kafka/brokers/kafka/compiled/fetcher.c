@@ -78,59 +78,65 @@ static PyObject *name_of_topic(Fetcher *fetcher, const topic_t *topic) {
     return known;
 }
 
-/* Make messages of what was taken. All of it is given back to librdkafka, also if that fails. */
-static PyObject *made_of(Fetcher *fetcher, wire_t **taken, Py_ssize_t count) {
-    PyObject *made = PyList_New(count);
-    const topic_t *last = NULL;
-    PyObject *name = Py_None;
-    for (Py_ssize_t i = 0; i < count && made != NULL; i++) {
-        PyObject *one = NULL;
-        if (i == 0 || taken[i]->topic != last)
-            name = name_of_topic(fetcher, last = taken[i]->topic);
-        if (name != NULL)
-            one = message_of(taken[i], name, fetcher->error_type);
-        if (one == NULL || PyList_SetItem(made, i, one) < 0)
-            Py_CLEAR(made);
+/* What one call of `take` has made so far. */
+typedef struct {
+    Fetcher *fetcher;
+    client_t *client;
+    PyThreadState *apart; /* NULL: this thread has Python's lock */
+    PyObject *made;       /* NULL with an exception: a message could not be made */
+    Py_ssize_t most;
+    const topic_t *topic; /* of the last message */
+    PyObject *name;       /* of that topic; borrowed */
+} taking_t;
+
+/* Make a message of what librdkafka hands out; it takes it back behind this call. */
+static void took(wire_t *wire, void *opaque) {
+    taking_t *taking = opaque;
+    PyObject *one = NULL;
+    if (taking->apart != NULL) {
+        PyEval_RestoreThread(taking->apart);
+        taking->apart = NULL;
     }
-    Py_BEGIN_ALLOW_THREADS
-    for (Py_ssize_t i = 0; i < count; i++)
-        library.message_destroy(taken[i]);
-    Py_END_ALLOW_THREADS
-    return made;
+    /* That a partition is gone is no event of the client's either. It may come back. */
+    if (taking->made == NULL || wire->error == NO_TOPIC || wire->error == NO_PARTITION)
+        return;
+    if (taking->name == NULL || wire->topic != taking->topic)
+        taking->name = name_of_topic(taking->fetcher, taking->topic = wire->topic);
+    if (taking->name != NULL)
+        one = message_of(wire, taking->name, taking->fetcher->error_type);
+    if (one == NULL || PyList_Append(taking->made, one) < 0)
+        Py_CLEAR(taking->made);
+    Py_XDECREF(one);
+    if (taking->made == NULL || PyList_Size(taking->made) >= taking->most)
+        library.yield(taking->client); /* what is left stays in the queue */
 }
 
 static PyObject *take(PyObject *self, PyObject *args) {
     Fetcher *fetcher = (Fetcher *)self;
     queue_t *queue = fetcher->queue;
-    PyObject *made, *held;
+    PyObject *held;
     double timeout_s;
-    Py_ssize_t most;
-    Py_ssize_t count = 0;
-    wire_t **taken;
-    if (!PyArg_ParseTuple(args, "dn:take", &timeout_s, &most))
+    taking_t taking = {.fetcher = fetcher};
+    if (!PyArg_ParseTuple(args, "dn:take", &timeout_s, &taking.most))
         return NULL;
     if (queue == NULL)
         return closed();
-    if (most < 1 || most > 1000000 || !(timeout_s >= 0 && timeout_s < 1000000))
+    if (taking.most < 1 || taking.most > 1000000 || !(timeout_s >= 0 && timeout_s < 1000000))
         return PyErr_Format(PyExc_ValueError, "take(%R)", args);
-    if (client_of(fetcher->consumer) == NULL || (taken = PyMem_Malloc((size_t)most * sizeof(*taken))) == NULL)
-        return PyErr_Occurred() ? NULL : PyErr_NoMemory();
+    if ((taking.client = client_of(fetcher->consumer)) == NULL || (taking.made = PyList_New(0)) == NULL)
+        return NULL;
     held = Py_NewRef(self);
     fetcher->waiting++;
-    Py_BEGIN_ALLOW_THREADS
-    /* With a time-out above zero the library waits for as many messages, up to the whole time. */
-    count = library.consume_batch(queue, (int)(timeout_s * 1000), taken, 1);
-    if (count == 1 && most > 1) {
-        Py_ssize_t more = library.consume_batch(queue, 0, taken + 1, (size_t)most - 1);
-        count += more > 0 ? more : 0;
-    }
-    Py_END_ALLOW_THREADS
+    taking.apart = PyEval_SaveThread();
+    /* It waits for the first message or event only. `consume_batch` would serve errors of a partition, such as that it
+     * is gone, by the callback of the Python client, which ends the process outside of that client's own calls. */
+    library.consume_callback(queue, (int)(timeout_s * 1000), took, &taking);
+    if (taking.apart != NULL)
+        PyEval_RestoreThread(taking.apart);
     if (--fetcher->waiting == 0 && fetcher->queue == NULL)
         library.queue_destroy(queue); /* it was closed meanwhile */
-    made = made_of(fetcher, taken, count > 0 ? count : 0);
-    PyMem_Free(taken);
     Py_DECREF(held);
-    return made;
+    return taking.made;
 }
 
 static PyObject *fetcher_close(PyObject *self, PyObject *Py_UNUSED(none)) {

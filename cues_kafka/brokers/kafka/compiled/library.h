@@ -30,6 +30,7 @@ typedef struct {
 
 typedef int (*on_new_f)(client_t *, const conf_t *, void *, char *, size_t);
 typedef int (*on_destroy_f)(client_t *, void *);
+typedef void (*consumed_f)(wire_t *, void *);
 typedef int (*on_acknowledgement_f)(client_t *, wire_t *, void *);
 
 /* The kinds of arguments of `producev`, and its flag. */
@@ -37,7 +38,7 @@ enum { END = 0, TOPIC = 2, PARTITION = 3, VALUE = 4, KEY = 5, OPAQUE = 6, FLAGS 
 enum { COPY = 2 };
 
 /* Codes of errors that are told apart. */
-enum { QUEUE_FULL = -184 };
+enum { QUEUE_FULL = -184, NO_TOPIC = -188, NO_PARTITION = -190 };
 
 typedef struct {
     const char *(*name)(const client_t *);
@@ -53,12 +54,12 @@ typedef struct {
     int (*header_get_all)(const headers_t *, size_t, const char **, const void **, size_t *);
     int64_t (*message_timestamp)(const wire_t *, int *);
     const char *(*message_errstr)(const wire_t *);
-    void (*message_destroy)(wire_t *);
     queue_t *(*queue_new)(client_t *);
     void (*queue_destroy)(queue_t *);
     queue_t *(*queue_get_partition)(client_t *, const char *, int32_t);
     void (*queue_forward)(queue_t *, queue_t *);
-    Py_ssize_t (*consume_batch)(queue_t *, int, wire_t **, size_t);
+    int (*consume_callback)(queue_t *, int, consumed_f, void *);
+    void (*yield)(client_t *);
     int (*add_on_new)(conf_t *, const char *, on_new_f, void *);
     int (*add_on_destroy)(client_t *, const char *, on_destroy_f, void *);
     int (*add_on_acknowledgement)(client_t *, const char *, on_acknowledgement_f, void *);
