@@ -80,6 +80,7 @@ class StatusRecord:
         silent: why the source of a feed does not answer.
         silent_s: for how long it has not answered.
         rival: another process that runs the task too, and what to do.
+        lost, lost_remedy: what the task needs and the cluster has lost, and what to do.
         unreachable_s: for how long the cluster has not answered the process.
         throttled_s: for how long brokers held back answers to the process in the last minute, because of a quota.
         late: messages that came too late for their window or bound, since the task came to this process.
@@ -114,6 +115,8 @@ class StatusRecord:
     silent: str = ""
     silent_s: float = 0.0
     rival: str = ""
+    lost: str = ""
+    lost_remedy: str = ""
     unreachable_s: float = 0.0
     throttled_s: float = 0.0
     late: int = 0
@@ -183,7 +186,7 @@ TEXT_AT_MOST: Final = 20_000
 _TASK: Final = re.compile(r"[A-Za-z0-9_-]{1,80}(/(0|[1-9][0-9]{0,9}))?")
 _TEXTS: Final = (
     *("place", "error", "stopped", "remedy", "at", "hash", "pause", "held", "unpausable", "calling", "silent"),
-    "rival",
+    *("rival", "lost", "lost_remedy"),
 )
 _NUMBERS: Final = ("rate", "committed_s", "error_s", "stopped_s", "unreachable_s", "throttled_s", "silent_s")
 _COUNTS: Final = ("errors", "retries", "failures", "stops", "late", "quarantined")

@@ -125,7 +125,7 @@ class HealthLook:
 
     def _unwell(self, tasks: Sequence[TaskFacts]) -> tuple[Unwell, ...]:
         """The verdict on what this process knows."""
-        known = [TaskCondition(one.task, state_of(one), one.status.stopped, one.status.remedy) for one in tasks]
+        known = [_condition(one) for one in tasks]
         missing = [without_task(name, place.topic, place.partition, tasks) for name, place, tasks, _ in self._missing]
         return verdict(self._graph, [*known, *missing])
 
@@ -196,6 +196,13 @@ class HealthLook:
         except BrokerError as error:
             self._ends = {}
             log.debug("lag not measured", why=str(error))
+
+
+def _condition(one: TaskFacts) -> TaskCondition:
+    """Why a task stopped; or what it has lost, and goes on without until it needs it."""
+    status = one.status
+    why, remedy = (status.stopped, status.remedy) if status.stopped else (status.lost, status.lost_remedy)
+    return TaskCondition(one.task, state_of(one), why, remedy)
 
 
 def _ill(workers: Iterable[Worker]) -> Iterator[str]:

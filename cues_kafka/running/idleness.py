@@ -57,10 +57,16 @@ class Idleness:
             open_in = {one.name: self._open_for(one) for one in self._workers}
         except BrokerError as error:
             return verdict(self._graph.name, unreachable=str(error))
+        lost = [
+            TaskCondition(one.task, why=one.lost, remedy=one.lost_remedy)
+            for worker in self._workers
+            for one in worker.status()
+            if one.lost
+        ]
         held = [
             TaskCondition(f"{n}/{at.partition}", blocked={at: s}) for n, one in open_in.items() for at, s in one.items()
         ]
-        return verdict(self._graph.name, [*tasks, *held], long_open_s=0.0)
+        return verdict(self._graph.name, [*tasks, *lost, *held], long_open_s=0.0)
 
     def _open_for(self, worker: Worker) -> dict[TopicPartition, float]:
         """For how long transactions have been open in the inputs and outputs of a processor, in seconds."""

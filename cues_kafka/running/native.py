@@ -23,6 +23,7 @@ from cues_kafka.task.making.build import caller_of, state_dir_of
 from cues_kafka.task.making.specs import Identity, feed_spec_of, spec_of
 from cues_kafka.task.making.system import System
 from cues_kafka.workers.feeds.worker import FeedWorker, feeding_of
+from cues_kafka.workers.needed import Needed, needed_by
 from cues_kafka.workers.options import WorkerOptions
 from cues_kafka.workers.worker import ProcessorWorker
 
@@ -72,18 +73,19 @@ class NativeWorkers:
                 spans=next((one for one in self.observers if isinstance(one, Spans)), None),
             ),
             spec_of=spec_of(graph, planned, processor, width, self.identity),
-            **self._common(processor.commit),
+            **self._common(processor.commit, needed_by(planned[processor.name], facts)),
         )
 
-    def feed(self, graph: Graph, feed: Feed, facts: ClusterFacts) -> FeedWorker:
+    def feed(self, graph: Graph, feed: Feed, planned: Plan, facts: ClusterFacts) -> FeedWorker:
         """The worker of a feed."""
+        found = next(one for one in planned.feeds if one.name == feed.name)
         return FeedWorker(
             feeding_of(graph, feed, facts, self.broker.max_bytes, cluster=self.cluster),
             spec_of=feed_spec_of(graph, feed, self.identity),
-            **self._common(feed.commit),
+            **self._common(feed.commit, needed_by(found, facts)),
         )
 
-    def _common(self, policy: CommitPolicy | None) -> dict[str, Any]:
+    def _common(self, policy: CommitPolicy | None, needed: Sequence[Needed]) -> dict[str, Any]:
         options = WorkerOptions(
             instance=self.instance,
             policy=policy or self.policy,
@@ -94,6 +96,7 @@ class NativeWorkers:
             sessions=self.cluster.sessions,
             held=self.held,
             away=self.away,
+            needed=needed,
         )
         return {"broker": self.broker, "clock": SystemClock(), "options": options, "changed": self.changed}
 

@@ -205,7 +205,7 @@ def _run(asked: StartArguments, ready: Ready, running: Running, system: System, 
         *(ready.apart.away if ready.apart else _none_away, running.changed),
     )
     workers += [make.processor(graph, processor, ready.planned, ready.facts) for processor in processors]
-    workers += [make.feed(graph, feed, ready.facts) for feed in feeds]
+    workers += [make.feed(graph, feed, ready.planned, ready.facts) for feed in feeds]
     status = None
     if Sides.of(options).of_graph(graph).status:
         status = StatusWriter(

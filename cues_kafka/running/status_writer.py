@@ -103,7 +103,7 @@ def record_of(
         stopped_s=round(tally.stopped_s, 3),
         **{name: getattr(status, name) for name in ("stopped", "remedy", "at", "hash", "held", "unpausable")},
         pause=pause,
-        **{name: getattr(status, name) for name in ("calling", "silent", "rival")},
+        **{name: getattr(status, name) for name in ("calling", "silent", "rival", "lost", "lost_remedy")},
         silent_s=round(status.silent_s, 1),
         unreachable_s=round(status.unreachable_s, 1),
         throttled_s=round(throttled_s, 1),
@@ -264,7 +264,7 @@ def _changed(told: StatusRecord, facts: TaskFacts, pause: str) -> bool:
     )
 
 
-_AT_ONCE: Final = ("stopped", "remedy", "held", "unpausable", "at", "rival")
+_AT_ONCE: Final = ("stopped", "remedy", "held", "unpausable", "at", "rival", "lost")
 
 
 def _busy(state: TaskState) -> str:

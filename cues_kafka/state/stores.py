@@ -30,6 +30,7 @@ class Cache:
         written_to: what its writers took for the changelog's id; empty: they did not say.
         read: how many changes were read from the changelog.
         others_gone_below: an offset below which all entries with another kind of lifetime are deleted again.
+        begins: where the changelog began when it was read.
     """
 
     spec: StoreSpec
@@ -39,6 +40,7 @@ class Cache:
     written_to: bytes = b""
     read: int = 0
     others_gone_below: int = 0
+    begins: int = 0
 
     def open(self) -> None:
         """

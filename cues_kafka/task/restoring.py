@@ -121,7 +121,7 @@ class Restoring:
             )
             if (why := _unfit(one, found)) is not None:
                 self._begin_again(one, found, why)
-            proven_ms = one.place.proven_ms
+            one.begins, proven_ms = marks.low, one.place.proven_ms
             newest_ms = self._read_up(one, found)
             why = _not_borne_out(one.place.step, step, newest_ms - proven_ms, found.retention_ms)
             if one.inherited and why is not None:

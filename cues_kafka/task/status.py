@@ -49,6 +49,7 @@ class TaskStatus:
         unpausable: why it cannot be held back; empty: it can.
         calling_s: for how long the present call of the function has taken; 0: for less than a second, or there is none.
         fenced: on Spark: how often a slot of the task told the driver that it was fenced.
+        lost, lost_remedy: what the task needs and the cluster has lost, and what to do; empty: nothing is known to be.
         rival: who runs the task too, as slots have found, and what to do; empty: no other process was met lately.
         tally: on Spark: what the slots of the task have told the driver since it began; None: they tell nothing, or the
             task is not on Spark.
@@ -79,6 +80,8 @@ class TaskStatus:
     oldest_s: float | None = None
     fenced: int = 0
     rival: str = ""
+    lost: str = ""
+    lost_remedy: str = ""
     tally: TaskTally | None = None
 
     def __str__(self) -> str:
@@ -99,6 +102,8 @@ class TaskStatus:
             line = f"{line}  {self.silent}"
         if self.rival:
             line = f"{line}  {self.rival}"
+        if self.lost:
+            line = f"{line}  LOST: {self.lost} ({self.lost_remedy})"
         if self.held:
             line = f"{line}  HELD BACK: {self.held}"
         if self.unreachable_s:

@@ -11,6 +11,7 @@ from cues_kafka.ports.observer import Observer
 from cues_kafka.task.alone import PROCESS, Alone
 from cues_kafka.task.interpreter import Hook
 from cues_kafka.task.making.apart import Away
+from cues_kafka.workers.needed import Needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class WorkerOptions:
         held: why the tasks of a processor are held back now, see `pauses`; empty: they are not.
         sessions: 0: each task has a session of its own; 1: the tasks of a processor have one together (J1).
         away: the database or store that a processor waits for since the start, see `apart`; it is held back, too.
+        needed: topics that the tasks need beside their inputs, and do not touch while they are idle.
     """
 
     instance: str | None = None
@@ -43,3 +45,4 @@ class WorkerOptions:
     sessions: int = 0
     held: Callable[[str], str] = lambda _: ""
     away: Callable[[str], Away | None] = lambda _: None
+    needed: Sequence[Needed] = ()

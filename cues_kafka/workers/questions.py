@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 
 from cues_kafka.core.spec import Spec
 from cues_kafka.errors import BrokerError
@@ -11,10 +12,13 @@ from cues_kafka.observe.log import get_logger
 from cues_kafka.observe.together import CLUSTER
 from cues_kafka.ports.broker import Broker, Inlet
 from cues_kafka.ports.clock import Clock
+from cues_kafka.state.stores import Cache
 from cues_kafka.task.following import Tables
 from cues_kafka.task.lane import Lane
 from cues_kafka.task.parts.stores import Storing
 from cues_kafka.task.parts.tables import Following
+from cues_kafka.task.status import TaskStatus
+from cues_kafka.workers.needed import LostTopic, Needed, lost_of, partitions_there, places_of, trimmed
 
 log = get_logger("cues_kafka.worker")
 
@@ -57,6 +61,7 @@ class Questions:
         recover: Callable[[Lane, str], None],
         grow: Callable[[int], None],
         rejoin: Callable[[], None],
+        needed: Sequence[Needed] = (),
     ) -> None:
         """
         Args:
@@ -69,6 +74,7 @@ class Questions:
             recover: sends a task back to R1, with the reason.
             grow: starts tasks of new partitions, up to this number.
             rejoin: has the member join its group again.
+            needed: topics that the tasks need beside their inputs.
         """
         self.name = name
         self._broker, self._inlet, self._clock = broker, inlet, clock
@@ -77,8 +83,11 @@ class Questions:
         self._recover = recover
         self._grow = grow
         self._rejoin = rejoin
+        self._needed = needed
+        self._lost: Mapping[int, LostTopic] = {}
         now_s = clock.monotonic()
-        self._asked_at_s = dict.fromkeys((self.compare_topic_ids, self._ask_cluster, self._look_for_unowned), now_s)
+        asking = (self.compare_topic_ids, self.look_for_lost, self._ask_cluster, self._look_for_unowned)
+        self._asked_at_s = dict.fromkeys(asking, now_s)
         self._asking = False
         self._generation = -1  # of the last question
         self._unowned: set[int] = set()
@@ -99,6 +108,7 @@ class Questions:
         answers = self._looks[1] if self._looks[0] == generation else 0
         for ask, every_s, wanted in (
             (self.compare_topic_ids, CHECK_TOPICS_S, True),
+            (self.look_for_lost, CHECK_TOPICS_S, True),
             (self._ask_cluster, CHECK_CLUSTER_S, not self._asking),
             (self._look_for_unowned, CHECK_GROUP_S, answers < LOOKS),
         ):
@@ -211,7 +221,43 @@ class Questions:
                 for lane in list(self._lanes.values()):
                     self._recover(lane, f"topic {topic!r} was deleted or recreated")
 
+    def look_for_lost(self) -> None:
+        """
+        See whether the cluster still has what the tasks need and do not touch while they are idle.
+
+        A task with all that it needs in memory goes on. What it needs at its next message, or its successor at a start,
+        is told as long as it is missing.
+        """
+        lanes = dict(self._lanes)
+        read = {partition: _read_by(lane) for partition, lane in lanes.items()}
+        changelogs = [place for partition, caches in read.items() for place in places_of(caches, partition)]
+        try:
+            there = partitions_there(self._broker, self._needed)
+            widths = self._broker.partitions(sorted({one.topic for one in changelogs})) if changelogs else {}
+            changelogs = [one for one in changelogs if one.partition < widths.get(one.topic, 0)]
+            marks = self._broker.watermarks(changelogs) if changelogs else {}
+        except BrokerError as error:
+            why = "could not check whether topics were deleted; asking again later"
+            CLUSTER.warning(log, why, cause=why, processor=self.name, error=str(error))
+            return
+        found = {p: lost_of(self._needed, there, p) or trimmed(caches, p, marks) for p, caches in read.items()}
+        lost = {partition: one for partition, one in found.items() if one is not None}
+        for what, remedy in dict.fromkeys(one for one in lost.values() if one not in self._lost.values()):
+            log.error("lost", processor=self.name, why=what, remedy=remedy)
+        self._lost = lost
+
+    def with_what_is_lost(self, status: TaskStatus) -> TaskStatus:
+        """The status of a task with what the cluster has lost of what it needs."""
+        lost = self._lost.get(int(status.task.rpartition("/")[2]))
+        return status if lost is None else replace(status, lost=lost.what, lost_remedy=lost.remedy)
+
     def _tables(self) -> Tables | None:
         """What the tasks look keys up in, which they share; None: they have no tables."""
         following = (lane.part(Following) for lane in list(self._lanes.values()))
         return next((one.tables for one in following if one is not None), None)
+
+
+def _read_by(lane: Lane) -> Sequence[Cache]:
+    """The stores of a task that has read them; none while it does."""
+    storing = lane.part(Storing)
+    return [*storing.stores.caches] if storing and lane.ready else []

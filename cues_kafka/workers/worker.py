@@ -110,6 +110,7 @@ class ProcessorWorker(Worker):
             recover=lambda lane, why: self._submit(lane, lane.fail(why)),
             grow=self._grow,
             rejoin=self._membership.join_again,
+            needed=options.needed,
         )
         self._assigned: deque[Lane] = deque()
         self._news = threading.Event()
@@ -159,6 +160,7 @@ class ProcessorWorker(Worker):
             task_status(lane, **self._long_calls.shown(lane), unreachable_s=silent_s, held=held, resting=resting)
             for _, lane in sorted(self.lanes.copy().items())
         ]
+        found = [self._questions.with_what_is_lost(one) for one in found]
         if (away := self._options.away(self.name)) is not None:
             found = [replace(one, stopped=away.what, remedy=away.remedy, held="") for one in found]
         if (halt := self._membership.halt) is not None:  # its tasks went with its membership

@@ -329,6 +329,10 @@ class StatusView:
         totals = record.totals if record else Totals()
         task = name if partition is None else f"{name}/{partition}"
         heard = said is not None and state == said.state
+        missing, missing_remedy = (said.lost, said.lost_remedy) if said and heard else ("", "")
+        if newest.lasts:
+            missing = f"its newest record cannot be read: {newest.why}"
+            missing_remedy = newest.remedy or UNREADABLE.replace("PROCESSOR", name)
         rate = None if newest.why else self._rate(task, look, totals.deliveries)
         report = SeenTask(
             processor=name,
@@ -342,8 +346,8 @@ class StatusView:
             **{one: getattr(totals, one) for one in ("deliveries", "outputs", "errors", "nils", "dropped")},
             committed_s=newest.committed_s,
             notes=tuple(_notes(newest, said if heard else None)),
-            missing=f"its newest record cannot be read: {newest.why}" if newest.lasts else "",
-            missing_remedy=(newest.remedy or UNREADABLE.replace("PROCESSOR", name)) if newest.lasts else "",
+            missing=missing,
+            missing_remedy=missing_remedy,
         )
         if said is None:
             return report

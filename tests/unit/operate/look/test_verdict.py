@@ -23,6 +23,7 @@ from cues_kafka.plan.wellness import TaskCondition, is_well, verdict
 from cues_kafka.running import status_writer
 from cues_kafka.running.health import HealthLook
 from cues_kafka.task.clock import SystemClock
+from tests.unit.operate.look import lost_topics
 from tests.unit.operate.look import unwell_graphs as graphs
 from tests.unit.operate.look.unwell_graphs import ORDERS, Unwell, World, not_compacted, recreated, redeclared, without
 
@@ -90,6 +91,22 @@ SOURCE = "source does not answer for .* s: ConnectionRefusedError: the tape is a
 LOFT = "the loft does not answer"
 POLICY = "has cleanup.policy=delete"
 
+WRITTEN: Final[dict[str, str | Well]] = {
+    "checked": "does not exist",
+    "g.errors": "does not exist",
+    "g.check.replay": OUTSIDE,
+}
+"""Topics that an idle task does not touch; and what `wait_idle` says, which asks for the ends of outputs."""
+
+NARROWER = "was deleted and recreated: it has 1 partition"
+TRIMMED = "changelog/0 was trimmed: its entries below offset"
+
+
+def alike(state: Unwell, text: str, idle: str | Well) -> Row:
+    """All but `wait_idle` say the same."""
+    return Row(state, text, text, text, text, text, idle)
+
+
 ROWS: Final = [
     # the state | status | doctor | plan --records | verify | /readyz and the metric | wait_idle
     Row(graphs.partition_added, ADDED, ADDED, "Messages of a key may", ADDED, ADDED, ADDED),
@@ -121,6 +138,9 @@ ROWS: Final = [
     Row(graphs.changelog_deleted_while_at_work, CHANGELOG, CHANGELOG, CHANGELOG, CHANGELOG, CHANGELOG, CHANGELOG),
     Row(graphs.output_deleted_while_at_work, GONE_OUT, GONE_OUT, GONE_OUT, "lost: orders/0", GONE_OUT, GONE_OUT),
     Row(graphs.errors_deleted_while_at_work, GONE_ERR, GONE_ERR, GONE_ERR, GONE_ERR, GONE_ERR, GONE_ERR),
+    *(alike(lost_topics.deleted(one), f"{one}' was deleted", idle) for one, idle in WRITTEN.items()),
+    *(alike(lost_topics.narrower(one), NARROWER, idle) for one, idle in WRITTEN.items()),
+    *(alike(lost_topics.trimmed(one), TRIMMED, OUTSIDE) for one in (1, -1)),
     Row(graphs.changelog_trimmed, NO_WORKER, CHANGELOG, CHANGELOG, PAST, GONE, OUTSIDE),
     Row(graphs.recreated_wider, ADDED, "recreated", "recreated", ADDED, ADDED, ADDED),
     Row(graphs.recreated_narrower, FEWER, FEWER, FEWER, FEWER, GONE, "does not exist"),
