@@ -44,6 +44,10 @@ HOLD: Final = b"hold/"
 """Stands before the name of a processor that an operator holds back; alone it is the whole graph."""
 
 
+PAUSED_BY: Final = "paused by "
+"""Begins the reason of a pause that an operator has asked for."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
     """
@@ -83,7 +87,7 @@ class Hold:
 
     def __str__(self) -> str:
         """The reason that tasks give."""
-        return f"paused by {self.by} since {shown_time(self.since_ms)}"
+        return f"{PAUSED_BY}{self.by} since {shown_time(self.since_ms)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

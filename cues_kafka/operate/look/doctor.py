@@ -34,6 +34,7 @@ from cues_kafka.ports.broker import Broker
 from cues_kafka.ports.clock import Clock
 from cues_kafka.ports.facts import ClusterFacts
 from cues_kafka.ports.log import TopicPartition
+from cues_kafka.records.control import PAUSED_BY
 from cues_kafka.records.scanning import holds_messages
 from cues_kafka.task.clock import SystemClock
 from cues_kafka.words import at_address, count
@@ -280,6 +281,14 @@ def _groups(patient: Patient) -> Found:
                 f"`cues-kafka run MODULE:GRAPH --only {name}`",
             )
         elif stuck := [place for place in lags if not _moved(patient, name, place)]:
+            held = _held(patient, name)
+            for why in dict.fromkeys(held.values()):
+                if waiting_there := [place for place in stuck if held.get(place.partition) == why]:
+                    resume = f"`cues-kafka resume MODULE:GRAPH {name}`; without {name} if the whole graph is paused"
+                    remedy = resume if why.startswith(PAUSED_BY) else ""
+                    yield note(f"{name}: {why}, and messages of {partitions(waiting_there)} wait.", remedy)
+            if not (stuck := [place for place in stuck if place.partition not in held]):
+                continue
             for_s = patient.last.at_s - patient.first.at_s
             yield note(
                 f"{name} has workers ({', '.join(sorted(health.members))}), and committed nothing for {for_s:.0f} s, "
@@ -287,6 +296,12 @@ def _groups(patient: Patient) -> Found:
                 "see the logs of these workers: a task may have stopped, or its function is slow. Or a process is "
                 f"dead, and {SESSIONS}",
             )
+
+
+def _held(patient: Patient, name: str) -> dict[int | None, str]:
+    """The partitions of the tasks of a processor that are held back, with the reason."""
+    tasks = (one for one in _status(patient).tasks if one.processor == name)
+    return {one.partition: one.held for one in tasks if one.held and one.state in ("paused", "pausing")}
 
 
 def _moved(patient: Patient, name: str, place: TopicPartition) -> bool:
@@ -311,12 +326,19 @@ def _tasks(patient: Patient) -> Found:
 
 def _verdict(patient: Patient) -> Found:
     """What `status` says of the tasks; what other checks say with more detail is left to them."""
-    with StatusView(patient.graph, patient.broker, sides=Sides.of(patient.cluster), clock=patient.clock) as view:
-        seen = view.look()
+    seen = _status(patient)
     for one in seen.unwell:
         if one.kind not in ("refused", "blocked", "no worker", "left") and not _is_new(seen):
             found = wrong if one.severity == "wrong" else note
             yield found(f"{one.name}: {one.what.rstrip('.')}.", at_address(one.remedy, patient.address))
+
+
+def _status(patient: Patient) -> GraphStatus:
+    """What `status` says of the graph, asked once."""
+    if patient.seen is None:
+        with StatusView(patient.graph, patient.broker, sides=Sides.of(patient.cluster), clock=patient.clock) as view:
+            patient.seen = view.look()
+    return patient.seen
 
 
 def _is_new(seen: GraphStatus) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from cues_kafka.brokers.examination import Examination
 from cues_kafka.graph.definition import Graph
 from cues_kafka.operate.look.held_offsets import HeldOffsets
+from cues_kafka.operate.look.seen import GraphStatus
 from cues_kafka.plan.acls import Role
 from cues_kafka.plan.plan import Plan
 from cues_kafka.ports.broker import Broker
@@ -50,6 +51,7 @@ class Patient:
         cluster: its options.
         first, last: two looks, some seconds apart where something was seen to be watched.
         lags: by input partition of each processor where messages wait, the offset of its group.
+        seen: the status of the graph, once a check has asked for it.
         held: by processor, the transaction that holds offsets of its group at the first look.
     """
 
@@ -66,6 +68,7 @@ class Patient:
     last: Look
     lags: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
     held: dict[str, HeldOffsets] = field(default_factory=dict)
+    seen: GraphStatus | None = None
 
 
 def wrong(what: str, remedy: str = "") -> tuple[bool, str, str]:

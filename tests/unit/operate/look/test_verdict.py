@@ -394,6 +394,19 @@ def test_quarantined_messages_are_in_the_last_line_of_status_and_noted(command: 
     )
 
 
+def test_doctor_says_of_a_paused_processor_that_it_is_paused_and_by_whom(command: Command) -> None:
+    """Messages wait and nothing is committed, as where a task has stopped; but an operator wants it so."""
+    world = graphs.paused(Path())
+    try:
+        doctor = command(world, "doctor", "--for", "0.01")
+    finally:
+        world.running.abandon()
+    assert doctor.well
+    assert re.search("note  check: paused by test since .*, and messages of orders/0 wait", doctor.text)
+    assert "cues-kafka resume" in doctor.text
+    assert "may have stopped" not in doctor.text
+
+
 def test_partition_without_a_task_has_its_lag_in_the_metrics() -> None:
     """All that it holds waits."""
     world = graphs.partition_added(Path())
