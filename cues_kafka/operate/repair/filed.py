@@ -136,19 +136,19 @@ class FailureCause:
     count: int = 0
     asked: int = 0
     settled: int = 0
-    first_ms: int = 1 << 62
-    last_ms: int = -1
+    first_ms: int = 0
+    last_ms: int = 0
     example: str = ""
     text: str = ""
 
     def add(self, one: FiledError) -> None:
         """Count one of them."""
+        at_ms, alone = one.message.timestamp_ms, not self.count
         self.count += 1
         self.asked += one.settled is None and one.asked is not None
         self.settled += one.settled is not None
-        at_ms = one.message.timestamp_ms
-        self.first_ms = min(self.first_ms, at_ms)
-        if not self.example or at_ms >= self.last_ms:  # a time before 1970 is one, too
+        self.first_ms = at_ms if alone else min(self.first_ms, at_ms)
+        if alone or at_ms >= self.last_ms:  # a time may be anything, also negative
             self.last_ms, self.example, self.text = at_ms, str(one), one.message.text
 
 

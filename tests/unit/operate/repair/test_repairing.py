@@ -96,13 +96,17 @@ def test_list_counts_by_cause() -> None:
     assert (shown.message.text, shown.obstacle, shown.number) == ("-3 is negative", "", 1)
 
 
-def test_a_failure_before_1970_is_an_example_as_well() -> None:
-    """A clock may be wrong."""
-    one = next(iter(tool_of(failed(Bug(), -2)).find()))
-    cause = FailureCause("check", "ValueError", "raised")
-    cause.add(replace(one, message=replace(one.message, timestamp_ms=-5)))
-
-    assert (cause.example, cause.first_ms) == (str(one), -5)
+def test_cause_whose_error_messages_have_forged_times_has_an_example() -> None:
+    """A time before 1970 counts as any other one; the newest is the example."""
+    tool = tool_of(failed(Bug(), -2, -3))
+    found = [*tool.find()]
+    for times in ((-5, -7), (-7, -5), (-(2**62), 2**62)):
+        cause = FailureCause("f", "ValueError", "raised")
+        for one, at_ms in zip(found, times, strict=True):
+            cause.add(replace(one, message=replace(one.message, timestamp_ms=at_ms)))
+        newest = found[times.index(max(times))]
+        assert (cause.first_ms, cause.last_ms) == (min(times), max(times))
+        assert (cause.example, cause.text) == (str(newest), newest.message.text)
 
 
 def _parts(where: str) -> tuple[str, int, int]:
