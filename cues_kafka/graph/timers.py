@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from cues_kafka.arguments import known_arguments
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.declare import Raw, Store
-from cues_kafka.graph.times import milliseconds_of
+from cues_kafka.graph.times import EPOCH, milliseconds_of
 
 Times: TypeAlias = Literal["messages", "clock"]
 
@@ -36,8 +36,18 @@ class Timer(NamedTuple):
 
     @property
     def due(self) -> datetime:
-        """`due_ms` as a time in UTC."""
-        return datetime.fromtimestamp(self.due_ms / 1000, UTC)
+        """
+        `due_ms` as a time in UTC.
+
+        Raises:
+            ValueError: it is outside of the years 1 to 9999, which a `datetime` cannot be.
+        """
+        try:
+            return EPOCH + timedelta(milliseconds=self.due_ms)
+        except OverflowError:
+            raise ValueError(
+                f"due_ms={self.due_ms} of timer {self.key!r} is outside of the years 1 to 9999: use due_ms"
+            ) from None
 
 
 @known_arguments()

@@ -36,11 +36,11 @@ const collator = new Intl.Collator("en", { numeric: true });
 
 export const number = (value) => value === null ? "-" : format.format(value);
 
-// A message may have any number as its time. What is outside of the years 0 to 9999 stays a number, as in the commands.
+// A record may have any number as its time. What is outside of the years 1 to 9999 stays a number.
 export function clock(seconds) {
   if (!seconds) return "-";
-  const when = new Date(seconds * 1000), text = Number.isNaN(when.getTime()) ? "" : when.toISOString();
-  return /^\d{4}-/.test(text) ? text.slice(0, 19) + "Z" : `${Math.round(seconds * 1000)} ms`;
+  if (seconds < -62135596800 || seconds >= 253402300800) return `${Math.round(seconds * 1000)} ms`;
+  return new Date(seconds * 1000).toISOString().slice(0, 19) + "Z";
 }
 
 export const short = (text, most) => text.length > most ? text.slice(0, most - 1) + "\u2026" : text;

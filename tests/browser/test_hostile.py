@@ -87,6 +87,20 @@ def test_a_hundred_hostile_texts_are_shown_as_they_are_and_run_nothing(browser: 
     assert all(text in said and text in whole for text in expected)
 
 
+def test_times_outside_of_the_years_1_to_9999_are_numbers(browser: Browser) -> None:
+    """A date of such a time ended the script of the page, and nothing was shown any longer."""
+    world = given()
+    world.causes = [{**CAUSE, "first_ms": -(2**53), "last_ms": 2**53}]
+    with opened(browser, world) as page:
+        view(page, "errors")
+        page.until("document.querySelectorAll('#causes tr').length === 1")
+        cells = texts(page, "#causes tr td")
+    assert cells[-2:] == ["-9007199254740992 ms", "9007199254740992 ms"] or cells[5:7] == [
+        "-9007199254740992 ms",
+        "9007199254740992 ms",
+    ], cells
+
+
 def test_a_hostile_text_in_place_of_the_cluster_and_of_the_graph_is_text(browser: Browser) -> None:
     """The line of trouble, the heading and the title of the tab."""
     for text in HOSTILE[::7]:

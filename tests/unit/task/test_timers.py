@@ -360,6 +360,23 @@ def test_a_timer_behind_the_year_9999_can_fail() -> None:
     assert (error.text, error.context["timer.due"]) == (str(far), f"{far} ms")
 
 
+@pytest.mark.parametrize("due_ms", [253_402_300_800_000, -62_135_596_800_001, 2**62, -(2**62)])
+def test_time_of_a_timer_outside_of_the_years_1_to_9999_is_one_error_that_names_it(due_ms: int) -> None:
+    """It was `year 55840 is out of range`, or an OverflowError; the timer is named, and what to use instead."""
+    with pytest.raises(ValueError, match=f"due_ms={due_ms} of timer 'a' is outside of the years 1 to 9999: use due_ms"):
+        _ = Timer("a", due_ms, "").due
+
+
+def test_time_of_a_timer_is_exact() -> None:
+    """Before 1970 and at both ends of the years, to the millisecond."""
+    for due_ms, iso in (
+        (-1, "1969-12-31T23:59:59.999000+00:00"),
+        (253_402_300_799_999, "9999-12-31T23:59:59.999000+00:00"),
+        (-62_135_596_800_000, "0001-01-01T00:00:00+00:00"),
+    ):
+        assert Timer("a", due_ms, "").due.isoformat() == iso
+
+
 def test_announced_timers_wait_for_a_clock_that_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock of the process that announced them was ahead; this one asks from time to time, and not all the time."""
     tester = Tester(graph_of(state={"counts": Store(Json(int)), "timers": Timers(on_timer, by="clock")}))
