@@ -29,23 +29,36 @@ def key_text(data: bytes | None) -> str:
 
 
 def plain_json(value: Any) -> str:
-    """A value as JSON, which has no form for some numbers: they are text, such as ``"NaN"``."""
+    """A value as JSON. What JSON has no form for is text: some numbers, such as ``"NaN"``, and keys of other types."""
     try:
         return json.dumps(value, default=_plain, ensure_ascii=False, allow_nan=False)
-    except ValueError:
-        text = json.dumps(value, default=_plain, ensure_ascii=False)
+    except (TypeError, ValueError):  # a key of another type, a number without a form
+        text = json.dumps(_with_text_keys(value), default=lambda one: _with_text_keys(_plain(one)), ensure_ascii=False)
         return json.dumps(json.loads(text, parse_constant=str), ensure_ascii=False)
+
+
+def _with_text_keys(value: Any) -> Any:
+    """A value whose dictionaries have keys that JSON takes."""
+    if isinstance(value, dict):
+        return {_as_key(key): _with_text_keys(one) for key, one in value.items()}
+    return [*map(_with_text_keys, value)] if isinstance(value, list | tuple) else value
+
+
+def _as_key(key: Any) -> Any:
+    if key is None or isinstance(key, str | int | float):
+        return key
+    return key.decode(errors="backslashreplace") if isinstance(key, bytes) else str(key)
 
 
 def _plain(value: Any) -> Any:
     """A value that JSON has no form for: an object as its fields, and all else as text."""
     if isinstance(value, ErrorMessage):
         return of_error(value)
-    if dataclasses.is_dataclass(value):
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
-    fields = getattr(value, "__struct_fields__", None)  # of a `msgspec.Struct`
+    fields = None if isinstance(value, type) else getattr(value, "__struct_fields__", None)  # of a `msgspec.Struct`
     return str(value) if fields is None else {name: getattr(value, name) for name in fields}
 
 

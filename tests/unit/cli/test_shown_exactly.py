@@ -247,3 +247,14 @@ def test_lineage_shows_keys_of_entries_as_they_are() -> None:
             _, data = traced(f"out/0@{output.offset()}", changes=True)
             keys = [read(entry, "key") for store in data["changed"]["stores"] for entry in store["entries"]]
             assert output.value() in keys
+
+
+def test_keys_that_json_does_not_take_are_text() -> None:
+    """A dictionary may have any keys; bytes or a pair as a key ended commands with a TypeError, a class as a value."""
+    value = {b"\xff": 1, (1, 2): {None: nan, b"k": (Order, {b"x": b"y"})}, 3: [{1.5: True}], "a": {frozenset(): 0}}
+    shown = json.loads(plain_json(value))
+    assert shown["\\xff"] == 1
+    assert shown["(1, 2)"]["null"] == "NaN"
+    assert shown["(1, 2)"]["k"][1] == {"x": "y"}
+    assert shown["3"] == [{"1.5": True}]
+    assert shown["a"] == {"frozenset()": 0}
