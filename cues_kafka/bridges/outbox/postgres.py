@@ -34,7 +34,7 @@ JSON_TYPES: Final = frozenset({114, 3802})
 """The numbers of the types `json` and `jsonb`, which the driver parses."""
 
 
-def plain_json(data: bytes | str) -> Any:
+def json_value(data: bytes | str) -> Any:
     """What JSON means; a number with more digits than a float keeps is a `Decimal`, and not another number."""
     return json.loads(data, parse_float=_number)
 
@@ -141,7 +141,7 @@ class PostgresOutbox(OutboxReader):
         address = self._address
         try:
             connection = psycopg.connect(address.url, autocommit=True, connect_timeout=CONNECT_S)
-            set_json_loads(plain_json, connection)
+            set_json_loads(json_value, connection)
             return connection
         except psycopg.OperationalError as error:
             address.refuse_port(error)
