@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from cues_kafka.cli.config import ClusterOptions
-from cues_kafka.cli.options import Target, interrupts
+from cues_kafka.cli.interrupted import INTERRUPTED, begin
+from cues_kafka.cli.options import Target, interrupts, print_error
 from cues_kafka.cli.printing import say
-from cues_kafka.errors import ConfigError
+from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.graph.times import shown_time
 from cues_kafka.words import count
 
@@ -60,7 +61,13 @@ def drain(
         raise ConfigError(f"--timeout {timeout:g}: takes a number of seconds above 0.")
     with opened(target, cluster) as (graph, broker), interrupts() as ended:
         tool = Drain(graph, broker, who=f"drain on {socket.gethostname()}")
-        taken = tool.take(cut, timeout_s=timeout, tell=lambda text: say(f"{graph.name}: {text}"), ended=ended)
+        try:
+            taken = tool.take(cut, timeout_s=timeout, tell=lambda text: say(f"{graph.name}: {text}"), ended=ended)
+        except RecoveryError as error:
+            if not ended.is_set():
+                raise
+            print_error(error)
+            raise typer.Exit(INTERRUPTED) from None
         stores = sum(len(one.stores) for one in taken.processors.values())
         say(f"{graph.name}: cut {cut} is taken: {count(taken.tasks, 'task')}, {count(stores, 'store')}")
 
@@ -77,6 +84,7 @@ def cuts(
 
     with opened(target, cluster) as (graph, broker):
         if delete is not None:
+            begin()
             delete_cut(graph, broker, delete)
             say(f"{graph.name}: cut {delete} is deleted")
             return

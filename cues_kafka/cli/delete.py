@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cues_kafka.cli.config import ClusterOptions
+from cues_kafka.cli.interrupted import begin
 from cues_kafka.cli.options import BROKEN, WRONG, Target
 from cues_kafka.cli.printing import say, say_lines
 from cues_kafka.errors import ConfigError
@@ -91,9 +92,14 @@ def delete(
         if confirm is None and not _typed(graph.name):
             say_lines(f"\nNothing was deleted. Add --confirm {graph.name} to do it.", err=True)
             raise typer.Exit(BROKEN)
-        tool.carry_out(planned, tell=say)
+        _carry_out(tool, planned)
     finally:
         broker.close()
+
+
+def _carry_out(tool: Deleting, planned: Deletion) -> None:
+    begin()
+    tool.carry_out(planned, tell=say)
 
 
 def _planned(tool: Deleting, processor: str | None, topic: str | None, *, unused: bool, data: bool) -> Deletion:

@@ -13,6 +13,7 @@ import typer
 
 from cues_kafka.cli.bars import progress_bar
 from cues_kafka.cli.config import ClusterOptions
+from cues_kafka.cli.interrupted import INTERRUPTED, begin
 from cues_kafka.cli.options import (
     BROKEN,
     AsJson,
@@ -243,6 +244,8 @@ def _ask(
 
     if wait is not None and not (wait > 0 and yes):
         raise ConfigError(f"--wait {wait:g}: takes a number of seconds above 0, and goes with --yes only.")
+    if yes:
+        begin()
     with progress_bar("reading") as tell:
         result = tool.ask(wish, wanted, limit=limit, dry=not yes, progress=tell)
     done = True
@@ -258,7 +261,7 @@ def _ask(
         for line in named:
             say(line, err=True)
         say(last, fg="red", err=True)
-        raise typer.Exit(BROKEN)
+        raise typer.Exit(INTERRUPTED if ended.is_set() else BROKEN)
 
 
 def late(graph: str, left: Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Annotated, get_args
 import typer
 
 from cues_kafka.cli.config import ClusterOptions
+from cues_kafka.cli.interrupted import begin
 from cues_kafka.cli.options import BROKEN, WRONG, Target
 from cues_kafka.cli.plan import principals_of
 from cues_kafka.errors import ConfigError
@@ -69,5 +70,6 @@ def grant(
 
     users = UserAdmin(found.kafka())
     users.reach()
+    begin()
     users.grant((principals.get(acl.role, f"User:{acl.role}"), acl) for acl in acls)
     typer.echo(f"Created: {count(len(acls), 'ACL')} at {found.address}.", err=True)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_type_hints
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
+from cues_kafka.cli.interrupted import INTERRUPTED, begin, interrupted, not_begun
 from cues_kafka.cli.printing import say, say_block
 from cues_kafka.errors import BrokerError, ConfigError, CuesError, GraphError
 
@@ -124,6 +125,7 @@ class Command(TyperCommand):
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
         """Run the command, and keep for what it prints which graph it was given."""
         _TARGET.set(ctx.params.get("target") or "")
+        not_begun(ctx.command_path.partition(" ")[2])
         return super().invoke(ctx)
 
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
@@ -149,6 +151,10 @@ class PrintsErrors(TyperGroup):
         except CuesError as error:
             print_error(error)
             raise typer.Exit(WRONG if isinstance(error, ConfigError | GraphError) else BROKEN) from None
+        except KeyboardInterrupt as interrupt:
+            for line in interrupted(interrupt):
+                say_block(pasteable(line), err=True)
+            raise typer.Exit(INTERRUPTED) from None
 
 
 def print_error(error: CuesError) -> None:
@@ -203,6 +209,7 @@ def say_first(lines: Iterable[str], *, yes: bool, past: str = "changed") -> None
     if not yes:
         say(f"Nothing was {past}. Add --yes to do it.", err=True)
         raise typer.Exit(BROKEN)
+    begin()
 
 
 @contextmanager

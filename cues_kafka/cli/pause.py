@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cues_kafka.cli.config import ClusterOptions
+from cues_kafka.cli.interrupted import INTERRUPTED, begin
 from cues_kafka.cli.options import BROKEN, Target, interrupts
 from cues_kafka.cli.printing import say
 from cues_kafka.errors import ConfigError
@@ -72,7 +73,7 @@ def pause(
             say(last)
             return
         say(last, fg="red", err=True)
-        raise typer.Exit(BROKEN)
+        raise typer.Exit(INTERRUPTED if ended.is_set() else BROKEN)
 
 
 def pause_lines(name: str, processor: str | None, left: Mapping[str, str]) -> list[str]:
@@ -105,6 +106,7 @@ def resume(
     if reset and processor is not None:
         raise ConfigError("--reset: a reset holds the whole graph. Leave the processor out.")
     with _pausing(target, cluster) as (name, tool):
+        begin()
         done = tool.resume(processor, reset=reset, sure=yes)
         for line in resume_lines(name, tool.names, done):
             say(line)

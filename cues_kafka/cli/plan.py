@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from cues_kafka.cli.config import ClusterOptions
+from cues_kafka.cli.interrupted import begin
 from cues_kafka.cli.options import BROKEN, DIFFERS, WRONG, New, Options, Require, Target
 from cues_kafka.cli.printing import say, say_lines
 from cues_kafka.errors import BrokerError, ConfigError
@@ -241,6 +242,7 @@ def _apply(planned: Plan, graph: Graph, broker: Broker, running: Sequence[str]) 
     from cues_kafka.task.making.prepare import make_stores, make_tables
 
     make_stores(graph, running, created=None)
+    begin()
     apply_plan(planned, broker)
     make_tables(graph, running, create=True)
     done = [f"{count(len(planned.create), 'topic')} created"] if planned.create else []

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, redirect_stdout
+from contextlib import closing, redirect_stdout
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cues_kafka.cli.bars import progress_bar
 from cues_kafka.cli.config import ClusterOptions
+from cues_kafka.cli.interrupted import begin
 from cues_kafka.cli.maintenance import Name
 from cues_kafka.cli.options import BROKEN, Target, Yes
 from cues_kafka.cli.printing import say
@@ -21,7 +21,6 @@ from cues_kafka.words import count
 if TYPE_CHECKING:
     from cues_kafka.operate.move.rebuild import Rebuild
 
-INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 
 epilog = """
@@ -86,7 +85,7 @@ def rebuild(
                 system=system.values,
                 cluster=kafka,
             )
-            with _told_if_interrupted(), tool:
+            with tool:
                 differing = _run(tool, yes=yes)
     if yes:
         say(f"{processor}: {count(differing, 'task')} rebuilt")
@@ -98,20 +97,12 @@ def rebuild(
             raise typer.Exit(BROKEN)
 
 
-@contextmanager
-def _told_if_interrupted() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        say("Interrupted. Each task has its old entries or the new ones. Run the command again to go on.", err=True)
-        raise typer.Exit(INTERRUPTED) from None
-
-
 def _run(tool: Rebuild, *, yes: bool) -> int:
     """Say what becomes of each task, and do it with `yes`; gives the number of tasks that differ, or were written."""
     found, told = 0, 0
     with progress_bar("reading") as tool.progress:
         if yes:
+            begin()
             tool.hold()
         groups = tool.look()
         while True:

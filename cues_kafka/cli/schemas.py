@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cues_kafka.cli.config import Bootstrap, ClusterOptions, File, Profile
+from cues_kafka.cli.interrupted import begin
 from cues_kafka.cli.options import Command, Commands, Target
 from cues_kafka.cli.printing import say, say_lines
 from cues_kafka.errors import ConfigError
@@ -103,6 +104,7 @@ def register(
     if missing and not yes:
         say("Nothing was registered. Add --yes to do it.", err=True)
         raise typer.Exit(1)
+    begin()
     for one in missing:
         number = schemas.register(one.subject.name, one.subject.own)
         say(f"{one.subject.name}: registered as {number}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import typer
 
 from cues_kafka.cli.config import ClusterOptions
+from cues_kafka.cli.interrupted import begin
 from cues_kafka.errors import CodecError, ConfigError
 from cues_kafka.words import count
 
@@ -85,6 +86,7 @@ def send(
     settings = cluster.kafka()
     headers = _headers(header or [])
     with connect(settings, load_graph(graph) if graph else None, name=name) as client:
+        begin()
         to = _Sending(client, topic, form, key=key, headers=headers, named=name is not None)
         lines = [values] if values else _stdin()
         if message_id is not None:

@@ -316,17 +316,37 @@ def commit_all(
         RecoveryError: another member has joined, or a task must not be moved; the tasks before it are moved.
         BrokerError: the cluster refused; another run moves the other tasks.
     """
-    for move in moves:
-        with contextlib.ExitStack() as opened:
-            if move.spec.move is not None:
-                target = opened.enter_context(contextlib.closing(move.target())) if move.target else None
-                alone = proof_of(held, move.spec.group)
-                world = World(broker, clock, no_reader, alone, hook, changes=move.changes, asked=target)
-                commit_move(move.spec, world)
-        # Settled last: what is outside of Kafka then says where the committed record stands. The other way round, a
-        # tool that dies between the two would leave a target at a place that no record has (E1).
-        if move.settle is not None:
-            move.settle()
+    done: dict[str, None] = {}
+    under_way = ""
+    try:
+        for move in moves:
+            under_way = move.spec.name
+            commit_and_settle(move, held, broker, clock, hook)
+            done[under_way], under_way = None, ""
+    except KeyboardInterrupt as interrupt:
+        interrupt.add_note(f"Written: {', '.join(done) or 'no task'}.")
+        if under_way:
+            interrupt.add_note(f"Written or not: {under_way}.")
+        raise
+
+
+def commit_and_settle(move: PlannedMove, held: HeldGroups, broker: Broker, clock: Clock, hook: Hook | None) -> None:
+    """
+    Commit one move, and settle it.
+
+    Raises:
+        RecoveryError, BrokerError: see `commit_all`.
+    """
+    with contextlib.ExitStack() as opened:
+        if move.spec.move is not None:
+            target = opened.enter_context(contextlib.closing(move.target())) if move.target else None
+            alone = proof_of(held, move.spec.group)
+            world = World(broker, clock, no_reader, alone, hook, changes=move.changes, asked=target)
+            commit_move(move.spec, world)
+    # Settled last: what is outside of Kafka then says where the committed record stands. The other way round, a tool
+    # that dies between the two would leave a target at a place that no record has (E1).
+    if move.settle is not None:
+        move.settle()
 
 
 def no_reader(_: Positions) -> None:
