@@ -31,6 +31,7 @@ from cues_kafka.graph.processor import Processor
 from cues_kafka.operate.look.drivers import refuse_drivers
 from cues_kafka.operate.look.members import has_members
 from cues_kafka.operate.look.newest import NewestRecords
+from cues_kafka.operate.other_readers import other_readers
 from cues_kafka.ports.clock import Clock
 from cues_kafka.ports.log import TopicPartition
 from cues_kafka.task.clock import SystemClock
@@ -68,6 +69,7 @@ class Deletion:
         kept: topics of the user that stay.
         remains: what is outside of the cluster, and stays there, in full sentences.
         warnings: what follows from the deletion, in full sentences.
+        readers: groups that are not the graph's and read some of the topics.
     """
 
     graph: str
@@ -76,6 +78,7 @@ class Deletion:
     kept: tuple[str, ...] = ()
     remains: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    readers: tuple[str, ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -108,6 +111,7 @@ class Deletion:
             "kept": list(self.kept),
             "remains": list(self.remains),
             "warnings": list(self.warnings),
+            "readers": list(self.readers),
         }
 
 
@@ -137,7 +141,14 @@ class Deleting:
         going = tuple(topic for topic in users if data and topic in made)
         kept = tuple(topic for topic in users if topic not in going)
         unseen = self._unseen({*self._graph.internal_topics(), *(made if data else ())})
-        return replace(found, topics=(*self._shared(), *going), kept=kept, warnings=(*found.warnings, *unseen))
+        planned = replace(found, topics=(*self._shared(), *going), kept=kept, warnings=(*found.warnings, *unseen))
+        return self._with_readers(planned, going)
+
+    def _with_readers(self, planned: Deletion, topics: Collection[str]) -> Deletion:
+        """The plan with who else reads topics of the user that go: other graphs share them, and other applications."""
+        own = {group_id(self._graph.name, name) for name in (*self._graph.all_processors, *self._unused)}
+        others = other_readers(self._broker, topics, own)
+        return replace(planned, warnings=(*planned.warnings, *others.warnings), readers=tuple(others.topics))
 
     def _unseen(self, wanted: Collection[str]) -> Iterator[str]:
         """The cluster does not list topics that this user may not describe, so they would stay without a word."""
@@ -222,7 +233,8 @@ class Deleting:
             "stop until `cues-kafka reset MODULE:GRAPH PROCESSOR` lets them begin there."
         )
         topics = (name,) if name in self._sizes else ()
-        return Deletion(self._graph.name, (), topics, warnings=(again,) if readers else ())
+        planned = Deletion(self._graph.name, (), topics, warnings=(again,) if readers else ())
+        return self._with_readers(planned, topics)
 
     def carry_out(self, planned: Deletion, *, tell: Callable[[str], Any] = lambda _: None) -> None:
         """
@@ -268,6 +280,9 @@ class Deleting:
         if planned.topics and not topics & {*self._graph.topics_used()}:
             names |= {*self._graph.all_processors}  # the control topic, to which all workers listen
         self._refuse_members(sorted(names))
+        others = {group: tuple(members) for group in planned.readers if (members := self._broker.members(group))}
+        if others:
+            raise RecoveryError(has_members(others))
         if unseen := refuse_drivers(self._graph, self._broker, names, clock=self._clock, tell=tell):
             tell(unseen)
         self._refuse_moving({part.name for part in planned.parts})
