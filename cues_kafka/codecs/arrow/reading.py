@@ -11,7 +11,9 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 import pyarrow as pa
 
+from cues_kafka.codecs.arrow.compiled import KINDS, MOST_FIELDS, Module, module, plain_fields
 from cues_kafka.codecs.arrow.kinds import schema_of
+from cues_kafka.codecs.arrow.quick_reading import QuickColumns, merged
 from cues_kafka.codecs.json import JsonCodec
 from cues_kafka.codecs.json_twins import is_native
 from cues_kafka.codecs.plain_values import plain
@@ -80,9 +82,22 @@ def reader_of(codec: WireCodec, decode: Decode) -> ColumnReader:
     Raises:
         ConfigError: no column can hold a field of the topic's class.
     """
+    return reader_with(module(), codec, decode)
+
+
+def reader_with(compiled: Module | None, codec: WireCodec, decode: Decode) -> ColumnReader:
+    """The same with this module; None: without one."""
     rows = DecodedReader(codec.shape, decode)
     light = _light_class(codec)
-    return rows if light is None else LightReader(rows, decode, light)
+    if light is None:
+        return rows
+    reader, fields = LightReader(rows, decode, light), plain_fields(codec.shape)
+    if compiled is None or fields is None or len(fields) > MOST_FIELDS:
+        return reader
+    if not all(each.cls in KINDS for each in fields):
+        return reader
+    strict = bool(light.__struct_config__.forbid_unknown_fields)
+    return QuickReader(reader, QuickColumns(compiled, fields, rows.schema.types, strict=strict))
 
 
 class DecodedReader:
@@ -139,6 +154,25 @@ class LightReader:
 
     def _arrays(self, rows: Sequence[Any]) -> list[Any]:
         return [pa.array(list(map(field, rows)), kind) for field, kind in self._columns]
+
+
+class QuickReader:
+    """Reads what is usual by the compiled module, and what it leaves as without it."""
+
+    def __init__(self, rest: LightReader, quick: QuickColumns) -> None:
+        self.schema = rest.schema
+        self._rest, self._quick = rest, quick
+
+    def read(self, values: Sequence[bytes | None]) -> ReadColumns:
+        arrays, others = self._quick.usual(values)
+        if not others:
+            return ReadColumns(arrays, [])
+        rest, failed = self._rest.read([values[index] for index in others])
+        wrong = [(others[index], error) for index, error in failed]
+        return ReadColumns(merged(arrays, rest, others, {index for index, _ in wrong}), wrong)
+
+    def hold(self, values: Sequence[Any]) -> list[Any]:
+        return self._rest.hold(values)
 
 
 def decoded(

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cues_kafka.codecs.arrow.compiled import Field, Module, module, plain_fields
 from cues_kafka.codecs.arrow.kinds import schema_of
+from cues_kafka.codecs.arrow.quick_writing import QuickRows
 from cues_kafka.codecs.json import JsonCodec
 from cues_kafka.codecs.json_checks import as_json
 from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.codecs.plain_values import revived
-from cues_kafka.codecs.schema import Null, OneOf, Scalar, Shape, Structure, is_struct
+from cues_kafka.codecs.schema import Shape, Structure, is_struct
 from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.graph.declare import CodecSpec, Json, Raw
 from cues_kafka.graph.formats import Avro
@@ -50,6 +51,11 @@ def writer_of(declared: CodecSpec, made_for: MadeFor) -> ColumnWriter:
     Raises:
         ConfigError: the codec has no schema, or no column can hold a field.
     """
+    return writer_with(module(), declared, made_for)
+
+
+def writer_with(compiled: Module | None, declared: CodecSpec, made_for: MadeFor) -> ColumnWriter:
+    """The same with this module; None: without one."""
     codec = codec_for(declared, made_for)
     match declared:
         case Raw():
@@ -57,7 +63,7 @@ def writer_of(declared: CodecSpec, made_for: MadeFor) -> ColumnWriter:
         case Json(cls=None):
             return ValueWriter(None, codec.encode)
         case Json():
-            return _json_writer(codec)
+            return _json_writer(codec, compiled)
         case Avro() if codec.shape is not None:
             return _avro_writer(declared, made_for, codec.shape)
     raise ConfigError(
@@ -86,14 +92,15 @@ class ValueWriter:
         return made
 
 
-def _json_writer(codec: Any) -> ColumnWriter:
+def _json_writer(codec: Any, compiled: Module | None) -> ColumnWriter:
     """A value is read again as its class before it is written: so it is checked as any other one."""
     shape: Shape = codec.shape
     plainly = msgspec.json.Encoder(enc_hook=as_json, decimal_format="string").encode
     rows = ValueWriter(
         schema_of(shape), lambda row: codec.encode(codec.decode(plainly(row))), record=isinstance(shape, Structure)
     )
-    return LightJsonWriter(rows, shape) if _is_light(codec) else rows
+    fields = _light_fields(codec)
+    return rows if fields is None else LightJsonWriter(rows, fields, compiled)
 
 
 def _avro_writer(declared: Avro, made_for: MadeFor, shape: Shape) -> ColumnWriter:
@@ -114,16 +121,19 @@ _lines = msgspec.json.Encoder().encode_lines
 class LightJsonWriter:
     """Writes JSON of a class with plain fields, column by column, as the codec of the class would."""
 
-    def __init__(self, rows: ValueWriter, shape: Shape) -> None:
-        assert isinstance(shape, Structure)
+    def __init__(self, rows: ValueWriter, fields: Sequence[Field], compiled: Module | None) -> None:
         self.schema = rows.schema
         self._rows = rows
-        self._fields = []
-        for number, each in enumerate(shape.fields):
-            name = msgspec.json.encode(each.wire_name).decode()
-            self._fields.append((pa.scalar(f"{',' if number else '{'}{name}:"), _text_of(each.shape)))
+        prefixes = [f'{"," if number else "{"}"{each.name}":' for number, each in enumerate(fields)]
+        texts = [_TEXTS[each.cls] for each in fields]
+        self._fields = [*zip(map(pa.scalar, prefixes), texts, strict=True)]
+        classes = [each.cls for each in fields]
+        given = [*zip(map(str.encode, prefixes), classes, texts, strict=True)]
+        self._quick = None if compiled is None else QuickRows(compiled, given)
 
     def encode(self, batch: Any) -> Encoded:
+        if self._quick is not None and (quick := self._quick.encode(batch)) is not None:
+            return cast(Encoded, quick)
         parts: list[Any] = []
         for (prefix, text), column in zip(self._fields, batch.columns, strict=True):
             if (made := text(column)) is None:
@@ -133,33 +143,15 @@ class LightJsonWriter:
         return list(joined.cast(pa.binary()).to_pylist())
 
 
-def _is_light(codec: Any) -> bool:
+def _light_fields(codec: Any) -> list[Field] | None:
+    """The fields of a class that checks nothing but their types; None: an instance is asked."""
     shape = codec.shape
-    if type(codec) is not JsonCodec or not isinstance(shape, Structure) or shape.tag is not None or not shape.fields:
-        return False
+    if type(codec) is not JsonCodec or not isinstance(shape, Structure) or shape.tag is not None:
+        return None
     shortened = is_struct(shape.cls) and shape.cls.__struct_config__.omit_defaults
-    if shortened or hasattr(shape.cls, "__post_init__") or not _is_unannotated(shape.cls):
-        return False
-    return all(_scalar(each.shape) in _TEXTS for each in shape.fields)
-
-
-def _is_unannotated(cls: type[Any]) -> bool:
-    """Whether no field has a constraint of msgspec, such as a least length."""
-    hints = typing.get_type_hints(cls, include_extras=True)
-    return not any(typing.get_origin(hint) is typing.Annotated for hint in hints.values())
-
-
-def _scalar(shape: Shape) -> type[Any] | None:
-    if isinstance(shape, OneOf):
-        rest = [one for one in shape.options if not isinstance(one, Null)]
-        return _scalar(rest[0]) if len(rest) == 1 else None
-    return shape.cls if isinstance(shape, Scalar) else None
-
-
-def _text_of(shape: Shape) -> Callable[[Any], Any]:
-    cls = _scalar(shape)
-    assert cls is not None
-    return _TEXTS[cls]
+    if shortened or hasattr(shape.cls, "__post_init__"):
+        return None
+    return plain_fields(shape)
 
 
 def _whole(column: Any) -> Any:

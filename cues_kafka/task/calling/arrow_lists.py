@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from operator import lt
 from typing import Any, NamedTuple, overload
 
-from cues_kafka.codecs.arrow.places import NOWHERE
+from cues_kafka.codecs.arrow.carrying import carrying
+from cues_kafka.codecs.arrow.places import NOWHERE, of_rows
 from cues_kafka.codecs.framing import in_front
 from cues_kafka.errors import Interrupt, OutputError, RetriableError
 from cues_kafka.graph.message import written_ms
-from cues_kafka.ports.log import UNREADABLE, WireMessage, headers_of_each
+from cues_kafka.ports.log import WireMessage
 from cues_kafka.task.calling.adding import Adding
 from cues_kafka.task.calling.batch import Batch, Taken
 from cues_kafka.task.calling.columnar import NOTHING, Columnar, Made, OutputRow, OutputRows, payload_of
-from cues_kafka.task.calling.columns import PLAIN_ROOM, Columns, light, second
+from cues_kafka.task.calling.columns import PLAIN_ROOM, Columns, light
 from cues_kafka.task.calling.ending import Ending
 from cues_kafka.task.calling.failures import Delivering
 from cues_kafka.task.calling.function import Function
@@ -65,7 +65,7 @@ class ArrowOne(One):
         return self._columnar.of_values(binding, [received[binding].value], [message])
 
     def outcome(self, step: Delivering, result: Any) -> Sequence[OutputRow]:
-        [rows] = self._columnar.made(result, [step.taken[0][1].offset()]).by_message(1)
+        [rows] = self._columnar.made(result, self._columnar.place([step.taken[0][1]])).by_message(1)
         return rows
 
     def payloads(self, step: Delivering, result: Any) -> list[Payload]:
@@ -82,12 +82,14 @@ class _Chunk(NamedTuple):
         good: the indices of those that could be read.
         failed: the indices of the others, ascending, and why.
         arrays: the values of the good ones.
+        place: the column `_cues` of the good ones.
     """
 
     columns: Columns
     good: Sequence[int]
     failed: Sequence[tuple[int, Exception]]
     arrays: Sequence[Any]
+    place: Any
 
 
 class ArrowLists(Lists):
@@ -138,11 +140,10 @@ class ArrowLists(Lists):
 
     def _read(self, messages: Sequence[WireMessage]) -> _Chunk | None:
         """Read the messages up to the first one that would stop the task; None: they go the long way."""
-        kind_of: Any = type(messages[0])
-        came, decoder = headers_of_each(messages), self._function.decoders[0]
-        if UNREADABLE in came:
+        decoder = self._function.decoders[0]
+        if (found := carrying(messages)) is None:
             return None
-        values = list(map(kind_of.value, messages))
+        values, keys, came, times, place = found
         if (name := decoder.id_header) is not None and any(came):
             pairs = zip(values, came, strict=True)
             values = [data if data is None else in_front(own, name, data) for data, own in pairs]
@@ -150,8 +151,7 @@ class ArrowLists(Lists):
             arrays, failed = self._columnar.readers[self._function.bindings[0]].read(values)
         except (RetriableError, Interrupt):  # the long way finds it again, and whose it is
             return None
-        times = list(map(second, map(kind_of.timestamp, messages)))
-        columns = Columns(messages, list(map(kind_of.key, messages)), came, times)
+        columns = Columns(messages, keys, came, times)
         if failed and self._function.errors is None:
             first = failed[0][0]
             columns, failed, arrays = columns.cut(0, first + 1), failed[:1], [one[:first] for one in arrays]
@@ -159,7 +159,7 @@ class ArrowLists(Lists):
         if failed:
             wrong = {index for index, _ in failed}
             good = [index for index in good if index not in wrong]
-        return _Chunk(columns, good, failed, arrays)
+        return _Chunk(columns, good, failed, arrays, of_rows(place, good))
 
     def _called(self, chunk: _Chunk, batch: Batch) -> Made:
         function, at = self._function, batch.context.at
@@ -167,18 +167,16 @@ class ArrowLists(Lists):
         if chunk.failed:
             wrong = {index for index, _ in chunk.failed}
             columns = columns.having([None if index in wrong else b"" for index in range(len(columns.messages))])
-        messages, keys, _, times = columns
+        messages = columns.messages
         binding = function.bindings[0]
         if at.begin_list:
             steps, received = self._lazily(messages, batch)
             for part in at.begin_list:
                 part.begin_list(steps, received)
-        kind_of: Any = type(messages[0])
-        offsets = list(map(kind_of.offset, messages))
-        given = self._columnar.placed(binding, chunk.arrays, offsets, keys, times)
+        given = self._columnar.placed(binding, chunk.arrays, chunk.place)
         call, fn, values = function.processor.call, function.processor.fn, batch.context.values
         result = fn(given, **values) if call.positional is not None else fn(**{binding: given}, **values)
-        made = self._columnar.made(result, offsets)
+        made = self._columnar.made(result, chunk.place)
         return made if not chunk.failed else made.moved(chunk.good)
 
     def _lazily(
@@ -217,6 +215,9 @@ class ArrowLists(Lists):
     def _settle_chunk(self, chunk: _Chunk, made: Made, whole: Sequence[Payload], batch: Batch) -> None:
         """Make records of what a call gave, and error messages of what was not read, in the order of the messages."""
         count = len(chunk.columns.messages)
+        if self._settle_usual(chunk, made, batch):
+            _add_whole(whole, batch, count)
+            return
         if (usual := self._usual(chunk, made, batch)) is not None:
             ended = self._emit(chunk, *usual, batch)
         else:
@@ -224,20 +225,54 @@ class ArrowLists(Lists):
         if ended:
             _add_whole(whole, batch, count)
 
+    def _settle_usual(self, chunk: _Chunk, made: Made, batch: Batch) -> bool:
+        """Make records of the rows alone, where no message failed; False: it is to be done message by message."""
+        at: Moments = batch.context.at
+        if chunk.failed or at.columns:
+            return False
+        count, rows = len(chunk.columns.messages), made.rows[0] if made.rows else None
+        if rows is None:
+            batch.deliveries += count
+            return True
+        if made.whole or not self._is_usual(rows, made):
+            return False
+        columns = chunk.columns if len(rows.at) == count else chunk.columns.of(rows.at)
+        own = range(len(rows.at))
+        columns = columns._replace(
+            keys=columns.keys if rows.keys is None else _replaced(columns.keys, own, rows.keys),
+            times=columns.times if rows.times_ms is None else _replaced(columns.times, own, rows.times_ms),
+        )
+        data: Any = rows.data
+        if not self._takes(columns, data, batch):
+            return False
+        self._emitting.emit(columns, data, batch)
+        batch.deliveries += count - len(rows.at)
+        return True
+
+    def _is_usual(self, rows: OutputRows, made: Made) -> bool:
+        """Whether each row is the one output of its message, with nothing but a value, a key and a time."""
+        output = self._function.output
+        return output is not None and output.provenance and made.error is None and rows.each
+
+    def _takes(self, columns: Columns, data: Sequence[bytes | None], batch: Batch) -> bool:
+        """Whether the topic surely takes these outputs; if not, each one is measured."""
+        output = self._function.output
+        assert output is not None
+        if (output.compacted and None in columns.keys) or not light(columns.keys, columns.came):
+            return False
+        limit = output.max_bytes - OVERHEAD_BYTES - 2 * PLAIN_ROOM
+        return max(map(len, filter(None, data)), default=0) <= limit and output.takes(columns.times, batch.today)
+
     def _usual(self, chunk: _Chunk, made: Made, batch: Batch) -> tuple[Columns, Sequence[bytes | None]] | None:
         """The values by message, and what they inherit; None: the outputs of a message are settled by themselves."""
-        columns, output = chunk.columns, self._function.output
+        columns = chunk.columns
         if not made.rows or (made.whole and all(rows.at[0] == NOWHERE for rows in made.rows)):
             return columns, [None] * len(columns.messages)
         rows = made.rows[0]
-        if output is None or not output.provenance or made.whole or made.error is not None or not _ascends(rows.at):
+        if made.whole or not self._is_usual(rows, made):
             return None
         columns, data = _spread(columns, rows)
-        keyless = output.compacted and None in columns.keys
-        limit = output.max_bytes - OVERHEAD_BYTES - 2 * PLAIN_ROOM
-        if keyless or not light(columns.keys, columns.came) or max(map(len, filter(None, data)), default=0) > limit:
-            return None
-        return (columns, data) if output.takes(columns.times, batch.today) else None
+        return (columns, data) if self._takes(columns, data, batch) else None
 
     def _emit(self, chunk: _Chunk, columns: Columns, data: Sequence[bytes | None], batch: Batch) -> bool:
         """Add usual results between the messages that failed; whether all steps have ended."""
@@ -280,7 +315,7 @@ class ArrowLists(Lists):
 
     def _results(self, made: Any, steps: Sequence[Delivering]) -> Sequence[Any]:
         messages = [step.taken[0][1] for step in steps]
-        found = self._columnar.made(made, [message.offset() for message in messages])
+        found = self._columnar.made(made, self._columnar.place(messages))
         whole = _payloads_of_all(found, [message.timestamp()[1] for message in messages], steps[0].batch)
         if whole and found.error is not None:
             raise found.error
@@ -323,11 +358,6 @@ class ArrowLists(Lists):
 def _halves(given: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
     middle = len(given) // 2
     return given[:middle], given[middle:]
-
-
-def _ascends(at: Sequence[int]) -> bool:
-    """Whether each row is of another message."""
-    return all(map(lt, at, at[1:]))
 
 
 def _spread(columns: Columns, rows: OutputRows) -> tuple[Columns, list[bytes | None]]:

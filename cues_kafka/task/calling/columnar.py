@@ -7,14 +7,22 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from cues_kafka.codecs.arrow.fitting import fitted, rows_of
-from cues_kafka.codecs.arrow.places import NOWHERE, in_order, origins, own_keys, own_times, placed
+from cues_kafka.codecs.arrow.places import (
+    NOWHERE,
+    in_order,
+    offsets_of,
+    origins,
+    own_keys,
+    own_times,
+    place_of,
+    placed,
+)
 from cues_kafka.codecs.arrow.reading import ColumnReader
 from cues_kafka.codecs.arrow.writing import ColumnWriter
 from cues_kafka.errors import OutputError
 from cues_kafka.graph.message import key_bytes, written_ms
 from cues_kafka.graph.names import hint, quoted
 from cues_kafka.ports.log import WireMessage
-from cues_kafka.task.calling.columns import second
 from cues_kafka.task.calling.outputs import Payload, Target, check_size
 
 
@@ -61,6 +69,7 @@ class OutputRows(NamedTuple):
         data: the values.
         keys: None: those of the messages.
         times_ms: None: those of the messages.
+        each: whether each row is of another message.
     """
 
     target: Target
@@ -68,6 +77,7 @@ class OutputRows(NamedTuple):
     data: Sequence[bytes | Exception]
     keys: Sequence[bytes | None] | None
     times_ms: Sequence[int | None] | None
+    each: bool
 
     def row(self, number: int) -> OutputRow:
         """One of them."""
@@ -136,19 +146,17 @@ class Columnar:
 
     def batch(self, binding: str, arrays: Sequence[Any], messages: Sequence[WireMessage]) -> Any:
         """What the function gets of these messages, whose values are these columns."""
-        times = list(map(second, [one.timestamp() for one in messages]))
-        return self.placed(binding, arrays, [one.offset() for one in messages], [one.key() for one in messages], times)
+        return self.placed(binding, arrays, self.place(messages))
 
-    def placed(
-        self,
-        binding: str,
-        arrays: Sequence[Any],
-        offsets: Sequence[int],
-        keys: Sequence[bytes | None],
-        times_ms: Sequence[int],
-    ) -> Any:
-        """The same, where offsets, keys and times of the messages are known."""
-        return placed(self.readers[binding].schema, arrays, offsets, keys, times_ms)
+    @staticmethod
+    def place(messages: Sequence[WireMessage]) -> Any:
+        """The column `_cues` of these messages."""
+        times = [when for _, when in (one.timestamp() for one in messages)]
+        return place_of([one.offset() for one in messages], [one.key() for one in messages], times)
+
+    def placed(self, binding: str, arrays: Sequence[Any], place: Any) -> Any:
+        """The same, where the column `_cues` is known."""
+        return placed(self.readers[binding].schema, arrays, place)
 
     def of_values(self, binding: str, values: Sequence[Any], messages: Sequence[WireMessage]) -> Any:
         """
@@ -159,21 +167,22 @@ class Columnar:
         """
         return self.batch(binding, self.readers[binding].hold(values), messages)
 
-    def made(self, result: Any, offsets: Sequence[int]) -> Made:
+    def made(self, result: Any, place: Any) -> Made:
         """
         Read what a call has returned.
 
         Args:
             result: of the function.
-            offsets: of the lead messages of the call.
+            place: the column `_cues` of the lead messages of the call.
 
         Raises:
             OutputError: it does not fit the outputs.
             RetriableError: what a codec asks does not answer.
         """
-        given = [(output, one) for output, one in self._given(result) if one is not None]
+        given, offsets = [(output, one) for output, one in self._given(result) if one is not None], offsets_of(place)
         found = [rows for output, one in given if (rows := self._rows(output, one, offsets)).at]
-        error = next((one for rows in found for one in rows.data if isinstance(one, Exception)), None)
+        odd = [rows for rows in found if set(map(type, rows.data)) != {bytes}]
+        error = next((one for rows in odd for one in rows.data if isinstance(one, Exception)), None)
         return Made(found, error, whole=any(rows.at[-1] == NOWHERE for rows in found))
 
     def _given(self, result: Any) -> list[tuple[ColumnOutput, Any]]:
@@ -198,12 +207,12 @@ class Columnar:
         return [(self._outputs[name], given) for name, given in result.items()]
 
     @staticmethod
-    def _rows(output: ColumnOutput, given: Any, offsets: Sequence[int]) -> OutputRows:
+    def _rows(output: ColumnOutput, given: Any, offsets: Any) -> OutputRows:
         target = output.target
         batch = rows_of(given, target.topic)
-        batch, at = in_order(batch, origins(batch, offsets, target.topic))
+        batch, (at, each) = in_order(batch, origins(batch, offsets, target.topic))
         if len(offsets) == 1:
-            at = [0] * len(at)  # all messages of the call are this one
+            at, each = [0] * len(at), len(at) == 1  # all messages of the call are this one
         data: Sequence[bytes | Exception] = output.writer.encode(fitted(batch, output.writer.schema, target.topic))
         plain = target.encode_key is key_bytes
         keys = own_keys(batch, output.key, as_bytes=plain)
@@ -215,7 +224,7 @@ class Columnar:
             if wrong is not None:
                 raise OutputError(f"column '_timestamp' has {wrong}: milliseconds since the epoch are from 0 on.")
             times = [None if one is None else written_ms(one) for one in times]
-        return OutputRows(target, at, data, keys, times)
+        return OutputRows(target, at, data, keys, times, each=each)
 
 
 def payload_of(row: OutputRow, default_key: bytes | None) -> Payload:

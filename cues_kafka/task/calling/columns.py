@@ -32,13 +32,18 @@ class Columns(NamedTuple):
     messages: Sequence[WireMessage]
     keys: list[bytes | None]
     came: list[Headers | None]
-    times: list[int]
+    times: Sequence[int]
 
     def cut(self, start: int, end: int | None) -> Columns:
         """The messages in `[start, end)`."""
         if not start and end is None:
             return self
         return Columns(self.messages[start:end], self.keys[start:end], self.came[start:end], self.times[start:end])
+
+    def of(self, indices: Sequence[int]) -> Columns:
+        """The messages with these indices."""
+        columns: Iterable[Sequence[Any]] = self
+        return Columns(*([column[index] for index in indices] for column in columns))
 
     def having(self, data: Sequence[bytes | None]) -> Columns:
         """The messages that have a result."""

@@ -1,6 +1,7 @@
 /* Finds librdkafka's functions, and the module's table of its own. */
 
 #include "message.h"
+#include "text.h"
 #include <dlfcn.h>
 
 library_t library;
@@ -105,6 +106,10 @@ static PyMethodDef functions[] = {
     {"fetcher_of", fetcher_of, METH_VARARGS, "A Fetcher of a Consumer, which makes errors of this type."},
     {"columns_of", columns_of, METH_O, "Keys, values, headers and timestamps of messages; None: one of them is unusual."},
     {"each", each, METH_VARARGS, "Decode, call and encode values up to an unusual one; see `task.calling.tight`."},
+    {"message", message, METH_VARARGS, "A Message of topic, partition, offset, key, value, headers, and timestamp (ms)."},
+    {"carried", carried, METH_O, "What a list of Messages carries, by column; None: one of them is something else."},
+    {"read_json", read_json, METH_VARARGS, "Read JSON into buffers of columns; also the indices of what is not usual."},
+    {"write_json", write_json, METH_VARARGS, "Write buffers of columns as JSON; None: Python has to."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -66,6 +66,14 @@ class Module(Protocol):
     def name_of(self, client: Any) -> str: ...
     def tally_of(self, producer: Any) -> Acknowledged | None: ...
     def fetcher_of(self, consumer: Any, error_type: Any) -> Fetcher: ...
+    def message(self, *given: Any) -> Any:
+        """
+        A message as `Fetcher.take` gives it, for programs that have no broker.
+
+        Its topic, partition, offset, key, value, headers, and timestamp (ms).
+        """
+        ...
+
     def produce(self, producer: Any, start: int, columns: tuple[list[Any], ...], header: str) -> tuple[int, int]:
         """
         Enqueue the records of these columns from `start` on.

@@ -5,20 +5,10 @@
 
 #include "message.h"
 
-typedef struct {
-    PyObject_HEAD
-    PyObject *topic, *key, *value; /* never NULL */
-    PyObject *headers; /* NULL: a name is not UTF-8 */
-    PyObject *error; /* NULL: none */
-    int64_t offset, timestamp_ms;
-    int32_t partition;
-    int timestamp_type;
-} Message;
-
-static PyObject *message_type;
+PyObject *message_type;
 
 static void message_dealloc(PyObject *self) {
-    Message *one = (Message *)self;
+    message_t *one = (message_t *)self;
     PyTypeObject *type = Py_TYPE(self);
     Py_XDECREF(one->topic);
     Py_XDECREF(one->key);
@@ -29,20 +19,20 @@ static void message_dealloc(PyObject *self) {
     Py_DECREF(type);
 }
 
-static PyObject *get_topic(PyObject *self, PyObject *Py_UNUSED(none)) { return Py_NewRef(((Message *)self)->topic); }
-static PyObject *get_key(PyObject *self, PyObject *Py_UNUSED(none)) { return Py_NewRef(((Message *)self)->key); }
-static PyObject *get_value(PyObject *self, PyObject *Py_UNUSED(none)) { return Py_NewRef(((Message *)self)->value); }
+static PyObject *get_topic(PyObject *self, PyObject *Py_UNUSED(none)) { return Py_NewRef(((message_t *)self)->topic); }
+static PyObject *get_key(PyObject *self, PyObject *Py_UNUSED(none)) { return Py_NewRef(((message_t *)self)->key); }
+static PyObject *get_value(PyObject *self, PyObject *Py_UNUSED(none)) { return Py_NewRef(((message_t *)self)->value); }
 
 static PyObject *get_partition(PyObject *self, PyObject *Py_UNUSED(none)) {
-    return PyLong_FromLong(((Message *)self)->partition);
+    return PyLong_FromLong(((message_t *)self)->partition);
 }
 
 static PyObject *get_offset(PyObject *self, PyObject *Py_UNUSED(none)) {
-    return PyLong_FromLongLong(((Message *)self)->offset);
+    return PyLong_FromLongLong(((message_t *)self)->offset);
 }
 
 static PyObject *get_headers(PyObject *self, PyObject *Py_UNUSED(none)) {
-    Message *one = (Message *)self;
+    message_t *one = (message_t *)self;
     if (one->headers == NULL) { /* as the Python client says it */
         PyErr_SetString(PyExc_SystemError, "the name of a header is not UTF-8");
         return NULL;
@@ -51,7 +41,7 @@ static PyObject *get_headers(PyObject *self, PyObject *Py_UNUSED(none)) {
 }
 
 static PyObject *set_headers(PyObject *self, PyObject *given) {
-    Message *one = (Message *)self;
+    message_t *one = (message_t *)self;
     PyObject *before = one->headers;
     one->headers = Py_NewRef(given);
     Py_XDECREF(before);
@@ -59,17 +49,17 @@ static PyObject *set_headers(PyObject *self, PyObject *given) {
 }
 
 static PyObject *get_timestamp(PyObject *self, PyObject *Py_UNUSED(none)) {
-    Message *one = (Message *)self;
+    message_t *one = (message_t *)self;
     return Py_BuildValue("(iL)", one->timestamp_type, (long long)one->timestamp_ms);
 }
 
 static PyObject *get_error(PyObject *self, PyObject *Py_UNUSED(none)) {
-    Message *one = (Message *)self;
+    message_t *one = (message_t *)self;
     return Py_NewRef(one->error == NULL ? Py_None : one->error);
 }
 
 static Py_ssize_t message_length(PyObject *self) {
-    PyObject *value = ((Message *)self)->value;
+    PyObject *value = ((message_t *)self)->value;
     return value == Py_None ? 0 : PyBytes_Size(value);
 }
 
@@ -96,7 +86,7 @@ static PyType_Slot slots[] = {
 
 static PyType_Spec spec = {
     .name = "_cues_kafka.Message",
-    .basicsize = sizeof(Message),
+    .basicsize = sizeof(message_t),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .slots = slots,
 };
@@ -139,7 +129,7 @@ static PyObject *headers_list(wire_t *wire) {
 }
 
 PyObject *message_of(wire_t *wire, PyObject *topic, PyObject *error_type) {
-    Message *one = (Message *)((allocfunc)PyType_GetSlot((PyTypeObject *)message_type, Py_tp_alloc))(
+    message_t *one = (message_t *)((allocfunc)PyType_GetSlot((PyTypeObject *)message_type, Py_tp_alloc))(
         (PyTypeObject *)message_type, 0);
     if (one == NULL)
         return NULL;
