@@ -15,6 +15,7 @@ from confluent_kafka import Message as Received
 
 from benchmarks.report import Section, holds
 from cues_kafka import Graph, Json, Message, Processor, Raw, Source, Store, Topic
+from cues_kafka.brokers.kafka.compiled.loaded import loaded
 from cues_kafka.codecs.json import JsonCodec
 from cues_kafka.task.calling.caller import Caller
 from cues_kafka.testing.tester import Tester
@@ -24,8 +25,9 @@ MESSAGES = 20_000
 
 HOW = """{messages:,} messages of {size} bytes, JSON with five fields, without a broker. *Columns* get a record
 batch of a class, *dicts* one dict for each message, by `Json()`. A figure is the processor time of the thread from the
-messages that were read to the records that are to be written: decode, call, encode, with keys, headers and checks. What
-the client of Kafka takes is not in it, and is the same for both. The two run in turn, in random order; the least of
+messages that were read to the records that are to be written: decode, call, encode, with keys, headers and checks. Both
+get messages as a worker has them, {messages_of}. What the client of Kafka takes is not in it, and
+is the same for both. The two run in turn, in random order; the least of
 {rounds} rounds, in microseconds for one message. The sum is kept in a store by 1,000 keys; the filter passes a tenth;
 the look-up adds a field from 1,000 entries."""
 
@@ -108,7 +110,12 @@ def measure(rounds: int) -> Section:
     data = [encode(one) for one in orders]
     section = Section(
         "Columns for functions",
-        HOW.format(messages=MESSAGES, size=len(data[0]), rounds=rounds),
+        HOW.format(
+            messages=MESSAGES,
+            size=len(data[0]),
+            rounds=rounds,
+            messages_of="without the compiled module" if loaded().module is None else "with the compiled module",
+        ),
         ("work", "columns us", "dicts us", "dicts / columns", f">= {TARGET}"),
     )
     for name, (each, columns, cls, state) in CASES.items():
@@ -151,7 +158,9 @@ def _run(graph: Graph, data: Sequence[bytes]) -> float:
 
 
 def _as_of_kafka(one: Any) -> Any:
-    """A message as Kafka's client gives it, whose methods are not Python."""
+    """A message as a worker has it: of the compiled module, or of Kafka's client where that is not used."""
+    if (module := loaded().module) is not None:
+        return module.message("in", 0, one.offset(), one.key(), one.value(), None, one.timestamp()[1])
     return Received("in", 0, one.offset(), one.key(), one.value(), None, None, one.timestamp())
 
 
