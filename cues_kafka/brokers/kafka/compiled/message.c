@@ -165,7 +165,7 @@ PyObject *columns_of(PyObject *Py_UNUSED(module), PyObject *messages) {
             goto done;
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *given = PyList_GetItem(messages, i), *time_ms;
-        Message *one = (Message *)given;
+        message_t *one = (message_t *)given;
         if ((PyObject *)Py_TYPE(given) != message_type || one->headers == NULL) {
             made = Py_NewRef(Py_None);
             goto done;
