@@ -29,7 +29,7 @@ log = get_logger("cues_kafka.supervisor")
 GO: Final = "CUES_KAFKA_GO"
 """The variable that tells a standby the descriptor to wait on. A worker does not have it."""
 
-AFTER_S: Final = 5.0
+AFTER_S: Final = 15.0
 """How long a worker that is ready has the machine for itself, for its first batches; at least as long as it took to be
 ready, which says how busy the machine is."""
 
