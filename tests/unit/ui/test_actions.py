@@ -218,7 +218,8 @@ def test_what_pages_send_is_of_the_kind_that_verbs_take() -> None:
     texts: list[Any] = [1, [], {}, True]
     flags: list[Any] = [1, "true", None]
     assert (number_of({}, "a"), number_of({"a": 0}, "a")) == (None, 0)
-    for value in ("1", 1.0, True, []):
+    others: list[Any] = ["1", 1.0, True, []]
+    for value in others:
         with pytest.raises(ConfigError, match="a: takes a whole number"):
             number_of({"a": value}, "a")
     for value in texts:
