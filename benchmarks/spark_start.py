@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import signal
@@ -378,11 +379,11 @@ def section_of(found: list[Taken]) -> report.Section:
     for what in ("start", "restart"):
         for label, of in FIGURES.items():
             sides = [[of(one) for one in found if (one.what, one.side) == (what, side)] for side in SIDES]
-            standby, quick, other = map(median, sides)
+            standby, quick, other = (median(one) if one else math.nan for one in sides)
             ratios = (quick / other, standby / quick)
             ratio = ratios[0] if what == "start" else ratios[1]
-            goal = "" if "Java" in label else f"<= {TARGET}: {report.holds(ratio <= TARGET)}"
-            shown = [spread(one, "{:.1f}") for one in sides]
+            goal = "" if "Java" in label or math.isnan(ratio) else f"<= {TARGET}: {report.holds(ratio <= TARGET)}"
+            shown = [spread(one, "{:.1f}") if one else "not measured" for one in sides]
             section.rows.append([f"{what}, {label}", *shown, *(f"{one:.2f}" for one in ratios), goal])
     return section
 
