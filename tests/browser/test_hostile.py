@@ -95,10 +95,7 @@ def test_times_outside_of_the_years_1_to_9999_are_numbers(browser: Browser) -> N
         view(page, "errors")
         page.until("document.querySelectorAll('#causes tr').length === 1")
         cells = texts(page, "#causes tr td")
-    assert cells[-2:] == ["-9007199254740992 ms", "9007199254740992 ms"] or cells[5:7] == [
-        "-9007199254740992 ms",
-        "9007199254740992 ms",
-    ], cells
+    assert cells[5:7] == ["-9007199254740992 ms", "9007199254740992 ms"], cells
 
 
 def test_a_hostile_text_in_place_of_the_cluster_and_of_the_graph_is_text(browser: Browser) -> None:
