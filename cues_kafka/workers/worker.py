@@ -113,8 +113,7 @@ class ProcessorWorker(Worker):
             needed=options.needed,
         )
         self._assigned: deque[Lane] = deque()
-        self._news = threading.Event()
-        self._stopping = threading.Event()
+        self._news, self._stopping = threading.Event(), threading.Event()
         self._leave = True
         self._moved_s = clock.monotonic()  # when the poller began its newest round
         self._unready_since_s: float | None = None  # since tasks were assigned of which some do not work yet

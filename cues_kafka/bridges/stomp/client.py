@@ -74,6 +74,13 @@ class StompLogin:
     version: str = "1.2"
 
 
+def acknowledge_at_once(connection: socket.socket) -> None:
+    """Have the system tell the other side now that bytes have arrived."""
+    if QUICK_ACK is not None:
+        with suppress(OSError):
+            connection.setsockopt(socket.IPPROTO_TCP, QUICK_ACK, 1)
+
+
 class StompConnection:
     """
     A connection that is open. Threads may share it.
@@ -361,8 +368,6 @@ class StompConnection:
     def _refusal(self, said: str) -> StompRefused:
         return refusal(said, self._login.address)
 
-    # At work
-
     def _run(self) -> None:
         heard_s = time.monotonic()
         try:
@@ -376,7 +381,7 @@ class StompConnection:
                 if data == b"":
                     break
                 if data is not None:
-                    self._quick_ack()
+                    acknowledge_at_once(self._socket)
                     heard_s = now_s
                     try:
                         for frame in self._parser.feed(data):
@@ -395,11 +400,6 @@ class StompConnection:
         finally:
             self._readable.close()
             self._socket.close()
-
-    def _quick_ack(self) -> None:
-        if QUICK_ACK is not None:
-            with suppress(OSError):
-                self._socket.setsockopt(socket.IPPROTO_TCP, QUICK_ACK, 1)
 
     def _read(self, wait_s: float) -> bytes | None:
         """What has arrived; None: nothing within this time. Empty: the broker has closed the connection."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from cues_kafka.codecs.arrow.compiled import Module, module
+from cues_kafka.codecs.arrow.compiled import ColumnsModule, module
 from cues_kafka.codecs.arrow.places import PLACE, WHEN, place_of
 from cues_kafka.ports.log import UNREADABLE, Headers, WireMessage, headers_of_each
 
@@ -36,7 +36,7 @@ def carrying(messages: Sequence[WireMessage]) -> Carrying | None:
     return carrying_with(module(), messages)
 
 
-def carrying_with(compiled: Module | None, messages: Sequence[WireMessage]) -> Carrying | None:
+def carrying_with(compiled: ColumnsModule | None, messages: Sequence[WireMessage]) -> Carrying | None:
     """The same with this module; None: without one."""
     found = None if compiled is None else compiled.carried(messages if isinstance(messages, list) else [*messages])
     if found is not None:

@@ -14,7 +14,7 @@ CHOICE: Final = "CUES_KAFKA_COMPILED"
 """Environment variable: ``0`` never uses the module. The broker's adapter says where it is missed."""
 
 MOST_FIELDS: Final = 64
-"""Of one record: the module keeps them on its stack."""
+"""How many fields a record may have: the module keeps them on its stack."""
 
 KINDS: Final[dict[type[Any], int]] = {int: 0, float: 1, bool: 2, str: 3}
 """How the module numbers the columns that it reads."""
@@ -23,13 +23,13 @@ WRITTEN: Final = 4
 """How it numbers a column of texts that are JSON already."""
 
 Buffers = tuple[bytes | None, bytes | None, bytes]
-"""Of a column: which rows are not null (None: all), where texts begin and end (None: there are none), values."""
+"""A column: which rows are not null (None: all), where texts begin and end (None: there are none), values."""
 
 Carried = tuple[list[bytes | None], list[bytes | None], list[Any], bytes, bytes, bytes | None, bytes, bytes]
 """Values, keys and headers; then buffers: offsets, times, and those of the keys."""
 
 
-class Module(Protocol):
+class ColumnsModule(Protocol):
     """The functions for columns."""
 
     def read_json(
@@ -38,7 +38,7 @@ class Module(Protocol):
         """
         Read what is usual: gives the number of rows, the columns, and the indices of values that have no row.
 
-        Fields have a name, a kind, and flags: `Field`.
+        Fields have a name, a kind, and flags: `PlainField`.
         """
         ...
 
@@ -51,7 +51,7 @@ class Module(Protocol):
         ...
 
 
-class Field(NamedTuple):
+class PlainField(NamedTuple):
     """
     A field of a class whose JSON the module reads and writes.
 
@@ -69,12 +69,12 @@ class Field(NamedTuple):
 
     @property
     def flags(self) -> int:
-        """As the module takes them."""
+        """What the module takes for `nullable` and `may_lack`."""
         return self.nullable + 2 * self.may_lack
 
 
 @functools.cache
-def module() -> Module | None:
+def module() -> ColumnsModule | None:
     """The module; None: it is not used."""
     if os.environ.get(CHOICE) == "0":
         return None
@@ -82,10 +82,10 @@ def module() -> Module | None:
         import _cues_kafka  # type: ignore[import-not-found]  # noqa: PLC0415 - not everywhere
     except ImportError:
         return None
-    return cast(Module, _cues_kafka) if hasattr(_cues_kafka, "read_json") else None
+    return cast(ColumnsModule, _cues_kafka) if hasattr(_cues_kafka, "read_json") else None
 
 
-def plain_fields(shape: Shape | None) -> list[Field] | None:
+def plain_fields(shape: Shape | None) -> list[PlainField] | None:
     """
     The fields of a class whose values need no other check than that of their type; None: some need more.
 
@@ -106,7 +106,7 @@ def plain_fields(shape: Shape | None) -> list[Field] | None:
             return None
         nullable = len(rest) < len(options)
         may_lack = nullable and each.default is not None and _static_default(shape.cls, each.name) is None
-        found.append(Field(each.wire_name, rest[0].cls, nullable, may_lack))
+        found.append(PlainField(each.wire_name, rest[0].cls, nullable, may_lack))
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cues_kafka.codecs.arrow.compiled import KINDS, Buffers, Field, Module
+from cues_kafka.codecs.arrow.compiled import KINDS, Buffers, ColumnsModule, PlainField
 
 
 class QuickColumns:
@@ -18,7 +18,9 @@ class QuickColumns:
         kinds: Arrow's types of the columns.
     """
 
-    def __init__(self, module: Module, fields: Sequence[Field], kinds: Sequence[Any], *, strict: bool) -> None:
+    def __init__(
+        self, module: ColumnsModule, fields: Sequence[PlainField], kinds: Sequence[Any], *, strict: bool
+    ) -> None:
         """
         Args:
             module: what reads.

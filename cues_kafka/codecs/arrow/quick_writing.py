@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cues_kafka.codecs.arrow.compiled import KINDS, WRITTEN, Module
+from cues_kafka.codecs.arrow.compiled import KINDS, WRITTEN, ColumnsModule
 
 Texts = Callable[[Any], Any]
 """Makes JSON of each value of a column; None: one of them has none."""
@@ -14,7 +14,7 @@ Texts = Callable[[Any], Any]
 class QuickRows:
     """Writes the rows of a class with plain fields."""
 
-    def __init__(self, module: Module, fields: Sequence[tuple[bytes, type[Any], Texts]]) -> None:
+    def __init__(self, module: ColumnsModule, fields: Sequence[tuple[bytes, type[Any], Texts]]) -> None:
         """
         Args:
             module: what writes.

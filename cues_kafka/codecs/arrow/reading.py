@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 import pyarrow as pa
 
-from cues_kafka.codecs.arrow.compiled import KINDS, MOST_FIELDS, Module, module, plain_fields
+from cues_kafka.codecs.arrow.compiled import KINDS, MOST_FIELDS, ColumnsModule, module, plain_fields
 from cues_kafka.codecs.arrow.kinds import schema_of
 from cues_kafka.codecs.arrow.quick_reading import QuickColumns, merged
 from cues_kafka.codecs.json import JsonCodec
@@ -85,7 +85,7 @@ def reader_of(codec: WireCodec, decode: Decode) -> ColumnReader:
     return reader_with(module(), codec, decode)
 
 
-def reader_with(compiled: Module | None, codec: WireCodec, decode: Decode) -> ColumnReader:
+def reader_with(compiled: ColumnsModule | None, codec: WireCodec, decode: Decode) -> ColumnReader:
     """The same with this module; None: without one."""
     rows = DecodedReader(codec.shape, decode)
     light = _light_class(codec)

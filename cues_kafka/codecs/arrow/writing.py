@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cues_kafka.codecs.arrow.compiled import Field, Module, module, plain_fields
+from cues_kafka.codecs.arrow.compiled import ColumnsModule, PlainField, module, plain_fields
 from cues_kafka.codecs.arrow.kinds import schema_of
 from cues_kafka.codecs.arrow.quick_writing import QuickRows
 from cues_kafka.codecs.json import JsonCodec
@@ -54,7 +54,7 @@ def writer_of(declared: CodecSpec, made_for: MadeFor) -> ColumnWriter:
     return writer_with(module(), declared, made_for)
 
 
-def writer_with(compiled: Module | None, declared: CodecSpec, made_for: MadeFor) -> ColumnWriter:
+def writer_with(compiled: ColumnsModule | None, declared: CodecSpec, made_for: MadeFor) -> ColumnWriter:
     """The same with this module; None: without one."""
     codec = codec_for(declared, made_for)
     match declared:
@@ -92,7 +92,7 @@ class ValueWriter:
         return made
 
 
-def _json_writer(codec: Any, compiled: Module | None) -> ColumnWriter:
+def _json_writer(codec: Any, compiled: ColumnsModule | None) -> ColumnWriter:
     """A value is read again as its class before it is written: so it is checked as any other one."""
     shape: Shape = codec.shape
     plainly = msgspec.json.Encoder(enc_hook=as_json, decimal_format="string").encode
@@ -121,7 +121,7 @@ _lines = msgspec.json.Encoder().encode_lines
 class LightJsonWriter:
     """Writes JSON of a class with plain fields, column by column, as the codec of the class would."""
 
-    def __init__(self, rows: ValueWriter, fields: Sequence[Field], compiled: Module | None) -> None:
+    def __init__(self, rows: ValueWriter, fields: Sequence[PlainField], compiled: ColumnsModule | None) -> None:
         self.schema = rows.schema
         self._rows = rows
         prefixes = [f'{"," if number else "{"}"{each.name}":' for number, each in enumerate(fields)]
@@ -143,7 +143,7 @@ class LightJsonWriter:
         return list(joined.cast(pa.binary()).to_pylist())
 
 
-def _light_fields(codec: Any) -> list[Field] | None:
+def _light_fields(codec: Any) -> list[PlainField] | None:
     """The fields of a class that checks nothing but their types; None: an instance is asked."""
     shape = codec.shape
     if type(codec) is not JsonCodec or not isinstance(shape, Structure) or shape.tag is not None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from cues_kafka import Json
 from cues_kafka.codecs.arrow.carrying import carrying_with
-from cues_kafka.codecs.arrow.compiled import Module, module, plain_fields
+from cues_kafka.codecs.arrow.compiled import ColumnsModule, module, plain_fields
 from cues_kafka.codecs.arrow.reading import QuickReader, reader_with
 from cues_kafka.codecs.arrow.writing import LightJsonWriter, ValueWriter, writer_with
 from cues_kafka.codecs.json import JsonCodec
@@ -32,13 +32,13 @@ FIELDS = count()
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Module:
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> ColumnsModule:
     """The module that is installed; where that is older than its sources, one that is made of them."""
     found = module()
     return _made(tmp_path_factory.mktemp("compiled") / "_cues_kafka.abi3.so") if found is None else found
 
 
-def _made(target: Path) -> Module:
+def _made(target: Path) -> ColumnsModule:
     spec = importlib.util.spec_from_file_location("compile_hook", ROOT / ".ci/compile.py")
     assert spec is not None
     assert spec.loader is not None
@@ -50,7 +50,7 @@ def _made(target: Path) -> Module:
         cast(Any, importlib.util.spec_from_file_location("_cues_kafka", target, loader=loader))
     )
     loader.exec_module(own)
-    return cast(Module, own)
+    return cast(ColumnsModule, own)
 
 
 NAMES = ["a", "b", "id", "name", "long name"]
@@ -186,7 +186,7 @@ def seen(reader: Any, values: list[bytes | None]) -> tuple[Any, Any]:
 
 @examples(150)
 @given(data=st.data(), cls=classes())
-def test_module_reads_what_is_read_without_it(compiled: Module, data: st.DataObject, cls: type[Any]) -> None:
+def test_module_reads_what_is_read_without_it(compiled: ColumnsModule, data: st.DataObject, cls: type[Any]) -> None:
     """Each message has its row, or the same error, wherever the others are."""
     codec = JsonCodec(cls)
     quick, slow = (reader_with(one, codec, cast(Any, codec.decode)) for one in (compiled, None))
@@ -215,7 +215,7 @@ def of(members: dict[str, str]) -> bytes:
 
 
 @pytest.mark.parametrize("name", [*BASE, "unknown"])
-def test_every_hostile_value_in_every_field_is_read_as_without_the_module(compiled: Module, name: str) -> None:
+def test_every_hostile_value_in_every_field_is_read_as_without_the_module(compiled: ColumnsModule, name: str) -> None:
     """Between good messages, so that each comes out in its place."""
     codec = JsonCodec(Known)
     quick, slow = (reader_with(one, codec, cast(Any, codec.decode)) for one in (compiled, None))
@@ -231,7 +231,7 @@ def test_every_hostile_value_in_every_field_is_read_as_without_the_module(compil
     assert seen(quick, values) == seen(slow, values)
 
 
-def test_usual_messages_are_left_to_the_module_alone(compiled: Module) -> None:
+def test_usual_messages_are_left_to_the_module_alone(compiled: ColumnsModule) -> None:
     """Else it would save nothing: what is not usual is asked of msgspec."""
     codec = JsonCodec(Known)
     reader = reader_with(compiled, codec, cast(Any, codec.decode))
@@ -251,7 +251,7 @@ class Limited(msgspec.Struct):
     id: Annotated[int, msgspec.Meta(ge=0)] | None
 
 
-def test_a_constraint_inside_a_union_is_kept_by_reader_and_writer(compiled: Module) -> None:
+def test_a_constraint_inside_a_union_is_kept_by_reader_and_writer(compiled: ColumnsModule) -> None:
     codec = JsonCodec(Limited)
     assert plain_fields(codec.shape) is None
 
@@ -278,7 +278,7 @@ ROW = st.fixed_dictionaries(
 
 @examples(60)
 @given(rows=st.lists(ROW, max_size=6), start=st.integers(0, 3))
-def test_module_writes_what_the_codec_writes(compiled: Module, rows: list[dict[str, Any]], start: int) -> None:
+def test_module_writes_what_the_codec_writes(compiled: ColumnsModule, rows: list[dict[str, Any]], start: int) -> None:
     """Also rows of a slice."""
     codec, writer = JsonCodec(Known), writer_with(compiled, Json(Known), MadeFor("t"))
     assert isinstance(writer, LightJsonWriter)
@@ -289,7 +289,9 @@ def test_module_writes_what_the_codec_writes(compiled: Module, rows: list[dict[s
     assert writer._quick.encode(batch) is not None
 
 
-def test_rows_that_the_module_does_not_write_have_the_outcome_that_they_have_without_it(compiled: Module) -> None:
+def test_rows_that_the_module_does_not_write_have_the_outcome_that_they_have_without_it(
+    compiled: ColumnsModule,
+) -> None:
     good = {"whole": 1, "number": 1.5, "flag": True, "text": "t", "more": None}
     quick, slow = (writer_with(one, Json(Known), MadeFor("t")) for one in (compiled, None))
     for wrong in (math.nan, math.inf):
@@ -297,7 +299,7 @@ def test_rows_that_the_module_does_not_write_have_the_outcome_that_they_have_wit
         assert list(map(str, quick.encode(batch))) == list(map(str, slow.encode(batch)))
 
 
-def test_a_text_that_is_not_utf8_is_not_written_by_the_module(compiled: Module) -> None:
+def test_a_text_that_is_not_utf8_is_not_written_by_the_module(compiled: ColumnsModule) -> None:
     """No checked array holds one; the one that wrote it before decides."""
     bad = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xc3(")])
 
@@ -312,12 +314,12 @@ def test_a_text_that_is_not_utf8_is_not_written_by_the_module(compiled: Module) 
         (b"{", 0, -1, None, None, b"12345678"),
     ],
 )  # fmt: skip
-def test_buffers_that_are_too_short_are_refused(compiled: Module, column: tuple[Any, ...]) -> None:
+def test_buffers_that_are_too_short_are_refused(compiled: ColumnsModule, column: tuple[Any, ...]) -> None:
     with pytest.raises(ValueError, match=r"too short|no such column"):
         compiled.write_json(1, (column,))
 
 
-def test_places_beyond_a_buffer_are_not_followed(compiled: Module) -> None:
+def test_places_beyond_a_buffer_are_not_followed(compiled: ColumnsModule) -> None:
     assert compiled.write_json(1, ((b"{", 3, 0, None, b"\0\0\0\0\x10\0\0\0", b"short"),)) is None
     assert compiled.write_json(1, ((b"{", 3, 0, None, b"\2\0\0\0\1\0\0\0", b"short"),)) is None
 
