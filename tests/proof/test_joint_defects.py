@@ -44,7 +44,7 @@ def places_are_not_looked_at(patch: Patch) -> None:
     ("plant", "seed", "changes", "found"),
     [
         (places_are_not_looked_at, 2_000_006, HARSH, "Violation: I13"),
-        (id_of_a_task_that_is_gone, 2_000_021, RESTLESS, "Stuck"),
+        (id_of_a_task_that_is_gone, 2_000_015, RESTLESS, "Stuck"),
     ],
 )
 def test_a_defect_of_joint_sessions_is_found(
