@@ -63,7 +63,6 @@ FAMILIES = {
     "spark/test_pause.py": "test_queries_pause_between_batches_tell_it_and_go_on",
     "spark/test_replays.py": "test_errors_are_replayed_once_beside_batches_and_through_a_sigkill",
     "spark/test_changed.py": "test_plain_processor_goes_on_with_another_input_and_name",
-    "spark/test_standby_driver.py": "test_supervisor_that_is_killed_leaves_neither_driver_nor_standby",
     "spark/test_leftovers.py": "test_the_next_session_removes_the_files_of_a_killed_driver",
     "spark/test_move_in.py": "test_a_running_group_moves_by_the_page_without_any_right_to_create[spark]",
     # Proofs.
