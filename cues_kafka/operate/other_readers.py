@@ -58,9 +58,7 @@ def other_readers(broker: Any, topics: Collection[str], own: Collection[str]) ->
         try:
             held = broker.committed(group, places)
         except UnstableOffsets:
-            found[group] = tuple(
-                sorted(sizes)
-            )  # a transaction of it is about to commit offsets; which ones is not known
+            found[group] = tuple(sorted(sizes))  # its open transaction holds offsets of some of them
         except BrokerError as error:
             if not error.forbidden:
                 raise

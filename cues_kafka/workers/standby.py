@@ -98,7 +98,7 @@ class Standby:
             self._start(now)
 
     def take(self) -> Launched | None:
-        """Make it the worker; None: there is none that can be it."""
+        """Make the standby the worker; None: no standby runs, or its code is old."""
         process, heard, go = self._process, self._heard, self._go
         self._due_s, self._again_s = None, self._first_again_s
         if process is None or heard is None or go is None or self._expired or process.poll() is not None:

@@ -121,7 +121,7 @@ class Supervisor:
             stop_timeout_s: how long workers have for leaving in order.
             may_end: the work of the workers has an end, see `DONE` and `UNDONE`.
             standby_after_s: have a process ready that takes the place of the only worker if that dies, and start it so
-                long after the worker is ready, see `standby`; None: there is none.
+                long after the worker is ready, see `standby`; None: the supervisor keeps no standby.
             jitter: from 0 to 1: how much of `JITTER` a back-off takes.
             on_change: called on the keeper's thread when a worker started, became ready or ended, or the supervisor
                 gave up.

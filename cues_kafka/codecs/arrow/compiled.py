@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 import typing
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol
 
+from cues_kafka.codecs.compiled import compiled_module
 from cues_kafka.codecs.schema import Null, OneOf, Scalar, Shape, Structure, is_struct
-
-CHOICE: Final = "CUES_KAFKA_COMPILED"
-"""Environment variable: ``0`` never uses the module. The broker's adapter says where it is missed."""
 
 MOST_FIELDS: Final = 64
 """How many fields a record may have: the module keeps them on its stack."""
@@ -23,7 +20,8 @@ WRITTEN: Final = 4
 """How it numbers a column of texts that are JSON already."""
 
 Buffers = tuple[bytes | None, bytes | None, bytes]
-"""A column: which rows are not null (None: all), where texts begin and end (None: there are none), values."""
+"""The buffers of a column: a bit for each row that has a value, the offsets of texts, and the values. The first is None
+if all rows have one, the second if the column has no texts."""
 
 Carried = tuple[list[bytes | None], list[bytes | None], list[Any], bytes, bytes, bytes | None, bytes, bytes]
 """Values, keys and headers; then buffers: offsets, times, and those of the keys."""
@@ -76,13 +74,7 @@ class PlainField(NamedTuple):
 @functools.cache
 def module() -> ColumnsModule | None:
     """The module; None: it is not used."""
-    if os.environ.get(CHOICE) == "0":
-        return None
-    try:
-        import _cues_kafka  # type: ignore[import-not-found]  # noqa: PLC0415 - not everywhere
-    except ImportError:
-        return None
-    return cast(ColumnsModule, _cues_kafka) if hasattr(_cues_kafka, "read_json") else None
+    return compiled_module("read_json")
 
 
 def plain_fields(shape: Shape | None) -> list[PlainField] | None:

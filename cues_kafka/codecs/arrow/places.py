@@ -104,7 +104,7 @@ def origins(rows: Any, offsets: Any, topic: str) -> Origins:
 
 
 def _found(given: Any, offsets: Any) -> Any:
-    """The index of each given offset among those of the messages; null: it is none of them."""
+    """The index of the message that has each given offset; null: no message has it."""
     count = len(offsets)
     if not count or offsets[-1].as_py() - offsets[0].as_py() != count - 1:
         return pc.index_in(given, value_set=offsets)

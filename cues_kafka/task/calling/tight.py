@@ -7,10 +7,10 @@ how far that message came. Python ends its step the long way, and the loop goes 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Protocol
 
+from cues_kafka.codecs.compiled import compiled_module
 from cues_kafka.graph.message import Message
 from cues_kafka.ports.log import Headers, WireMessage
 from cues_kafka.task.calling.adding import Adding
@@ -19,9 +19,6 @@ from cues_kafka.task.calling.columns import Columns
 from cues_kafka.task.calling.ending import Ending
 from cues_kafka.task.calling.failures import Delivering
 from cues_kafka.task.calling.function import Function
-
-CHOICE: Final = "CUES_KAFKA_COMPILED"
-"""Environment variable: ``0`` never uses the module; see `brokers.kafka.compiled`."""
 
 DECODE: Final = 0
 RAISED: Final = 1
@@ -61,13 +58,7 @@ Way = tuple[Callable[[bytes], Any], Callable[[Any], bytes] | None, Callable[[Any
 
 def compiled() -> Compiled | None:
     """The module; None: Python does the same."""
-    if os.environ.get(CHOICE) == "0":
-        return None
-    try:
-        import _cues_kafka  # type: ignore[import-not-found]  # noqa: PLC0415 - not everywhere
-    except ImportError:
-        return None
-    return _cues_kafka if hasattr(_cues_kafka, "each") else None  # an older one may be installed
+    return compiled_module("each")
 
 
 class TightLoop:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from cues_kafka import Graph, Json, Message, Processor, Source, State, Store, Topic
+from cues_kafka.codecs.compiled import COMPILED
 from cues_kafka.codecs.json import JsonCodec
 from cues_kafka.errors import CodecError
 from cues_kafka.ports.log import Outgoing
@@ -84,7 +85,7 @@ class Function:
 @pytest.fixture(params=["python", "module"])
 def loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Which of the loops a world has that is made now."""
-    monkeypatch.setenv(tight.CHOICE, "1" if request.param == "module" else "0")
+    monkeypatch.setenv(COMPILED, "1" if request.param == "module" else "0")
     assert (tight.compiled() is not None) == (request.param == "module")
     return str(request.param)
 
@@ -115,7 +116,7 @@ def test_every_kind_of_message_ends_as_in_the_python_loop(monkeypatch: pytest.Mo
     """Bad JSON, null, exceptions, refused and nested results, keys and nil: in place, and called once each."""
     ends = []
     for choice in "01":
-        monkeypatch.setenv(tight.CHOICE, choice)
+        monkeypatch.setenv(COMPILED, choice)
         fn = Function()
         world = world_of(fn, Json())
         send(world)
@@ -147,7 +148,7 @@ def test_results_of_a_class_are_checked_in_the_module_as_in_python(monkeypatch: 
     }
     ends = []
     for choice in "01":
-        monkeypatch.setenv(tight.CHOICE, choice)
+        monkeypatch.setenv(COMPILED, choice)
         world = world_of(Function(made), Json(Item))
         send(world)
         world.run()
